@@ -45,18 +45,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=math.inf, help="measure no operation after so many seconds"
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile ahead")
+    parser.add_argument(
+        "--jobs", type=_count, default=os.cpu_count(), metavar="N", help="processes that compile ahead"
+    )
     parser.add_argument(
         "--output", type=Path, default=OUTPUT / "sizes", metavar="PATH", help="writes PATH.json, .md and .svg"
     )
     parser.add_argument("--compile-part", type=int, help=argparse.SUPPRESS)
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number of processes, at least 1, got {text}")
+    return int(text)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Measure every cell; 1 if one is wrong or there is no GPU."""
-    operations = [
-        each for each in selected(arguments.only.split(",")) if each.name in arguments.only.split(",")
-    ]
+    operations = selected(arguments.only.split(","))
     if arguments.compile_part is not None:
         return _compile_part(operations, arguments)
     if not torch.cuda.is_available():
@@ -149,28 +155,27 @@ def _of_copy(operation: Operation, shape: tuple[int, int], dtype: str, copies: C
     return max(LEAST_US, copies.microseconds(moved)) / max(LEAST_US, ours)
 
 
+def _axes(grid: Grid) -> tuple[list[int], list[int]]:
+    """The row counts and the lengths of its cells."""
+    return sorted({rows for rows, _ in grid}), sorted({length for _, length in grid})
+
+
 def cliffs(grid: Grid) -> list[tuple[int, int, float, float]]:
     """(rows, length, cell, the best beside it) of the cells that fall off."""
-    counts = sorted({rows for rows, _ in grid})
-    lengths = sorted({length for _, length in grid})
+    counts, lengths = _axes(grid)
     fallen = []
     for (rows, length), cell in grid.items():
         i, j = counts.index(rows), lengths.index(length)
-        beside = [
-            grid[counts[i + di], lengths[j + dj]]
-            for di, dj in ((-1, 0), (1, 0), (0, -1), (0, 1))
-            if 0 <= i + di < len(counts)
-            and 0 <= j + dj < len(lengths)
-            and (counts[i + di], lengths[j + dj]) in grid
-        ]
-        if beside and cell < CLIFF * max(beside):
-            fallen.append((rows, length, cell, max(beside)))
+        near = [(n, length) for n in counts[max(0, i - 1) : i + 2]]
+        near += [(rows, n) for n in lengths[max(0, j - 1) : j + 2]]
+        best = max(grid.get(place, 0.0) for place in near)
+        if cell < CLIFF * best:
+            fallen.append((rows, length, cell, best))
     return fallen
 
 
 def _table(name: str, grid: Grid) -> str:
-    counts = sorted({rows for rows, _ in grid})
-    lengths = sorted({length for _, length in grid})
+    counts, lengths = _axes(grid)
     rows = [(name, length, *(grid.get((count, length)) for count in counts)) for length in lengths]
     return text_table(("operation", "length", *(f"{count} rows" for count in counts)), rows)
 
@@ -183,8 +188,7 @@ def picture(grids: Mapping[str, Grid]) -> str:
     parts: list[str] = []
     y, width = 8, 0
     for name, grid in grids.items():
-        counts = sorted({rows for rows, _ in grid})
-        lengths = sorted({length for _, length in grid})
+        counts, lengths = _axes(grid)
         fallen = {(rows, length) for rows, length, _, _ in cliffs(grid)}
         width = max(width, LEFT + CELL_WIDTH * len(lengths) + 8)
         parts.append(f'<text x="8" y="{y + 14}" font-size="13" font-weight="bold">{escape(name)}</text>')

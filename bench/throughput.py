@@ -30,7 +30,6 @@ DEFAULT = "default"
 AUTOTUNE = "max-autotune-no-cudagraphs"
 MICROSECONDS = 1e3  # in a millisecond, which is what do_bench counts in
 WARMUP_MS, REPEAT_MS = 20, 80
-# Where many cells are measured, and none is reported alone.
 SHORT_WARMUP_MS, SHORT_REPEAT_MS = 4, 16
 # Largest tensor that copies are cut from: as many bytes as the largest operation reads and writes.
 COPY_ELEMENTS = 1 << 30
@@ -100,19 +99,16 @@ def shape_text(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
-def median_us(call: Callable[[], object]) -> float:
+def median_us(call: Callable[[], object], warmup_ms: int = WARMUP_MS, repeat_ms: int = REPEAT_MS) -> float:
     """Median time on the GPU of a call, L2 flushed before each."""
     from triton.testing import do_bench  # noqa: PLC0415 - comes with torch for GPUs only
 
-    return do_bench(call, warmup=WARMUP_MS, rep=REPEAT_MS, return_mode="median") * MICROSECONDS
+    return do_bench(call, warmup=warmup_ms, rep=repeat_ms, return_mode="median") * MICROSECONDS
 
 
 def short_median_us(call: Callable[[], object]) -> float:
-    """The same in a fifth of the time, and less exact."""
-    from triton.testing import do_bench  # noqa: PLC0415 - comes with torch for GPUs only
-
-    times = do_bench(call, warmup=SHORT_WARMUP_MS, rep=SHORT_REPEAT_MS, return_mode="median")
-    return times * MICROSECONDS
+    """The same in a fifth of the time, and less exact: for many cells of which none is reported alone."""
+    return median_us(call, SHORT_WARMUP_MS, SHORT_REPEAT_MS)
 
 
 class Copies:

@@ -2,8 +2,9 @@
 
 What lives here: `axis` (IterDomain and its transforms), `value` (TensorView, Scalar), `index_map`
 (which element stands where, after shape operations), `node` (what computes a value, and how its axes map to
-its inputs'), `fusion` (the container), `canonical` (what a group of nodes is but for names), `verify` and
-`text`. It may import core and sym. Start reading at `value.TensorView`, then `node`.
+its inputs'), `view` (nodes that only index their input otherwise), `fusion` (the container), `canonical`
+(what a group of nodes is but for names), `verify` and `text`. It may import core and sym. Start reading at
+`value.TensorView`, then `node`.
 """
 
 from fusewright.ir.axis import IterDomain, IterKind, Merge, Reverse, ShiftedSplit, Split, Swizzle, Transform
@@ -18,23 +19,18 @@ from fusewright.ir.index_map import (
     value_of,
 )
 from fusewright.ir.node import (
-    Broadcast,
     Choose,
     Copy,
-    Expand,
     Full,
     Indexed,
     Iota,
     LibraryCall,
     Node,
-    Permute,
     Pointwise,
     Random,
     RandomState,
     Reduction,
-    Relabel,
     Scan,
-    Squeeze,
     Stored,
     Traits,
     Update,
@@ -43,6 +39,7 @@ from fusewright.ir.placement import Placement
 from fusewright.ir.text import fusion_text, scheduled_text
 from fusewright.ir.value import Scalar, Storage, TensorView, Val
 from fusewright.ir.verify import verify_fusion
+from fusewright.ir.view import Broadcast, Expand, Permute, Relabel, Squeeze
 
 __all__ = [
     "INDEX_HEADROOM",

@@ -7,24 +7,20 @@ from collections.abc import Callable
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.ir.node import (
-    Broadcast,
     Choose,
     Copy,
-    Expand,
     Full,
     Indexed,
     Iota,
     Node,
-    Permute,
     Pointwise,
     Random,
     Reduction,
-    Relabel,
     Scan,
-    Squeeze,
     Stored,
     Update,
 )
+from fusewright.ir.view import Broadcast, Expand, Permute, Relabel, Squeeze
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
 from fusewright.lower.loops import Item, Loop

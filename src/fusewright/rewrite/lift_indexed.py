@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, is_size, position, position_of, value_of
-from fusewright.ir.node import Choose, Expand, Indexed, Iota, Node, Relabel
+from fusewright.ir.node import Choose, Indexed, Iota, Node
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.ir.view import Expand, Relabel
 from fusewright.ops.build_elementwise import copy_tensor
 from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
 

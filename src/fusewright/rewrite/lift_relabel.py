@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position
-from fusewright.ir.node import Choose, Indexed, Node, Relabel
+from fusewright.ir.node import Choose, Indexed, Node
 from fusewright.ir.value import TensorView, Val
+from fusewright.ir.view import Relabel
 from fusewright.sym import ZERO, Expr, const
 
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 from fusewright.core.enums import MemoryType
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Reduction, Relabel
+from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView
+from fusewright.ir.view import Relabel
 from fusewright.ops.build_reduction import reduce_states
 
 

@@ -5,14 +5,15 @@ Whoever computes them says that it pays: where the input is held anyway, two red
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Broadcast, Node, Pointwise, Reduction
+from fusewright.ir.node import Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView, Val
+from fusewright.ir.view import Broadcast
 from fusewright.ops.build_elementwise import constant
 from fusewright.ops.build_reduction import reduce_states
 from fusewright.ops.elementwise import ELEMENTWISE
@@ -38,36 +39,34 @@ class SoftmaxSums:
 
 def softmax_sums(nodes: Sequence[Node]) -> Iterator[SoftmaxSums]:
     """Those among nodes of one fusion."""
+    known = set(nodes)
     tops = {
         (node.tensor_inputs[0], _reduced(node)): node
         for node in nodes
         if isinstance(node, Reduction) and node.op is MAX
     }
-    known = set(nodes)
     for node in nodes:
         if not (isinstance(node, Reduction) and node.op is SUM):
             continue
-        power = node.tensor_inputs[0]
-        less = _operand(power, _EXP)
-        inner = less.definition if less is not None and _operand(less, _SUB) is not None else None
-        if less is None or inner is None or len(inner.tensor_inputs) != 2:
+        power = _computed_by(_EXP, node.tensor_inputs[0], known)
+        difference = power and _computed_by(_SUB, power.tensor_inputs[0], known)
+        if power is None or difference is None or len(difference.tensor_inputs) != 2:
             continue
-        x, wide = inner.tensor_inputs
-        made = wide.definition
-        top = tops.get((x, _reduced(node)))
-        if top is None or not isinstance(made, Broadcast) or not {inner, power.definition, made} <= known:
+        x, wide = difference.tensor_inputs
+        top, made = tops.get((x, _reduced(node))), wide.definition
+        if top is None or not isinstance(made, Broadcast) or made not in known:
             continue
-        flags = tuple(i for i, inserted in enumerate(made.flags) if inserted)
-        if flags == _reduced(node) and x.dtype is top.output.dtype:
-            yield SoftmaxSums(top, node, made.tensor_inputs[0], (less, power))
+        inserted = tuple(i for i, is_inserted in enumerate(made.flags) if is_inserted)
+        if inserted == _reduced(node) and x.dtype is top.output.dtype:
+            yield SoftmaxSums(top, node, made.tensor_inputs[0], (difference.output, power.output))
 
 
-def _operand(tensor: TensorView, op: ElementwiseOp) -> TensorView | None:
-    """The first operand of the `op` that computes a tensor; None if none does."""
+def _computed_by(op: ElementwiseOp, tensor: TensorView, nodes: Collection[Node]) -> Pointwise | None:
+    """The one of `nodes` that computes a tensor, if it is of `op` and has a tensor among its operands."""
     made = tensor.definition
-    if not isinstance(made, Pointwise) or made.op is not op or not made.tensor_inputs:
+    if not isinstance(made, Pointwise) or made.op is not op or made not in nodes or not made.tensor_inputs:
         return None
-    return made.tensor_inputs[0]
+    return made
 
 
 def _reduced(node: Reduction) -> tuple[int, ...]:
@@ -92,8 +91,9 @@ def in_one_pass(fusion: Fusion, sums: SoftmaxSums) -> dict[TensorView, TensorVie
     new = of_a_row("mul", total, of_a_row("exp", of_a_row("sub", top, shift)))
     extent = product(x.shape[dim].extent for dim in dims)
     if as_int(extent) is None:
+        # total * 0 >= count holds of rows without elements alone: inf and NaN times 0 are NaN.
         zero = constant(fusion, 0.0, total.dtype)
-        # Compared with a value of the row, as the nodes of a kernel compute tensors: NaN is not empty.
-        count, none = fusion.size_scalar(extent), of_a_row("mul", total, zero)
-        new = of_a_row("where", of_a_row("ge", none, count, dtype=DataType.Bool), zero, new)
+        count = fusion.size_scalar(extent)
+        is_empty = of_a_row("ge", of_a_row("mul", total, zero), count, dtype=DataType.Bool)
+        new = of_a_row("where", is_empty, zero, new)
     return {sums.top.output: top, sums.total.output: new}

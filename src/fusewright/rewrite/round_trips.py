@@ -10,8 +10,9 @@ from __future__ import annotations
 from fusewright.core.enums import CacheOp, LoadStoreOpType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, positions
-from fusewright.ir.node import Copy, Expand, Indexed, Node
+from fusewright.ir.node import Copy, Indexed, Node
 from fusewright.ir.value import TensorView
+from fusewright.ir.view import Expand
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, shape_of
 from fusewright.sym import ONE, TRUE, ZERO, Expr
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from fusewright.analyze.axis_map import is_own_load, operand_map
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Reduction, Relabel
+from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView, Val
+from fusewright.ir.view import Relabel
 
 
 @dataclass(slots=True)

@@ -10,8 +10,9 @@ definition says by a tensor, for want of a scalar, is what it says by a scalar o
 from __future__ import annotations
 
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Expand, Full, Node, Pointwise, Reduction
+from fusewright.ir.node import Full, Node, Pointwise, Reduction
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.ir.view import Expand
 from fusewright.ops.build_elementwise import convert
 from fusewright.ops.elementwise import CAST
 from fusewright.ops.reductions import WELFORD
