@@ -275,13 +275,19 @@ def test_fault_is_named_with_its_statement(name: str) -> None:
     assert f"in `{verifier.statement_text(raised.value.facts['node'])}`" in str(raised.value)
 
 
-def test_blocks_of_a_cluster_exchange_through_memory() -> None:
+def test_what_blocks_of_a_cluster_exchange_has_memory_of_its_own() -> None:
     kernel = builders.cluster_rows()
     [reduction] = [stmt for stmt in kernel.body if isinstance(stmt, ClusterReduce)]
-    without = replace(reduction, exchange=())
-    body = tuple(without if stmt is reduction else stmt for stmt in kernel.body)
-    with pytest.raises(VerifyError, match="blocks reduce together through nothing"):
-        verify(replace(kernel, body=body))
+    block = BlockReduce(SUM, reduction.dst, reduction.src, reduction.axes, TRUE, reduction.exchange)
+    for problem, statements in {
+        "blocks reduce together through nothing": [replace(reduction, exchange=())],
+        "exchange serves a cluster reduction along other axes, or": [reduction, replace(reduction, axes=())],
+        "exchange is an exchange between blocks, and a workspace of one": [reduction, block],
+    }.items():
+        place = kernel.body.index(reduction)
+        body = (*kernel.body[:place], *statements, *kernel.body[place + 1 :])
+        with pytest.raises(VerifyError, match=problem):
+            verify(replace(kernel, body=body))
 
 
 def test_what_is_scattered_to_is_nothing_elses() -> None:

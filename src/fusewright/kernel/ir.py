@@ -313,8 +313,8 @@ class ClusterReduce:
     """As BlockReduce over `axes`, which may be none, and the blocks of the cluster; in every thread of all.
 
     All blocks of the cluster arrive. `exchange` (shared, one buffer a state) has room for what all blocks
-    find (`exchange.exchange_room`). The other blocks store to it. It may serve several cluster reductions in
-    turn, and nothing else.
+    find (`exchange.exchange_room`). The other blocks store to it. It may serve several cluster reductions of
+    the same axes and width in turn, and nothing else.
     """
 
     op: ReductionOp

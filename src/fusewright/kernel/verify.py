@@ -94,6 +94,8 @@ class Verifier:
         self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
         self.worked_in: set[Buffer] = set()  # as scratch memory of collectives
+        self.workspaces: set[Buffer] = set()  # of those, what one block alone works in
+        self.exchanges: dict[Buffer, tuple[object, ...]] = {}  # axes and width of the reductions through each
         self.scattered: dict[Buffer, ReductionOp | None] = {}  # how elements of a buffer are changed
         self.mbarriers: set[Buffer] = set()  # those that have begun
         self.role: Role | None = None  # the one that the statement stands in
@@ -120,6 +122,8 @@ class Verifier:
         self.stmt = None
         for buffer in sorted(self.worked_in & (self.read | self.written), key=lambda b: b.name):
             self.fail(f"{buffer.name} is a collective's scratch memory, but other statements access it")
+        for buffer in sorted(self.workspaces & self.exchanges.keys(), key=lambda b: b.name):
+            self.fail(f"{buffer.name} is an exchange between blocks, and a workspace of one of them")
         for buffer in sorted(self.mbarriers & (self.read | self.written), key=lambda b: b.name):
             self.fail(f"{buffer.name} holds mbarriers, but other statements access it")
         for buffer in sorted(self.scattered.keys() & (self.read | self.written), key=lambda b: b.name):

@@ -64,7 +64,7 @@ def _collective(
     _contributions(v, stmt.op, stmt.src)
     if len(set(axes)) != len(axes) or not set(axes) <= set(THREAD_AXES):
         v.fail(f"not axes of the block: {', '.join(axis.ir_name for axis in axes)}")
-    _scratch(v, stmt, stmt.workspace, Space.SHARED, "workspaces")
+    _workspaces(v, stmt)
 
 
 def _block_reduce(v: Verifier, stmt: BlockReduce) -> None:
@@ -82,6 +82,11 @@ def _cluster_reduce(v: Verifier, stmt: ClusterReduce) -> None:
     _scratch(v, stmt, stmt.exchange, Space.SHARED, "exchanges")
     if not stmt.exchange:
         v.fail("blocks reduce together through nothing")
+    # Blocks that run ahead send to where others have read already; elsewhere those would still read.
+    shape = stmt.axes, stmt.width
+    for buffer in stmt.exchange:
+        if v.exchanges.setdefault(buffer, shape) != shape:
+            v.fail(f"{buffer.name} serves a cluster reduction along other axes, or of another width, too")
 
 
 def _block_scan(v: Verifier, stmt: BlockScan) -> None:
@@ -92,7 +97,7 @@ def _block_scan(v: Verifier, stmt: BlockScan) -> None:
         v.fail(f"a scan over states of {' and '.join(sorted(dtype.name for dtype in types))}")
     if stmt.axis not in THREAD_AXES:
         v.fail(f"not an axis of the block: {stmt.axis.ir_name}")
-    _scratch(v, stmt, stmt.workspace, Space.SHARED, "workspaces")
+    _workspaces(v, stmt)
 
 
 def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
@@ -175,6 +180,11 @@ def _scratch(
         v.buffer(buffer, space)
         if buffer.dtype is not ref.buffer.dtype:
             v.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
+
+
+def _workspaces(v: Verifier, stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce) -> None:
+    _scratch(v, stmt, stmt.workspace, Space.SHARED, "workspaces")
+    v.workspaces.update(filter(None, stmt.workspace))
 
 
 def _semaphore(v: Verifier, buffer: Buffer) -> None:

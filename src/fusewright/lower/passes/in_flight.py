@@ -107,15 +107,11 @@ class _Starter:
     def _nested(self, stmt: k.For | k.If, pending: set[k.Buffer]) -> k.For | k.If:
         own: set[k.Buffer] = set()
         body = self.walk(stmt.body, own)
-        if isinstance(stmt, k.For) and not own.isdisjoint(self._touched_before(body)):
+        if isinstance(stmt, k.For) and any(not own.isdisjoint(self._touched(inner)) for inner in body):
             body = (*body, k.WaitForCopies())  # the next iteration reads what this one started
             own.clear()
         pending |= own
         return k.with_body(stmt, body)
-
-    def _touched_before(self, body: tuple[k.Stmt, ...]) -> set[k.Buffer]:
-        """The shared buffers that are accessed otherwise than by a copy that is started."""
-        return {buffer for stmt in body for buffer in self._touched(stmt)}
 
     def _touched(self, stmt: k.Stmt) -> set[k.Buffer]:
         """The buffers that a statement, or one nested in it, reads; and writes, but by copies that it starts,
