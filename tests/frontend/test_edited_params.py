@@ -108,3 +108,11 @@ def test_what_these_inputs_do_not_allow_is_an_error_of_the_schedule(
 ) -> None:
     with pytest.raises(ScheduleError, match=message):
         run_edited(kind, edits)
+
+
+def test_shifted_rows_of_several_merged_dimensions_name_the_break_point() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.neg(fd.define_tensor([-1, -1, -1], True)))
+    changes = {"shift_rows": True, "vectorization_factor": 4, "break_point": 1}
+    with pytest.raises(ParamsError, match=r"break_point`: expected 0 or 2 where rows are shifted .* got 1"):
+        fd.execute([torch.rand(3, 5, 7)], schedules={0: changes})

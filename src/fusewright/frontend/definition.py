@@ -404,14 +404,8 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
             UserError: inputs that do not fit the definition. They and the caches are then as they were.
         """
         _check_flags(override_user_schedule, capture_debug_output, print_repro, profile, save_repro_inputs)
-        observed = (
-            capture_debug_output
-            or print_repro
-            or profile
-            or save_repro_inputs
-            or schedules is not None
-            or tune is not None
-        )
+        observed = capture_debug_output or print_repro or profile or save_repro_inputs
+        observed = observed or schedules is not None or tune is not None
         call = override_user_schedule, _enable_options, _disable_options
         if is_dynamo_compiling() or (modes_on() and not observed):
             return call_operator(self, inputs, device, *call)
