@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -19,8 +20,10 @@ from fusewright.kernel.ir import (
     BlockReduce,
     BlockScan,
     Buffer,
+    ClusterReduce,
     Combine,
     Compute,
+    Convert,
     Copy,
     For,
     GridReduce,
@@ -59,6 +62,7 @@ A, B = local("a", F), local("b", F)
 COUNT = local("count", DataType.Index)
 H = local("h", DataType.Half)
 WIDE = local("wide", F, 8)
+BYTES = local("bytes", DataType.Float8_e4m3fn, 8)
 S = shared("s", F, 64)
 ONE = Imm(1.0, F)
 K = symbol("k", hi=3)
@@ -220,6 +224,22 @@ FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
         [Alloc(WIDE), Window(at(WIDE), at(WIDE), T, 4)],
         "the offset threadIdx.x is not known to lie in [0, 3]",
     ),
+    "conversion to a type of which none are made in pairs": (
+        [Alloc(WIDE), Alloc(H), Convert(at(H), at(WIDE), 2)],
+        "Float is not converted to Half so",
+    ),
+    "conversion of memory": (
+        [Alloc(S), Alloc(BYTES), Convert(at(BYTES), at(S), 2)],
+        "buffer s is in shared memory, not local",
+    ),
+    "conversion of a vector of odd width": (
+        [Alloc(WIDE), Alloc(BYTES), Convert(at(BYTES), at(WIDE), 3)],
+        "3 elements are no pairs",
+    ),
+    "cluster reduction without clusters": (
+        [Alloc(A), Alloc(B), Alloc(S), ClusterReduce(SUM, (at(A),), (at(B),), (BX,), TRUE, (), (S,))],
+        "the kernel has no clusters",
+    ),
     "varying extent": ([For(K, T, ())], "the extent threadIdx.x differs between threads"),
     "condition that is a number": ([If(N, ())], "the condition n is not boolean"),
     "divergent barrier": ([If(lt(T, 3), (Barrier(),))], "not all threads arrive here: `threadIdx.x < 3`"),
@@ -253,6 +273,15 @@ def test_fault_is_named_with_its_statement(name: str) -> None:
         verify(_kernel(body), after="a pass")
     assert "kernel verifier, after a pass" in str(raised.value)
     assert f"in `{verifier.statement_text(raised.value.facts['node'])}`" in str(raised.value)
+
+
+def test_blocks_of_a_cluster_exchange_through_memory() -> None:
+    kernel = builders.cluster_rows()
+    [reduction] = [stmt for stmt in kernel.body if isinstance(stmt, ClusterReduce)]
+    without = replace(reduction, exchange=())
+    body = tuple(without if stmt is reduction else stmt for stmt in kernel.body)
+    with pytest.raises(VerifyError, match="blocks reduce together through nothing"):
+        verify(replace(kernel, body=body))
 
 
 def test_what_is_scattered_to_is_nothing_elses() -> None:

@@ -18,9 +18,9 @@ from fusewright.sim import simulate
 from tests.lower.running import copy_fusion, lowered, run
 
 
-def held_in_shared_memory() -> Schedule:
-    """x -> shared memory -> registers -> output: vectors of 4, of which each thread has 3."""
-    schedule = Schedule(copy_fusion([768], copies=3))
+def held_in_shared_memory(size: int = 768) -> Schedule:
+    """x -> shared memory -> registers -> output: vectors of 4, 3 to a thread where `size` is 768."""
+    schedule = Schedule(copy_fusion([size], copies=3))
     shared = schedule.tensor(1)
     schedule.set_memory_type(shared, MemoryType.shared)
     for tensor in schedule.tensors()[1:]:
@@ -51,14 +51,8 @@ def test_a_read_that_does_not_wait_is_a_race():
 
 def loaded_ahead() -> Schedule:
     """As before, by a block that holds the vectors of one iteration, and those of the next on their way."""
-    schedule = Schedule(copy_fusion([-1], copies=3))
+    schedule = held_in_shared_memory(-1)
     shared = schedule.tensor(1)
-    schedule.set_memory_type(shared, MemoryType.shared)
-    for tensor in schedule.tensors()[1:]:
-        schedule.split(tensor, 0, 4)
-        schedule.split(tensor, 0, 64)
-        schedule.parallelize(tensor, 1, ParallelType.block_x)
-        schedule.parallelize(tensor, 2, ParallelType.vectorize)
     schedule.inline_at(schedule.tensor(3), 1, best_effort=True, selected=[shared, schedule.tensor(2)])
     schedule.prefetch(shared)
     return schedule

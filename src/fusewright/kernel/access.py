@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -128,6 +129,11 @@ def read_buffers(stmt: k.Stmt) -> list[k.Buffer]:
 def written_buffers(stmt: k.Stmt) -> list[k.Buffer]:
     """The buffers that the statement stores to, by element or as a whole."""
     return _buffers(stmt, FIELDS[type(stmt)].writes)
+
+
+def writers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
+    """How many of the statements store to each buffer."""
+    return Counter(buffer for stmt in statements for buffer in written_buffers(stmt))
 
 
 def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:

@@ -5,10 +5,10 @@ Measured on an H200 for rows of 49,152 to 524,288 bfloat16 of softmax, RMS norm,
 
 from __future__ import annotations
 
-from fusewright.core.hardware import KIB, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import KIB, HardwareInfo
 from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sizes import ceil_div, whole_warps
 
 # Bytes of a row that one block, alone on its SM, holds in shared memory as fast as a cluster does.
 ROW_OF_A_BLOCK = 160 * KIB
@@ -47,7 +47,7 @@ def clustered(
             batches = max(batches, ceil_div(vectors, cluster * MOST_THREADS))
     if cluster > hardware.max_cluster:
         return None
-    threads = ceil_div(ceil_div(vectors, cluster * batches), WARP_SIZE) * WARP_SIZE
+    threads = whole_warps(ceil_div(vectors, cluster * batches))
     of_block = threads * batches * width * held.in_all + EXCHANGE_BYTES
     if constant and of_block > hardware.shared_memory_per_block_optin:
         return None

@@ -94,15 +94,22 @@ def clustered_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
     if not found:
         return None
     along, _, blocks = (busy or found[::-1])[0]
-    # As many threads as the batches need, in whole warps, and as few batches as those leave.
-    step = max(1, WARP_SIZE // along)
-    batches, fewer = 0, ceil_div(columns.length, THREADS // along * blocks)
-    down = 1
-    while fewer != batches:
-        batches = fewer
-        down = ceil_div(columns.length, batches * blocks * step) * step
-        fewer = ceil_div(columns.length, down * blocks)
+    batches = ceil_div(columns.length, THREADS // along * blocks)
+    down, batches = fewest_threads(columns.length, along, batches, blocks)
     return Tile(along * bytes_of_vector, along, down, batches, True, blocks, shared)
+
+
+def fewest_threads(length: int, along: int, batches: int, blocks: int = 1) -> tuple[int, int]:
+    """The fewest threads down the columns that hold them in `batches` rows each, and the fewest rows each
+    that these threads then need. Blocks are whole warps.
+
+    Args:
+        along: threads along the columns.
+        blocks: that share a column.
+    """
+    step = max(1, WARP_SIZE // along)
+    down = ceil_div(length, batches * blocks * step) * step
+    return down, ceil_div(length, down * blocks)
 
 
 def _threads_along(columns: Columns, row_bytes: int) -> int:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeVar
 
 from fusewright.core.errors import ParamsError
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.params import threads_to_hold
+from fusewright.schedulers.base import Facts
+from fusewright.schedulers.params import InnerOuterPersistentParams, ReductionParams, threads_to_hold
+from fusewright.schedulers.params.launch import UNSET
 from fusewright.schedulers.reduction_space import ReductionSpace
 from fusewright.sym import Const, Symbol, as_int, product
+
+P = TypeVar("P", ReductionParams, InnerOuterPersistentParams)
 
 
 @dataclass(frozen=True)
@@ -71,10 +77,7 @@ class HeldLength:
             ranges = [(max(0, fewer) + 1, self.elements * self.threads - self.before)]
         else:
             return
-        tensor = space.reference
-        for axis, (low, high) in zip(space.reduction, ranges):
-            if as_int(axis.extent) is None:
-                schedule.assume(tensor, tensor.logical.index(axis), low, high)
+        assume_sizes(schedule, space, ranges)
 
     def _length(self, space: ReductionSpace) -> int | None:
         """The elements, if the fusion or the params say how many.
@@ -92,6 +95,39 @@ class HeldLength:
                 )
             return prod(self.sizes)
         return as_int(product(axis.extent for axis in space.reduction))
+
+
+def assume_sizes(schedule: Schedule, space: ReductionSpace, ranges: Iterable[tuple[int, int]]) -> None:
+    """Assumes the least and the greatest size of each reduced dimension, of those that are not constant."""
+    tensor = space.reference
+    for axis, (low, high) in zip(space.reduction, ranges):
+        if as_int(axis.extent) is None:
+            schedule.assume(tensor, tensor.logical.index(axis), low, high)
+
+
+def are_stable(space: ReductionSpace, facts: Facts) -> bool:
+    """Whether the kernel may take sizes of reduced dimensions as constants that are not constant anyway."""
+    sizes = [axis.extent for axis in space.reduction if as_int(axis.extent) is None]
+    return bool(sizes) and facts.stable.issuperset(sizes) and all(map(facts.value, sizes))
+
+
+def for_this_length(params: P, space: ReductionSpace, facts: Facts, what: str) -> P:
+    """As `params`, for a kernel that takes the sizes of the reduced dimensions as constants.
+
+    `what`: "rows" or "columns".
+    """
+    reason = f"{params.reason}; for {what} of this length only"
+    return replace(params, assumed_reduction_sizes=space.reduction_sizes(facts), reason=reason)
+
+
+def for_any_length(params: P, space: ReductionSpace, threads: str) -> P:
+    """As `params`, for a kernel that takes any length.
+
+    The threads follow from the length where nothing can be assumed of it; `threads`: their field of lparams.
+    """
+    if is_one_size(space):
+        return params
+    return replace(params, lparams=replace(params.lparams, **{threads: UNSET}))
 
 
 def is_one_size(space: ReductionSpace) -> bool:

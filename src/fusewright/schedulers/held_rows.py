@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusewright.analyze.persistent import persistent_tensors
@@ -43,13 +43,9 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     assert isinstance(space, ReductionSpace), space
     recompute(schedule, space, everything=project, loads=False)
     held = held_tensors(schedule.fusion, space)
-    across: dict[TensorView, int] = {}
-    for tensor, reductions in held.items():
-        for reduction in reductions:
-            across[reduction] = across.get(reduction, 0) + tensor.dtype.size
     sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
     copied = sizes.pop() if len(sizes) == 1 else 0
-    return Held(max(across.values(), default=0), sum(tensor.dtype.size for tensor in held), copied)
+    return Held(most_held(held), sum(tensor.dtype.size for tensor in held), copied)
 
 
 def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:
@@ -117,6 +113,15 @@ def _has(value: Val, extents: set[Expr]) -> bool:
 def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:
     """What is read before and after a reduction and has an element for each point, with those reductions."""
     return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
+
+
+def most_held(held: Mapping[TensorView, Sequence[TensorView]]) -> int:
+    """The most bytes for each element that are held across any one reduction, of `held_tensors`."""
+    across: dict[TensorView, int] = {}
+    for tensor, reductions in held.items():
+        for reduction in reductions:
+            across[reduction] = across.get(reduction, 0) + tensor.dtype.size
+    return max(across.values(), default=0)
 
 
 def longest_chain(fusion: Fusion) -> int:

@@ -4,7 +4,7 @@ many rows a block works on at a time, and where the next row waits meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fusewright.core.hardware import (
     BULK_COPIES_SINCE,
@@ -17,12 +17,11 @@ from fusewright.core.hardware import (
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Pointwise, Reduction
-from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts, Proposal, Reject
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
-from fusewright.schedulers.held_length import is_one_size
-from fusewright.schedulers.held_rows import held_tensors, recompute
+from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
+from fusewright.schedulers.held_rows import held_tensors, most_held, recompute
 from fusewright.schedulers.inner_outer_persistent_space import (
     InnerOuterPersistentSpace,
     inner_outer_persistent_space,
@@ -30,7 +29,6 @@ from fusewright.schedulers.inner_outer_persistent_space import (
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
-from fusewright.sym import as_int
 
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
@@ -141,11 +139,7 @@ class InnerOuterPersistentPlanner:
         space = inner_outer_persistent_space(schedule.fusion)
         assert isinstance(space, InnerOuterPersistentSpace), space
         recompute(schedule, space.rows, everything=everything, loads=False)
-        across: dict[TensorView, int] = {}
-        for tensor, reductions in held_tensors(schedule.fusion, space.rows).items():
-            for reduction in reductions:
-                across[reduction] = across.get(reduction, 0) + tensor.dtype.size
-        return max(across.values(), default=0)
+        return most_held(held_tensors(schedule.fusion, space.rows))
 
     @cached_property
     def _state_bytes(self) -> int:
@@ -161,8 +155,7 @@ class InnerOuterPersistentPlanner:
     @cached_property
     def _loaded_bytes(self) -> int:
         """Of all loads of an element of a row."""
-        rows = self.space.rows
-        return sum(access.tensor.dtype.size for access in rows.loads if rows.is_full(access))
+        return self.space.rows.element_bytes
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
         space = self.space.rows
@@ -178,21 +171,11 @@ class InnerOuterPersistentPlanner:
         estimate = self._cost.estimate(
             facts, hardware, speed=SPEED * busy_share(blocks, hardware), steps=steps
         )
-        if self._is_stable(facts):
-            sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
-            reason = f"{params.reason}; for rows of this length only"
-            return Proposal(replace(params, assumed_reduction_sizes=sizes, reason=reason), estimate)
-        if not is_one_size(space):
-            params = replace(params, lparams=replace(params.lparams, bdimy=-1))
-        return Proposal(params, estimate)
-
-    def _is_stable(self, facts: Facts) -> bool:
-        """Whether a kernel for rows of this length alone serves, which has no guards along them.
-
-        It is 1.2 times as fast (layer norm backward, 16384 x 4096 bfloat16 on an H200).
-        """
-        sizes = [axis.extent for axis in self.space.rows.reduction if as_int(axis.extent) is None]
-        return bool(sizes) and facts.stable.issuperset(sizes)
+        if are_stable(space, facts):
+            # There are no guards along the rows then: 1.2 times as fast (an H200, layer norm backward of
+            # 16384 x 4096 bfloat16).
+            return Proposal(for_this_length(params, space, facts, "rows"), estimate)
+        return Proposal(for_any_length(params, space, threads="bdimy"), estimate)
 
     def _params(
         self, rows: int, length: int, width: int, hardware: HardwareInfo
@@ -301,7 +284,7 @@ class InnerOuterPersistentPlanner:
     ) -> bool:
         """Whether rows can be copied ahead into shared memory, with room for so many."""
         rows = self.space.rows
-        full = [access for access in rows.loads if rows.is_full(access)]
+        full = rows.full_loads
         needed = self._streamed(length, stages, threads)
         return (
             is_one_size(rows)

@@ -34,15 +34,16 @@ from fusewright.schedulers.inner_persistent_heuristic import InnerPersistentPlan
 from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, find_loads
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_loops import (
+    all_reduce,
     bind_rows,
     check_rows,
     distribute,
     inline,
     inline_row_results,
     merge_to_rows_and_reduction,
+    split_into_vectors,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.schedulers.staged_rows import (
     bind_staged_rows,
     check_staged,
@@ -94,10 +95,9 @@ class InnerPersistentScheduler(BuiltInScheduler):
             space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
-        aligned = aligned_rows(space) if params.shift_rows else None
         if along:
             lay_side_by_side(schedule, reference, along, params)
-        moved = _cut(schedule, reference, params, length, bool(space.iteration), aligned)
+        moved = _cut(schedule, reference, params, length, space)
         position = moved[0]
         if params.rows_in_flight > 1:
             position -= 1
@@ -106,8 +106,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         if along:
             cut_along(schedule, along, space, params)
         if params.cross_grid_inner_reduction:
-            for tensor in {tensor.definition: tensor for tensor in space.reductions}.values():
-                schedule.all_reduce(tensor)
+            all_reduce(schedule, space)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         project = params.project_persistent_buffers
         recompute(schedule, space, everything=project, loads=False)
@@ -173,17 +172,13 @@ def _cut(
     tensor: TensorView,
     params: ReductionParams,
     length: HeldLength,
-    has_rows: bool,
-    aligned: TensorView | None,
+    space: ReductionSpace,
 ) -> list[int]:
     """[I, R] -> [BIDx, TIDy, cluster or BIDy, TIDx | batches, vector], without the axis of one block.
 
-    `aligned`: vectors begin as those of its rows do. Returns the positions after the bar.
+    Returns the positions after the bar.
     """
-    if aligned is None:
-        schedule.split(tensor, -1, params.unroll_factor_inner_reduction)
-    else:
-        schedule.shifted_split(tensor, -1, params.unroll_factor_inner_reduction, aligned)
+    split_into_vectors(schedule, space, tensor, params)
     batches, cluster = params.batches_per_block_inner_reduction, params.blocks_per_cluster
     blocks = max(cluster, params.lparams.gdimy)
     if length.sizes:
@@ -197,7 +192,7 @@ def _cut(
         schedule.split(tensor, -3, blocks, inner_split=False)
         schedule.parallelize(tensor, -4, ParallelType.cluster_x if cluster > 1 else ParallelType.grid_y)
     schedule.parallelize(tensor, -3, ParallelType.block_x, length.step)
-    if has_rows:
+    if space.iteration:
         if params.staged_vector:
             bind_staged_rows(schedule, tensor, serial=2)
         else:

@@ -17,7 +17,7 @@ from fusewright.ops.reductions import WELFORD
 from fusewright.schedulers import clustered_rows
 from fusewright.schedulers.base import Cost, Facts, Proposal
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
-from fusewright.schedulers.held_length import is_one_size
+from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
 from fusewright.schedulers.held_rows import Held, held_bytes, longest_chain, state_bytes
 from fusewright.schedulers.io import VectorLimits, Vectors
 from fusewright.schedulers.params import LaunchParams, ReductionParams
@@ -31,7 +31,14 @@ from fusewright.schedulers.row_threads import (
 )
 from fusewright.schedulers.rows_in_turns import in_turns
 from fusewright.schedulers.shared_rows import in_shared
-from fusewright.schedulers.shifted_rows import LEAST_SHIFTED, ShiftedRows, is_narrow, rows_of_reductions
+from fusewright.schedulers.shifted_rows import (
+    LEAST_SHIFTED,
+    ShiftedRows,
+    is_narrow,
+    rows_of_reductions,
+    wider_vectors,
+    with_wider_vectors,
+)
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.streamed_rows import streamed
 from fusewright.schedulers.sweep_heuristic import sweep_rows, swept
@@ -116,38 +123,24 @@ class InnerPersistentPlanner:
         estimate = self._estimate(rows, length, params, facts, hardware)
         few = 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster
         if few and not (shifts or vectors.unaligned or params.circular_stages):
-            what = swept(self.fusion, space, vectors.width, self._is_stable(facts), facts)
+            what = swept(self.fusion, space, vectors.width, are_stable(self.space, facts), facts)
             sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
             if sweeps is not None and sweeps.estimate().seconds < estimate().seconds:
                 return Proposal(sweeps.params, sweeps.estimate)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
         if self._constant_row_is_faster(facts, params, in_shared=shared is not None):
-            sizes = tuple(facts.value(axis.extent) for axis in space.reduction)
-            reason = f"{params.reason}; for rows of this length only"
-            return Proposal(replace(params, assumed_reduction_sizes=sizes, reason=reason), estimate)
-        if not is_one_size(space):
-            params = replace(params, lparams=replace(params.lparams, bdimx=-1))
-        return Proposal(params, estimate)
+            return Proposal(for_this_length(params, space, facts, "rows"), estimate)
+        return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
 
     def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
-        """The vectors of a row, and whether those of each row begin at an aligned address of its own.
-
-        Vectors that are wide enough as they are, or in too short a row, take no second load. Nor do those of
-        weights in each row: they cost more than they save (layer norm on an H200).
-        """
+        """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
         width = self._vectors.width(facts) if self._vectors is not None else 1
         plain = Vectors(width, (), 1 / width)
         if self.space.reduction_size(facts) < LEAST_SHIFTED:
             return plain, False
-        shifted = self._shifted.vectors(facts)
-        anywhere = self._vectors.vectors(facts) if self._vectors is not None else plain
-        for found, shifts in ((anywhere, False), (shifted, True)):
-            if found is None or not is_narrow(width, found):
-                continue
-            if self.space.are_read_in_full([self.fusion.inputs[i] for i in found.unaligned]):
-                return found, shifts
-        return plain, False
+        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts)
+        return found or (plain, False)
 
     def _unaligned(
         self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
@@ -155,13 +148,7 @@ class InnerPersistentPlanner:
         """How threads hold rows of vectors some of which start at any element."""
         before = vectors.width - 1 if shifts else 0
         params = _params(rows, length + before, vectors.width, self, hardware, fits=True)
-        how = "aligned by the start of each row" if shifts else "loaded from any element on"
-        return replace(
-            params,
-            shift_rows=shifts,
-            unaligned_inputs=vectors.unaligned,
-            reason=f"{params.reason}; {how}",
-        )
+        return with_wider_vectors(params, vectors, shifts)
 
     def _in_turns(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
@@ -171,8 +158,10 @@ class InnerPersistentPlanner:
         if found is None or not found.unaligned or not is_narrow(width, found):
             return None
         weights = [self.fusion.inputs[position] for position in found.unaligned]
-        full = [load.tensor for load in self.space.loads if self.space.is_full(load)]
-        if len(full) != 1 or full[0] in weights or not (is_one_size(self.space) and self._is_stable(facts)):
+        full = [load.tensor for load in self.space.full_loads]
+        if len(full) != 1 or full[0] in weights:
+            return None
+        if not is_one_size(self.space) or not are_stable(self.space, facts):
             return None
         held = self.everything.at_once + sum(weight.dtype.size for weight in weights)
         return in_turns(rows, length, found, held, hardware)
@@ -188,15 +177,14 @@ class InnerPersistentPlanner:
         return found
 
     def row_bytes(self, facts: Facts) -> int:
-        """Of all that is loaded for each element of a row."""
-        element = sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
-        return self.space.reduction_size(facts) * element
+        """Bytes that are loaded for a row."""
+        return self.space.reduction_size(facts) * self.space.element_bytes
 
     def _streamed(
         self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
     ) -> ReductionParams | None:
         """That of rows by such vectors, of which registers would hold one on an SM at a time."""
-        full = [access.tensor for access in self.space.loads if self.space.is_full(access)]
+        full = [access.tensor for access in self.space.full_loads]
         if len(full) != 1 or not self.space.iteration or not is_one_size(self.space):
             return None
         if vectors.unaligned and (not shifts or self.fusion.inputs.index(full[0]) in vectors.unaligned):
@@ -207,10 +195,7 @@ class InnerPersistentPlanner:
             return None
         in_flight = self._shares_loads and not shifts  # vectors that start anywhere are not loaded ahead
         found = streamed(rows, length + before, vectors.width, self.projected, in_flight, hardware)
-        if found is None or not shifts:
-            return found
-        reason = f"{found.reason}; aligned by the start of each row"
-        return replace(found, shift_rows=True, unaligned_inputs=vectors.unaligned, reason=reason)
+        return found if found is None or not shifts else with_wider_vectors(found, vectors, shifts)
 
     @cached_property
     def _holds_more(self) -> bool:
@@ -226,7 +211,8 @@ class InnerPersistentPlanner:
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams | None:
         """How clusters hold the rows, if they are to."""
-        constant = self._is_stable(facts) or all(as_int(a.extent) is not None for a in self.space.reduction)
+        sizes = [as_int(axis.extent) for axis in self.space.reduction]
+        constant = are_stable(self.space, facts) or None not in sizes
         vectors = ceil_div(length, width)
         return clustered_rows.clustered(rows, vectors, width, self.projected, constant, hardware)
 
@@ -322,7 +308,7 @@ class InnerPersistentPlanner:
         Of rows that are copied ahead, a constant length makes softmax up to 1.02 times as fast and layer norm
         0.87 times, or, where rows are shifted, 0.98 and 1.02 times.
         """
-        if not self._is_stable(facts):
+        if not are_stable(self.space, facts):
             return False
         if in_shared:
             return not params.shift_rows
@@ -336,13 +322,6 @@ class InnerPersistentPlanner:
         beside_weights = computes and self._shares_loads and not params.persistent_in_shared_memory
         return one_by_one or ((self._is_masked or beside_weights) and batches > 1)
 
-    def _is_stable(self, facts: Facts) -> bool:
-        """Whether the length of a row may be taken as a constant, and is not one anyway."""
-        sizes = [axis.extent for axis in self.space.reduction if as_int(axis.extent) is None]
-        if not sizes or not facts.stable.issuperset(sizes):
-            return False
-        return all(facts.value(size) != 0 for size in sizes)
-
     @cached_property
     def _is_masked(self) -> bool:
         """Whether a row is loaded with a mask of its own and nothing else.
@@ -350,7 +329,7 @@ class InnerPersistentPlanner:
         With a constant length both loads are in flight together: 1.17 times faster (softmax, H200). Rows of
         several inputs have loads in flight anyway.
         """
-        full = [access.tensor for access in self.space.loads if self.space.is_full(access)]
+        full = [access.tensor for access in self.space.full_loads]
         return len(full) == 2 and sum(tensor.dtype is DataType.Bool for tensor in full) == 1
 
 

@@ -11,12 +11,12 @@ columns too long for both are left to other schedulers.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log2, prod
 from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -31,9 +31,16 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.column_tiles import FEWER_BATCHES, THREADS, Columns, Tile, clustered_tile
+from fusewright.schedulers.column_tiles import (
+    FEWER_BATCHES,
+    THREADS,
+    Columns,
+    Tile,
+    clustered_tile,
+    fewest_threads,
+)
 from fusewright.schedulers.cost import CostModel, busy_share
-from fusewright.schedulers.held_length import HeldLength, is_one_size
+from fusewright.schedulers.held_length import HeldLength, are_stable, for_any_length, for_this_length
 from fusewright.schedulers.held_rows import (
     Held,
     held_bytes,
@@ -51,7 +58,7 @@ from fusewright.schedulers.reduction_space import ReductionSpace, reduction_spac
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.sweep_heuristic import sweep_columns, swept
 from fusewright.schedulers.two_sweeps import sweep
-from fusewright.sym import Const, Expr, Symbol
+from fusewright.sym import Const
 
 # Bytes of a tile's row of the narrowest tensor that is read, and the share of a copy's speed that is kept
 # with the last: each doubling adds to it, as memory is read and written in longer runs. (An H200: columns of
@@ -63,9 +70,8 @@ BLOCKS_OF_THREADS = (128, 256, 512)
 # Batches that a thread holds at most, and registers for them, of inputs alone or of all that is needed again.
 MAX_BATCHES = 16
 REGISTERS_TO_HOLD, REGISTERS_TO_HOLD_ALL = 64, 32
-# Where no vectors are loaded, more of them.
+# Where no vectors are loaded, more batches.
 MAX_SINGLE_BATCHES = 32
-REGISTERS_TO_HOLD = 64
 # The share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
 # stores.
 EXPOSED_ARITHMETIC = 0.6
@@ -168,8 +174,7 @@ class _Planner:
     @cached_property
     def _element_bytes(self) -> int:
         """Of the narrowest tensor that is read at every point."""
-        space = self.space
-        return min((a.tensor.dtype.size for a in space.loads if space.is_full(a)), default=REGISTER_BYTES)
+        return min((a.tensor.dtype.size for a in self.space.full_loads), default=REGISTER_BYTES)
 
     @cached_property
     def _cost(self) -> CostModel:
@@ -181,8 +186,9 @@ class _Planner:
         columns, length = space.iteration_size(facts), space.reduction_size(facts)
         if not columns or not length:
             return Reject("there is nothing to hold")
-        stable = self._are_stable(facts)
-        constant = stable or all(isinstance(size, Const) for size in self._sizes)
+        # As constants, sizes leave guards of the last batch alone.
+        stable = are_stable(space, facts)
+        constant = stable or all(isinstance(axis.extent, Const) for axis in space.reduction)
         tile = self._tile(
             Columns(columns, length, width, self._element_bytes, self._held[True], constant), hardware
         )
@@ -208,20 +214,11 @@ class _Planner:
             f"{' in shared memory' if tile.shared else ''}{', inputs only' if tile.project else ''}",
         )
         if stable:
-            params = replace(params, assumed_reduction_sizes=tuple(map(facts.value, self._sizes)))
-        elif not is_one_size(space):
-            params = replace(params, lparams=replace(params.lparams, bdimy=-1))
+            params = for_this_length(params, space, facts, "columns")
+        else:
+            params = for_any_length(params, space, threads="bdimy")
         speed = self._speed(tile, blocks, facts, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS))
-
-    @cached_property
-    def _sizes(self) -> tuple[Expr, ...]:
-        return tuple(axis.extent for axis in self.space.reduction)
-
-    def _are_stable(self, facts: Facts) -> bool:
-        """Whether to take the length of a column as a constant: guards of all batches but the last go."""
-        unknown = [size for size in self._sizes if not isinstance(size, Const)]
-        return bool(unknown) and all(isinstance(size, Symbol) and size in facts.stable for size in unknown)
 
     def _tile(self, columns: Columns, hardware: HardwareInfo) -> Tile | None:
         """Short columns in wide rows of registers, others in clusters, the rest as registers allow."""
@@ -244,11 +241,7 @@ class _Planner:
                 batches = ceil_div(length, max(1, block // threads_x))
                 if batches > most:
                     continue
-                # As many threads as the batches need, in whole warps, and as few batches as those leave.
-                step = max(1, WARP_SIZE // threads_x)
-                for _ in range(2):
-                    threads_y = ceil_div(length, batches * step) * step
-                    batches = ceil_div(length, threads_y)
+                threads_y, batches = fewest_threads(length, threads_x, batches)
                 for project, held in enumerate(self._held):
                     registers = REGISTERS_TO_HOLD if project else REGISTERS_TO_HOLD_ALL
                     if batches * width * held.at_once <= registers * REGISTER_BYTES:

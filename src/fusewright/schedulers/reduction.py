@@ -51,6 +51,7 @@ from fusewright.schedulers.reduction_heuristic import (
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
     check_rows,
+    cut,
     distribute,
     inline,
     merge_to_rows_and_reduction,
@@ -59,9 +60,9 @@ from fusewright.schedulers.reduction_space import ReductionSpace, memory_order, 
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
     ShiftedRows,
-    aligned_rows,
-    is_narrow,
     rows_of_reductions,
+    wider_vectors,
+    with_wider_vectors,
 )
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
@@ -96,15 +97,9 @@ class ReductionScheduler(BuiltInScheduler):
         inside = len(space.reduced_axes_inside) if params.schedule_3d else 0
         reference = merge_to_rows_and_reduction(schedule, space, inside)
         if params.schedule_3d:
-            moved = _cut_split(schedule, reference, params)
-            width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
-        elif params.fastest_dim:
-            aligned = aligned_rows(space) if params.shift_rows else None
-            moved = cut_inner(schedule, reference, params, bool(space.iteration), aligned)
-            width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
+            moved, width = _cut_split(schedule, reference, params), params.vector_widths[0]
         else:
-            moved = cut_outer(schedule, reference, params, bool(space.iteration))
-            width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
+            moved, width = cut(schedule, space, reference, params)
         partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
         inline(schedule, space, partials, width, load_position=moved[1 if params.schedule_3d else 0] + 1)
 
@@ -155,7 +150,7 @@ class _Planner:
     @cached_property
     def _element_bytes(self) -> int:
         """Of all loads of every point."""
-        return sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
+        return self.space.element_bytes
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         return self.at_speed(facts, hardware)[1]
@@ -177,10 +172,9 @@ class _Planner:
         joined = self._joined_rows(facts, width, hardware)
         if joined is not None:
             return self._proposal(joined, rows // joined.lparams.bdimx, facts, hardware)
-        stores = any(space.is_full(access) for access in space.stores)
         side_by_side = space.side_by_side(facts)
         params = outer_params(
-            Columns(rows, length, side_by_side, width, self._element_bytes, stores), hardware
+            Columns(rows, length, side_by_side, width, self._element_bytes, space.stores_all), hardware
         )
         along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
         blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
@@ -213,28 +207,19 @@ class _Planner:
         plain = inner_params(rows, length, width, hardware, self._states)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
             return plain
-        anywhere = self._vectors.vectors(facts) if self._vectors is not None else None
-        for found, shifts in ((anywhere, False), (self._shifted.vectors(facts), True)):
-            if found is None or not is_narrow(width, found):
-                continue
-            if self.space.are_read_in_full([self.fusion.inputs[i] for i in found.unaligned]):
-                wide = inner_params(rows, length, found.width, hardware, self._states)
-                how = "aligned by the start of each row" if shifts else "loaded from any element on"
-                return replace(
-                    wide,
-                    shift_rows=shifts,
-                    unaligned_inputs=found.unaligned,
-                    reason=f"{wide.reason}; {how}",
-                )
-        return plain
+        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts)
+        if found is None:
+            return plain
+        vectors, shifts = found
+        wide = inner_params(rows, length, vectors.width, hardware, self._states)
+        return with_wider_vectors(wide, vectors, shifts)
 
     def _proposal(
         self, params: ReductionParams, blocks: int, facts: Facts, hardware: HardwareInfo
     ) -> tuple[float, Proposal]:
         steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
-        stores = any(self.space.is_full(access) for access in self.space.stores)
-        if not stores and (self._cost.streams(facts, hardware) or self._is_narrow(params)):
+        if not self.space.stores_all and (self._cost.streams(facts, hardware) or self._is_narrow(params)):
             params = replace(params, streams_inputs=True)
         return speed, Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
 
@@ -274,46 +259,6 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     return space
 
 
-# ---- inner ------------------------------------------------------------------------------------
-
-
-def cut_inner(
-    schedule: Schedule,
-    tensor: TensorView,
-    params: ReductionParams,
-    has_rows: bool,
-    aligned: TensorView | None,
-) -> list[int]:
-    """[I, R] -> [BIDx, TIDy, (BIDy,) TIDx | serial, unroll, vector]; returns the positions after the bar.
-
-    `aligned`: vectors begin as those of its rows do.
-    """
-    width = params.unroll_factor_inner_reduction
-    if aligned is None:
-        schedule.split(tensor, -1, width)
-    else:
-        schedule.shifted_split(tensor, -1, width, aligned)
-    schedule.split(tensor, -2, params.lparams.bdimx)
-    schedule.split(tensor, -3, params.unroll_factor_top_of_vectorization)
-    # now [.., serial, unroll, threads, vector]
-    end = len(tensor.loop)
-    schedule.reorder(tensor, {end - 2: end - 4})
-    if params.cross_grid_inner_reduction:
-        schedule.split(tensor, -3, params.lparams.gdimy)
-        end = len(tensor.loop)
-        schedule.reorder(tensor, {end - 3: end - 5})
-        schedule.parallelize(tensor, end - 5, ParallelType.grid_y)
-    end = len(tensor.loop)
-    pad = params.padded_threads
-    schedule.parallelize(tensor, end - 4, ParallelType.block_x, pad)
-    schedule.parallelize(tensor, end - 2, ParallelType.unroll)
-    if has_rows:
-        # What a thread has in flight of several rows is side by side: [.. | serial, rows, unroll, vector].
-        bind_rows(schedule, tensor, params, serial=2)
-    end = len(tensor.loop)
-    return [end - 4 if has_rows and params.rows_in_flight > 1 else end - 3, end - 2, end - 1]
-
-
 def _check_split(space: ReductionSpace, params: ReductionParams) -> None:
     """Raises ParamsError for schedule_3d where no dimension lies between two that are reduced."""
     if params.schedule_3d and not _is_split(space):
@@ -347,41 +292,3 @@ def _cut_split(schedule: Schedule, tensor: TensorView, params: ReductionParams) 
     bind_rows(schedule, tensor, params)
     first += params.multiple_reds_per_blk
     return list(range(first, first + 4))
-
-
-# ---- outer ------------------------------------------------------------------------------------
-
-
-def cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
-    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns what is between the bars.
-
-    Blocks x, threads x and vectors are of I, the others of R; with lanes_down_columns threads x and y change
-    places. The blocks of a cluster may stand in for blocks y.
-    """
-    launch, reduction = params.lparams, 1 if has_rows else 0
-    threads = (launch.bdimx, ParallelType.block_x), (launch.bdimy, ParallelType.block_y)
-    (along, along_type), (down, down_type) = reversed(threads) if params.lanes_down_columns else threads
-    schedule.split(tensor, reduction, down)
-    schedule.split(tensor, reduction, params.unroll_factor_inner_reduction)
-    # [I, serial, unroll, threads] -> [I, threads, serial, unroll]
-    schedule.reorder(tensor, {reduction + 2: reduction})
-    schedule.parallelize(tensor, reduction, down_type)
-    schedule.parallelize(tensor, reduction + 2, ParallelType.unroll)
-    first = reduction + 1
-    shared_by = max(launch.gdimy, params.blocks_per_cluster)
-    if shared_by > 1:
-        across = ParallelType.grid_y if params.cross_grid_inner_reduction else ParallelType.cluster_x
-        schedule.split(tensor, reduction + 1, shared_by)
-        schedule.reorder(tensor, {reduction + 2: reduction})
-        schedule.parallelize(tensor, reduction, across)
-        first += 1
-    if has_rows:
-        schedule.split(tensor, 0, params.unroll_factor_iter_dom)
-        schedule.split(tensor, 0, along)
-        schedule.reorder(tensor, {2: len(tensor.loop) - 1})
-        schedule.parallelize(tensor, 0, ParallelType.grid_x)
-        schedule.parallelize(tensor, 1, along_type)
-        if params.unroll_factor_iter_dom > 1:
-            schedule.parallelize(tensor, -1, ParallelType.unroll)
-        first += 1
-    return [first, first + 1]

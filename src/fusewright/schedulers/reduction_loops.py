@@ -12,6 +12,7 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.io import Ports, find_loads, inline_rest, vectorize_ports
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.shifted_rows import aligned_rows
 
 
 def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
@@ -68,6 +69,93 @@ def bind_rows(schedule: Schedule, tensor: TensorView, params: ReductionParams, s
         schedule.parallelize(tensor, 0, ParallelType.grid_x)
 
 
+def cut(
+    schedule: Schedule, space: ReductionSpace, reference: TensorView, params: ReductionParams
+) -> tuple[list[int], int]:
+    """Cuts [I, R] into loops of blocks and threads, and serial ones.
+
+    Returns the positions of the serial loops of R, and the elements of a vector.
+    """
+    inner, outer = params.vector_widths
+    if params.fastest_dim:
+        return _cut_inner(schedule, space, reference, params), inner
+    return _cut_outer(schedule, reference, params, bool(space.iteration)), outer
+
+
+def split_into_vectors(
+    schedule: Schedule, space: ReductionSpace, tensor: TensorView, params: ReductionParams
+) -> None:
+    """[.., R] -> [.., R, vector]; with shift_rows the vectors of each row begin at aligned addresses."""
+    width = params.unroll_factor_inner_reduction
+    aligned = aligned_rows(space) if params.shift_rows else None
+    if aligned is None:
+        schedule.split(tensor, -1, width)
+    else:
+        schedule.shifted_split(tensor, -1, width, aligned)
+
+
+def _cut_inner(
+    schedule: Schedule, space: ReductionSpace, tensor: TensorView, params: ReductionParams
+) -> list[int]:
+    """[I, R] -> [BIDx, TIDy, (BIDy,) TIDx | serial, unroll, vector]; returns the positions after the bar."""
+    has_rows = bool(space.iteration)
+    split_into_vectors(schedule, space, tensor, params)
+    schedule.split(tensor, -2, params.lparams.bdimx)
+    schedule.split(tensor, -3, params.unroll_factor_top_of_vectorization)
+    # now [.., serial, unroll, threads, vector]
+    end = len(tensor.loop)
+    schedule.reorder(tensor, {end - 2: end - 4})
+    if params.cross_grid_inner_reduction:
+        schedule.split(tensor, -3, params.lparams.gdimy)
+        end = len(tensor.loop)
+        schedule.reorder(tensor, {end - 3: end - 5})
+        schedule.parallelize(tensor, end - 5, ParallelType.grid_y)
+    end = len(tensor.loop)
+    pad = params.padded_threads
+    schedule.parallelize(tensor, end - 4, ParallelType.block_x, pad)
+    schedule.parallelize(tensor, end - 2, ParallelType.unroll)
+    if has_rows:
+        # What a thread has in flight of several rows is side by side: [.. | serial, rows, unroll, vector].
+        bind_rows(schedule, tensor, params, serial=2)
+    end = len(tensor.loop)
+    return [end - 4 if has_rows and params.rows_in_flight > 1 else end - 3, end - 2, end - 1]
+
+
+def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
+    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns what is between the bars.
+
+    Blocks x, threads x and vectors are of I, the others of R; with lanes_down_columns threads x and y change
+    places. The blocks of a cluster may stand in for blocks y.
+    """
+    launch, reduction = params.lparams, 1 if has_rows else 0
+    threads = (launch.bdimx, ParallelType.block_x), (launch.bdimy, ParallelType.block_y)
+    (along, along_type), (down, down_type) = reversed(threads) if params.lanes_down_columns else threads
+    schedule.split(tensor, reduction, down)
+    schedule.split(tensor, reduction, params.unroll_factor_inner_reduction)
+    # [I, serial, unroll, threads] -> [I, threads, serial, unroll]
+    schedule.reorder(tensor, {reduction + 2: reduction})
+    schedule.parallelize(tensor, reduction, down_type)
+    schedule.parallelize(tensor, reduction + 2, ParallelType.unroll)
+    first = reduction + 1
+    shared_by = max(launch.gdimy, params.blocks_per_cluster)
+    if shared_by > 1:
+        across = ParallelType.grid_y if params.cross_grid_inner_reduction else ParallelType.cluster_x
+        schedule.split(tensor, reduction + 1, shared_by)
+        schedule.reorder(tensor, {reduction + 2: reduction})
+        schedule.parallelize(tensor, reduction, across)
+        first += 1
+    if has_rows:
+        schedule.split(tensor, 0, params.unroll_factor_iter_dom)
+        schedule.split(tensor, 0, along)
+        schedule.reorder(tensor, {2: len(tensor.loop) - 1})
+        schedule.parallelize(tensor, 0, ParallelType.grid_x)
+        schedule.parallelize(tensor, 1, along_type)
+        if params.unroll_factor_iter_dom > 1:
+            schedule.parallelize(tensor, -1, ParallelType.unroll)
+        first += 1
+    return [first, first + 1]
+
+
 def distribute(
     schedule: Schedule,
     space: ReductionSpace,
@@ -94,6 +182,12 @@ def distribute(
     schedule.parallelize_like(partials[0], selected=selected)
     vectorize_ports(schedule, ports, width, unaligned=unaligned)
     return partials
+
+
+def all_reduce(schedule: Schedule, space: ReductionSpace) -> None:
+    """Gives the result of each reduction to all blocks that share it."""
+    for tensor in _one_a_node(space.reductions):
+        schedule.all_reduce(tensor)
 
 
 def inline(

@@ -80,6 +80,21 @@ class ReductionSpace:
         """Whether an access touches an element for each point of the space."""
         return access.concrete.issuperset(self.concrete)
 
+    @property
+    def full_loads(self) -> tuple[Access, ...]:
+        """The loads of an element for each point of the space."""
+        return tuple(access for access in self.loads if self.is_full(access))
+
+    @property
+    def element_bytes(self) -> int:
+        """What is loaded for each point of the space."""
+        return sum(access.tensor.dtype.size for access in self.full_loads)
+
+    @property
+    def stores_all(self) -> bool:
+        """Whether an element is stored for each point of the space."""
+        return any(map(self.is_full, self.stores))
+
     def are_read_in_full(self, tensors: Collection[Val]) -> bool:
         """Whether all loads of these touch an element for each point of the space."""
         return all(self.is_full(load) for load in self.loads if load.tensor in tensors)
@@ -124,7 +139,11 @@ class ReductionSpace:
         return prod(facts.value(a.extent) for a in self.iteration)
 
     def reduction_size(self, facts: Facts) -> int:
-        return prod(facts.value(a.extent) for a in self.reduction)
+        return prod(self.reduction_sizes(facts))
+
+    def reduction_sizes(self, facts: Facts) -> tuple[int, ...]:
+        """The size of each reduced dimension."""
+        return tuple(facts.value(a.extent) for a in self.reduction)
 
 
 @kept

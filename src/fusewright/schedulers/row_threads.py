@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sizes import ceil_div, whole_warps
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 WIDEST_BLOCK = 1024
@@ -40,7 +40,7 @@ def threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareIn
         and rows * vectors < busy * batches
     ):
         batches -= 1
-    return _whole_warps(ceil_div(vectors, batches)), batches
+    return whole_warps(ceil_div(vectors, batches)), batches
 
 
 def least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
@@ -51,7 +51,7 @@ def least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
     """
     best, least = (threads, batches), threads * batches
     for count in sorted(range(1, 2 * BATCHES + 1), key=lambda count: (abs(count - batches), -count)):
-        needed = _whole_warps(ceil_div(vectors, count))
+        needed = whole_warps(ceil_div(vectors, count))
         if needed * count < least and needed <= max(threads, COMFORTABLE_BLOCK):
             best, least = (needed, count), needed * count
     return best
@@ -65,7 +65,3 @@ def part_of_a_warp(vectors: int) -> tuple[int, int]:
     found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
     fit = [(n, each) for n, each in found if min(vectors, 2) <= each <= BATCHES]
     return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]))
-
-
-def _whole_warps(threads: int) -> int:
-    return ceil_div(threads, WARP_SIZE) * WARP_SIZE

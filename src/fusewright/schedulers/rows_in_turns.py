@@ -7,10 +7,10 @@ keep what was chosen once (`lower.passes.row_invariants`).
 
 from __future__ import annotations
 
-from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sizes import ceil_div, whole_warps
 
 # Threads of all blocks on an SM, of one block, and the vectors that each holds of its row. On an H200 a layer
 # norm of 32768 x 1025 took 74 us so, and 95 us by element; one of 8191 x 4095 60 and 62; an RMS norm 46 and
@@ -33,7 +33,7 @@ def in_turns(
     """
     needed = ceil_div(length + vectors.width - 1, vectors.width)
     batches = ceil_div(needed, MOST_THREADS)
-    threads = ceil_div(ceil_div(needed, batches), WARP_SIZE) * WARP_SIZE
+    threads = whole_warps(ceil_div(needed, batches))
     resident = THREADS_AN_SM // threads
     blocks = hardware.sm_count * resident // vectors.width * vectors.width
     if batches > MOST_VECTORS or rows < ROWS_A_BLOCK * blocks or not blocks:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusewright.core.hardware import ASYNC_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import ASYNC_BYTES, HardwareInfo
 from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.params import ReductionParams
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sizes import ceil_div, whole_warps
 
 # Threads of a block. Measured on an H200 for rows of 32,000 to 50,257 bfloat16, of which registers hold one
 # on an SM at a time and shared memory two or three, as fractions of a copy: softmax 0.92 to 0.96 (0.71 to
@@ -29,7 +29,7 @@ def in_shared(
     if held.copied * width not in ASYNC_BYTES or params.multiple_reds_per_blk:
         return None
     batches = ceil_div(vectors, min(params.lparams.bdimx, MOST_THREADS))
-    threads = ceil_div(ceil_div(vectors, batches), WARP_SIZE) * WARP_SIZE
+    threads = whole_warps(ceil_div(vectors, batches))
     of_block = threads * (batches * width * held.in_all + partial_bytes) + SLACK
     blocks = min(hardware.shared_memory_per_sm // of_block, hardware.max_threads_per_sm // threads)
     if blocks < 2 or of_block > hardware.shared_memory_per_block_optin:

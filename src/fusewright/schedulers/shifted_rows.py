@@ -8,7 +8,7 @@ otherwise (weights, other strides or addresses) are loaded in vectors that start
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.hardware import MAX_VECTOR_BYTES
@@ -16,7 +16,15 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors, are_long, unaligned_pieces
+from fusewright.schedulers.io import (
+    FRESH_ALIGNMENT,
+    UNALIGNED_COST,
+    VectorLimits,
+    Vectors,
+    are_long,
+    unaligned_pieces,
+)
+from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.sym import Expr
@@ -30,6 +38,37 @@ ENOUGH_BYTES = 4
 def is_narrow(width: int, other: Vectors) -> bool:
     """Whether vectors of `width` elements are so narrow that `other` ones, of 16 bytes, pay."""
     return width * MAX_VECTOR_BYTES < ENOUGH_BYTES * other.width
+
+
+def wider_vectors(
+    fusion: Fusion, space: ReductionSpace, limits: VectorLimits | None, shifted: ShiftedRows, facts: Facts
+) -> tuple[Vectors, bool] | None:
+    """Vectors of rows that pay where aligned ones are narrow; None where there are none, or aligned ones do.
+
+    The bool says whether the vectors of each row begin at an aligned address of its own.
+
+    Inputs with unaligned vectors have an element for each point: those of weights cost more than they save
+    (layer norm on an H200).
+    """
+    width = limits.width(facts) if limits is not None else 1
+    anywhere = limits.vectors(facts) if limits is not None else None
+    for found, shifts in ((anywhere, False), (shifted.vectors(facts), True)):
+        if found is None or not is_narrow(width, found):
+            continue
+        if space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
+            return found, shifts
+    return None
+
+
+def with_wider_vectors(params: ReductionParams, vectors: Vectors, shifts: bool) -> ReductionParams:
+    """As `params`, with vectors that `wider_vectors` found."""
+    how = "aligned by the start of each row" if shifts else "loaded from any element on"
+    return replace(
+        params,
+        shift_rows=shifts,
+        unaligned_inputs=vectors.unaligned,
+        reason=f"{params.reason}; {how}",
+    )
 
 
 def aligned_rows(space: ReductionSpace) -> TensorView | None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from fusewright.core.hardware import WARP_SIZE
+
 
 def ceil_div(size: int, parts: int) -> int:
     return -(-size // parts)
+
+
+def whole_warps(threads: int) -> int:
+    """As many threads, or more up to a multiple of a warp's."""
+    return ceil_div(threads, WARP_SIZE) * WARP_SIZE
 
 
 def power_of_two_at_least(size: int) -> int:

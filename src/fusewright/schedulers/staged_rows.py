@@ -50,7 +50,7 @@ def stage(schedule: Schedule, ports: Ports, space: ReductionSpace) -> list[Tenso
     So it is for what has an element for each point. Returns what goes along memory: loads, the tiles that
     these are stored in, the elements of the others, and stores.
     """
-    full = {access.node for access in space.loads if space.is_full(access)}
+    full = {access.node for access in space.full_loads}
     along: list[TensorView] = []
     for load in ports.loads:
         if load.definition in full or space.has_every_element(load):

@@ -17,15 +17,18 @@ from fusewright.core.hardware import BULK_BYTES, BULK_COPIES_SINCE, KIB, Hardwar
 from fusewright.ir.node import Copy
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.held_length import is_one_size
+from fusewright.schedulers.held_length import assume_sizes, is_one_size
 from fusewright.schedulers.held_rows import Held, held_tensors, recompute
 from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.reduction_loops import combined_runs, distribute, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction_loops import (
+    combined_runs,
+    distribute,
+    merge_to_rows_and_reduction,
+    split_into_vectors,
+)
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.schedulers.sizes import ceil_div
-from fusewright.sym import as_int
 
 # Rows of fewer bytes are held in registers as fast. Measured on an H200 for rows of one input: softmax of
 # 32,768 to 98,304 bfloat16, 0.84 to 0.90 of a copy (0.77 to 0.85 in registers or by clusters), RMS norm of
@@ -56,11 +59,7 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     reference = merge_to_rows_and_reduction(schedule, space)
     _assume_length(schedule, space, params)
     width = params.unroll_factor_inner_reduction
-    aligned = aligned_rows(space) if params.shift_rows else None
-    if aligned is None:
-        schedule.split(reference, 1, width)
-    else:
-        schedule.shifted_split(reference, 1, width, aligned)
+    split_into_vectors(schedule, space, reference, params)
     schedule.split(reference, 1, params.lparams.bdimx)
     schedule.split(reference, 1, params.batches_per_block_inner_reduction)
     if params.blocks_per_cluster > 1:
@@ -84,7 +83,7 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     early = [*reads, *loads]
     schedule.inline_at(partials[0], row + 1, best_effort=True, selected=early)
     for load in loads:  # these come from L2, where what all rows have in common stays
-        if load.inline_at > row and not load.unaligned:
+        if load.inline_at > row and isinstance(load.definition, Copy) and not load.unaligned:
             schedule.prefetch(load)
     runs = combined_runs(partials, early)
     if runs:
@@ -144,16 +143,13 @@ def chunk_elements(params: ReductionParams) -> int:
 
 def _assume_length(schedule: Schedule, space: ReductionSpace, params: ReductionParams) -> None:
     """A row of this length, or of any that fits into the ring."""
-    [axis] = space.reduction
-    if as_int(axis.extent) is not None:
-        return
     stages = params.circular_stages - (not params.warp_specialized)
     low, high = 1, chunk_elements(params) * stages * params.blocks_per_cluster
     if params.shift_rows:
         high -= params.unroll_factor_inner_reduction - 1
     if params.assumed_reduction_sizes:
         [low] = [high] = params.assumed_reduction_sizes
-    schedule.assume(space.reference, space.reference.logical.index(axis), low, high)
+    assume_sizes(schedule, space, [(low, high)])
 
 
 def _check_copied(rings: Iterable[TensorView], params: ReductionParams) -> None:

@@ -15,7 +15,7 @@ from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_s
 from fusewright.schedulers.held_rows import longest_chain, state_bytes
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
 # Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more.
 THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 448, 1024, 896
@@ -69,7 +69,7 @@ def swept(fusion: Fusion, space: ReductionSpace, width: int, constant: bool, fac
 
     None where there is nothing to read, or no vector.
     """
-    full = [access.tensor.dtype.size for access in space.loads if space.is_full(access)]
+    full = [access.tensor.dtype.size for access in space.full_loads]
     rows, length = space.iteration_size(facts), space.reduction_size(facts)
     if width == 1 or not full or not rows or not length:
         return None
@@ -80,7 +80,7 @@ def swept(fusion: Fusion, space: ReductionSpace, width: int, constant: bool, fac
         element_bytes=sum(full),
         narrowest_bytes=min(full),
         state_bytes=state_bytes(fusion),
-        sizes=tuple(facts.value(axis.extent) for axis in space.reduction) if constant else (),
+        sizes=space.reduction_sizes(facts) if constant else (),
         sweeps=1 + longest_chain(fusion),
     )
 
@@ -128,7 +128,7 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
     vectors = ceil_div(what.length, what.width)
     enough = power_of_two_at_least(ceil_div(vectors, share * FEW_THREADS))
     unroll = min(what.vectors_of(BYTES_OF_ROWS), enough)
-    threads = min(THREADS_OF_ROWS, ceil_div(ceil_div(vectors, share * unroll), WARP_SIZE) * WARP_SIZE)
+    threads = min(THREADS_OF_ROWS, whole_warps(ceil_div(vectors, share * unroll)))
     share = min(share, ceil_div(vectors, threads * unroll))
     if share < 2:
         return None

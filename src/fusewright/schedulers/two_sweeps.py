@@ -15,20 +15,20 @@ from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.ir.node import Copy, Node
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.held_length import assume_sizes
 from fusewright.schedulers.held_rows import recompute
 from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest
 from fusewright.schedulers.params import ReductionParams
-from fusewright.schedulers.reduction import cut_inner, cut_outer
 from fusewright.schedulers.reduction_loops import (
+    all_reduce,
     combined_runs,
+    cut,
     distribute,
     feeds,
     inline_row_results,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
-from fusewright.schedulers.shifted_rows import aligned_rows
-from fusewright.sym import as_int
 
 
 def sweep(schedule: Schedule, params: ReductionParams) -> None:
@@ -36,20 +36,13 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
     ports = cache_inputs_and_outputs(schedule)
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
-    _assume_sizes(schedule, space, params)
+    assume_sizes(schedule, space, [(size, size) for size in params.assumed_reduction_sizes])
     reference = merge_to_rows_and_reduction(schedule, space)
-    if params.fastest_dim:
-        aligned = aligned_rows(space) if params.shift_rows else None
-        moved = cut_inner(schedule, reference, params, bool(space.iteration), aligned)
-        width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
-    else:
-        moved = cut_outer(schedule, reference, params, bool(space.iteration))
-        width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
+    moved, width = cut(schedule, space, reference, params)
     step = moved[0]
     partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
     if params.cross_grid_inner_reduction:
-        for tensor in {tensor.definition: tensor for tensor in space.reductions}.values():
-            schedule.all_reduce(tensor)
+        all_reduce(schedule, space)
     recompute(schedule, space, everything=True, loads=True)
     sweeps = _sweeps(schedule, set(partials))
     loads = _loads_of_all(schedule, space)
@@ -74,13 +67,6 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
     inline_rest(schedule, {*same, *early, *runs})
 
 
-def _assume_sizes(schedule: Schedule, space: ReductionSpace, params: ReductionParams) -> None:
-    tensor, sizes = space.reference, params.assumed_reduction_sizes
-    for axis, size in zip(space.reduction, sizes):
-        if as_int(axis.extent) is None:
-            schedule.assume(tensor, tensor.logical.index(axis), size, size)
-
-
 def _sweeps(schedule: Schedule, partials: Collection[TensorView]) -> dict[TensorView, int]:
     """In which sweep each tensor is computed: after so many reductions, each of which depends on the last."""
     nodes = [node for node in schedule.fusion.ordered_nodes() if not node.is_scalar]
@@ -102,7 +88,7 @@ def _outputs(node: Node) -> list[TensorView]:
 
 def _loads_of_all(schedule: Schedule, space: ReductionSpace) -> list[TensorView]:
     """The loads of an element for each point of the space."""
-    full = {access.tensor for access in space.loads if space.is_full(access)}
+    full = {access.tensor for access in space.full_loads}
     loads = find_loads(schedule.fusion)
     return [load for load in loads if load.definition is not None and load.definition.inputs[0] in full]
 

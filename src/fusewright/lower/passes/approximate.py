@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 from fusewright.core.dtype import DataType
@@ -161,7 +160,7 @@ class _Around:
     def __init__(self, loop: k.For) -> None:
         self.iterations = as_int(loop.extent) or MIN_QUOTIENTS
         statements = list(k.walk(loop.body))
-        writers = Counter(buffer for stmt in statements for buffer in access.written_buffers(stmt))
+        writers = access.writers(statements)
         self.varying = set(writers)
         for stmt in statements:
             if self._is_same(stmt) and all(writers[b] == 1 for b in access.written_buffers(stmt)):

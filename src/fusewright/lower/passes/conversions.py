@@ -25,7 +25,7 @@ def convert_in_pairs(kernel: k.Kernel) -> k.Kernel:
     statements = list(k.walk(kernel.body))
     if not any(map(_converts, statements)):
         return kernel
-    pass_ = _Pass(Counter(b for stmt in statements for b in access.written_buffers(stmt)))
+    pass_ = _Pass(access.writers(statements))
     body = pass_.body(kernel.body)
     if body is kernel.body:
         return kernel

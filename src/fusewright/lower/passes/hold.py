@@ -24,6 +24,8 @@ MIN_ELEMENTS = 64
 
 
 def hold_rows(kernel: k.Kernel) -> k.Kernel:
+    if not any(isinstance(stmt, k.Alloc) and _is_row(stmt.buffer) for stmt in k.walk(kernel.body)):
+        return kernel
     return k.with_body(kernel, _held(kernel.body))
 
 

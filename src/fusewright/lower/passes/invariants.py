@@ -25,7 +25,7 @@ _Known = Mapping[k.Buffer, Conditions]
 
 
 def hoist_invariants(kernel: k.Kernel) -> k.Kernel:
-    writers = Counter(buffer for stmt in k.walk(kernel.body) for buffer in access.written_buffers(stmt))
+    writers = access.writers(k.walk(kernel.body))
     return k.with_body(kernel, _Hoister(writers).body(kernel.body, {}))
 
 

@@ -35,7 +35,7 @@ def narrow_comparisons(kernel: k.Kernel) -> k.Kernel:
     compares = any(isinstance(s, k.Compute) and _is_wide_comparison(s) for s in statements)
     if kernel.index_dtype is not DataType.Int32 or not compares:
         return kernel
-    pass_ = _Pass(Counter(b for stmt in statements for b in access.written_buffers(stmt)))
+    pass_ = _Pass(access.writers(statements))
     body = pass_.body(kernel.body, {}, frozenset())
     return k.with_body(kernel, k.body_of(kernel.body, (*map(k.Alloc, pass_.registers), *body)))
 

@@ -25,9 +25,13 @@ from fusewright.sym import ZERO, as_int, const
 
 
 def read_repeated_registers(kernel: k.Kernel) -> k.Kernel:
+    fills = [fill for stmt in k.walk(kernel.body) for fill in _fills(stmt) if _reads_registers(fill)]
+    if not fills:  # each array that is replaced is filled so, or with another such array
+        return kernel
     # What an array is filled with may be computed in the loop that fills it.
-    candidates = any(map(_computes_arrays, k.walk(kernel.body)))
-    for each in (hoist_invariants(kernel), kernel) if candidates else (kernel,):
+    computes = any(isinstance(fill, k.Compute) for fill in fills)
+    hoisted = hoist_invariants(kernel) if computes else kernel
+    for each in dict.fromkeys((hoisted, kernel)):
         pass_ = _Pass(each)
         body = pass_.body(each.body, frozenset())
         if pass_.computed or (pass_.registers and each is kernel):
@@ -35,13 +39,9 @@ def read_repeated_registers(kernel: k.Kernel) -> k.Kernel:
     return kernel
 
 
-def _computes_arrays(stmt: k.Stmt) -> bool:
-    """Whether a loop fills an array with what it computes of registers alone."""
-    return any(
-        isinstance(fill, k.Compute)
-        and all(_is_register(arg.buffer) for arg in fill.args if isinstance(arg, k.Ref))
-        for fill in _fills(stmt)
-    )
+def _reads_registers(fill: k.Copy | k.Compute) -> bool:
+    """Whether a statement reads registers and no elements of arrays."""
+    return all(map(_is_register, access.read_buffers(fill)))
 
 
 class _Pass:
@@ -53,7 +53,7 @@ class _Pass:
 
     def __init__(self, kernel: k.Kernel) -> None:
         statements = list(k.walk(kernel.body))
-        self.writers = Counter(b for stmt in statements for b in access.written_buffers(stmt))
+        self.writers = access.writers(statements)
         self.readers = _reads(statements)
         self.registers: dict[k.Buffer, k.Buffer] = {}
         self.computed: dict[k.Buffer, k.Buffer] = {}

@@ -11,7 +11,7 @@ the kernel of an optimizer step does so ten times for each element.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import access
@@ -23,7 +23,7 @@ from fusewright.sym import as_int
 
 def round_in_registers(kernel: k.Kernel) -> k.Kernel:
     statements = list(k.walk(kernel.body))
-    writers = Counter(b for stmt in statements for b in access.written_buffers(stmt))
+    writers = access.writers(statements)
     rounded = [
         s for s in statements if isinstance(s, k.Compute) and _rounds(s) and writers[s.dst.buffer] == 1
     ]

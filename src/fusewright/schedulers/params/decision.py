@@ -69,11 +69,6 @@ class Field:
     choice: Choice
 
     @property
-    def is_decision(self) -> bool:
-        """Whether its value is a parameter object itself."""
-        return isinstance(self.hint, type) and issubclass(self.hint, Decision)
-
-    @property
     def legal(self) -> Legal | None:
         """The declared legal values, or what the type says."""
         if self.choice.legal is not None:
