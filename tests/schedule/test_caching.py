@@ -201,6 +201,18 @@ def test_what_is_held_in_part_is_what_both_loads_bring(schedule):
     assert again is None or again.definition.held is None
 
 
+def test_a_load_that_starts_at_any_element_is_computed_anew_as_one() -> None:
+    fusion = Fusion()
+    x = define_tensor(fusion, [16], True)
+    for operation in ("exp", "neg"):
+        add_output(fusion, apply_to_tensor(fusion, operation, x))
+    schedule = Schedule(fusion)
+    load = schedule.cache_after(schedule.fusion.inputs[0])
+    schedule.allow_unaligned(load)
+    [again] = schedule.recompute(load)
+    assert again.unaligned
+
+
 def test_set_cache_op_is_of_loads_and_stores(schedule):
     load = schedule.cache_after(schedule.tensor(0))
     schedule.set_cache_op(load, CacheOp.streaming)

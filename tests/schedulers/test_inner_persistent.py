@@ -223,6 +223,23 @@ def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:
     assert "_next" in fd.kernels_for(inputs, schedules={0: params})[0].cuda_text
 
 
+def test_what_an_index_chooses_is_not_loaded_ahead_beside_rows_that_are(target: torch.device) -> None:
+    """The element of each row that its target names: its place is known once the target is loaded."""
+    with FusionDefinition() as fd:
+        x, t = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, 1], [True, None], DataType.Int)
+        lse = fd.ops.log(fd.ops.sum(fd.ops.exp(x), dims=[1], keepdim=True))
+        fd.add_output(lse - fd.ops.take_along_axis(x, t, dim=1))
+        fd.add_output(fd.ops.exp(x - lse))
+    params = replace(
+        params_of(4, sizes=(512,)), lparams=LaunchParams(bdimx=32), circular_stages=3, persistent_blocks=2
+    )
+    inputs = [torch.randn(5, 512, device=target), torch.randint(512, (5, 1), device=target)]
+    loss, chances = fd.execute(inputs, schedules={0: params})
+    expected = -torch.log_softmax(inputs[0], 1).gather(1, inputs[1])
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(chances, torch.softmax(inputs[0], 1), rtol=1e-4, atol=1e-6)
+
+
 def short_rows(threads: int, batches: int, rows: int, in_flight: int) -> ReductionParams:
     """Rows of which a part of a warp holds each, in registers."""
     return ReductionParams(

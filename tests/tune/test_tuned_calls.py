@@ -92,6 +92,8 @@ def test_a_block_tunes_what_is_new_and_bad_efforts_are_refused(timed):
             fd.execute([torch.rand(rows, 64)])
         with ThreadPoolExecutor(4) as threads:  # one of them tunes, the others wait for it
             made = list(threads.map(lambda rows: fd.execute([torch.rand(rows, 64)]), [32] * 8))
+            with tuned_calls._calls._lock:  # as while this thread tunes: a tuned call of another one goes on
+                threads.submit(fd.execute, [torch.rand(32, 64)]).result(timeout=10)
     assert len(session.results) == 3 and len(made) == 8
     fd.execute([torch.rand(24, 64)])
     assert len(session.results) == 3 and ACTIVE.every is None

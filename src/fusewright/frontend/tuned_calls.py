@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
@@ -171,7 +172,7 @@ class TuningSession:
         In a block of `together` they are tuned in its end.
         """
         key = self._key(fd, inputs, device, effort)
-        if key in self._tuned:
+        if key in self._tuned:  # by another thread meanwhile
             return
         self._device = place_of(flattened(inputs), device).index or 0
         if self._together is not None:
@@ -180,6 +181,12 @@ class TuningSession:
             with tempfile.TemporaryDirectory(prefix=VALUES) as folder:
                 self.tune(problems_of(fd, inputs, device, self._name(fd), Path(folder)), effort)
         self._tuned.add(key)
+
+    def has_tuned(
+        self, fd: FusionDefinition, inputs: Sequence[Any], device: torch.device | None, effort: Effort
+    ) -> bool:
+        """Whether such a call was tuned before; for any thread, while another one tunes."""
+        return self._key(fd, inputs, device, effort) in self._tuned
 
     @contextmanager
     def together(self, effort: Effort) -> Iterator[None]:
@@ -244,7 +251,8 @@ class _Turns(threading.local):
 
 
 class _TunedCalls:
-    """What calls of this process are tuned by. One search at a time: other threads wait for it.
+    """What calls of this process are tuned by. One search at a time: other threads wait for it, but for calls
+    that were tuned before.
 
     Attributes:
         session: tunes calls. It closes with the process.
@@ -271,6 +279,8 @@ class _TunedCalls:
         effort = self._every() if given is None else effort_of(given)
         if effort is None or self._turns.is_tuning or fd._is_scheduled or _is_captured():
             return
+        if self.session.has_tuned(fd, inputs, device, effort):
+            return
         with self._lock, self._tuning(asked=given is not None):
             self.session.tune_call(fd, inputs, device, effort)
 
@@ -289,9 +299,10 @@ class _TunedCalls:
 
     def _every(self) -> Effort | None:
         """The effort of each call; None: they are not tuned, or the user has interrupted it."""
-        if ACTIVE.every is None or self.session.is_interrupted:
+        every = ACTIVE.every
+        if every is None or self.session.is_interrupted:
             return None
-        return effort_of(ACTIVE.every, VARIABLE if ACTIVE.every == os.environ.get(VARIABLE) else "tuning")
+        return every if isinstance(every, Effort) else _effort_of_variable(every)
 
     @contextmanager
     def _tuning(self, asked: bool) -> Iterator[None]:
@@ -305,6 +316,12 @@ class _TunedCalls:
             logger.warning("%s: a call is not tuned: %s", VARIABLE, error)
         finally:
             self._turns.is_tuning = False
+
+
+@lru_cache(maxsize=1)
+def _effort_of_variable(text: str) -> Effort:
+    """Asked for at each call. OptionError: no effort."""
+    return effort_of(text, VARIABLE)
 
 
 def _is_captured() -> bool:

@@ -106,7 +106,7 @@ def recompute(fusion: Fusion, tensor: TensorView) -> list[TensorView]:
     """tensor -> a, b  becomes  tensor -> a, twin -> b: every use after the first computes the tensor anew.
 
     Trades work for registers: nothing is kept between the uses. Returns the twins. Their loops are
-    those of the tensor.
+    those of the tensor, and their vectors may start at any element if its may.
     """
     node = tensor.definition
     if node is None or tensor in fusion.output_tensors() or len(node.outputs) > 1 or tensor.is_reduction:
@@ -118,6 +118,7 @@ def recompute(fusion: Fusion, tensor: TensorView) -> list[TensorView]:
         twin = shape_twin(fusion, tensor)
         fusion.replace_inputs(use, {tensor: twin})
         fusion.add_node(node.copy({tensor: twin}))
+        twin.unaligned = tensor.unaligned
         twins.append(twin)
     return twins
 

@@ -83,7 +83,7 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     early = [*reads, *loads]
     schedule.inline_at(partials[0], row + 1, best_effort=True, selected=early)
     for load in loads:  # these come from L2, where what all rows have in common stays
-        if load.inline_at > row and not load.unaligned:
+        if load.inline_at > row and isinstance(load.definition, Copy) and not load.unaligned:
             schedule.prefetch(load)
     runs = combined_runs(partials, early)
     if runs:
