@@ -71,7 +71,11 @@ class NodeIndices:
         waiting = deque(reversed(transforms_between(self.tensor.maybe_root, self.tensor.loop)))
         while waiting:
             transform = waiting.popleft()
-            if any(out not in self._index for out in transform.outputs):
+            missing = [out for out in transform.outputs if out not in self._index]
+            if any(axis in missing for later in waiting for axis in later.inputs):
+                waiting.append(transform)  # after those that wait themselves
+                continue
+            if missing:
                 assert skip_reductions, f"{transform} leads to no loop of {self.tensor}"
                 continue
             if any(axis not in self._index for axis in transform.reads):

@@ -62,7 +62,7 @@ from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
 from fusewright.schedulers.sizes import ceil_div
-from fusewright.sym import ONE, Symbol
+from fusewright.sym import Symbol
 
 # Enough threads to hide latency with few blocks' tails; a multiple of the warp that divides an SM's 2048.
 THREADS = 128
@@ -144,7 +144,6 @@ def _merge_for_vectors(schedule: Schedule, space: PointwiseSpace, params: Pointw
             raise ParamsError(
                 path="shift_rows", expected=f"False, as {space.reference.name} is stored by index", given=True
             )
-        _check_shifted_rows(space, params.break_point)
         return max(1, sum(not axis.is_broadcast for axis in space.axes[params.break_point :]))
     if dim == -1:
         return 1
@@ -155,17 +154,6 @@ def _merge_for_vectors(schedule: Schedule, space: PointwiseSpace, params: Pointw
     position = space.reference.logical.index(space.axes[dim])
     schedule.assume_multiple(space.reference, position, params.vectorization_factor)
     return len(lanes)
-
-
-def _check_shifted_rows(space: PointwiseSpace, break_point: int) -> None:
-    """A row is one dimension, or all are one row: the lowering takes apart no merged dimensions whose shift
-    differs from row to row.
-    """
-    rows, columns = space.axes[:break_point], space.axes[break_point:]
-    if len(columns) > 1 and any(axis.extent is not ONE for axis in rows):
-        last = len(space.axes) - 1
-        expected = f"0 or {last} where rows are shifted (shift_rows) of {space.reference.name}"
-        raise ParamsError(path="break_point", expected=expected, given=break_point)
 
 
 @dataclass(frozen=True, eq=False)
