@@ -204,6 +204,11 @@ def _wrong(hint: Any) -> list[Any]:
     return [object(), {"x": 1}, ["no", object()], 1.5]
 
 
+def _is_decision(field: Any) -> bool:
+    """Whether its value is a parameter object itself."""
+    return isinstance(field.hint, type) and issubclass(field.hint, Decision)
+
+
 def _malformed(cls: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Paths, and dicts that have something wrong there."""
     first = fields_of(cls)[0].name
@@ -212,7 +217,7 @@ def _malformed(cls: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     for field in fields_of(cls):
         for value in _wrong(field.hint):
             yield f"{path}{field.name}", {field.name: value}
-        if field.is_decision:
+        if _is_decision(field):
             for inner, data in _malformed(field.hint, f"{path}{field.name}."):
                 yield inner, {field.name: data}
 
@@ -236,7 +241,7 @@ def _out_of_range(cls: Any) -> Iterator[tuple[str, Any]]:
         if field.legal is not None and getattr(field.legal, "high", getattr(field.legal, "limit", None)):
             values.append(10**12)
         yield from ((field.name, {field.name: value}) for value in values)
-        if field.is_decision:
+        if _is_decision(field):
             for path, data in _out_of_range(field.hint):
                 yield f"{field.name}.{path}", {field.name: data}
 

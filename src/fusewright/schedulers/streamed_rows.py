@@ -83,7 +83,8 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     early = [*reads, *loads]
     schedule.inline_at(partials[0], row + 1, best_effort=True, selected=early)
     for load in loads:  # these come from L2, where what all rows have in common stays
-        if load.inline_at > row and isinstance(load.definition, Copy) and not load.unaligned:
+        is_placed_by_index = load.definition is not None and len(load.definition.tensor_inputs) > 1
+        if load.inline_at > row and not is_placed_by_index and not load.unaligned:
             schedule.prefetch(load)
     runs = combined_runs(partials, early)
     if runs:
