@@ -8,12 +8,13 @@ from math import prod
 from typing import TypeVar
 
 from fusewright.core.errors import ParamsError
+from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.params import InnerOuterPersistentParams, ReductionParams, threads_to_hold
 from fusewright.schedulers.params.launch import UNSET
 from fusewright.schedulers.reduction_space import ReductionSpace
-from fusewright.sym import Const, Symbol, as_int, product
+from fusewright.sym import Const, Expr, Symbol, as_int, product
 
 P = TypeVar("P", ReductionParams, InnerOuterPersistentParams)
 
@@ -85,30 +86,43 @@ class HeldLength:
         Raises:
             ParamsError: the params assume sizes that the dimensions cannot have.
         """
-        known = [as_int(axis.extent) for axis in space.reduction]
+        extents = space.reduced_extents
+        known = list(map(as_int, extents))
         if self.sizes:
             fits = len(self.sizes) == len(known) and all(b in (None, a) for a, b in zip(self.sizes, known))
-            if not fits or not all(isinstance(axis.extent, (Symbol, Const)) for axis in space.reduction):
-                expected = ", ".join(str(axis.extent) for axis in space.reduction)
+            if not fits or not all(isinstance(extent, (Symbol, Const)) for extent in extents):
                 raise ParamsError(
-                    path="assumed_reduction_sizes", expected=f"() or ({expected})", given=self.sizes
+                    path="assumed_reduction_sizes",
+                    expected=f"() or ({', '.join(map(str, extents))})",
+                    given=self.sizes,
                 )
             return prod(self.sizes)
-        return as_int(product(axis.extent for axis in space.reduction))
+        return as_int(product(extents))
 
 
 def assume_sizes(schedule: Schedule, space: ReductionSpace, ranges: Iterable[tuple[int, int]]) -> None:
-    """Assumes the least and the greatest size of each reduced dimension, of those that are not constant."""
-    tensor = space.reference
-    for axis, (low, high) in zip(space.reduction, ranges):
-        if as_int(axis.extent) is None:
-            schedule.assume(tensor, tensor.logical.index(axis), low, high)
+    """Assumes the least and the greatest of the reduced sizes, of those that are not constant."""
+    dimensions = _dimensions(space)
+    for extent, (low, high) in zip(space.reduced_extents, ranges):
+        if as_int(extent) is None:
+            schedule.assume(*dimensions[extent], low, high)
+
+
+def _dimensions(space: ReductionSpace) -> dict[Expr, tuple[TensorView, int]]:
+    """A dimension of each size that the reference or an input has."""
+    tensors = [*(access.tensor for access in space.loads), space.reference]
+    return {axis.extent: (tensor, dim) for tensor in tensors for dim, axis in enumerate(tensor.logical)}
 
 
 def are_stable(space: ReductionSpace, facts: Facts) -> bool:
     """Whether the kernel may take sizes of reduced dimensions as constants that are not constant anyway."""
-    sizes = [axis.extent for axis in space.reduction if as_int(axis.extent) is None]
-    return bool(sizes) and facts.stable.issuperset(sizes) and all(map(facts.value, sizes))
+    sizes = [extent for extent in space.reduced_extents if as_int(extent) is None]
+    return (
+        bool(sizes)
+        and facts.stable.issuperset(sizes)
+        and all(map(facts.value, sizes))
+        and _dimensions(space).keys() >= set(sizes)
+    )
 
 
 def for_this_length(params: P, space: ReductionSpace, facts: Facts, what: str) -> P:

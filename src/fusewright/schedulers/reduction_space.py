@@ -19,6 +19,7 @@ from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 from fusewright.schedulers.sectors import Sectors
+from fusewright.sym import Expr, Mul, Symbol, const
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +142,21 @@ class ReductionSpace:
     def reduction_size(self, facts: Facts) -> int:
         return prod(self.reduction_sizes(facts))
 
+    @property
+    def reduced_extents(self) -> tuple[Expr, ...]:
+        """The sizes that the reduced dimensions have, one of several where a reshape has merged those."""
+        return tuple(factor for axis in self.reduction for factor in _factors(axis.extent))
+
     def reduction_sizes(self, facts: Facts) -> tuple[int, ...]:
-        """The size of each reduced dimension."""
-        return tuple(facts.value(a.extent) for a in self.reduction)
+        """The value of each of `reduced_extents`."""
+        return tuple(map(facts.value, self.reduced_extents))
+
+
+def _factors(extent: Expr) -> tuple[Expr, ...]:
+    """The symbols whose product a size is; itself, if it is none."""
+    if not isinstance(extent, Mul) or not all(isinstance(factor, Symbol) for factor in extent.factors):
+        return (extent,)
+    return extent.factors if extent.coefficient == 1 else (const(extent.coefficient), *extent.factors)
 
 
 @kept
