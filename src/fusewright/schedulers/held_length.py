@@ -8,13 +8,12 @@ from math import prod
 from typing import TypeVar
 
 from fusewright.core.errors import ParamsError
-from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.params import InnerOuterPersistentParams, ReductionParams, threads_to_hold
 from fusewright.schedulers.params.launch import UNSET
 from fusewright.schedulers.reduction_space import ReductionSpace
-from fusewright.sym import Const, Expr, Symbol, as_int, product
+from fusewright.sym import Const, Symbol, as_int, product
 
 P = TypeVar("P", ReductionParams, InnerOuterPersistentParams)
 
@@ -102,26 +101,19 @@ class HeldLength:
 
 def assume_sizes(schedule: Schedule, space: ReductionSpace, ranges: Iterable[tuple[int, int]]) -> None:
     """Assumes the least and the greatest of the reduced sizes, of those that are not constant."""
-    dimensions = _dimensions(space)
     for extent, (low, high) in zip(space.reduced_extents, ranges):
-        if as_int(extent) is None:
-            schedule.assume(*dimensions[extent], low, high)
-
-
-def _dimensions(space: ReductionSpace) -> dict[Expr, tuple[TensorView, int]]:
-    """A dimension of each size that the reference or an input has."""
-    tensors = [*(access.tensor for access in space.loads), space.reference]
-    return {axis.extent: (tensor, dim) for tensor in tensors for dim, axis in enumerate(tensor.logical)}
+        if extent in space.unknown_extents:
+            schedule.assume(*space.dimensions[extent], low, high)
 
 
 def are_stable(space: ReductionSpace, facts: Facts) -> bool:
     """Whether the kernel may take sizes of reduced dimensions as constants that are not constant anyway."""
-    sizes = [extent for extent in space.reduced_extents if as_int(extent) is None]
+    sizes = space.unknown_extents
     return (
         bool(sizes)
-        and facts.stable.issuperset(sizes)
+        and facts.stable >= sizes
+        and space.dimensions.keys() >= sizes
         and all(map(facts.value, sizes))
-        and _dimensions(space).keys() >= set(sizes)
     )
 
 
