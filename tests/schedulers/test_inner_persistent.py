@@ -120,14 +120,20 @@ def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], para
     torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("by_warp", "sizes", "cluster"), [(True, (), 1), (False, (480,), 1), (False, (), 3)])
-def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...], cluster: int) -> None:
+@pytest.mark.parametrize(
+    ("by_warp", "sizes", "cluster", "teams"),
+    [(True, (), 1, 1), (False, (480,), 1, 1), (False, (), 3, 1), (True, (480,), 1, 2)],
+)
+def test_rows_that_are_copied_ahead(
+    by_warp: bool, sizes: tuple[int, ...], cluster: int, teams: int
+) -> None:
     """Three inputs of three element sizes, in rings of chunks that run on from one row into the next."""
     params = replace(
         params_of(4, sizes=sizes),
         lparams=LaunchParams(bdimx=32),
         circular_stages=4,
         warp_specialized=by_warp,
+        teams=teams,
         persistent_blocks=3,
         blocks_per_cluster=cluster,
     )

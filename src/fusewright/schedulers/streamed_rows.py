@@ -143,9 +143,13 @@ def chunk_elements(params: ReductionParams) -> int:
 
 
 def _assume_length(schedule: Schedule, space: ReductionSpace, params: ReductionParams) -> None:
-    """A row of this length, or of any that fits into the ring."""
+    """A row of this length, or of any that fits into the ring.
+
+    Of each team's next row, too, only a part may fit: it would wait for a stage that was filled twice.
+    """
     stages = params.circular_stages - (not params.warp_specialized)
-    low, high = 1, chunk_elements(params) * stages * params.blocks_per_cluster
+    chunk = chunk_elements(params) * params.blocks_per_cluster
+    low, high = chunk * (ceil_div(stages, params.teams) - 1) + 1 if params.teams > 1 else 1, chunk * stages
     if params.shift_rows:
         high -= params.unroll_factor_inner_reduction - 1
     if params.assumed_reduction_sizes:
@@ -174,7 +178,9 @@ def _copy_ahead(schedule: Schedule, ring: TensorView, params: ReductionParams) -
     schedule.merge(ring, row + 1)
     schedule.merge(ring, row + 1)
     if params.warp_specialized:
-        schedule.warp_specialize(ring, params.circular_stages, -1, ParallelType.block_x)
+        schedule.warp_specialize(
+            ring, params.circular_stages, -1, ParallelType.block_x, teams=params.teams
+        )
     else:
         schedule.circular_buffer(ring, params.circular_stages)
     return reads
