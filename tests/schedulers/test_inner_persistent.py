@@ -124,9 +124,7 @@ def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], para
     ("by_warp", "sizes", "cluster", "teams"),
     [(True, (), 1, 1), (False, (480,), 1, 1), (False, (), 3, 1), (True, (480,), 1, 2)],
 )
-def test_rows_that_are_copied_ahead(
-    by_warp: bool, sizes: tuple[int, ...], cluster: int, teams: int
-) -> None:
+def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...], cluster: int, teams: int) -> None:
     """Three inputs of three element sizes, in rings of chunks that run on from one row into the next."""
     params = replace(
         params_of(4, sizes=sizes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from fusewright.core.enums import MemoryType, ParallelType
@@ -84,4 +85,4 @@ def _set(fusion: Fusion, primitive: str, tensor: TensorView, ring: CircularBuffe
             given=str(tensor),
         )
     tensor.loop[-1].parallel = ParallelType.tma
-    tensor.circular = CircularBuffer(ring.stages, prefetch, position, ring.parallel, ring.registers, ring.teams)
+    tensor.circular = dataclasses.replace(ring, prefetch=prefetch, position=position)

@@ -63,9 +63,12 @@ def fill_rings(kernel: k.Kernel) -> k.Kernel:
 
 
 def _parted(body: tuple[k.Stmt, ...]) -> tuple[tuple[k.Stmt, ...], tuple[k.Stmt, ...]]:
-    """What declares buffers and begins mbarriers, with all that stands between, and the rest."""
+    """What declares buffers, names values and begins mbarriers, and the rest, which the roles share out."""
     count = max(i for i, s in enumerate(body) if isinstance(s, (k.Alloc, k.InitMbarriers))) + 1
-    return body[:count], body[count:]
+    before = (k.Alloc, k.InitMbarriers, k.Let, k.LetMisalignment)
+    declared = tuple(stmt for stmt in body[:count] if isinstance(stmt, before))
+    loaded = tuple(stmt for stmt in body[:count] if not isinstance(stmt, before))
+    return declared, (*loaded, *body[count:])
 
 
 # ---- the copies --------------------------------------------------------------------------------------------
@@ -338,10 +341,7 @@ def _with_roles(
     filling = k.If(thread, _fused(_filled(copies, rings, (), _loop_symbols(copies))))
     roles = k.Roles(
         (
-            *(
-                k.Role(_COMPUTE, axis, count * team, count, body, compute)
-                for team, body in enumerate(bodies)
-            ),
+            *(k.Role(_COMPUTE, axis, count * team, count, body, compute) for team, body in enumerate(bodies)),
             k.Role(_LOAD, axis, computing, more, (filling,), load),
         )
     )
@@ -388,7 +388,9 @@ def _for_teams(filling: list[k.Stmt], ring: k.Ring, copies: Sequence[k.Stmt]) ->
     if ring.teams == 1:
         return filling
     nest = _Nest.of(ring, tuple(copies))
-    return tell_teams(tuple(filling), ring, nest.loops[0].symbol, product(l.extent for l in nest.loops[1:]))
+    return tell_teams(
+        tuple(filling), ring, nest.loops[0].symbol, product(loop.extent for loop in nest.loops[1:])
+    )
 
 
 def _loop_symbols(body: Sequence[k.Stmt]) -> frozenset[Symbol]:

@@ -13,7 +13,7 @@ parities tell neighbouring phases apart alone.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
@@ -39,7 +39,8 @@ def take_turns(
     exchanged = {buffer for ring in rings for buffer in (ring.buffer, ring.full, ring.empty)}
     shared = [s.buffer for s in before if isinstance(s, k.Alloc) and s.buffer.space is k.Space.SHARED]
     own = [buffer for buffer in shared if buffer not in exchanged]
-    bodies, result = [], list(before)
+    bodies: list[tuple[k.Stmt, ...]] = []
+    result = list(before)
     for team in range(rings[0].teams):
         table = {b: dataclasses.replace(b, name=f"{b.name}_team{team}") for b in own} if team else {}
         result += map(k.Alloc, table.values())

@@ -107,8 +107,9 @@ class ReductionParams(HeuristicParams):
     With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
     one row into the next, and each of persistent_blocks blocks goes over every so many-th row.
-    warp_specialized: a warp of its own starts the copies, not one of these threads. teams: a block has so many
-    times lparams.bdimx threads; each team takes every so many-th of the block's rows.
+    warp_specialized: a warp of its own starts the copies, not one of these threads. teams: a block has so
+    many times lparams.bdimx threads, and each team takes every so many-th of its rows. held_inputs: positions
+    of inputs that all rows have in common, of which threads hold their part in registers for all rows.
 
     schedule_3d: rows are reduced along two stretches of memory, of which the threads lie along the inner one;
     each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
@@ -180,6 +181,7 @@ class ReductionParams(HeuristicParams):
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
     teams: int = choice(1, counts(1, tried=(1,)), _STREAMS_ROWS)
+    held_inputs: tuple[int, ...] = choice((), each(counts(0)), _STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     staged_vector: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
