@@ -95,7 +95,8 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
 
 def _hold_for_all_rows(schedule: Schedule, position: int, params: ReductionParams) -> TensorView:
     """The load of an input that is left before the loop over rows. ParamsError where rows read their own."""
-    source = schedule.fusion.inputs[position] if position < len(schedule.fusion.inputs) else None
+    inputs = schedule.fusion.inputs
+    source = inputs[position] if position < len(inputs) else None
     row = _row_position(params)
     for load in find_loads(schedule.fusion):
         is_its = load.definition is not None and load.definition.inputs[0] is source

@@ -396,9 +396,12 @@ class ReductionParams(HeuristicParams):
             raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=self.lparams.bdimy)
         if self.circular_stages < 2:
             raise ParamsError(path="circular_stages", expected="0, or 2 or more", given=self.circular_stages)
-        if self.lparams.bdimx % WARP_SIZE:
+        most = (hardware.max_threads_per_block - WARP_SIZE * self.warp_specialized) // self.teams
+        if self.lparams.bdimx % WARP_SIZE or self.lparams.bdimx > most:
             raise ParamsError(
-                path="lparams.bdimx", expected=f"a multiple of {WARP_SIZE} {where}", given=self.lparams.bdimx
+                path="lparams.bdimx",
+                expected=f"a multiple of {WARP_SIZE} up to {most} {where}",
+                given=self.lparams.bdimx,
             )
         if self.persistent_blocks < 1:
             raise ParamsError(path="persistent_blocks", expected=f"1 or more {where}", given=0)
