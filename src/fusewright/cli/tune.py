@@ -139,13 +139,11 @@ def _of_table(path: Path) -> _Known:
     return _Known(found, {outcome.problem.key: None for outcome in found}, policy_of(tables))
 
 
-def _print(
-    console: Console, found: Sequence[Outcome], searches: Mapping[str, SearchRecord | None], policy: Policy
-) -> None:
-    _show(console, found, searches)
-    if policy.rules_text():
-        console.print(policy.rules_text(), markup=False, soft_wrap=True)
-    if not (torch.cuda.is_available() or any(outcome.best for outcome in found)):
+def _print(console: Console, known: _Known) -> None:
+    _show(console, known.found, known.searches)
+    if known.policy.rules_text():
+        console.print(known.policy.rules_text(), markup=False, soft_wrap=True)
+    if not (torch.cuda.is_available() or any(outcome.best for outcome in known.found)):
         console.print(
             "Nothing was measured: without a GPU kernels are compiled and not timed.", soft_wrap=True
         )
