@@ -1,4 +1,4 @@
-"""Logarithms of exponentials, and divisions by roots, are what they are written directly: and no less accurate."""
+"""Logarithms of exponentials, and divisions by roots, are computed directly, and no less accurately."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_each_element_takes_one_exponential_and_no_error_is_added(write: Write, 
     new = simplified(fusion)
     labels = [node.label for node in new.nodes]
     assert labels.count("exp") <= 1
-    # Differences of up to 400: exponentials of many are 0, so that the logarithm as it was written is infinite.
+    # Differences of up to 400: many exponentials are 0, and their logarithms, as written, infinite.
     x = (torch.rand(8, 65, generator=torch.Generator().manual_seed(1)) - 0.5) * 400
     exact = reference(x.double())
     [found] = evaluate_fusion(new, [x])
@@ -82,8 +82,9 @@ ROOTS: dict[str, Write] = {
     "x / sqrt(v)": lambda fd, x: x / fd.ops.sqrt(_sum_of_squares(fd, x)),
     "x * (1 / sqrt(v))": lambda fd, x: x * (1.0 / fd.ops.sqrt(_sum_of_squares(fd, x))),
     "x * reciprocal(sqrt(v))": lambda fd, x: x * fd.ops.reciprocal(fd.ops.sqrt(_sum_of_squares(fd, x))),
-    "x / expand(sqrt(v))": lambda fd, x: x
-    / fd.ops.expand(fd.ops.sqrt(_sum_of_squares(fd, x)), fd.ops.shape(x)),
+    "x / expand(sqrt(v))": lambda fd, x: (
+        x / fd.ops.expand(fd.ops.sqrt(_sum_of_squares(fd, x)), fd.ops.shape(x))
+    ),
 }
 
 

@@ -127,7 +127,9 @@ def _difference(fusion: Fusion, out: TensorView) -> Node | None:
 
 def _are_alike(shown: Shown, inner: Shown, outer: Shown) -> bool:
     """Whether the first shows the same tensor in the same way as `inner`, seen through `outer`."""
-    return shown.tensor is inner.tensor and shown.dims == Shown(inner.tensor, (*inner.views, *outer.views)).dims
+    return (
+        shown.tensor is inner.tensor and shown.dims == Shown(inner.tensor, (*inner.views, *outer.views)).dims
+    )
 
 
 def _summed(tensor: TensorView) -> TensorView | None:

@@ -17,9 +17,7 @@ from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.rewrite.lift import remove_dead
 from fusewright.rewrite.shown import shown_by
 
-_MUL, _SQRT, _RSQRT, _RECIPROCAL = (
-    ELEMENTWISE[name] for name in ("mul", "sqrt", "rsqrt", "reciprocal")
-)
+_MUL, _SQRT, _RSQRT, _RECIPROCAL = (ELEMENTWISE[name] for name in ("mul", "sqrt", "rsqrt", "reciprocal"))
 #: The rows that divide floats.
 QUOTIENTS = frozenset({ELEMENTWISE["div"], ELEMENTWISE["truediv"]})
 
@@ -49,7 +47,9 @@ def _replacement(fusion: Fusion, node: Pointwise) -> Node | None:
     shown = shown_by(divisor)
     root = shown.tensor.definition
     if not isinstance(root, Pointwise) or root.op is not _SQRT or root.inputs[0].dtype is not DataType.Float:
-        return Pointwise(_RECIPROCAL, (divisor,), out) if is_reciprocal and node.op is not _RECIPROCAL else None
+        return (
+            Pointwise(_RECIPROCAL, (divisor,), out) if is_reciprocal and node.op is not _RECIPROCAL else None
+        )
     if is_reciprocal and not shown.views:
         return Pointwise(_RSQRT, root.inputs, out)
     factor = fusion.new_tensor([fusion.copy_axis(axis) for axis in root.output.shape], DataType.Float)

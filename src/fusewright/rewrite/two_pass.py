@@ -46,8 +46,6 @@ def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
 
 def _known_sum(x: TensorView, dims: Sequence[int]) -> TensorView | None:
     """The sum over the same dimensions that is there already."""
-    for node in x.uses:
-        if isinstance(node, Reduction) and node.op is SUM:
-            if [i for i, axis in enumerate(node.output.logical) if axis.is_reduction] == list(dims):
-                return node.output
-    return None
+    sums = (node.output for node in x.uses if isinstance(node, Reduction) and node.op is SUM)
+    own = list(dims)
+    return next((t for t in sums if [i for i, a in enumerate(t.logical) if a.is_reduction] == own), None)
