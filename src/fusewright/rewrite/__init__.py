@@ -6,9 +6,10 @@ Both are lists of passes that change a fusion in place, keep its inputs and outp
 (tensors without elements), `uniform` (tensors of one value as scalars), `casts` (chains of them), `parts`
 (reads of one part of a join), `round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions
 of what a reshape has merged), `nested_reductions` (in one step), `rows_first` (or in two), `common` (what is
-written twice), `roots` (as divisors), `logarithms` (of exponentials), `dead` (what no output needs), `slices`
-(of what is computed row by row), `aliases` (outputs that are views), `memory_order` (of what passes between
-kernels), and `operand_views` (a library reads what its operands are views of).
+written twice), `roots` (as divisors), `logarithms` (of exponentials), `shared_sums` (of products),
+`row_factors` (multiplied first), `dead` (what no output needs), `slices` (of what is computed row by row),
+`aliases` (outputs that are views), `memory_order` (of what passes between kernels), and `operand_views` (a
+library reads what its operands are views of).
 
 `REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `lift` (changes
 of shape and order move up to the loads), `sink` (or down to the stores), `implied` (choices by the position
@@ -45,8 +46,10 @@ from fusewright.rewrite.powers import expand_powers
 from fusewright.rewrite.reduced_reshapes import reduce_before_reshapes
 from fusewright.rewrite.roots import divide_by_roots
 from fusewright.rewrite.round_trips import cancel_round_trips
+from fusewright.rewrite.row_factors import multiply_row_factors
 from fusewright.rewrite.rows_first import reduce_rows_first
 from fusewright.rewrite.separate import separate_small_tensors
+from fusewright.rewrite.shared_sums import share_sums
 from fusewright.rewrite.sink import sink_views
 from fusewright.rewrite.slices import move_slices_up
 from fusewright.rewrite.uniform import read_scalars
@@ -65,6 +68,8 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("merge equal nodes", merge_equal_nodes),
     ("divide by roots", divide_by_roots),
     ("simplify logarithms", simplify_logarithms),
+    ("share sums", share_sums),
+    ("multiply row factors", multiply_row_factors),
     ("merge what became equal", merge_equal_nodes),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),
