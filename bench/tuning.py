@@ -24,7 +24,7 @@ from fusewright.tune.recording import recording_text
 from fusewright.tune.runner import COMPILERS, Runner
 from fusewright.tune.sweep import Effort as SweepEffort
 from fusewright.tune.sweep import sweep_with
-from fusewright.tune.table import recorded
+from fusewright.tune.table import measurements_of
 from fusewright.tune.tuner import Effort, Tuned, Tuner
 
 STEPS = (8, 30)
@@ -71,9 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
             sweep_with(runner, given, journal, load, SweepEffort(arguments.points, max(0.1, left)), options)
             _print(found, journal)
             if arguments.record is not None:
-                types = {each.problem.scheduler: type(each.best) for each, _ in found}
                 name = torch.cuda.get_device_name() if on_gpu else "none"
-                text = recording_text(list(recorded(journal, types, name)), name)
+                text = recording_text(list(measurements_of(journal, name)), name)
                 write_document(arguments.record, text)
     return 0
 
