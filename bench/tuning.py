@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from bench.tuning_problems import problems
+from bench.tuning_problems import drawn, problems
 from fusewright import Options
 from fusewright.frontend.problems import load
 from fusewright.tune.document import write_document
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--points", type=int, default=200, help="of each sample (default: 200)")
     parser.add_argument("--seconds", type=float, default=80.0, help="in all (default: 80)")
     parser.add_argument("--only", default="", help="problems whose name has this")
+    parser.add_argument("--drawn", action="store_true", help="problems by chance, not those that are listed")
     parser.add_argument("--record", type=Path, help="a file for all measurements (tune.recording)")
 
 
@@ -46,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     device = torch.device("cuda" if on_gpu else "cpu")
     options = Options.from_environment()
     with tempfile.TemporaryDirectory() as folder:
-        given = list(problems(arguments.only, Path(folder), device))
+        cases = drawn() if arguments.drawn else None
+        given = list(problems(arguments.only, Path(folder), device, cases))
         print(
             f"{len(given)} problems, {COMPILERS} processes compile, {time.monotonic() - start:.0f} s so far"
         )
