@@ -39,7 +39,7 @@ def features_of(facts: ProblemFacts, hardware: HardwareInfo) -> dict[str, float]
     }
     if facts.reduction is not None:
         rows, length = facts.reduction.rows, facts.reduction.length
-        found["inner"] = float(facts.reduction.is_inner)
+        found["stride / element"] = 1.0 if facts.reduction.is_inner else float(rows)
         found["rows / SMs"] = rows / hardware.sm_count
         found["length / (vectors of a warp)"] = (
             length * facts.element_bytes / (WIDEST_ACCESS * hardware.warp_size)
