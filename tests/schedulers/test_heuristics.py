@@ -187,7 +187,7 @@ def test_a_bias_cuts_rows_from_columns_and_too_many_rows_leave_grid_y():
 
 def test_rows_that_leave_threads_idle_or_that_vectors_do_not_divide_are_one_dimension():
     fusion = p.biased()
-    for rows, columns in ((1_000_000, 128), (65536, 384), (131072, 257), (16384, 4097)):
+    for rows, columns in ((1_000_000, 128), (65536, 256), (131072, 257), (16384, 4097)):
         params = propose(POINTWISE, fusion, p.facts_of(fusion, [(rows, columns), (columns,)]), p.H200)
         assert params.break_point == 0 and params.vectorization_factor > 1, (rows, columns)
 

@@ -23,9 +23,9 @@ from fusewright.sym import Const, Expr, Symbol
 # Accesses by element lie a vector apart in neighbouring threads: with 8 bytes, those of a warp span two cache
 # lines of 128 bytes, twice as many as elements of 4 bytes need.
 MIXED_VECTOR_BYTES = 8
-# What an access costs, of one to memory, to an input of fewer dimensions, which comes from the caches: rows of
-# 4097 bfloat16 and a bias by element reach 0.99 of a copy's speed on an H200, and with vectors of the bias,
-# which start at any element, 0.91.
+# What an access costs, of one to memory, to an input of fewer dimensions, which comes from the caches: rows
+# of 4097 bfloat16 and a bias by element reach 0.99 of a copy's speed on an H200, and 0.91 with vectors of the
+# bias, which start at any element.
 CACHED_COST = 0.1
 
 

@@ -71,9 +71,9 @@ THREADS = 128
 LOADED_BYTES_IN_FLIGHT = 32
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
-# What it costs to divide the index of an access to a broadcast input, in accesses: rows that take three of four
-# threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are not
-# (640: 1.06 as one dimension, 128: 1.05 and as rows 0.52).
+# What it costs to divide the index of an access to a broadcast input, in accesses: rows that take three of
+# four threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are
+# not (640: 1.06 as one dimension, 128: 1.05 and as rows 0.52).
 DIVIDED_COST = 1.0
 
 _LAUNCH = LaunchParams(bdimx=THREADS)
