@@ -198,7 +198,12 @@ def _memory_order(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain
 
 
 def rows_of_reductions(fusion: Fusion, space: ReductionSpace) -> ShiftedRows:
-    """The shifted vectors along reduced rows."""
+    """The shifted vectors along reduced rows, which are one run of memory each."""
     inner = space.inner_axis if space.is_inner else None
-    accesses = (*space.loads, *space.stores)
-    return ShiftedRows(fusion, space.reference.logical, inner, accesses, _aligned(space))
+    accesses, axes = (*space.loads, *space.stores), space.reference.logical
+    aligned = _aligned(space)
+    if aligned is not None:
+        order = _memory_order(aligned, axes) or []
+        if set(order[len(order) - len(space.reduction) :]) != set(space.reduction):
+            aligned = None
+    return ShiftedRows(fusion, axes, inner, accesses, aligned)
