@@ -64,6 +64,8 @@ def _with_choices(found: Sequence[k.Stmt]) -> Collection[k.Stmt]:
     """Those of the statements that choose vectors, or write the registers that these read or write."""
     choices = [stmt for stmt in found if any(isinstance(each, k.Window) for each in k.walk((stmt,)))]
     buffers = _written(choices) | _read(choices)
+    shared = [s for s in found if not buffers.isdisjoint(_read([s]))]
+    buffers |= _written(shared)
     return [stmt for stmt in found if not buffers.isdisjoint(_written([stmt]))]
 
 
@@ -74,7 +76,7 @@ def _only_loads(stmt: k.Stmt) -> bool:
             return False
         if isinstance(each, k.For) and not each.unroll:
             return False
-    return all(buffer.space is k.Space.LOCAL for buffer in _written([stmt]))
+    return all(buffer.space is not k.Space.GLOBAL for buffer in _written([stmt]))
 
 
 def _uses(stmt: k.Stmt, symbols: Collection[Symbol]) -> bool:

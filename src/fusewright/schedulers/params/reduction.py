@@ -107,7 +107,8 @@ class ReductionParams(HeuristicParams):
     With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
     one row into the next, and each of persistent_blocks blocks goes over every so many-th row.
-    warp_specialized: a warp of its own starts the copies, not one of these threads.
+    warp_specialized: a warp of its own starts the copies, not one of these threads. weights_in_shared_memory:
+    of unaligned_inputs that all rows have in common, the vectors of shifted rows are chosen once and kept there.
 
     schedule_3d: rows are reduced along two stretches of memory, of which the threads lie along the inner one;
     each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
@@ -178,6 +179,7 @@ class ReductionParams(HeuristicParams):
     streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
+    weights_in_shared_memory: bool = choice(False, when=_STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     staged_vector: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
