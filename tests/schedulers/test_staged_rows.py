@@ -12,7 +12,7 @@ from fusewright.core.errors import ParamsError
 from fusewright.kernel import ir as k
 from fusewright.schedulers.params import LaunchParams
 
-ROWS, LENGTH = 16, 21
+ROWS, LENGTH = 21, 21
 
 
 def _definition(x: torch.Tensor, weight: torch.Tensor) -> FusionDefinition:

@@ -15,9 +15,10 @@ from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ParamsError
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.io import Ports
+from fusewright.schedulers.io import Ports, find_loads
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.shifted_rows import aligned_rows
 
 
 def check_staged(space: ReductionSpace, params: ReductionParams) -> None:
@@ -75,10 +76,9 @@ def lay_side_by_side(
     read = [tensor.definition.inputs[0] for tensor in along if tensor.definition is not None]
     tiles = [t for t in read if isinstance(t, TensorView) and t.memory is MemoryType.shared]
     results = [tile for tile in tiles if tile not in along]
-    rows = reference.loop[0]
-    schedule.assume_multiple(
-        reference, reference.logical.index(rows), params.lparams.bdimy * params.rows_in_flight
-    )
+    if params.whole_blocks:
+        rows = reference.logical.index(reference.loop[0])
+        schedule.assume_multiple(reference, rows, params.lparams.bdimy * params.rows_in_flight)
     for tensor in (reference, *results):
         schedule.split(tensor, 0, params.lparams.bdimy)
         schedule.split(tensor, 0, params.rows_in_flight)
@@ -95,10 +95,22 @@ def bind_staged_rows(schedule: Schedule, tensor: TensorView, serial: int) -> Non
     schedule.parallelize(tensor, position, ParallelType.unroll)
 
 
+def inline_staged_loads(schedule: Schedule, along: Collection[TensorView]) -> list[TensorView]:
+    """Inlines what is loaded along memory into the loop over blocks alone, so that all of a thread's loads are
+    in flight before the first is staged. Returns it.
+    """
+    loads = [load for load in find_loads(schedule.fusion) if load in along]
+    for load in loads:
+        schedule.inline_at(load, 1)
+    return loads
+
+
 def cut_along(
     schedule: Schedule, along: Collection[TensorView], space: ReductionSpace, params: ReductionParams
 ) -> None:
-    """The loops of what goes along memory."""
+    """The loops of what goes along memory, of which the last vector may not be whole."""
+    aligned = aligned_rows(space)
+    assert aligned is not None
     kinds = (
         ParallelType.grid_x,
         ParallelType.unroll,
@@ -115,7 +127,10 @@ def cut_along(
             schedule.merge(tensor, 1)
         schedule.split(tensor, 0, params.lparams.bdimy * params.rows_in_flight)
         schedule.merge(tensor, 1)
-        schedule.split(tensor, 1, params.staged_vector)
+        if params.whole_blocks:
+            schedule.split(tensor, 1, params.staged_vector)
+        else:
+            schedule.shifted_split(tensor, 1, params.staged_vector, aligned)
         schedule.split(tensor, 1, params.lparams.bdimx)
         schedule.split(tensor, 1, params.lparams.bdimy)
         for position, kind in enumerate(kinds):

@@ -55,6 +55,7 @@ _READS_VECTORS = When(
     "without vectors along rows",
 )
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
+_STAGES_ROWS = When(lambda params: params.staged_vector > 0, "with staged_vector 0")
 _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
@@ -182,6 +183,7 @@ class ReductionParams(HeuristicParams):
     weights_in_shared_memory: bool = choice(False, when=_STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     staged_vector: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
+    whole_blocks: bool = choice(False, when=_STAGES_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     joined_rows: int = choice(1, UNROLLING, _OUTER)
