@@ -147,7 +147,9 @@ def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
 def _without_subtracted_quotient(condition: Expr, lane: Symbol) -> Expr:
     """e - q // f >= 0 is e*f + f - 1 - q >= 0, for integers and f > 0, where the lane is in q alone."""
     slack = _slack(condition)
-    for core, coefficient in slack.terms if slack is not None else ():
+    if slack is None:
+        return condition
+    for core, coefficient in slack.terms:
         if coefficient != -1 or not isinstance(core, FloorDiv) or not is_nonneg(core.args[1] - 1):
             continue
         dividend, divisor = core.args

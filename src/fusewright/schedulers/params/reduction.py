@@ -109,7 +109,7 @@ class ReductionParams(HeuristicParams):
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
     one row into the next, and each of persistent_blocks blocks goes over every so many-th row.
     warp_specialized: a warp of its own starts the copies, not one of these threads. weights_in_shared_memory:
-    of unaligned_inputs that all rows have in common, the vectors of shifted rows are chosen once and kept there.
+    vectors of unaligned_inputs, which all rows have in common, are chosen once and kept there.
 
     schedule_3d: rows are reduced along two stretches of memory, of which the threads lie along the inner one;
     each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
