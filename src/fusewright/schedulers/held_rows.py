@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusewright.analyze.persistent import persistent_tensors
@@ -150,12 +150,10 @@ def recompute(
     *,
     everything: bool,
     loads: bool,
-    kept: Collection[TensorView] = (),
 ) -> None:
     """Recomputes what persists and is cheap.
 
     `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
-    `kept`: copies of loads that are to be held.
     """
     fusion = schedule.fusion
     persistent = set(persistent_tensors(fusion))
@@ -163,7 +161,7 @@ def recompute(
     # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
-        if tensor not in persistent or tensor in outputs or tensor in kept or tensor.is_reduction:
+        if tensor not in persistent or tensor in outputs or tensor.is_reduction:
             continue
         wanted = loads if fusion.is_input(node.inputs[0]) else everything
         if wanted or _is_cheap(fusion, tensor, space):
@@ -195,16 +193,41 @@ def hold_in_shared(schedule: Schedule, held: Iterable[TensorView], first: int = 
 def _is_cheap(fusion: Fusion, tensor: TensorView, space: ReductionSpace) -> bool:
     """Whether it is cheaper to do again than to hold.
 
-    That is so of a cast to a wider type, of a broadcast of what was computed, and of a load that is the
-    same for all rows, which comes from the caches.
+    That is so of a cast to a wider type, also where one instruction follows that brings in nothing but
+    values a row (`x - mean`); of a broadcast of what was computed; and of a load that is the same for all
+    rows, which comes from the caches.
     """
     node = tensor.definition
     assert node is not None
     if isinstance(node, Pointwise):
-        return node.op.rule is Rule.CAST and node.inputs[0].dtype.size < tensor.dtype.size
+        return _is_widened(node) or _shifts_widened(node, space)
     if fusion.is_input(node.inputs[0]):
         return _is_same_for_all_rows(tensor, space)
     return node.traits.view
+
+
+def _is_widened(node: Node | None) -> bool:
+    return (
+        isinstance(node, Pointwise)
+        and node.op.rule is Rule.CAST
+        and node.inputs[0].dtype.size < node.output.dtype.size
+    )
+
+
+def _shifts_widened(node: Pointwise, space: ReductionSpace) -> bool:
+    """Whether a node computes with one instruction on what is widened, and on values a row."""
+    elements = [v for v in dict.fromkeys(node.tensor_inputs) if not _is_value_a_row(v, space)]
+    return (
+        len(elements) == 1
+        and _is_widened(elements[0].definition)
+        and node.op.spelling(node.output.dtype).slots == 1
+    )
+
+
+def _is_value_a_row(tensor: TensorView, space: ReductionSpace) -> bool:
+    covered = space.maps.get(tensor, {})
+    along = (covered.get(axis) for axis in space.reduction if not axis.is_broadcast)
+    return all(axis is None or axis.is_broadcast for axis in along)
 
 
 def _is_same_for_all_rows(tensor: TensorView, space: ReductionSpace) -> bool:
