@@ -144,8 +144,8 @@ class InnerPersistentPlanner:
         if not width or not is_narrow(aligned, Vectors(width, (), 1 / width)):
             return None
         space = self.space
-        known = None not in [as_int(axis.extent) for axis in space.reduction]
-        if len(space.iteration) != 1 or not is_one_size(space) or not (known or are_stable(space, facts)):
+        constant = are_stable(space, facts) or space.is_constant
+        if len(space.iteration) != 1 or not is_one_size(space) or not constant:
             return None
         stores = sum(store.tensor.dtype.size for store in space.stores if space.is_full(store))
         bytes_ = space.element_bytes + stores
