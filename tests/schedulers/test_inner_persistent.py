@@ -20,7 +20,7 @@ from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.clustered_rows import clustered
-from fusewright.schedulers.held_rows import Held
+from fusewright.schedulers.held_rows import Held, held_bytes
 from fusewright.schedulers.row_threads import part_of_a_warp
 from fusewright.schedulers.shared_rows import MOST_THREADS
 from fusewright.schedulers.streamed_rows import chunk_elements, streamed
@@ -191,6 +191,16 @@ def test_rows_of_which_registers_hold_one_on_an_sm_are_held_in_shared_memory() -
     assert found(65536).circular_stages  # shared memory holds one, too
     # Nothing is held but the row itself, in no more registers than the row has bytes.
     assert not found(32768, normalized(DataType.BFloat16)).persistent_in_shared_memory
+
+
+def test_rows_whose_results_meet_later_are_held_at_once() -> None:
+    """Neither is needed for the other's reductions, and both are for what follows from all."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
+        fd.add_output(fd.ops.softmax(x, 1) * fd.ops.softmax(y, 1))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    assert held_bytes(fusion, project=True).at_once == 2 * DataType.Float.size
 
 
 def test_rows_that_are_computed_with_weights_and_held_have_a_constant_length() -> None:
