@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition, schedulers
-from fusewright.core.errors import ParamsError
+from fusewright.core.errors import ParamsError, ScheduleError
 from fusewright.core.hardware import DESCRIBED, described
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion
@@ -20,7 +20,7 @@ from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.clustered_rows import clustered
-from fusewright.schedulers.held_rows import Held
+from fusewright.schedulers.held_rows import Held, held_bytes
 from fusewright.schedulers.row_threads import part_of_a_warp
 from fusewright.schedulers.shared_rows import MOST_THREADS
 from fusewright.schedulers.streamed_rows import chunk_elements, streamed
@@ -120,14 +120,18 @@ def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], para
     torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("by_warp", "sizes", "cluster"), [(True, (), 1), (False, (480,), 1), (False, (), 3)])
-def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...], cluster: int) -> None:
+@pytest.mark.parametrize(
+    ("by_warp", "sizes", "cluster", "teams"),
+    [(True, (), 1, 1), (False, (480,), 1, 1), (False, (), 3, 1), (True, (480,), 1, 2)],
+)
+def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...], cluster: int, teams: int) -> None:
     """Three inputs of three element sizes, in rings of chunks that run on from one row into the next."""
     params = replace(
         params_of(4, sizes=sizes),
         lparams=LaunchParams(bdimx=32),
         circular_stages=4,
         warp_specialized=by_warp,
+        teams=teams,
         persistent_blocks=3,
         blocks_per_cluster=cluster,
     )
@@ -189,6 +193,16 @@ def test_rows_of_which_registers_hold_one_on_an_sm_are_held_in_shared_memory() -
     assert not found(32768, normalized(DataType.BFloat16)).persistent_in_shared_memory
 
 
+def test_rows_whose_results_meet_later_are_held_at_once() -> None:
+    """Neither is needed for the other's reductions, and both are for what follows from all."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
+        fd.add_output(fd.ops.softmax(x, 1) * fd.ops.softmax(y, 1))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    assert held_bytes(fusion, project=True).at_once == 2 * DataType.Float.size
+
+
 def test_rows_that_are_computed_with_weights_and_held_have_a_constant_length() -> None:
     with FusionDefinition() as fd:
         x, weight = (fd.define_tensor([-1] * rank, True, DataType.BFloat16) for rank in (2, 1))
@@ -221,6 +235,34 @@ def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:
     expected = torch.nn.functional.layer_norm(inputs[0], (512,), inputs[1], eps=1e-5)
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
     assert "_next" in fd.kernels_for(inputs, schedules={0: params})[0].cuda_text
+    held = replace(params, held_inputs=(0,))  # the weight is the first input of the kernel
+    (result,) = fd.execute(inputs, schedules={0: held})
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    assert "_next" not in fd.kernels_for(inputs, schedules={0: held})[0].cuda_text
+    for wrong in (1, 5):
+        with pytest.raises(ParamsError, match="inputs that all rows have in common"):
+            fd.execute(inputs, schedules={0: replace(held, held_inputs=(wrong,))})
+    with pytest.raises(ScheduleError, match="the block does more than one loop over rows"):
+        fd.execute(inputs, schedules={0: replace(held, teams=2)})
+
+
+def test_a_team_is_at_most_one_row_behind() -> None:
+    """Of rows that are shorter than half of the ring, a team could wait for a stage that was filled twice."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        fd.add_output(x - fd.ops.sum(x, [1], keepdim=True))
+    params = replace(
+        params_of(4, sizes=(512,)),
+        lparams=LaunchParams(bdimx=32),
+        circular_stages=5,
+        warp_specialized=True,
+        teams=2,
+        persistent_blocks=2,
+    )
+    with pytest.raises(ScheduleError, match=r"has 5 stages, and a row may be of 2"):
+        fd.execute([torch.ones(5, 512)], schedules={0: params})
+    with pytest.raises(ParamsError, match=r"lparams.bdimx.*up to 496"):
+        replace(params, lparams=LaunchParams(bdimx=512)).validate(described("h200"))
 
 
 def test_what_an_index_chooses_is_not_loaded_ahead_beside_rows_that_are(target: torch.device) -> None:
@@ -269,7 +311,7 @@ def test_parts_of_warps_hold_rows(params: ReductionParams, target: torch.device)
 
 
 def test_rows_in_several_pieces_of_memory_are_not_shifted() -> None:
-    """A channel's 49 elements of each image lie apart: vectors that begin at an address of the row's leave it."""
+    """A channel has 49 elements of each image: a vector that starts elsewhere would leave them."""
     fusion = built(lambda f: softmax_of(f, [0, 2], rank=3))
     params = schedulers.propose(SCHEDULER, fusion, facts_of(fusion, [(256, 2048, 49)]), described("h200"))
     assert not params.shift_rows
@@ -312,3 +354,18 @@ def test_rows_too_long_for_one_block_are_held_by_clusters(length, constant, expe
     found.validate(described("h200"))
     held = found.batches_per_block_inner_reduction, found.persistent_in_shared_memory
     assert (found.blocks_per_cluster, found.lparams.bdimx, *held) == expected
+
+
+def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1] * 4, True)
+        n, c, h, w = (fd.ops.size(x, dim) for dim in range(4))
+        rows = fd.ops.reshape(x, [n, c, h * w])
+        variance, mean = fd.ops.var_mean(rows, [0, 2], correction=0, keepdim=True)
+        normal = (rows - mean) * fd.ops.rsqrt(variance + 1e-5)
+        fd.add_output(fd.ops.reshape(normal, [n, c, h, w]))
+    given = torch.randn(2, 3, 4, 8, device=target)
+    [found] = fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 4, 8)}})
+    torch.testing.assert_close(found, torch.nn.functional.batch_norm(given, None, None, training=True))
+    with pytest.raises(ParamsError, match=r"\(\) or \(i0, i2, i3\), got \(2, 32\)"):
+        fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 32)}})

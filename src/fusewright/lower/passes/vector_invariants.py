@@ -21,7 +21,7 @@ from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of
 from fusewright.sym import ZERO, Expr, Symbol, as_int, const
 
-# Slots (`core.op.Spelling`) of what is moved at least: an addition costs no more than the register that keeps it.
+# Slots (`core.op.Spelling`) of what is moved at least: an addition costs no more than its register.
 LEAST_SLOTS = 8
 # Elements of a vector at most: each takes a register.
 MOST_ELEMENTS = 16
@@ -96,7 +96,7 @@ class _Hoister:
                 return self._vector(stmt, size, usable, bound, before)
             return k.with_children(stmt, change) if k.children(stmt) else stmt
 
-        return k.with_children(loop, change)
+        return k.with_body(loop, change(loop.body))
 
     def _vector(
         self,
