@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusewright.analyze.persistent import persistent_tensors
+from fusewright.analyze.persistent import Reachability, persistent_tensors
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
@@ -51,7 +51,7 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     held = held_tensors(schedule.fusion, space)
     sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
     copied = sizes.pop() if len(sizes) == 1 else 0
-    return Held(most_held(held), sum(tensor.dtype.size for tensor in held), copied)
+    return Held(most_held(schedule.fusion, held), sum(tensor.dtype.size for tensor in held), copied)
 
 
 def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:
@@ -131,13 +131,35 @@ def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list
     return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
 
 
-def most_held(held: Mapping[TensorView, Sequence[TensorView]]) -> int:
-    """The most bytes for each element that are held across any one reduction, of `held_tensors`."""
+def most_held(fusion: Fusion, held: Mapping[TensorView, Sequence[TensorView]]) -> int:
+    """The most bytes for each element that are held at once, of `held_tensors`: across any one reduction, or
+    for what is computed with results of several that do not depend on each other.
+    """
     across: dict[TensorView, int] = {}
     for tensor, reductions in held.items():
         for reduction in reductions:
             across[reduction] = across.get(reduction, 0) + tensor.dtype.size
-    return max(across.values(), default=0)
+    read: dict[TensorView, int] = {}
+    if len(held) > 1:
+        reachability = Reachability(fusion)
+        for tensor, reductions in held.items():
+            for user in _computed_with(tensor, held):
+                if any(reachability.reaches(reduction, user) for reduction in reductions):
+                    read[user] = read.get(user, 0) + tensor.dtype.size
+    return max((*across.values(), *read.values()), default=0)
+
+
+def _computed_with(tensor: TensorView, held: Collection[TensorView]) -> set[TensorView]:
+    """What is computed in one loop with a tensor, but for what follows from others that are held."""
+    found: set[TensorView] = set()
+    stack = [tensor]
+    while stack:
+        for user in stack.pop().consumers:
+            if user not in found:
+                found.add(user)
+                if user not in held and not user.is_reduction:
+                    stack.append(user)
+    return found
 
 
 def longest_chain(fusion: Fusion) -> int:

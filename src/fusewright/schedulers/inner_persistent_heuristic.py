@@ -12,7 +12,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
-from fusewright.schedulers import clustered_rows
+from fusewright.schedulers import clustered_rows, staged_rows
 from fusewright.schedulers.base import Cost, Facts, Proposal
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
@@ -34,7 +34,7 @@ from fusewright.schedulers.row_threads import (
     least_idle,
     threads_and_batches,
 )
-from fusewright.schedulers.rows_in_turns import in_turns
+from fusewright.schedulers.rows_in_turns import copied_in_turns, in_turns
 from fusewright.schedulers.shared_rows import in_shared
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
@@ -65,7 +65,7 @@ ROW_SECONDS = 2e-6
 # What that adds to a kernel, whose last blocks nothing overlaps with.
 HELD_SECONDS = 0.3e-6
 # Of a copy's speed, what is left where a block reads its row again and again, a barrier after each; and where
-# rows are copied ahead.
+# rows are copied ahead, or pass through shared memory as one run.
 RELOADED_SPEED, STREAMED_SPEED = 0.85, 0.88
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
@@ -108,6 +108,10 @@ class InnerPersistentPlanner:
         space = self.space
         vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        staged = self._staged(rows, length, facts, hardware)
+        if staged is not None:
+            estimate = self._estimate(rows, length, staged, facts, hardware)
+            return Proposal(for_this_length(staged, space, facts, "rows"), estimate)
         held = self._held(rows, length, vectors, shifts, hardware)
         if shifts or vectors.unaligned:
             params, turns, clustered = with_wider_vectors(held, vectors, shifts), None, None
@@ -135,6 +139,20 @@ class InnerPersistentPlanner:
         if self._constant_row_is_faster(facts, params, in_shared=shared is not None):
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
+
+    def _staged(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
+        """How the rows of a block pass through shared memory as one run, if they are to."""
+        width = self._shifted.run(facts)
+        aligned = self._vectors.width(facts) if self._vectors is not None else 1
+        if not width or not is_narrow(aligned, Vectors(width, (), 1 / width)):
+            return None
+        space = self.space
+        constant = are_stable(space, facts) or space.is_constant
+        if len(space.iteration) != 1 or not is_one_size(space) or not constant:
+            return None
+        stores = sum(store.tensor.dtype.size for store in space.stores if space.is_full(store))
+        bytes_ = space.element_bytes + stores
+        return staged_rows.staged(rows, length, width, bytes_, self._shares_loads, hardware)
 
     def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
@@ -166,8 +184,11 @@ class InnerPersistentPlanner:
             return None
         if not is_one_size(self.space) or not are_stable(self.space, facts):
             return None
-        held = self.everything.at_once + sum(weight.dtype.size for weight in weights)
-        return in_turns(rows, length, found, held, hardware)
+        of_weights = sum(weight.dtype.size for weight in weights)
+        held = self.everything.at_once + of_weights
+        return copied_in_turns(rows, length, found, self.projected, of_weights, hardware) or in_turns(
+            rows, length, found, held, hardware
+        )
 
     def _copied_ahead(
         self,
@@ -255,7 +276,7 @@ class InnerPersistentPlanner:
         A row that is held is read once, and blocks that are few on an SM wait for each other's phases. One
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
-        if params.circular_stages:
+        if params.circular_stages or params.staged_vector:
             return partial(self._cost_kept, facts, hardware, rows, STREAMED_SPEED)
         blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
         if not params.batches_per_block_inner_reduction:
