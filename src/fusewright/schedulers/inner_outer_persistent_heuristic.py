@@ -204,7 +204,7 @@ class InnerOuterPersistentPlanner:
         return InnerOuterPersistentParams(
             vectorization_factor=width,
             batches_per_block_inner_reduction=chosen.batches,
-            project_persistent_buffers=self._projects or stages > 0,
+            project_persistent_buffers=self._projects(width) or stages > 0,
             prefetch_rows=ahead,
             columns_a_thread=min(width, MAX_COLUMNS_A_THREAD, power_of_two_at_least(groups)),
             columns_in_shared_memory=ahead
@@ -224,10 +224,21 @@ class InnerOuterPersistentPlanner:
         starved = tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
         return _STARVED if tile.choice.rank == _IN_REGISTERS and starved else tile.choice.rank
 
-    @cached_property
-    def _projects(self) -> bool:
+    def _loaded_in_registers(self, width: int) -> int:
+        """Bytes of registers that all loads of an element of a row take: a narrow vector leaves some unused."""
+        sizes = [access.tensor.dtype.size for access in self.space.rows.full_loads]
+        return sum(ceil_div(width * size, REGISTER_BYTES) * REGISTER_BYTES // width for size in sizes)
+
+    def _inputs_in_registers(self, width: int) -> int:
+        """The same where inputs alone are held."""
+        return ceil_div(self._held.inputs * self._loaded_in_registers(width), max(1, self._loaded_bytes))
+
+    def _projects(self, width: int) -> bool:
         """Whether inputs alone are held."""
-        return self._held.inputs < self._held.everything
+        return self._inputs_in_registers(width) < self._held.everything
+
+    def _held_in_registers(self, width: int) -> int:
+        return min(self._inputs_in_registers(width), self._held.everything)
 
     def _tile(
         self, rows: int, length: int, width: int, choice: _Choice, hardware: HardwareInfo
@@ -242,8 +253,8 @@ class InnerOuterPersistentPlanner:
             return None
         of_element = self._state_bytes
         if not choice.stages:
-            of_element += self._held.inputs if self._projects else self._held.everything
-            of_element += self._loaded_bytes if choice.prefetches else 0
+            of_element += self._held_in_registers(width)
+            of_element += self._loaded_in_registers(width) if choice.prefetches else 0
         to_work = REGISTERS_TO_WORK
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH

@@ -45,6 +45,8 @@ class InnerOuterPersistentParams(HeuristicParams):
     columns_a_thread: int = choice(1, WIDTHS)
     columns_in_shared_memory: bool = False
     circular_stages: int = choice(0, counts(0, tried=(0,)))
+    shift_rows: bool = False
+    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)))
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
 
     @property
