@@ -212,7 +212,15 @@ def _length_of(params: InnerOuterPersistentParams) -> HeldLength:
 
 
 def _cut_rows(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> None:
-    """[I, R] -> [I blocks, I threads z, I steps, R]."""
+    """[I, R] -> [I blocks, I threads z, I steps, R].
+
+    Where rows are shifted, blocks take them in turns, so that all rows of a block begin alike.
+    """
+    if params.shift_rows:
+        schedule.split(tensor, 0, params.lparams.gdimx)
+        schedule.split(tensor, 0, params.lparams.bdimz)
+        schedule.reorder(tensor, {0: _STEPS, 2: _BLOCKS})
+        return
     schedule.split(tensor, 0, params.lparams.bdimz)
     schedule.split(tensor, 0, params.lparams.gdimx)
     schedule.reorder(tensor, {0: _STEPS})
