@@ -152,7 +152,7 @@ def _turn_of(
     if not rows or of_rows != list(reversed(rows)):
         raise ScheduleError(
             f"shifted_split: rows do not begin alike at equal points of {axis}",
-            expected=f"the inner axis of a split of all rows, in their order in memory, by a multiple of {factor}",
+            expected=f"the inner axis of a split by a multiple of {factor} of all rows, as in memory",
             given=str(made.inputs[0]) if made is not None else str(axis),
         )
     return [axis], [strides[0]]

@@ -29,10 +29,16 @@ from fusewright.schedulers.inner_outer_persistent_space import (
     InnerOuterPersistentSpace,
     inner_outer_persistent_space,
 )
-from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads, vectorize_ports
+from fusewright.schedulers.io import (
+    Ports,
+    cache_inputs_and_outputs,
+    check_unaligned,
+    find_loads,
+    vectorize_ports,
+)
 from fusewright.schedulers.params import InnerOuterPersistentParams
-from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.schedulers.reduction_loops import feeds, inline, merge_to_rows_and_reduction
+from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.schedulers.sizes import ceil_div
 
 # Loop positions of the reference, and what they are bound to.
@@ -75,6 +81,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         original = accepted(self, _space(schedule.fusion))
         length = _length_of(params)
         length.check(original.rows)
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
         ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, inner_outer_persistent_space(schedule.fusion))
         rows = space.rows
@@ -208,6 +215,7 @@ def _length_of(params: InnerOuterPersistentParams) -> HeldLength:
         elements=params.elements_a_warp,
         step=1,
         sizes=params.assumed_reduction_sizes,
+        before=params.places_before,
     )
 
 
@@ -229,8 +237,9 @@ def _cut_rows(schedule: Schedule, tensor: TensorView, params: InnerOuterPersiste
 def _cut_columns(
     schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams, aligned: TensorView | None
 ) -> None:
-    """[.., R] -> [.., R threads y, R threads x, R batches, R vector]; with `aligned`, vectors begin where those
-    of its rows do.
+    """[.., R] -> [.., R threads y, R threads x, R batches, R vector].
+
+    With `aligned`, vectors begin where those of its rows do.
     """
     if aligned is None:
         schedule.split(tensor, 3, params.vectorization_factor)

@@ -197,8 +197,11 @@ def _memory_order(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain
     return [ours[axis] for axis in memory] if all(axis in ours for axis in memory) else None
 
 
-def rows_of_reductions(fusion: Fusion, space: ReductionSpace) -> ShiftedRows:
-    """The shifted vectors along reduced rows."""
+def rows_of_reductions(
+    fusion: Fusion, space: ReductionSpace, accesses: Sequence[Access] | None = None
+) -> ShiftedRows:
+    """The shifted vectors along reduced rows, of these accesses or of all."""
     inner = space.inner_axis if space.is_inner else None
-    accesses = (*space.loads, *space.stores)
+    if accesses is None:
+        accesses = (*space.loads, *space.stores)
     return ShiftedRows(fusion, space.reference.logical, inner, accesses, _aligned(space))
