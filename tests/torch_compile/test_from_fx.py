@@ -38,6 +38,15 @@ def test_a_symbolic_size_may_be_any():
         torch.testing.assert_close(converted(x), function(x))
 
 
+def test_a_mean_divides_by_a_symbolic_size():
+    def function(x):
+        return x / (x.shape[0] / 2) + x.sum(1, keepdim=True) / x.shape[1]
+
+    converted = from_fx(traced(function, torch.randn(3, 4), symbolic=True))
+    x = torch.randn(5, 7)
+    torch.testing.assert_close(converted(x), function(x))
+
+
 def test_a_size_that_is_a_number_must_be_that():
     x = torch.randn(3, 4)
     converted = from_fx(traced(lambda x: x * 2, x))

@@ -2645,10 +2645,12 @@ class EditableReductionParams:
     streams_last_sweep: bool
     circular_stages: int
     warp_specialized: bool
+    weights_in_shared_memory: bool
     teams: int
     held_inputs: tuple[int, ...]
     persistent_blocks: int
     staged_vector: int
+    whole_blocks: bool
     schedule_3d: bool
     lanes_down_columns: bool
     joined_rows: int

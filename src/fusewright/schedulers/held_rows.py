@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusewright.analyze.persistent import persistent_tensors
+from fusewright.analyze.persistent import Reachability, persistent_tensors
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
@@ -45,7 +45,7 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     held = held_tensors(schedule.fusion, space)
     sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
     copied = sizes.pop() if len(sizes) == 1 else 0
-    return Held(most_held(held), sum(tensor.dtype.size for tensor in held), copied)
+    return Held(most_held(schedule.fusion, held), sum(tensor.dtype.size for tensor in held), copied)
 
 
 def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:
@@ -115,13 +115,35 @@ def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list
     return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
 
 
-def most_held(held: Mapping[TensorView, Sequence[TensorView]]) -> int:
-    """The most bytes for each element that are held across any one reduction, of `held_tensors`."""
+def most_held(fusion: Fusion, held: Mapping[TensorView, Sequence[TensorView]]) -> int:
+    """The most bytes for each element that are held at once, of `held_tensors`: across any one reduction, or
+    for what is computed with results of several that do not depend on each other.
+    """
     across: dict[TensorView, int] = {}
     for tensor, reductions in held.items():
         for reduction in reductions:
             across[reduction] = across.get(reduction, 0) + tensor.dtype.size
-    return max(across.values(), default=0)
+    read: dict[TensorView, int] = {}
+    if len(held) > 1:
+        reachability = Reachability(fusion)
+        for tensor, reductions in held.items():
+            for user in _computed_with(tensor, held):
+                if any(reachability.reaches(reduction, user) for reduction in reductions):
+                    read[user] = read.get(user, 0) + tensor.dtype.size
+    return max((*across.values(), *read.values()), default=0)
+
+
+def _computed_with(tensor: TensorView, held: Collection[TensorView]) -> set[TensorView]:
+    """What is computed in one loop with a tensor, but for what follows from others that are held."""
+    found: set[TensorView] = set()
+    stack = [tensor]
+    while stack:
+        for user in stack.pop().consumers:
+            if user not in found:
+                found.add(user)
+                if user not in held and not user.is_reduction:
+                    stack.append(user)
+    return found
 
 
 def longest_chain(fusion: Fusion) -> int:
@@ -193,16 +215,41 @@ def hold_in_shared(schedule: Schedule, held: Iterable[TensorView], first: int = 
 def _is_cheap(fusion: Fusion, tensor: TensorView, space: ReductionSpace) -> bool:
     """Whether it is cheaper to do again than to hold.
 
-    That is so of a cast to a wider type, of a broadcast of what was computed, and of a load that is the
-    same for all rows, which comes from the caches.
+    That is so of a cast to a wider type, also where one instruction follows that brings in nothing but
+    values a row (`x - mean`); of a broadcast of what was computed; and of a load that is the same for all
+    rows, which comes from the caches.
     """
     node = tensor.definition
     assert node is not None
     if isinstance(node, Pointwise):
-        return node.op.rule is Rule.CAST and node.inputs[0].dtype.size < tensor.dtype.size
+        return _is_widened(node) or _shifts_widened(node, space)
     if fusion.is_input(node.inputs[0]):
         return _is_same_for_all_rows(tensor, space)
     return node.traits.view
+
+
+def _is_widened(node: Node | None) -> bool:
+    return (
+        isinstance(node, Pointwise)
+        and node.op.rule is Rule.CAST
+        and node.inputs[0].dtype.size < node.output.dtype.size
+    )
+
+
+def _shifts_widened(node: Pointwise, space: ReductionSpace) -> bool:
+    """Whether a node computes with one instruction on what is widened, and on values a row."""
+    elements = [v for v in dict.fromkeys(node.tensor_inputs) if not _is_value_a_row(v, space)]
+    return (
+        len(elements) == 1
+        and _is_widened(elements[0].definition)
+        and node.op.spelling(node.output.dtype).slots == 1
+    )
+
+
+def _is_value_a_row(tensor: TensorView, space: ReductionSpace) -> bool:
+    covered = space.maps.get(tensor, {})
+    along = (covered.get(axis) for axis in space.reduction if not axis.is_broadcast)
+    return all(axis is None or axis.is_broadcast for axis in along)
 
 
 def _is_same_for_all_rows(tensor: TensorView, space: ReductionSpace) -> bool:

@@ -149,7 +149,7 @@ class InnerOuterPersistentPlanner:
         space = inner_outer_persistent_space(schedule.fusion)
         assert isinstance(space, InnerOuterPersistentSpace), space
         recompute(schedule, space.rows, everything=everything, loads=False)
-        return most_held(held_tensors(schedule.fusion, space.rows))
+        return most_held(schedule.fusion, held_tensors(schedule.fusion, space.rows))
 
     @cached_property
     def _state_bytes(self) -> int:
