@@ -215,7 +215,7 @@ def _memory_order(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain
 def rows_of_reductions(
     fusion: Fusion, space: ReductionSpace, accesses: Sequence[Access] | None = None
 ) -> ShiftedRows:
-    """The shifted vectors along reduced rows, which are one run of memory each, of these accesses or of all."""
+    """The shifted vectors along reduced rows, each one run of memory, of these accesses or of all."""
     inner = space.inner_axis if space.is_inner else None
     axes = space.reference.logical
     if accesses is None:
