@@ -369,3 +369,16 @@ def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) 
     torch.testing.assert_close(found, torch.nn.functional.batch_norm(given, None, None, training=True))
     with pytest.raises(ParamsError, match=r"\(\) or \(i0, i2, i3\), got \(2, 32\)"):
         fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 32)}})
+
+
+def test_a_computed_size_may_be_a_constant_in_a_product(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1] * 3, True)
+        n, c, length = (fd.ops.size(x, dim) for dim in range(3))
+        rows = fd.ops.reshape(x, [n, 2, fd.ops.div(c, 2) * length])
+        variance, mean = fd.ops.var_mean(rows, [2], correction=0, keepdim=True)
+        normal = (rows - mean) * fd.ops.rsqrt(variance + 1e-5)
+        fd.add_output(fd.ops.reshape(normal, [n, c, length]))
+    given = torch.randn(2, 6, 8, device=target)
+    [found] = fd.execute([given], schedules={0: {"assumed_reduction_sizes": (8, 3)}})
+    torch.testing.assert_close(found, torch.nn.functional.group_norm(given, 2))

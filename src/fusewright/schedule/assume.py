@@ -9,12 +9,18 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.transforms import wrap
-from fusewright.sym import Symbol, as_int, divides
+from fusewright.sym import Expr, Mul, Symbol, as_int, divides
 
 
 def assume(fusion: Fusion, tensor: TensorView, dim: int, low: int, high: int) -> None:
-    """Narrows the range of the size of logical dimension `dim`. ScheduleError if nothing is left of it."""
+    """Narrows the range of the size of logical dimension `dim`. ScheduleError if nothing is left of it.
+
+    Of a product of sizes all but one are assumed to have one value before.
+    """
     extent = tensor.logical[wrap(dim, len(tensor.logical))].extent
+    if isinstance(extent, Mul):
+        extent, others = _unknown_factor(fusion, extent)
+        low, high = -(-low // others), high // others
     if isinstance(extent, Symbol):
         old_low, old_high = fusion.ranges.get(extent, (0, high))
         low, high = max(low, old_low), min(high, old_high)
@@ -23,7 +29,8 @@ def assume(fusion: Fusion, tensor: TensorView, dim: int, low: int, high: int) ->
         size = as_int(extent)
         if size is None:
             raise ScheduleError(
-                f"assume: the size {extent} of {tensor.name} is no plain dimension of an input"
+                f"assume: the size {extent} of {tensor.name} is no plain dimension of an input",
+                hint="of a product of sizes, assume all but one before",
             )
     if low > high or (size is not None and not low <= size <= high):
         raise ScheduleError(
@@ -33,6 +40,22 @@ def assume(fusion: Fusion, tensor: TensorView, dim: int, low: int, high: int) ->
         )
     if isinstance(extent, Symbol):
         fusion.ranges[extent] = (low, high)
+
+
+def _unknown_factor(fusion: Fusion, product: Mul) -> tuple[Expr, int]:
+    """The factor that is not assumed to have one value, and what the others come to.
+
+    The product itself, and 1, if there are several, or none.
+    """
+    unknown: list[Expr] = []
+    others = product.coefficient
+    for factor in product.factors:
+        low, high = fusion.ranges.get(factor, (0, 1)) if isinstance(factor, Symbol) else (0, 1)
+        if low == high > 0:
+            others *= low
+        else:
+            unknown.append(factor)
+    return (unknown[0], others) if len(unknown) == 1 and others > 0 else (product, 1)
 
 
 def assume_multiple(fusion: Fusion, tensor: TensorView, dim: int, number: int) -> None:

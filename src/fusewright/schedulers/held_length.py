@@ -12,7 +12,7 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.params import InnerOuterPersistentParams, ReductionParams, threads_to_hold
 from fusewright.schedulers.params.launch import UNSET
-from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.reduction_space import ReductionSpace, factors_of
 from fusewright.sym import Const, Symbol, as_int, product
 
 P = TypeVar("P", ReductionParams, InnerOuterPersistentParams)
@@ -100,21 +100,26 @@ class HeldLength:
 
 
 def assume_sizes(schedule: Schedule, space: ReductionSpace, ranges: Iterable[tuple[int, int]]) -> None:
-    """Assumes the least and the greatest of the reduced sizes, of those that are not constant."""
-    for extent, (low, high) in zip(space.reduced_extents, ranges):
-        if extent in space.unknown_extents:
+    """Assumes the least and the greatest of the reduced sizes, of those that are not constant; `ranges`: of
+    all, or none.
+    """
+    given = dict(zip(space.reduced_extents, ranges))
+    for extent, (low, high) in given.items():
+        if extent in space.unknown_extents and extent in space.dimensions:
             schedule.assume(*space.dimensions[extent], low, high)
+    # What a computed size is follows from that of a product with it.
+    tensor = space.reference
+    for axis in space.reduction if given else ():
+        factors = factors_of(axis.extent)
+        if not space.dimensions.keys() >= space.unknown_extents.intersection(factors):
+            low, high = (prod(ends) for ends in zip(*(given[factor] for factor in factors)))
+            schedule.assume(tensor, tensor.logical.index(axis), low, high)
 
 
 def are_stable(space: ReductionSpace, facts: Facts) -> bool:
     """Whether the kernel may take sizes of reduced dimensions as constants that are not constant anyway."""
     sizes = space.unknown_extents
-    return (
-        bool(sizes)
-        and facts.stable >= sizes
-        and space.dimensions.keys() >= sizes
-        and all(map(facts.value, sizes))
-    )
+    return bool(sizes) and space.may_be_assumed and facts.stable >= sizes and all(map(facts.value, sizes))
 
 
 def for_this_length(params: P, space: ReductionSpace, facts: Facts, what: str) -> P:

@@ -146,7 +146,7 @@ class ReductionSpace:
     @cached_property
     def reduced_extents(self) -> tuple[Expr, ...]:
         """The sizes that the reduced dimensions have, one of several where a reshape has merged those."""
-        return tuple(factor for axis in self.reduction for factor in _factors(axis.extent))
+        return tuple(factor for axis in self.reduction for factor in factors_of(axis.extent))
 
     @property
     def is_constant(self) -> bool:
@@ -164,12 +164,18 @@ class ReductionSpace:
         tensors = [*(access.tensor for access in self.loads), self.reference]
         return {axis.extent: (tensor, dim) for tensor in tensors for dim, axis in enumerate(tensor.logical)}
 
+    @cached_property
+    def may_be_assumed(self) -> bool:
+        """Whether the reduced sizes are those of dimensions, but for one of each product at most."""
+        unknown = [self.unknown_extents.intersection(factors_of(axis.extent)) for axis in self.reduction]
+        return all(len(each - self.dimensions.keys()) <= (len(each) > 1) for each in unknown)
+
     def reduction_sizes(self, facts: Facts) -> tuple[int, ...]:
         """The value of each of `reduced_extents`."""
         return tuple(map(facts.value, self.reduced_extents))
 
 
-def _factors(extent: Expr) -> tuple[Expr, ...]:
+def factors_of(extent: Expr) -> tuple[Expr, ...]:
     """The symbols whose product a size is; itself, if it is none."""
     if not isinstance(extent, Mul) or not all(isinstance(factor, Symbol) for factor in extent.factors):
         return (extent,)
