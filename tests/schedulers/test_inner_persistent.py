@@ -272,6 +272,21 @@ def test_what_an_index_chooses_is_not_loaded_ahead_beside_rows_that_are(target: 
     torch.testing.assert_close(chances, torch.softmax(inputs[0], 1), rtol=1e-4, atol=1e-6)
 
 
+def test_what_an_index_chooses_once_a_row_is_loaded_with_the_row(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x, t = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, 1], [True, None], DataType.Int)
+        lse = fd.ops.log(fd.ops.sum(fd.ops.exp(x), dims=[1], keepdim=True))
+        fd.add_output(lse - fd.ops.take_along_axis(x, t, dim=1))
+        fd.add_output(fd.ops.exp(x - lse))
+    inputs = [torch.randn(5, 512, device=target), torch.randint(512, (5, 1), device=target)]
+    loss, _ = fd.execute(inputs)
+    expected = -torch.log_softmax(inputs[0], 1).gather(1, inputs[1])
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+    [kernel] = fd.kernels_for(inputs)
+    text = kernel.cuda_text[kernel.cuda_text.index("__global__") :]
+    assert max(text.rindex("= T1["), text.rindex("? T0[")) < text.index("block_reduce")
+
+
 def short_rows(threads: int, batches: int, rows: int, in_flight: int) -> ReductionParams:
     """Rows of which a part of a warp holds each, in registers."""
     return ReductionParams(
