@@ -152,7 +152,7 @@ def test_a_row_fits_the_threads_that_hold_it():
         params, launch = p.propose(PERSISTENT, fusion, p.facts_of(fusion, [(256, columns)]))
         per_thread = params.batches_per_block_inner_reduction * params.unroll_factor_inner_reduction
         if params.batches_per_block_inner_reduction:
-            assert launch.block[0] * per_thread >= columns
+            assert launch.block[0] * per_thread * params.blocks_per_cluster >= columns
         assert launch.block[0] % 32 == 0
 
 

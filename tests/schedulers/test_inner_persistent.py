@@ -19,7 +19,7 @@ from fusewright.ops.evaluate import bind_sizes
 from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
-from fusewright.schedulers.clustered_rows import clustered
+from fusewright.schedulers.clustered_rows import clustered, spread
 from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.row_threads import part_of_a_warp
 from fusewright.schedulers.shared_rows import MOST_THREADS
@@ -180,15 +180,15 @@ def test_rows_of_which_registers_hold_one_on_an_sm_are_held_in_shared_memory() -
         assert isinstance(params, ReductionParams)
         return params
 
-    for length in (32000, 49152, 50257):
+    for length in (32000, 30001):
         params = found(length)
         assert params.persistent_in_shared_memory and params.lparams.bdimx <= MOST_THREADS
-        assert not params.circular_stages
+        assert params.blocks_per_cluster == 1 and not params.circular_stages
         # Vectors that rows align by themselves are faster without a constant.
         assert params.assumed_reduction_sizes == (() if params.shift_rows else (length,))
     assert not found(32000, stable=False).assumed_reduction_sizes
     assert not found(16384).persistent_in_shared_memory  # registers hold two
-    assert found(65536).circular_stages  # shared memory holds one, too
+    assert found(65536).blocks_per_cluster > 1  # shared memory holds one, too
     # Nothing is held but the row itself, in no more registers than the row has bytes.
     assert not found(32768, normalized(DataType.BFloat16)).persistent_in_shared_memory
 
@@ -329,21 +329,24 @@ def test_short_rows_take_parts_of_warps() -> None:
 
 
 @pytest.mark.parametrize(
-    "length, constant, expected",
+    "rows, length, constant, expected",
     [
-        (65536, True, None),
-        (98304, True, (3, 512, 8, True)),
-        (98304, False, (6, 256, 8, False)),
-        (262144, True, (8, 512, 8, True)),
-        (802816, True, (16, 512, 13, True)),
-        (802816, False, None),
-        (4194304, True, None),
+        (100, 32768, True, None),
+        (2, 65536, True, None),
+        (100, 65536, True, (4, 256, 8, True)),
+        (100, 98304, True, (6, 256, 8, True)),
+        (100, 98304, False, (6, 256, 8, False)),
+        (2, 131072, True, (8, 256, 8, True)),
+        (100, 262144, True, (8, 512, 8, True)),
+        (100, 802816, True, (16, 512, 13, True)),
+        (100, 802816, False, None),
+        (100, 4194304, True, None),
     ],
 )
-def test_rows_too_long_for_one_block_are_held_by_clusters(length, constant, expected) -> None:
+def test_long_rows_are_held_by_clusters(rows, length, constant, expected) -> None:
     """Blocks of a cluster, threads of each, vectors of each, and whether they are in shared memory."""
-    found = clustered(100, length // 8, 8, Held(2, 2), constant, described("h200"))
-    assert clustered(100, length // 8, 8, Held(2, 2), constant, described("a100")) is None
+    found = clustered(rows, length // 8, 8, Held(2, 2), constant, False, described("h200"))
+    assert clustered(rows, length // 8, 8, Held(2, 2), constant, False, described("a100")) is None
     if expected is None:
         assert found is None
         return
@@ -366,3 +369,29 @@ def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) 
     torch.testing.assert_close(found, torch.nn.functional.batch_norm(given, None, None, training=True))
     with pytest.raises(ParamsError, match=r"\(\) or \(i0, i2, i3\), got \(2, 32\)"):
         fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 32)}})
+
+
+@pytest.mark.parametrize(
+    "rows, length, expected",
+    [
+        (33, 8192, None),
+        (33, 16384, (8, 256, 1)),
+        (12, 12288, (8, 192, 1)),
+        (33, 32768, (8, 256, 2)),
+        (300, 32768, (4, 256, 4)),
+        (1024, 32768, None),
+        (12, 262144, None),
+    ],
+)
+def test_few_rows_are_spread_over_clusters(rows, length, expected) -> None:
+    found = spread(rows, length // 8, 8, Held(2, 2), True, described("h200"))
+    assert spread(rows, length // 8, 8, Held(2, 2), True, described("a100")) is None
+    if found is not None:
+        found.validate(described("h200"))
+    blocks = found and (found.blocks_per_cluster, found.lparams.bdimx)
+    assert (found and (*blocks, found.batches_per_block_inner_reduction)) == expected
+
+
+def test_vectors_that_rows_align_are_held_by_fewer_larger_blocks() -> None:
+    found = clustered(4096, 6284, 8, Held(2, 2), True, True, described("h200"))
+    assert found is not None and (found.blocks_per_cluster, found.lparams.bdimx) == (2, 416)
