@@ -180,9 +180,16 @@ def test_the_contiguous_dimension_decides_between_inner_and_outer():
 def test_a_bias_cuts_rows_from_columns_and_too_many_rows_leave_grid_y():
     fusion = p.biased()
     few = propose(POINTWISE, fusion, p.facts_of(fusion, [(4096, 4096), (4096,)]), p.H200)
-    many = propose(POINTWISE, fusion, p.facts_of(fusion, [(10_000_000, 128), (128,)]), p.H200)
+    many = propose(POINTWISE, fusion, p.facts_of(fusion, [(1_000_000, 1024), (1024,)]), p.H200)
     assert few.break_point == many.break_point == 1
     assert not few.flip_grid_binding and (many.flip_grid_binding or many.split_grid_y_dim)
+
+
+def test_rows_that_leave_threads_idle_or_that_vectors_do_not_divide_are_one_dimension():
+    fusion = p.biased()
+    for rows, columns in ((1_000_000, 128), (65536, 256), (131072, 257), (16384, 4097)):
+        params = propose(POINTWISE, fusion, p.facts_of(fusion, [(rows, columns), (columns,)]), p.H200)
+        assert params.break_point == 0 and params.vectorization_factor > 1, (rows, columns)
 
 
 def test_small_work_is_spread_over_the_gpu_before_it_is_unrolled():

@@ -20,7 +20,7 @@ from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.clustered_rows import clustered, spread
-from fusewright.schedulers.held_rows import Held
+from fusewright.schedulers.held_rows import Held, held_bytes
 from fusewright.schedulers.row_threads import part_of_a_warp
 from fusewright.schedulers.shared_rows import MOST_THREADS
 from fusewright.schedulers.streamed_rows import chunk_elements, streamed
@@ -193,6 +193,16 @@ def test_rows_of_which_registers_hold_one_on_an_sm_are_held_in_shared_memory() -
     assert not found(32768, normalized(DataType.BFloat16)).persistent_in_shared_memory
 
 
+def test_rows_whose_results_meet_later_are_held_at_once() -> None:
+    """Neither is needed for the other's reductions, and both are for what follows from all."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
+        fd.add_output(fd.ops.softmax(x, 1) * fd.ops.softmax(y, 1))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    assert held_bytes(fusion, project=True).at_once == 2 * DataType.Float.size
+
+
 def test_rows_that_are_computed_with_weights_and_held_have_a_constant_length() -> None:
     with FusionDefinition() as fd:
         x, weight = (fd.define_tensor([-1] * rank, True, DataType.BFloat16) for rank in (2, 1))
@@ -313,6 +323,14 @@ def test_parts_of_warps_hold_rows(params: ReductionParams, target: torch.device)
     (result,) = fd.execute([x], schedules={0: params})
     expected = torch.softmax(torch.nn.functional.layer_norm(x.double(), (28,), eps=1e-5), -1)
     torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rows_in_several_pieces_of_memory_are_not_shifted() -> None:
+    """A channel has 49 elements of each image: a vector that starts elsewhere would leave them."""
+    fusion = built(lambda f: softmax_of(f, [0, 2], rank=3))
+    params = schedulers.propose(SCHEDULER, fusion, facts_of(fusion, [(256, 2048, 49)]), described("h200"))
+    assert not params.shift_rows
+    schedulers.apply(SCHEDULER, Schedule(fusion), params, described("h200"))
 
 
 def test_short_rows_take_parts_of_warps() -> None:

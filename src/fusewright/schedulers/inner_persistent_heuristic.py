@@ -12,13 +12,18 @@ from fusewright.core.dtype import DataType
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
-from fusewright.ops.reductions import WELFORD
-from fusewright.schedulers import clustered_rows
+from fusewright.schedulers import clustered_rows, staged_rows
 from fusewright.schedulers.base import Cost, Facts, Proposal
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
-from fusewright.schedulers.held_rows import Held, held_bytes, longest_chain, state_bytes
+from fusewright.schedulers.held_rows import (
+    Held,
+    has_welford,
+    held_bytes,
+    longest_chain,
+    state_bytes,
+    with_welford,
+)
 from fusewright.schedulers.io import VectorLimits, Vectors
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
@@ -29,7 +34,7 @@ from fusewright.schedulers.row_threads import (
     least_idle,
     threads_and_batches,
 )
-from fusewright.schedulers.rows_in_turns import in_turns
+from fusewright.schedulers.rows_in_turns import copied_in_turns, in_turns
 from fusewright.schedulers.shared_rows import in_shared
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
@@ -57,13 +62,11 @@ L2_READ_COST = 0.3
 # some: between the last load and the first store (an H200: 0.7 of a copy's speed for rows of 65536 bfloat16,
 # one block an SM, and 0.8 for rows of 16384 float).
 ROW_SECONDS = 2e-6
-# What that adds to a kernel, whose last blocks nothing overlaps with; and Welford's chain of divisions.
-HELD_SECONDS, WELFORD_SECONDS = 0.3e-6, 0.4e-6
+# What that adds to a kernel, whose last blocks nothing overlaps with.
+HELD_SECONDS = 0.3e-6
 # Of a copy's speed, what is left where a block reads its row again and again, a barrier after each; and where
-# rows are copied ahead.
+# rows are copied ahead, or pass through shared memory as one run.
 RELOADED_SPEED, STREAMED_SPEED = 0.85, 0.88
-# What is left of it where Welford's steps, with a division each, take the place of two sums of a held row.
-WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
@@ -105,6 +108,10 @@ class InnerPersistentPlanner:
         space = self.space
         vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        staged = self._staged(rows, length, facts, hardware)
+        if staged is not None:
+            estimate = self._estimate(rows, length, staged, facts, hardware)
+            return Proposal(for_this_length(staged, space, facts, "rows"), estimate)
         held = self._held(rows, length, vectors, shifts, hardware)
         if shifts or vectors.unaligned:
             params, turns = with_wider_vectors(held, vectors, shifts), None
@@ -131,6 +138,20 @@ class InnerPersistentPlanner:
         if self._constant_row_is_faster(facts, params, in_shared=shared is not None):
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
+
+    def _staged(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
+        """How the rows of a block pass through shared memory as one run, if they are to."""
+        width = self._shifted.run(facts)
+        aligned = self._vectors.width(facts) if self._vectors is not None else 1
+        if not width or not is_narrow(aligned, Vectors(width, (), 1 / width)):
+            return None
+        space = self.space
+        constant = are_stable(space, facts) or space.is_constant
+        if len(space.iteration) != 1 or not is_one_size(space) or not constant:
+            return None
+        stores = sum(store.tensor.dtype.size for store in space.stores if space.is_full(store))
+        bytes_ = space.element_bytes + stores
+        return staged_rows.staged(rows, length, width, bytes_, self._shares_loads, hardware)
 
     def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
@@ -162,8 +183,11 @@ class InnerPersistentPlanner:
             return None
         if not is_one_size(self.space) or not are_stable(self.space, facts):
             return None
-        held = self.everything.at_once + sum(weight.dtype.size for weight in weights)
-        return in_turns(rows, length, found, held, hardware)
+        of_weights = sum(weight.dtype.size for weight in weights)
+        held = self.everything.at_once + of_weights
+        return copied_in_turns(rows, length, found, self.projected, of_weights, hardware) or in_turns(
+            rows, length, found, held, hardware
+        )
 
     def _copied_ahead(
         self,
@@ -271,7 +295,7 @@ class InnerPersistentPlanner:
         A row that is held is read once, and blocks that are few on an SM wait for each other's phases. One
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
-        if params.circular_stages:
+        if params.circular_stages or params.staged_vector:
             return partial(self._cost_kept, facts, hardware, rows, STREAMED_SPEED)
         blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
         if not params.batches_per_block_inner_reduction:
@@ -314,7 +338,7 @@ class InnerPersistentPlanner:
         """Of rows that are held by blocks that keep so much of the memory's speed."""
         speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
-            speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
+            speed, steps = with_welford(speed, steps)
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
 
     @cached_property
@@ -328,7 +352,7 @@ class InnerPersistentPlanner:
 
     @cached_property
     def _has_welford(self) -> bool:
-        return any(isinstance(node, Reduction) and node.op is WELFORD for node in self.fusion.nodes)
+        return has_welford(self.fusion)
 
     def _constant_row_is_faster(self, facts: Facts, params: ReductionParams, in_shared: bool) -> bool:
         """Whether to take the length of a row that is held as a constant, which may be done if it is stable.

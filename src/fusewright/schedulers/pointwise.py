@@ -50,7 +50,7 @@ from fusewright.schedulers.io import (
     inline_rest,
     vectorize_ports,
 )
-from fusewright.schedulers.merged_vectors import MergedVectorLimits
+from fusewright.schedulers.merged_vectors import CACHED_COST, MergedVectorLimits, is_cached
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.pointwise_space import (
     PointwiseSpace,
@@ -71,6 +71,10 @@ THREADS = 128
 LOADED_BYTES_IN_FLIGHT = 32
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
+# What it costs to divide the index of an access to a broadcast input, in accesses: rows that take three of
+# four threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are
+# not (640: 1.06 as one dimension, 128: 1.05 and as rows 0.52).
+DIVIDED_COST = 1.0
 
 _LAUNCH = LaunchParams(bdimx=THREADS)
 
@@ -156,6 +160,26 @@ def _merge_for_vectors(schedule: Schedule, space: PointwiseSpace, params: Pointw
     return len(lanes)
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Rows and columns that the dimensions are cut into.
+
+    Attributes:
+        at: how many dimensions are rows; 0: all are one.
+        why: for people.
+        vectors: those of the columns. dim: whose size they divide. shifts: whether all is one row, of which
+            the first and the last vector may not be whole.
+        cost: accesses an element, in threads that have none, too.
+    """
+
+    at: int
+    why: str
+    vectors: Vectors
+    dim: int
+    shifts: bool
+    cost: float
+
+
 @dataclass(frozen=True, eq=False)
 class _Planner:
     """Derives params from the sizes of a call."""
@@ -181,6 +205,12 @@ class _Planner:
     def _concrete(self) -> list[Access]:
         """Those that are no broadcast of one element."""
         return [access for access in self._accesses if access.concrete]
+
+    @cached_property
+    def _from_memory(self) -> float:
+        """How many accesses there are, of which those that come from the caches count for a part."""
+        cached = sum(is_cached(self.fusion, access, self.space.axes) for access in self._concrete)
+        return len(self._concrete) - (1 - CACHED_COST) * cached
 
     @cached_property
     def _merged(self) -> MergedVectorLimits:
@@ -230,14 +260,8 @@ class _Planner:
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
         total = prod(sizes)
-        break_point, why = _break_point(self._broadcasts, sizes)
-        vectors, dim = self._vector(break_point, facts)
-        flat = self._flat.vectors(facts) if self._flat is not None and not break_point else None
-        # Where vectors start at any element, or some accesses are of single ones, those tell.
-        narrowest = vectors.width if vectors.cost * vectors.width <= len(self._concrete) else 1
-        shifted = flat is not None and flat.cost < vectors.cost and is_narrow(narrowest, flat)
-        if flat is not None and shifted:
-            vectors, dim = flat, -1
+        cut = min((self._cut(at, sizes, facts) for at in self._cuts(sizes)), key=lambda cut: cut.cost)
+        break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
         width = vectors.width
         twice = sum(self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
         unroll = _unroll((self._loaded_bytes + twice) * width, width, total, hardware)
@@ -278,14 +302,42 @@ class _Planner:
         speed = busy_share(blocks, hardware) * kept
         return self._cost.estimate(facts, hardware, speed=speed, steps=computing)()
 
-    def _vector(self, break_point: int, facts: Facts) -> tuple[Vectors, int]:
+    def _cuts(self, sizes: Sequence[int]) -> list[int]:
+        """Where dimensions may be cut into rows and columns: nowhere, or where that serves most inputs."""
+        served = {at: _served(self._broadcasts, at) for at in range(1, len(sizes))}
+        most = max(served.values(), default=0)
+        return [0, *(at for at, count in served.items() if count == most > 0)]
+
+    def _cut(self, at: int, sizes: Sequence[int], facts: Facts) -> _Cut:
+        """The vectors of the fewest accesses for rows and columns that are cut there, and what they cost."""
+        vectors, dim = self._vectors_at(at, facts)
+        if not at:
+            flat = self._flat.vectors(facts) if self._flat is not None else None
+            # Where vectors start at any element, or some accesses are of single ones, those tell.
+            narrowest = vectors.width if vectors.cost * vectors.width <= len(self._concrete) else 1
+            shifts = flat is not None and flat.cost < vectors.cost and is_narrow(narrowest, flat)
+            found = flat if flat is not None and shifts else vectors
+            cost = found.cost + DIVIDED_COST * len(self._broadcasts) / found.width
+            why = (
+                "by which broadcast inputs are indexed" if self._broadcasts else "as no input is a broadcast"
+            )
+            return _Cut(0, f"one dimension, {why}", found, -1 if shifts else dim, shifts, cost)
+        served = _served(self._broadcasts, at)
+        columns, a_block = prod(sizes[at:]), THREADS * vectors.width
+        busy = columns / (ceil_div(max(1, columns), a_block) * a_block)
+        why = f"rows and columns cut at {at}, which serves {served} broadcast inputs"
+        divided = DIVIDED_COST * (len(self._broadcasts) - served) / vectors.width
+        cost = (vectors.cost + divided) / max(busy, 1 / a_block)
+        return _Cut(at, why, vectors, dim, False, cost)
+
+    def _vectors_at(self, break_point: int, facts: Facts) -> tuple[Vectors, int]:
         """The vectors of the fewest accesses, and the dimension whose size they divide.
 
         Vectors along the innermost dimension serve what does not go through several as one, too.
         """
         best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
-        best_dim, best_cost = -1, (len(self._concrete) + extra) / best.width
+        best_dim, best_cost = -1, (self._from_memory + extra) / best.width
         best = replace(best, cost=best_cost)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
@@ -369,24 +421,13 @@ def _fit_rows(sizes: Sequence[int], break_point: int, unroll: int, width: int) -
     return (False, True) if column_blocks <= MAX_GRID[1] else (True, False)
 
 
-def _break_point(broadcasts: Sequence[Sequence[bool]], sizes: Sequence[int]) -> tuple[int, str]:
-    """Where to cut the dimensions into rows and columns.
+def _served(broadcasts: Sequence[Sequence[bool]], cut: int) -> int:
+    """How many broadcast inputs two dimensions, rows and columns cut there, serve.
 
     In one dimension every access to a broadcast input divides its index; in two, an input that is a broadcast
     along all rows or all columns does not, and one read serves all of a thread's rows.
     """
-    if not broadcasts:
-        return 0, "one dimension, as no input is a broadcast"
-    best, best_score = 0, 0
-    for cut in range(1, len(sizes)):
-        if prod(sizes[cut:]) < THREADS:
-            continue  # rows this short leave threads idle
-        served = sum(not any(p[:cut]) or not any(p[cut:]) for p in broadcasts)
-        if served > best_score:
-            best, best_score = cut, served
-    if not best:
-        return 0, "one dimension, as no cut serves the broadcast inputs"
-    return best, f"rows and columns cut at {best}, which serves {best_score} broadcast inputs"
+    return sum(not any(p[:cut]) or not any(p[cut:]) for p in broadcasts)
 
 
 def _unroll(loaded: int, width: int, total: int, hardware: HardwareInfo) -> int:

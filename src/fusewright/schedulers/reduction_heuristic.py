@@ -6,12 +6,16 @@ from dataclasses import dataclass
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
 # Vectors of a row that a thread sums while there are threads for the others (one, in rows of a few), and has
 # in flight at most. On an H200, for bfloat16 rows of 64 to 16384, two are 0.01 to 0.06 of a copy's speed
 # faster than four.
 VECTORS_A_THREAD, LOADS_IN_FLIGHT, FEW_VECTORS = 2, 4, 8
+# Rows whose last step would leave more than this share of the loads in vain have other threads, with up to
+# so many vectors in flight: one vector more than a power of two is one step more. (An H200: 16384 x 4097
+# bfloat16 at 0.99 of a copy's speed, 0.63 with 512 threads of two.)
+IN_VAIN_SHARE, MOST_IN_FLIGHT = 1 / 3, 9
 # The same of elements that are no vectors.
 ELEMENTS_A_THREAD = 9
 # The same of what has several states, whose exchange between threads costs more: in rows that a warp reduces
@@ -143,7 +147,25 @@ def _threads_of_row(
     else:
         wanted = vectors if vectors <= FEW_VECTORS else ceil_div(vectors, VECTORS_A_THREAD)
     threads = min(MAX_THREADS_A_ROW, max(least, power_of_two_at_least(wanted)))
-    return threads, max(1, min(loads, ceil_div(vectors, threads)))
+    unroll = max(1, min(loads, ceil_div(vectors, threads)))
+    if states == 1 and width > 1 and threads > WARP_SIZE:
+        steps = ceil_div(vectors, threads * unroll)
+        if vectors < (1 - IN_VAIN_SHARE) * steps * threads * unroll:
+            return _in_one_step(vectors) or (threads, unroll)
+    return threads, unroll
+
+
+def _in_one_step(vectors: int) -> tuple[int, int] | None:
+    """Whole warps, and vectors in flight of each thread, that hold a row with the fewest threads in vain; of
+    as many, the most vectors a thread.
+    """
+    counts = range(1, MOST_IN_FLIGHT + 1)
+    found = [(whole_warps(ceil_div(vectors, count)), count) for count in counts]
+    fits = [(threads * count, -count) for threads, count in found if threads <= MAX_THREADS_A_ROW]
+    if not fits:
+        return None
+    slots, negative = min(fits)
+    return slots // -negative, -negative
 
 
 def split_params(

@@ -91,6 +91,7 @@ class _Port:
     Attributes:
         element_bytes: of its dtype.
         position: of the input that it reads; None for fresh memory.
+        is_full: whether it has an element for each point.
         is_alike: whether its rows lie as the aligned ones do, if its address is aligned.
         pieces: that vectors may start at any element instead: the sizes at whose multiples they are parted;
             None: they may not.
@@ -98,6 +99,7 @@ class _Port:
 
     element_bytes: int
     position: int | None
+    is_full: bool
     is_alike: bool
     pieces: tuple[Expr, ...] | None
 
@@ -129,6 +131,8 @@ class ShiftedRows:
     ) -> None:
         self._ports: list[_Port] = []
         self._count = len(accesses)
+        points = [axis for axis in axes if not axis.is_broadcast]
+        self._full = sum(access.concrete.issuperset(points) for access in accesses)
         if aligned is None or inner is None or aligned.by_index:
             return
         order = _memory_order(aligned, axes)
@@ -150,6 +154,7 @@ class ShiftedRows:
                 _Port(
                     access.tensor.dtype.size,
                     fusion.inputs.index(access.tensor) if is_input else None,
+                    access.concrete.issuperset(points),
                     is_own and not access.by_index and _memory_order(access, axes) == order,
                     pieces,
                 )
@@ -176,6 +181,16 @@ class ShiftedRows:
             across += 1
         return self._found(width, unaligned, (self._count + (UNALIGNED_COST - 1) * across) / width)
 
+    def run(self, facts: Facts) -> int:
+        """The elements of vectors along rows that follow one another in memory, as one run; 0 if there are
+        none, as something of all points lies otherwise.
+        """
+        full = [port for port in self._ports if port.is_full]
+        if not full or len(full) < self._full:
+            return 0
+        width = self._width(full)
+        return width if all(port.is_aligned(width, facts) for port in full) else 0
+
     @staticmethod
     def _width(ports: Sequence[_Port]) -> int:
         return min(MAX_VECTOR_BYTES // port.element_bytes for port in ports)
@@ -197,8 +212,17 @@ def _memory_order(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain
     return [ours[axis] for axis in memory] if all(axis in ours for axis in memory) else None
 
 
-def rows_of_reductions(fusion: Fusion, space: ReductionSpace) -> ShiftedRows:
-    """The shifted vectors along reduced rows."""
+def rows_of_reductions(
+    fusion: Fusion, space: ReductionSpace, accesses: Sequence[Access] | None = None
+) -> ShiftedRows:
+    """The shifted vectors along reduced rows, each one run of memory, of these accesses or of all."""
     inner = space.inner_axis if space.is_inner else None
-    accesses = (*space.loads, *space.stores)
-    return ShiftedRows(fusion, space.reference.logical, inner, accesses, _aligned(space))
+    axes = space.reference.logical
+    if accesses is None:
+        accesses = (*space.loads, *space.stores)
+    aligned = _aligned(space)
+    if aligned is not None:
+        order = _memory_order(aligned, axes) or []
+        if set(order[len(order) - len(space.reduction) :]) != set(space.reduction):
+            aligned = None
+    return ShiftedRows(fusion, axes, inner, accesses, aligned)

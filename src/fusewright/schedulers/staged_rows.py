@@ -13,11 +13,55 @@ from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.io import Ports
-from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.io import Ports, find_loads
+from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.shifted_rows import aligned_rows
+from fusewright.schedulers.sizes import ceil_div
+
+# Lanes of a row, and elements of each at most: rows of up to 16 * 17 elements have half a warp, longer ones a
+# warp, and rows beside weights two where a lane of one would have more. (An H200, bfloat16, of a copy's speed
+# so and by element: softmax of 65 elements 0.68 and 0.35, 129 0.82 and 0.66, 257 0.92 and 0.82, 513 0.94 and,
+# aligned by the start of each row, 0.69, 1023 1.03 and 0.91; layer norm of 513 0.70 and 0.41, 1023 0.72 and
+# 0.52.)
+FEWEST_LANES, ELEMENTS_A_LANE, MOST_ELEMENTS_A_LANE = WARP_SIZE // 2, 17, 33
+# Rows of a block, which whole vectors of all widths divide.
+ROWS_A_BLOCK = 8
+# Blocks for each SM that make up for the phases in which a block loads or stores nothing, as many resident.
+BLOCKS_AN_SM = 3
+
+
+def staged(
+    rows: int, length: int, width: int, element_bytes: int, shares_loads: bool, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """How blocks stage `rows` of a constant `length`, by vectors of `width`; None where others are as fast.
+
+    Args:
+        element_bytes: that are loaded and stored for each element of a row.
+        shares_loads: whether rows read something in common.
+    """
+    lanes = FEWEST_LANES if length <= FEWEST_LANES * ELEMENTS_A_LANE else WARP_SIZE
+    if shares_loads and length > lanes * ELEMENTS_A_LANE:
+        lanes = 2 * WARP_SIZE
+    tiles = ROWS_A_BLOCK * length * element_bytes
+    if length > WARP_SIZE * MOST_ELEMENTS_A_LANE or BLOCKS_AN_SM * tiles > hardware.shared_memory_per_sm:
+        return None
+    if rows < BLOCKS_AN_SM * ROWS_A_BLOCK * hardware.sm_count:
+        return None
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        batches_per_block_inner_reduction=ceil_div(length, lanes),
+        pad_inner_reduction_to_warp=True,
+        staged_vector=width,
+        whole_blocks=rows % ROWS_A_BLOCK == 0,
+        lparams=LaunchParams(bdimx=lanes, bdimy=ROWS_A_BLOCK),
+        reason=f"{rows} rows of {length}: {ROWS_A_BLOCK} of a block pass through shared memory as one run, "
+        f"in vectors of {width}; {lanes} threads a row",
+    )
 
 
 def check_staged(space: ReductionSpace, params: ReductionParams) -> None:
@@ -75,10 +119,9 @@ def lay_side_by_side(
     read = [tensor.definition.inputs[0] for tensor in along if tensor.definition is not None]
     tiles = [t for t in read if isinstance(t, TensorView) and t.memory is MemoryType.shared]
     results = [tile for tile in tiles if tile not in along]
-    rows = reference.loop[0]
-    schedule.assume_multiple(
-        reference, reference.logical.index(rows), params.lparams.bdimy * params.rows_in_flight
-    )
+    if params.whole_blocks:
+        rows = reference.logical.index(reference.loop[0])
+        schedule.assume_multiple(reference, rows, params.lparams.bdimy * params.rows_in_flight)
     for tensor in (reference, *results):
         schedule.split(tensor, 0, params.lparams.bdimy)
         schedule.split(tensor, 0, params.rows_in_flight)
@@ -95,10 +138,23 @@ def bind_staged_rows(schedule: Schedule, tensor: TensorView, serial: int) -> Non
     schedule.parallelize(tensor, position, ParallelType.unroll)
 
 
+def inline_staged_loads(schedule: Schedule, along: Collection[TensorView]) -> list[TensorView]:
+    """Inlines what is loaded along memory into the loop over blocks alone. Returns it.
+
+    So all of a thread's loads are in flight before the first is staged.
+    """
+    loads = [load for load in find_loads(schedule.fusion) if load in along]
+    for load in loads:
+        schedule.inline_at(load, 1)
+    return loads
+
+
 def cut_along(
     schedule: Schedule, along: Collection[TensorView], space: ReductionSpace, params: ReductionParams
 ) -> None:
-    """The loops of what goes along memory."""
+    """The loops of what goes along memory, of which the last vector may not be whole."""
+    aligned = aligned_rows(space)
+    assert aligned is not None
     kinds = (
         ParallelType.grid_x,
         ParallelType.unroll,
@@ -115,7 +171,10 @@ def cut_along(
             schedule.merge(tensor, 1)
         schedule.split(tensor, 0, params.lparams.bdimy * params.rows_in_flight)
         schedule.merge(tensor, 1)
-        schedule.split(tensor, 1, params.staged_vector)
+        if params.whole_blocks:
+            schedule.split(tensor, 1, params.staged_vector)
+        else:
+            schedule.shifted_split(tensor, 1, params.staged_vector, aligned)
         schedule.split(tensor, 1, params.lparams.bdimx)
         schedule.split(tensor, 1, params.lparams.bdimy)
         for position, kind in enumerate(kinds):
