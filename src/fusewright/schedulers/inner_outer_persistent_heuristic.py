@@ -21,7 +21,13 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts, Proposal, Reject
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
-from fusewright.schedulers.held_rows import held_tensors, most_held, recompute
+from fusewright.schedulers.held_rows import (
+    has_welford,
+    held_tensors,
+    most_held,
+    recompute,
+    with_welford,
+)
 from fusewright.schedulers.inner_outer_persistent_space import (
     InnerOuterPersistentSpace,
     inner_outer_persistent_space,
@@ -158,6 +164,10 @@ class InnerOuterPersistentPlanner:
         return most_held(schedule.fusion, held_tensors(schedule.fusion, space.rows))
 
     @cached_property
+    def _has_welford(self) -> bool:
+        return has_welford(self.fusion)
+
+    @cached_property
     def _state_bytes(self) -> int:
         """Of what a column has come to, before it is complete."""
         nodes = {tensor.definition for tensor in self.space.column_reductions}
@@ -186,9 +196,10 @@ class InnerOuterPersistentPlanner:
             return params
         blocks, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
         steps = GRID_REDUCTION_SECONDS + 2 * passed / (hardware.memory_bandwidth_gbs * 1e9)
-        estimate = self._cost.estimate(
-            facts, hardware, speed=SPEED * busy_share(blocks, hardware), steps=steps
-        )
+        speed = SPEED * busy_share(blocks, hardware)
+        if self._has_welford:
+            speed, steps = with_welford(speed, steps)
+        estimate = self._cost.estimate(facts, hardware, speed=speed, steps=steps)
         if is_stable:
             # There are no guards along the rows then: 1.2 times as fast (an H200, layer norm backward of
             # 16384 x 4096 bfloat16).
