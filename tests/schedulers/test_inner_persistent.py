@@ -310,6 +310,14 @@ def test_parts_of_warps_hold_rows(params: ReductionParams, target: torch.device)
     torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_rows_in_several_pieces_of_memory_are_not_shifted() -> None:
+    """A channel has 49 elements of each image: a vector that starts elsewhere would leave them."""
+    fusion = built(lambda f: softmax_of(f, [0, 2], rank=3))
+    params = schedulers.propose(SCHEDULER, fusion, facts_of(fusion, [(256, 2048, 49)]), described("h200"))
+    assert not params.shift_rows
+    schedulers.apply(SCHEDULER, Schedule(fusion), params, described("h200"))
+
+
 def test_short_rows_take_parts_of_warps() -> None:
     """Lanes and their vectors: none in vain where that can be, two loads in flight at least."""
     assert [part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [

@@ -11,6 +11,7 @@ import torch
 from fusewright import DataType, FusionDefinition, ParamsError
 from fusewright.core.hardware import KIB
 from fusewright.ir import Fusion
+from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import SizeArgument
 from fusewright.ops.evaluate import bind_sizes
@@ -119,6 +120,30 @@ def test_tiles(dims: Sequence[int], shape: tuple[int, ...], params: ReductionPar
     assert {text: ways for text, ways in accesses if ways > 1} == {}
     again = lowered(replay(fusion, schedule.trace()))
     assert kernel_text(again.kernel) == kernel_text(made.kernel)
+
+
+def test_what_follows_from_a_column_alone_is_computed_once_a_column() -> None:
+    """Not for each row that a thread holds of it: a division that is rounded correctly, and a root."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        variance, mean = fd.ops.var_mean(x, [0], correction=0, keepdim=True)
+        fd.add_output((x - mean) * fd.ops.rsqrt(variance + 1e-5))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params_of(4, 8, shared=True), p.H200)
+
+    def inside_rows(body: Sequence[k.Stmt], rows: bool = False) -> set[str]:
+        found: set[str] = set()
+        for stmt in body:
+            if isinstance(stmt, k.Compute) and rows:
+                found.add(stmt.op.name)
+            found |= inside_rows(k.children(stmt), rows or (isinstance(stmt, k.For) and not stmt.unroll))
+        return found
+
+    body = lowered(schedule).kernel.body
+    computed = {stmt.op.name for stmt in k.walk(body) if isinstance(stmt, k.Compute)}
+    assert {"truediv", "rsqrt"} <= computed and inside_rows(body) == {"sub", "mul"}
 
 
 def test_threads_cover_the_columns() -> None:
