@@ -40,6 +40,7 @@ from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
     ShiftedRows,
     is_narrow,
+    is_narrow_to_stage,
     rows_of_reductions,
     wider_vectors,
     with_wider_vectors,
@@ -141,17 +142,20 @@ class InnerPersistentPlanner:
 
     def _staged(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
         """How the rows of a block pass through shared memory as one run, if they are to."""
-        width = self._shifted.run(facts)
+        width = self._shifted.run((*self.space.iteration, *self.space.reduction), facts)
         aligned = self._vectors.width(facts) if self._vectors is not None else 1
-        if not width or not is_narrow(aligned, Vectors(width, (), 1 / width)):
+        space, shares = self.space, self._shares_loads
+        if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):
             return None
-        space = self.space
         constant = are_stable(space, facts) or space.is_constant
-        if len(space.iteration) != 1 or not is_one_size(space) or not constant:
+        if not space.iteration or not is_one_size(space) or not constant:
             return None
         stores = sum(store.tensor.dtype.size for store in space.stores if space.is_full(store))
         bytes_ = space.element_bytes + stores
-        return staged_rows.staged(rows, length, width, bytes_, self._shares_loads, hardware)
+        # Vectors go over dimensions that lie in memory in another order, but are not known to be whole there.
+        in_order = [axis for axis in space.reference.logical if axis in space.iteration]
+        side_by_side = facts.value(in_order[-1].extent) if in_order == list(space.iteration) else 1
+        return staged_rows.staged(rows, side_by_side, length, width, bytes_, shares, hardware)
 
     def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
