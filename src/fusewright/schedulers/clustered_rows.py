@@ -34,8 +34,8 @@ SHIFTED_THREADS = 416
 LEAST_SPREAD, LEAST_ROWS, LEAST_BLOCKS, LEAST_THREADS, ROWS_TIMES_BLOCKS = 16 * KIB, 8, 4, 128, 40
 # Shared memory besides the row: what blocks exchange, and the alignment of all buffers together.
 EXCHANGE_BYTES = 16 * KIB
-# Of a copy's speed, what clusters keep, and those of the largest size (0.82 where those of 8 blocks keep 0.89),
-# as 16 blocks have to be free at once in one part of the GPU.
+# Of a copy's speed, what clusters keep, and those of the largest size (0.82 where those of 8 blocks keep
+# 0.89), as 16 blocks have to be free at once in one part of the GPU.
 SPEED, LARGEST_SPEED = 0.96, 0.9
 # What a block of a cluster spends on each row with no loads or stores in flight (softmax of 131,072 bfloat16
 # by clusters of 2, one block an SM: 0.85 of a copy's speed).
