@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
-from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.hardware import MAX_VECTOR_BYTES, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import BuiltInScheduler, Planner, Reject, accepted
+from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Reject, Rewrite, accepted
 from fusewright.schedulers.held_length import HeldLength
-from fusewright.schedulers.held_rows import recompute, times_computed
+from fusewright.schedulers.held_rows import recompute, times_computed, variance_in_two_passes
 from fusewright.schedulers.inner_outer_persistent_heuristic import (
     EXCHANGED_BYTES,
     InnerOuterPersistentPlanner,
@@ -76,6 +76,10 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
     def prepare(self, fusion: Fusion) -> Planner | Reject:
         space = _space(fusion)
         return Reject(space) if isinstance(space, str) else InnerOuterPersistentPlanner(fusion, space)
+
+    def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
+        """Two sums in place of Welford's steps, of rows that are held."""
+        return variance_in_two_passes(part)
 
     def apply(self, schedule: Schedule, params: InnerOuterPersistentParams) -> None:
         original = accepted(self, _space(schedule.fusion))
