@@ -40,6 +40,7 @@ from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
     ShiftedRows,
     is_narrow,
+    is_narrow_to_stage,
     rows_of_reductions,
     wider_vectors,
     with_wider_vectors,
@@ -118,7 +119,7 @@ class InnerPersistentPlanner:
         else:
             turns = self._in_turns(rows, length, vectors.width, facts, hardware)
             params = held
-            clustered = self._of_clusters(rows, length, vectors.width, facts, hardware)
+            clustered = self._of_clusters(rows, length, vectors.width, hardware)
         shared = self._in_shared(params, length, hardware)
         params = (
             shared
@@ -128,7 +129,7 @@ class InnerPersistentPlanner:
             or params
         )
         estimate = self._estimate(rows, length, params, facts, hardware)
-        few = 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster
+        few = 2 * rows <= hardware.sm_count or clustered_rows.is_crowded(params, hardware)
         if few and not (shifts or vectors.unaligned or params.circular_stages):
             what = swept(self.fusion, space, vectors.width, are_stable(self.space, facts), facts)
             sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
@@ -142,17 +143,20 @@ class InnerPersistentPlanner:
 
     def _staged(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
         """How the rows of a block pass through shared memory as one run, if they are to."""
-        width = self._shifted.run(facts)
+        width = self._shifted.run((*self.space.iteration, *self.space.reduction), facts)
         aligned = self._vectors.width(facts) if self._vectors is not None else 1
-        if not width or not is_narrow(aligned, Vectors(width, (), 1 / width)):
+        space, shares = self.space, self._shares_loads
+        if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):
             return None
-        space = self.space
         constant = are_stable(space, facts) or space.is_constant
-        if len(space.iteration) != 1 or not is_one_size(space) or not constant:
+        if not space.iteration or not is_one_size(space) or not constant:
             return None
         stores = sum(store.tensor.dtype.size for store in space.stores if space.is_full(store))
         bytes_ = space.element_bytes + stores
-        return staged_rows.staged(rows, length, width, bytes_, self._shares_loads, hardware)
+        # Vectors go over dimensions that lie in memory in another order, but are not known to be whole there.
+        in_order = [axis for axis in space.reference.logical if axis in space.iteration]
+        side_by_side = facts.value(in_order[-1].extent) if in_order == list(space.iteration) else 1
+        return staged_rows.staged(rows, side_by_side, length, width, bytes_, shares, hardware)
 
     def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
@@ -247,12 +251,10 @@ class InnerPersistentPlanner:
         return not all(map(self.space.is_full, self.space.loads))
 
     def _of_clusters(
-        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+        self, rows: int, length: int, width: int, hardware: HardwareInfo
     ) -> ReductionParams | None:
         """How clusters hold the rows, if they are to."""
-        constant = are_stable(self.space, facts) or self.space.is_constant
-        vectors = ceil_div(length, width)
-        return clustered_rows.clustered(rows, vectors, width, self.projected, constant, hardware)
+        return clustered_rows.clustered(rows, ceil_div(length, width), width, self.projected, hardware)
 
     def _in_shared(
         self, params: ReductionParams, length: int, hardware: HardwareInfo
