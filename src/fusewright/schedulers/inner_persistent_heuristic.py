@@ -121,7 +121,7 @@ class InnerPersistentPlanner:
         else:
             turns = self._in_turns(rows, length, vectors.width, facts, hardware)
             params = held
-            clustered = self._of_clusters(rows, length, vectors.width, facts, hardware)
+            clustered = self._of_clusters(rows, length, vectors.width, hardware)
         shared = self._in_shared(params, length, hardware)
         params = (
             shared
@@ -131,7 +131,7 @@ class InnerPersistentPlanner:
             or params
         )
         estimate = self._estimate(rows, length, params, facts, hardware)
-        few = 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster
+        few = 2 * rows <= hardware.sm_count or clustered_rows.is_crowded(params, hardware)
         if few and not (shifts or vectors.unaligned or params.circular_stages):
             what = swept(self.fusion, space, vectors.width, are_stable(self.space, facts), facts)
             sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
@@ -253,12 +253,10 @@ class InnerPersistentPlanner:
         return not all(map(self.space.is_full, self.space.loads))
 
     def _of_clusters(
-        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+        self, rows: int, length: int, width: int, hardware: HardwareInfo
     ) -> ReductionParams | None:
         """How clusters hold the rows, if they are to."""
-        constant = are_stable(self.space, facts) or self.space.is_constant
-        vectors = ceil_div(length, width)
-        return clustered_rows.clustered(rows, vectors, width, self.projected, constant, hardware)
+        return clustered_rows.clustered(rows, ceil_div(length, width), width, self.projected, hardware)
 
     def _in_shared(
         self, params: ReductionParams, length: int, hardware: HardwareInfo
