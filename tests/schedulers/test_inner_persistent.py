@@ -347,31 +347,29 @@ def test_short_rows_take_parts_of_warps() -> None:
 
 
 @pytest.mark.parametrize(
-    "rows, length, constant, expected",
+    "rows, length, expected",
     [
-        (100, 32768, True, None),
-        (2, 65536, True, None),
-        (100, 65536, True, (4, 256, 8, True)),
-        (100, 98304, True, (6, 256, 8, True)),
-        (100, 98304, False, (6, 256, 8, False)),
-        (2, 131072, True, (8, 256, 8, True)),
-        (100, 262144, True, (8, 512, 8, True)),
-        (100, 802816, True, (16, 512, 13, True)),
-        (100, 802816, False, None),
-        (100, 4194304, True, None),
+        (100, 32768, None),
+        (2, 65536, None),
+        (100, 65536, (4, 256, 8)),
+        (100, 98304, (6, 256, 8)),
+        (2, 131072, (8, 256, 8)),
+        (100, 262144, (8, 512, 8)),
+        (100, 524288, (16, 256, 16)),
+        (100, 802816, (16, 512, 13)),
     ],
 )
-def test_long_rows_are_held_by_clusters(rows, length, constant, expected) -> None:
-    """Blocks of a cluster, threads of each, vectors of each, and whether they are in shared memory."""
-    found = clustered(rows, length // 8, 8, Held(2, 2), constant, False, described("h200"))
-    assert clustered(rows, length // 8, 8, Held(2, 2), constant, False, described("a100")) is None
+def test_long_rows_are_held_by_clusters(rows, length, expected) -> None:
+    """Blocks of a cluster, threads of each, and vectors of each thread in shared memory."""
+    found = clustered(rows, length // 8, 8, Held(2, 2), False, described("h200"))
+    assert clustered(rows, length // 8, 8, Held(2, 2), False, described("a100")) is None
     if expected is None:
         assert found is None
         return
-    assert found is not None
+    assert found is not None and found.persistent_in_shared_memory
     found.validate(described("h200"))
-    held = found.batches_per_block_inner_reduction, found.persistent_in_shared_memory
-    assert (found.blocks_per_cluster, found.lparams.bdimx, *held) == expected
+    held = found.batches_per_block_inner_reduction
+    assert (found.blocks_per_cluster, found.lparams.bdimx, held) == expected
 
 
 def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) -> None:
@@ -402,8 +400,8 @@ def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) 
     ],
 )
 def test_few_rows_are_spread_over_clusters(rows, length, expected) -> None:
-    found = spread(rows, length // 8, 8, Held(2, 2), True, described("h200"))
-    assert spread(rows, length // 8, 8, Held(2, 2), True, described("a100")) is None
+    found = spread(rows, length // 8, 8, Held(2, 2), described("h200"))
+    assert spread(rows, length // 8, 8, Held(2, 2), described("a100")) is None
     if found is not None:
         found.validate(described("h200"))
     blocks = found and (found.blocks_per_cluster, found.lparams.bdimx)
@@ -411,5 +409,5 @@ def test_few_rows_are_spread_over_clusters(rows, length, expected) -> None:
 
 
 def test_vectors_that_rows_align_are_held_by_fewer_larger_blocks() -> None:
-    found = clustered(4096, 6284, 8, Held(2, 2), True, True, described("h200"))
+    found = clustered(4096, 6284, 8, Held(2, 2), True, described("h200"))
     assert found is not None and (found.blocks_per_cluster, found.lparams.bdimx) == (2, 416)

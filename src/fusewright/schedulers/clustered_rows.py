@@ -32,6 +32,10 @@ SHIFTED_THREADS = 416
 # by clusters: softmax of 33 x 32768 bfloat16 0.76 and 0.91, of 132 x 32768 0.77 and 0.88, of 300 x 32768 0.83
 # and 0.94; layer norm of 12 x 12288 0.55 and 0.78, of 33 x 16384 0.58 and 0.87, of 100 x 32768 0.66 and 0.81.
 LEAST_SPREAD, LEAST_ROWS, LEAST_BLOCKS, LEAST_THREADS, ROWS_TIMES_BLOCKS = 16 * KIB, 8, 4, 128, 40
+# Vectors of a thread of the largest clusters, before they have blocks of more threads. (An H200, rows of
+# 262,144 floats, of a copy's speed: softmax 0.95, with 512 threads 0.94, in sweeps 0.60; group norm 0.92,
+# 0.77 and 0.58.)
+MOST_BATCHES = 16
 # Shared memory besides the row: what blocks exchange, and the alignment of all buffers together.
 EXCHANGE_BYTES = 16 * KIB
 # Of a copy's speed, what clusters keep, and those of the largest size (0.82 where those of 8 blocks keep
@@ -43,43 +47,34 @@ ROW_SECONDS = 2e-6
 
 
 def clustered(
-    rows: int,
-    vectors: int,
-    width: int,
-    held: Held,
-    constant: bool,
-    shifts: bool,
-    hardware: HardwareInfo,
+    rows: int, vectors: int, width: int, held: Held, shifts: bool, hardware: HardwareInfo
 ) -> ReductionParams | None:
     """Params for rows of `vectors` of `width` elements, of which `held` are the bytes to hold of each.
 
-    Rows of a constant length are held in shared memory, to which copies take no registers; others have an
-    address and a comparison for each access, which pays in registers alone. None where no cluster holds them
-    so, or one block does as well.
+    They are held in shared memory, to which copies take no registers. (An H200, group norm of 262,144
+    bfloat16, of any length: 0.83 of a copy's speed, 0.74 in registers.) None where no cluster holds them so,
+    or one block does as well.
     """
     of_vector = width * held.at_once
     least = ROW_OF_A_BLOCK if rows >= LEAST_ROWS else ROW_OF_A_GRID
     if hardware.max_cluster == 1 or width == 1 or vectors * of_vector <= least:
         return None
     batches = max(1, HELD_BYTES // of_vector)
-    cluster = ceil_div(vectors, (SHIFTED_THREADS if shifts else THREADS) * batches)
-    if constant:
-        cluster = min(cluster, FEW_BLOCKS)
-        if ceil_div(vectors, cluster * batches) > MOST_THREADS:
-            cluster = hardware.max_cluster
-            batches = max(batches, ceil_div(vectors, cluster * MOST_THREADS))
+    cluster = min(FEW_BLOCKS, ceil_div(vectors, (SHIFTED_THREADS if shifts else THREADS) * batches))
+    if ceil_div(vectors, cluster * batches) > MOST_THREADS:
+        cluster = hardware.max_cluster
+        most = THREADS if vectors <= cluster * THREADS * MOST_BATCHES else MOST_THREADS
+        batches = max(batches, ceil_div(vectors, cluster * most))
     if cluster > hardware.max_cluster:
         return None
     threads = whole_warps(ceil_div(vectors, cluster * batches))
     of_block = threads * batches * width * held.in_all + EXCHANGE_BYTES
-    if constant and of_block > hardware.shared_memory_per_block_optin:
+    if of_block > hardware.shared_memory_per_block_optin:
         return None
-    return _params(rows, vectors, width, cluster, batches, constant)
+    return _params(rows, vectors, width, cluster, batches, in_shared=True)
 
 
-def spread(
-    rows: int, vectors: int, width: int, held: Held, constant: bool, hardware: HardwareInfo
-) -> ReductionParams | None:
+def spread(rows: int, vectors: int, width: int, held: Held, hardware: HardwareInfo) -> ReductionParams | None:
     """The same for rows so few that the GPU has blocks for parts of each; None where there are more."""
     of_vector = width * held.at_once
     if width == 1 or rows < 1 or vectors * of_vector <= LEAST_SPREAD:
@@ -92,7 +87,7 @@ def spread(
     batches = ceil_div(vectors, THREADS * cluster)
     if batches * of_vector > HELD_BYTES:
         return None
-    return _params(rows, vectors, width, cluster, batches, constant and batches > 1)
+    return _params(rows, vectors, width, cluster, batches, in_shared=batches > 1)
 
 
 def _params(
@@ -121,3 +116,8 @@ def speed(blocks: int, hardware: HardwareInfo) -> float:
     if blocks == 1:
         return 1.0
     return LARGEST_SPEED if blocks == hardware.max_cluster else SPEED
+
+
+def is_crowded(params: ReductionParams, hardware: HardwareInfo) -> bool:
+    """Whether only the largest clusters hold rows, and in blocks of many threads."""
+    return params.blocks_per_cluster == hardware.max_cluster and params.lparams.bdimx > THREADS
