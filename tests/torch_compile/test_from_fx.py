@@ -163,6 +163,21 @@ def test_views_of_what_is_in_memory_are_no_kernels():
         assert a.stride() == b.stride()
 
 
+def test_views_of_arguments_are_no_kernels_unless_the_call_writes_there():
+    def function(x, w):
+        return x.relu(), w.t().t()[1:], x.add_(1).t()
+
+    x, w = torch.randn(8, 4), torch.randn(16, 4)
+    converted = from_fx(traced(function, x, w))
+    expected = function(x.clone(), w)
+    made = converted(x, w)
+    for a, b in zip(made, expected):
+        torch.testing.assert_close(a, b)
+    assert made[1].data_ptr() == w[1:].data_ptr()
+    assert len(kernels(converted)) == 1
+    assert torch.equal(from_fx(traced(lambda w: w.t(), w))(w), w.t())
+
+
 def test_inputs_in_another_memory_order_are_copied():
     x = torch.randn(4, 8)
     converted = from_fx(traced(lambda x: x.sum(0), x))

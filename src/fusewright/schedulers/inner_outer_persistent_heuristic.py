@@ -5,6 +5,7 @@ many rows a block works on at a time, and where the next row waits meanwhile.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from fusewright.core.hardware import (
     BULK_COPIES_SINCE,
@@ -21,7 +22,13 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts, Proposal, Reject
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
-from fusewright.schedulers.held_rows import held_tensors, most_held, recompute
+from fusewright.schedulers.held_rows import (
+    has_welford,
+    held_tensors,
+    most_held,
+    recompute,
+    with_welford,
+)
 from fusewright.schedulers.inner_outer_persistent_space import (
     InnerOuterPersistentSpace,
     inner_outer_persistent_space,
@@ -34,6 +41,15 @@ from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_o
 REGISTERS_TO_WORK = 32
 REGISTERS_TO_PREFETCH = 8
 REGISTERS_TO_STREAM = 16
+# Of threads that read a ring, beside those of an estimate, where blocks share an SM and so its registers (an
+# H200, layer norm backward of 16384 x 8192 bfloat16: two blocks of 256 threads that spill reach 0.81 of a
+# copy's speed, one of 512 that do not 0.94).
+REGISTERS_TO_SHARE_AN_SM = 24
+# A row that arrives may take more registers than what is held of it. So much of the difference is in use
+# beside them (with five inputs, of which two floats are held, threads of 24 elements spill otherwise).
+OVERLAP = 2 / 3
+# Rows that a ring has room for at most where one block has an SM to itself.
+MOST_STAGES = 4
 # An SM gives a thread registers in steps of so many, and to so many warps together.
 REGISTER_STEP, WARPS_TOGETHER = 8, 4
 # Partial results of a column that one thread finishes side by side: a vector of floats.
@@ -142,6 +158,10 @@ class InnerOuterPersistentPlanner:
         return most_held(schedule.fusion, held_tensors(schedule.fusion, space.rows))
 
     @cached_property
+    def _has_welford(self) -> bool:
+        return has_welford(self.fusion)
+
+    @cached_property
     def _state_bytes(self) -> int:
         """Of what a column has come to, before it is complete."""
         nodes = {tensor.definition for tensor in self.space.column_reductions}
@@ -168,9 +188,10 @@ class InnerOuterPersistentPlanner:
             return params
         blocks, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
         steps = GRID_REDUCTION_SECONDS + 2 * passed / (hardware.memory_bandwidth_gbs * 1e9)
-        estimate = self._cost.estimate(
-            facts, hardware, speed=SPEED * busy_share(blocks, hardware), steps=steps
-        )
+        speed = SPEED * busy_share(blocks, hardware)
+        if self._has_welford:
+            speed, steps = with_welford(speed, steps)
+        estimate = self._cost.estimate(facts, hardware, speed=speed, steps=steps)
         if are_stable(space, facts):
             # There are no guards along the rows then: 1.2 times as fast (an H200, layer norm backward of
             # 16384 x 4096 bfloat16).
@@ -192,7 +213,7 @@ class InnerOuterPersistentPlanner:
         if chosen.choice.rank == _IN_REGISTERS:
             # One block an SM passes on the least (both gradients of 16384 x 4096 on an H200: 0.95 to 0.97 of
             # the time).
-            most = min(hardware.max_threads_per_block // chosen.threads, max(1, rows // hardware.sm_count))
+            most = min(hardware.max_threads_per_block // chosen.threads, ceil_div(rows, hardware.sm_count))
             at_once, resident = min(chosen.rows_an_sm, most, hardware.max_block[2]), 1
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
@@ -200,16 +221,15 @@ class InnerOuterPersistentPlanner:
         blocks = min(hardware.sm_count * resident, ceil_div(rows, at_once))
         groups = ceil_div(length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and rows > blocks * at_once
-        stages = chosen.choice.stages if ahead else 0
+        stages = self._stages(length, chosen, hardware) if ahead and chosen.choice.stages else 0
         return InnerOuterPersistentParams(
             vectorization_factor=width,
             batches_per_block_inner_reduction=chosen.batches,
-            project_persistent_buffers=self._projects or stages > 0,
+            project_persistent_buffers=self._projects(width) or stages > 0,
             prefetch_rows=ahead,
             columns_a_thread=min(width, MAX_COLUMNS_A_THREAD, power_of_two_at_least(groups)),
             columns_in_shared_memory=ahead
-            and not stages
-            and self._holds_columns(length, chosen, at_once, resident, hardware),
+            and self._holds_columns(length, chosen, at_once, resident, stages, hardware),
             circular_stages=stages,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=min(registers, hardware.max_registers_per_thread)),
@@ -224,10 +244,26 @@ class InnerOuterPersistentPlanner:
         starved = tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
         return _STARVED if tile.choice.rank == _IN_REGISTERS and starved else tile.choice.rank
 
-    @cached_property
-    def _projects(self) -> bool:
+    def _loaded_in_registers(self, width: int) -> int:
+        """Bytes of registers that loads of an element of a row take: narrow vectors leave some unused."""
+        sizes = [access.tensor.dtype.size for access in self.space.rows.full_loads]
+        return sum(ceil_div(width * size, REGISTER_BYTES) * REGISTER_BYTES // width for size in sizes)
+
+    def _inputs_in_registers(self, width: int) -> int:
+        """The same where inputs alone are held."""
+        return ceil_div(self._held.inputs * self._loaded_in_registers(width), max(1, self._loaded_bytes))
+
+    def _projects(self, width: int) -> bool:
         """Whether inputs alone are held."""
-        return self._held.inputs < self._held.everything
+        return self._inputs_in_registers(width) < self._held.everything
+
+    def _held_in_registers(self, width: int) -> int:
+        return min(self._inputs_in_registers(width), self._held.everything)
+
+    def _arriving_in_registers(self, width: int) -> float:
+        """Bytes of registers of an element of the next row, and of this one beside what is held of it."""
+        loaded = self._loaded_in_registers(width)
+        return loaded + OVERLAP * max(0, loaded - self._held_in_registers(width))
 
     def _tile(
         self, rows: int, length: int, width: int, choice: _Choice, hardware: HardwareInfo
@@ -240,20 +276,21 @@ class InnerOuterPersistentPlanner:
         threads = lanes * along
         if choice.stages and not self._may_be_streamed(length, width, choice.stages, threads, hardware):
             return None
-        of_element = self._state_bytes
+        of_element: float = self._state_bytes
         if not choice.stages:
-            of_element += self._held.inputs if self._projects else self._held.everything
-            of_element += self._loaded_bytes if choice.prefetches else 0
+            of_element += self._held_in_registers(width)
+            of_element += self._arriving_in_registers(width) if choice.prefetches else 0
         to_work = REGISTERS_TO_WORK
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
-        registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
+        registers = to_work + ceil(batches * width * of_element / REGISTER_BYTES)
         room = min(_registers_of(max(threads, BLOCK), 1, hardware), MAX_REGISTERS_PER_THREAD)
         if threads > hardware.max_threads_per_block or registers > room:
             return None
         most = min(BLOCK // threads, rows // hardware.sm_count, hardware.max_block[2])
         at_once = 1 if choice.stages else power_of_two_at_most(max(1, most))
-        resident = _resident(threads * at_once, registers, hardware)
+        beside = REGISTERS_TO_SHARE_AN_SM if choice.stages else 0
+        resident = _resident(threads * at_once, registers + beside, hardware)
         if choice.stages:
             shared = self._streamed(length, choice.stages, threads) + hardware.shared_memory_reserved
             resident = max(1, min(resident, hardware.shared_memory_per_sm // shared))
@@ -268,12 +305,23 @@ class InnerOuterPersistentPlanner:
         return threads * (MAX_COLUMNS_A_THREAD * a_column + of_rows) + SHARED_SLACK
 
     def _holds_columns(
-        self, length: int, tile: _Tile, at_once: int, resident: int, hardware: HardwareInfo
+        self, length: int, tile: _Tile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
     ) -> bool:
-        """Whether what is the same for all rows fits into shared memory."""
-        needed = length * self._column_bytes + self._exchanged(tile.threads * at_once, at_once)
+        """Whether what is the same for all rows fits into shared memory, beside a ring of so many rows."""
+        needed = length * (self._column_bytes + stages * self._loaded_bytes)
+        needed += self._exchanged(tile.threads * at_once, at_once)
         room = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         return self._column_bytes > 0 and needed <= min(room, hardware.shared_memory_per_block_optin)
+
+    def _stages(self, length: int, tile: _Tile, hardware: HardwareInfo) -> int:
+        """How many rows a ring has room for: more than the choice says where a block is alone."""
+        stages = tile.choice.stages
+        if tile.resident > 1 or tile.choice.rank == _AT_LEAST:
+            return stages
+        room = hardware.shared_memory_per_block_optin - length * self._column_bytes
+        while stages < MOST_STAGES and self._streamed(length, stages + 1, tile.threads) <= room:
+            stages += 1
+        return stages
 
     def _streamed(self, length: int, stages: int, threads: int) -> int:
         """Bytes of shared memory of a block that has room for so many rows."""

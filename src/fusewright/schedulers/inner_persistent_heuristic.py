@@ -12,13 +12,18 @@ from fusewright.core.dtype import DataType
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
-from fusewright.ops.reductions import WELFORD
 from fusewright.schedulers import clustered_rows, staged_rows
 from fusewright.schedulers.base import Cost, Facts, Proposal
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
-from fusewright.schedulers.held_rows import Held, held_bytes, longest_chain, state_bytes
+from fusewright.schedulers.held_rows import (
+    Held,
+    has_welford,
+    held_bytes,
+    longest_chain,
+    state_bytes,
+    with_welford,
+)
 from fusewright.schedulers.io import VectorLimits, Vectors
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
@@ -57,13 +62,11 @@ L2_READ_COST = 0.3
 # some: between the last load and the first store (an H200: 0.7 of a copy's speed for rows of 65536 bfloat16,
 # one block an SM, and 0.8 for rows of 16384 float).
 ROW_SECONDS = 2e-6
-# What that adds to a kernel, whose last blocks nothing overlaps with; and Welford's chain of divisions.
-HELD_SECONDS, WELFORD_SECONDS = 0.3e-6, 0.4e-6
+# What that adds to a kernel, whose last blocks nothing overlaps with.
+HELD_SECONDS = 0.3e-6
 # Of a copy's speed, what is left where a block reads its row again and again, a barrier after each; and where
 # rows are copied ahead, or pass through shared memory as one run.
 RELOADED_SPEED, STREAMED_SPEED = 0.85, 0.88
-# What is left of it where Welford's steps, with a division each, take the place of two sums of a held row.
-WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
@@ -316,7 +319,7 @@ class InnerPersistentPlanner:
         """Of rows that are held by blocks that keep so much of the memory's speed."""
         speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
-            speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
+            speed, steps = with_welford(speed, steps)
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
 
     @cached_property
@@ -330,7 +333,7 @@ class InnerPersistentPlanner:
 
     @cached_property
     def _has_welford(self) -> bool:
-        return any(isinstance(node, Reduction) and node.op is WELFORD for node in self.fusion.nodes)
+        return has_welford(self.fusion)
 
     def _constant_row_is_faster(self, facts: Facts, params: ReductionParams, in_shared: bool) -> bool:
         """Whether to take the length of a row that is held as a constant, which may be done if it is stable.

@@ -212,10 +212,14 @@ def _memory_order(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain
     return [ours[axis] for axis in memory] if all(axis in ours for axis in memory) else None
 
 
-def rows_of_reductions(fusion: Fusion, space: ReductionSpace) -> ShiftedRows:
-    """The shifted vectors along reduced rows, which are one run of memory each."""
+def rows_of_reductions(
+    fusion: Fusion, space: ReductionSpace, accesses: Sequence[Access] | None = None
+) -> ShiftedRows:
+    """The shifted vectors along reduced rows, each one run of memory, of these accesses or of all."""
     inner = space.inner_axis if space.is_inner else None
-    accesses, axes = (*space.loads, *space.stores), space.reference.logical
+    axes = space.reference.logical
+    if accesses is None:
+        accesses = (*space.loads, *space.stores)
     aligned = _aligned(space)
     if aligned is not None:
         order = _memory_order(aligned, axes) or []

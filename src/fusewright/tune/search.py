@@ -31,8 +31,8 @@ STEP, NAMED, RANDOM = "step", "neighbor", "random"
 # Of the best time that the roofline may be below, for a search to end.
 CLOSE = 1.02
 # As a logarithm of times: what is left has to be expected to gain so much, for a search to go on once so many
-# configurations have run. Before that little is known of what steps bring.
-LEAST_HOPED, LEAST_RAN = 0.003, 60
+# configurations have run, or so many were asked for. Before that little is known of what steps bring.
+LEAST_HOPED, LEAST_RAN, LEAST_ASKED = 0.003, 60, 120
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,8 @@ class Search:
         expected = min((expected for (expected, _), _ in choices), default=inf)
         if ran:
             expected = min(expected, log(ran[0][0]) + gains.get((RANDOM, 1), _Gain()).expected)
-            if len(ran) >= LEAST_RAN and expected > log(ran[0][0]) - LEAST_HOPED:
+            knows = len(ran) >= LEAST_RAN or len(known) >= LEAST_ASKED
+            if knows and expected > log(ran[0][0]) - LEAST_HOPED:
                 return None, True
         self._after_seeds += 1
         found = self._drawn() if self._after_seeds % RANDOM_EVERY == 0 or not choices else None
