@@ -193,10 +193,19 @@ def test_rows_that_leave_threads_idle_or_that_vectors_do_not_divide_are_one_dime
 
 
 def test_small_work_is_spread_over_the_gpu_before_it_is_unrolled():
-    fusion = p.elementwise(1)
+    def body(fusion):
+        x = define_tensor(fusion, [-1], True)
+        for _ in range(4):
+            x = p.apply_to_tensor(fusion, "tanh", x)
+        return x
+
+    fusion = p.built(body)
     small = propose(POINTWISE, fusion, p.facts_of(fusion, [(100_000,)]), p.H200)
     large = propose(POINTWISE, fusion, p.facts_of(fusion, [(2**28,)]), p.H200)
     assert small.unroll_factor_inner == 1 < large.unroll_factor_inner
+    # Where there is little to compute a vector in flight is enough.
+    fusion = p.elementwise(1)
+    assert propose(POINTWISE, fusion, p.facts_of(fusion, [(2**28,)]), p.H200).unroll_factor_inner == 1
 
 
 def test_vectors_go_through_merged_dimensions():
@@ -222,7 +231,7 @@ def test_vectors_through_merged_dimensions_regard_loads_of_indices():
 
     fusion = p.built(body)
     shapes = [(8, 100, 3), (5, 100, 3)]
-    for alignment, width in ((256, 2), (4, 1)):
+    for alignment, unaligned in ((256, ()), (4, (1,))):
         facts = p.facts_of(fusion, shapes, alignment=alignment)
         params, _ = p.propose(POINTWISE, fusion, facts)
-        assert params.vectorization_factor == width
+        assert (params.vectorization_factor, params.unaligned_inputs) == (4, unaligned)
