@@ -329,7 +329,7 @@ def test_reduced_dimensions_of_one_element_change_nothing(shape: tuple[int, ...]
         fd.add_output(fd.ops.cast(result, DataType.BFloat16))
     [kernel] = fd.kernels_for([x])
     assert kernel.scheduler == "inner_persistent"
-    assert "load<8>(" in kernel.cuda_text and "store<8>(" in kernel.cuda_text
+    assert "load<4>(" in kernel.cuda_text and "store<4>(" in kernel.cuda_text
 
 
 def test_short_rows_take_parts_of_warps() -> None:
