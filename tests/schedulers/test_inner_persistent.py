@@ -333,6 +333,20 @@ def test_rows_in_several_pieces_of_memory_are_not_shifted() -> None:
     schedulers.apply(SCHEDULER, Schedule(fusion), params, described("h200"))
 
 
+@pytest.mark.parametrize("shape, dims", [((1, 6, 4, 16), [0, 2, 3]), ((6, 4, 16, 1), [1, 2, 3])])
+def test_reduced_dimensions_of_one_element_change_nothing(shape: tuple[int, ...], dims: list[int]) -> None:
+    """A batch of one image, normalized by its channels, is rows in one kernel, and is stored in vectors."""
+    x = torch.randn(shape).bfloat16()
+    with FusionDefinition() as fd:
+        values = fd.ops.cast(fd.from_pytorch(x), DataType.Float)
+        variance, mean = fd.ops.var_mean(values, dims, correction=0, keepdim=True)
+        result = fd.ops.reshape((values - mean) * fd.ops.rsqrt(variance + 1e-5), [2, 3, 4, 16])
+        fd.add_output(fd.ops.cast(result, DataType.BFloat16))
+    [kernel] = fd.kernels_for([x])
+    assert kernel.scheduler == "inner_persistent"
+    assert "load<4>(" in kernel.cuda_text and "store<4>(" in kernel.cuda_text
+
+
 def test_short_rows_take_parts_of_warps() -> None:
     """Lanes and their vectors: none in vain where that can be, two loads in flight at least."""
     assert [part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
