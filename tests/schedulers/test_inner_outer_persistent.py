@@ -15,7 +15,8 @@ from fusewright import DataType, FusionDefinition, ParamsError
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import described
-from fusewright.cuda.nvrtc import Resources
+from fusewright.cuda.nvrtc import NvrtcOptions, Resources, compile_cubin
+from fusewright.cuda.printer import print_kernel
 from fusewright.ir import Fusion
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
@@ -34,7 +35,7 @@ from fusewright.schedulers import (
 from fusewright.sym import as_int
 from tests.lower.running import lowered, run
 from tests.schedulers import proposals as p
-from tests.ways.row_gradients import rms_norm_backward
+from tests.ways.row_gradients import layer_norm_backward, rms_norm_backward
 
 SCHEDULER = InnerOuterPersistentScheduler()
 
@@ -245,3 +246,15 @@ def test_blocks_with_rings_share_an_sm(columns: int, blocks: int) -> None:
         shared = as_int(lowered(schedule).kernel.shared_bytes)
         assert shared is not None
         assert blocks * (shared + p.H200.shared_memory_reserved) <= p.H200.shared_memory_per_sm
+
+
+def test_threads_have_the_registers_that_rows_of_any_length_take() -> None:
+    fusion = layer_norm_backward.fusion("aten")[1]
+    canonicalize(fusion)
+    shapes = ((16384, 4096),) * 2 + ((16384,),) * 2 + ((4096,),)
+    params, _ = p.propose(SCHEDULER, fusion, p.facts_of(fusion, shapes))
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params, p.H200)
+    options = NvrtcOptions("sm_90a", max_registers=params.cparams.maxrregcount)
+    (used,) = compile_cubin(print_kernel(lowered(schedule).kernel).text, options).resources.values()
+    assert used.spill_stores == 0, params.reason

@@ -181,7 +181,7 @@ def test_proposals_hold_what_fits() -> None:
 def test_clusters_have_the_threads_that_columns_need(constant: bool) -> None:
     for length in (65, 300, 513, 700, 1000, 2100, 3136, 4097, 8191):
         for held in (Held(2, 2), Held(6, 7)):
-            columns = Columns(4096, length, 8, 2, held, constant)
+            columns = Columns(4096, length, 8, 2, held, constant, constant)
             tile = clustered_tile(columns, p.H200)
             if tile is None:
                 assert length > 4096 and held.in_all > 2

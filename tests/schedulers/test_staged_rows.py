@@ -64,6 +64,18 @@ def test_the_rows_of_a_block_pass_as_one_run(shape, rows):
     assert sum(isinstance(stmt, k.Barrier) for stmt in k.walk(kernel.body)) == 2
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_rows_along_several_dimensions_are_one_run(swapped):
+    x = torch.randn(3, 133, 8, 65).bfloat16()
+    x = x.transpose(1, 2) if swapped else x
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.softmax(fd.from_pytorch(x), dim=3))
+    [kernel] = fd.kernels_for([x], device="cpu")
+    assert kernel.params.staged_vector == 8
+    [found] = fd.execute([x])
+    torch.testing.assert_close(found, torch.softmax(x.float(), 3).bfloat16(), rtol=1e-2, atol=1e-3)
+
+
 def test_a_block_has_a_multiple_of_the_vector_of_rows():
     with pytest.raises(ParamsError, match=r"staged_vector.*a divisor of 4, the rows of a block"):
         _run(32, 4, 1, vector=8)

@@ -18,6 +18,7 @@ import pytest
 from fusewright.core.errors import TuneError
 from fusewright.core.serialization import from_json
 from fusewright.schedulers import default_registry, type_name
+from fusewright.schedulers.params.launch import UNSET
 from fusewright.tune.changes import with_changes
 from fusewright.tune.heuristic import Seed, Seeds, seeds_of
 from fusewright.tune.heuristics import default_heuristics
@@ -117,6 +118,16 @@ def test_a_policy_of_listed_problems_serves_those_that_are_drawn_and_no_shape_is
     assert max(ratios) <= 1.05 and unknown < 3, ratios
     assert mean([policy for policy, _ in regrets]) < mean([formula for _, formula in regrets])
     assert "each held out once" in policy.rules_text()
+
+
+def test_no_step_is_to_params_that_mean_the_same():
+    """The blocks that share a row: left open by the formula, or one."""
+    table = next(table for table in tables() if table.problem.scheduler == "inner_persistent")
+    assert table.formula.lparams.gdimy == UNSET
+    of = table.problem
+    space = ParamsSpace(table.formula, of.hardware, FIXED[of.scheduler], of.length)
+    extents = {step.params.lparams.gdimy for step in space.steps(table.formula)}
+    assert UNSET in extents and 1 not in extents
 
 
 def test_a_search_with_a_journal_races_what_it_found_and_stops_with_a_reason(tmp_path):

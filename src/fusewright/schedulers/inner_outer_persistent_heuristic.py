@@ -5,7 +5,6 @@ many rows a block works on at a time, and where the next row waits meanwhile.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 from fusewright.core.hardware import (
     BULK_COPIES_SINCE,
@@ -36,6 +35,7 @@ from fusewright.schedulers.inner_outer_persistent_space import (
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.sym import as_int
 
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
@@ -45,9 +45,14 @@ REGISTERS_TO_STREAM = 16
 # H200, layer norm backward of 16384 x 8192 bfloat16: two blocks of 256 threads that spill reach 0.81 of a
 # copy's speed, one of 512 that do not 0.94).
 REGISTERS_TO_SHARE_AN_SM = 24
-# A row that arrives may take more registers than what is held of it. So much of the difference is in use
-# beside them (with five inputs, of which two floats are held, threads of 24 elements spill otherwise).
-OVERLAP = 2 / 3
+# Of a kernel that takes rows of any length, beside those of one that knows theirs (an H200, layer norm
+# backward of 16384 x 4096 bfloat16: three rows a block that spill reach 0.68 of a copy's speed).
+REGISTERS_TO_GUARD = 16
+# A thread takes so many elements more, one of so many, if a row needs fewer threads then.
+MOST_OVER = 8
+# Of rows of several warps that one block takes at once: of more, two blocks take 0.8 to 0.9 of the time (the
+# gradients of normalizations within those of GPT-2 and LLaMA, 16384 x 4096, an H200).
+MOST_LOADS_TOGETHER = 2
 # Rows that a ring has room for at most where one block has an SM to itself.
 MOST_STAGES = 4
 # An SM gives a thread registers in steps of so many, and to so many warps together.
@@ -86,6 +91,7 @@ _IN_REGISTERS, _IN_SHARED_MEMORY, _STARVED, _NOT_AHEAD, _AT_LEAST = 4, 3, 2, 1, 
 CHOICES = (
     _Choice(32, prefetches=True, rank=_IN_REGISTERS),
     _Choice(16, prefetches=True, rank=_IN_REGISTERS),
+    _Choice(8, prefetches=True, rank=_IN_REGISTERS),
     _Choice(32, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
     _Choice(16, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
     _Choice(32, prefetches=False, rank=_NOT_AHEAD),
@@ -183,7 +189,9 @@ class InnerOuterPersistentPlanner:
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         if not rows or not length:
             return Reject("there is nothing to reduce")
-        params = self._params(rows, length, width, hardware)
+        is_stable = are_stable(space, facts)
+        knows_length = is_stable or all(as_int(axis.extent) is not None for axis in space.reduction)
+        params = self._params(rows, length, width, knows_length, hardware)
         if isinstance(params, Reject):
             return params
         blocks, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
@@ -192,16 +200,16 @@ class InnerOuterPersistentPlanner:
         if self._has_welford:
             speed, steps = with_welford(speed, steps)
         estimate = self._cost.estimate(facts, hardware, speed=speed, steps=steps)
-        if are_stable(space, facts):
+        if is_stable:
             # There are no guards along the rows then: 1.2 times as fast (an H200, layer norm backward of
             # 16384 x 4096 bfloat16).
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimy"), estimate)
 
     def _params(
-        self, rows: int, length: int, width: int, hardware: HardwareInfo
+        self, rows: int, length: int, width: int, knows_length: bool, hardware: HardwareInfo
     ) -> InnerOuterPersistentParams | Reject:
-        tiles = [self._tile(rows, length, width, choice, hardware) for choice in CHOICES]
+        tiles = [self._tile(rows, length, width, choice, knows_length, hardware) for choice in CHOICES]
         fitting = [tile for tile in tiles if tile is not None]
         if not fitting:
             return Reject(f"a block cannot hold a row of {length} and what its columns have come to")
@@ -210,7 +218,8 @@ class InnerOuterPersistentPlanner:
             fitting, key=lambda tile: (self._rank(tile, length), tile.rows_an_sm, -tile.choice.elements)
         )
         at_once, resident = chosen.at_once, chosen.resident
-        if chosen.choice.rank == _IN_REGISTERS:
+        loads = len(self.space.rows.full_loads)
+        if chosen.choice.rank == _IN_REGISTERS and (chosen.along == 1 or loads <= MOST_LOADS_TOGETHER):
             # One block an SM passes on the least (both gradients of 16384 x 4096 on an H200: 0.95 to 0.97 of
             # the time).
             most = min(hardware.max_threads_per_block // chosen.threads, ceil_div(rows, hardware.sm_count))
@@ -260,30 +269,44 @@ class InnerOuterPersistentPlanner:
     def _held_in_registers(self, width: int) -> int:
         return min(self._inputs_in_registers(width), self._held.everything)
 
-    def _arriving_in_registers(self, width: int) -> float:
-        """Bytes of registers of an element of the next row, and of this one beside what is held of it."""
+    def _arriving_in_registers(self, width: int) -> int:
+        """Bytes of registers of an element of the next row, and of this one beside what is held of it.
+
+        The next row is on its way before this one has been read. Where that was left out, threads with five
+        inputs spilled, or loaded one after the other what they had no registers for: 0.76 of a copy's speed
+        instead of 1.0 (the gradients of RMS norm within LLaMA's, 16384 x 4096, an H200).
+        """
         loaded = self._loaded_in_registers(width)
-        return loaded + OVERLAP * max(0, loaded - self._held_in_registers(width))
+        return loaded + max(0, loaded - self._held_in_registers(width))
 
     def _tile(
-        self, rows: int, length: int, width: int, choice: _Choice, hardware: HardwareInfo
+        self,
+        rows: int,
+        length: int,
+        width: int,
+        choice: _Choice,
+        knows_length: bool,
+        hardware: HardwareInfo,
     ) -> _Tile | None:
         """How threads lie along a row by a choice, if a block has the registers and memory for it."""
         vectors = ceil_div(length, width)
         lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
         batches = min(ceil_div(vectors, lanes), max(1, choice.elements // width))
         along = ceil_div(vectors, lanes * batches)
+        fewer = max(1, along - 1)
+        if ceil_div(vectors, lanes * fewer) <= batches + batches // MOST_OVER:
+            along, batches = fewer, ceil_div(vectors, lanes * fewer)
         threads = lanes * along
         if choice.stages and not self._may_be_streamed(length, width, choice.stages, threads, hardware):
             return None
-        of_element: float = self._state_bytes
+        of_element = self._state_bytes
         if not choice.stages:
             of_element += self._held_in_registers(width)
             of_element += self._arriving_in_registers(width) if choice.prefetches else 0
-        to_work = REGISTERS_TO_WORK
+        to_work = REGISTERS_TO_WORK + (0 if knows_length else REGISTERS_TO_GUARD)
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
-        registers = to_work + ceil(batches * width * of_element / REGISTER_BYTES)
+        registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
         room = min(_registers_of(max(threads, BLOCK), 1, hardware), MAX_REGISTERS_PER_THREAD)
         if threads > hardware.max_threads_per_block or registers > room:
             return None

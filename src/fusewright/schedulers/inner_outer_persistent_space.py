@@ -21,7 +21,7 @@ from fusewright.schedulers.reduction_space import (
     reduced_axes,
     uncovered,
 )
-from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
+from fusewright.schedulers.reference_map import AxisMap, loads, reference_maps, stores
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,18 +39,6 @@ class InnerOuterPersistentSpace:
     rows: ReductionSpace
     column_reductions: tuple[TensorView, ...]
     of_columns: frozenset[TensorView]
-
-    @property
-    def row_accesses(self) -> list[Access]:
-        """The loads and stores that are made for each row."""
-        found = [
-            access
-            for access in self.rows.loads
-            if access.node is None
-            or isinstance(access.node, Reduction)
-            or access.node.output not in self.of_columns
-        ]
-        return [*found, *(access for access in self.rows.stores if access.tensor not in self.of_columns)]
 
     @property
     def column_inputs(self) -> tuple[TensorView, ...]:

@@ -97,7 +97,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
         if along:
-            lay_side_by_side(schedule, reference, along, params)
+            lay_side_by_side(schedule, reference, along, space, params)
         moved = _cut(schedule, reference, params, length, space)
         position = moved[0]
         if params.rows_in_flight > 1:

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Vectors of a row that a thread sums while there are threads for the others (one, in rows of a few), and has
 # in flight at most. On an H200, for bfloat16 rows of 64 to 16384, two are 0.01 to 0.06 of a copy's speed
 # faster than four.
 VECTORS_A_THREAD, LOADS_IN_FLIGHT, FEW_VECTORS = 2, 4, 8
-# Rows whose last step would leave more than this share of the loads in vain have other threads, with up to
-# so many vectors in flight: one vector more than a power of two is one step more. (An H200: 16384 x 4097
-# bfloat16 at 0.99 of a copy's speed, 0.63 with 512 threads of two.)
-IN_VAIN_SHARE, MOST_IN_FLIGHT = 1 / 3, 9
+# Rows whose last step would leave more than this share of the loads in vain have other threads, of as many
+# vectors in flight: one vector more than a power of two is one step more. (An H200: bfloat16 rows of 4097 at
+# 0.98 of a copy's speed, 0.63 with 512 threads of two; 513 0.91 with 16 threads, 0.73 with 32 of three; 2049
+# 0.99 with 64, 0.94 with 32 of nine.)
+IN_VAIN_SHARE, IN_ONE_STEP = 1 / 3, 5
 # The same of elements that are no vectors.
 ELEMENTS_A_THREAD = 9
 # The same of what has several states, whose exchange between threads costs more: in rows that a warp reduces
@@ -151,21 +152,9 @@ def _threads_of_row(
     if states == 1 and width > 1 and threads > WARP_SIZE:
         steps = ceil_div(vectors, threads * unroll)
         if vectors < (1 - IN_VAIN_SHARE) * steps * threads * unroll:
-            return _in_one_step(vectors) or (threads, unroll)
+            threads = min(MAX_THREADS_A_ROW, power_of_two_at_least(ceil_div(vectors, IN_ONE_STEP)))
+            unroll = min(IN_ONE_STEP, ceil_div(vectors, threads))
     return threads, unroll
-
-
-def _in_one_step(vectors: int) -> tuple[int, int] | None:
-    """Whole warps, and vectors in flight of each thread, that hold a row with the fewest threads in vain; of
-    as many, the most vectors a thread.
-    """
-    counts = range(1, MOST_IN_FLIGHT + 1)
-    found = [(whole_warps(ceil_div(vectors, count)), count) for count in counts]
-    fits = [(threads * count, -count) for threads, count in found if threads <= MAX_THREADS_A_ROW]
-    if not fits:
-        return None
-    slots, negative = min(fits)
-    return slots // -negative, -negative
 
 
 def split_params(

@@ -21,9 +21,9 @@ THREADS_AN_SM, MOST_THREADS, MOST_VECTORS = 1280, 288, 2
 # Rows a block, so that the last turn, which not all blocks have, is a small part.
 ROWS_A_BLOCK = 8
 # The same of rows that are copied ahead, that many at most, and the vectors that each thread has of a row. An
-# H200: layer norm of 8191 x 4095 0.72 of a copy's speed, 0.61 in registers, 16384 x 2047 0.78 and 0.55; with
-# two vectors a thread 0.70 and 0.65, with one 0.52 and 0.61.
-COPIED_THREADS_AN_SM, COPIED_VECTORS, COPIED_STAGES = 768, 3, 3
+# H200, layer norm: 8191 x 4095 0.74 of a copy's speed, 0.61 in registers, 16384 x 2047 0.79 and 0.55, 5400 x
+# 6001 0.81, 0.55 by element; the first two with two vectors a thread 0.70 and 0.65, with one 0.52 and 0.61.
+COPIED_THREADS_AN_SM, MOST_COPIED_THREADS, COPIED_VECTORS, COPIED_STAGES = 768, 384, 3, 3
 # Shared memory of a block besides: what reductions exchange, mbarriers, and the alignment of all buffers.
 OTHER_BYTES = 1 * KIB
 # A register file is handed out to a warp by so many registers a thread.
@@ -77,7 +77,7 @@ def copied_in_turns(
     if hardware.compute_capability < BULK_COPIES_SINCE or held.in_all != held.copied:
         return None
     needed = ceil_div(length + vectors.width - 1, vectors.width)
-    if held.copied * vectors.width != BULK_BYTES or needed > MOST_THREADS * MOST_VECTORS:
+    if held.copied * vectors.width != BULK_BYTES or needed > MOST_COPIED_THREADS * COPIED_VECTORS:
         return None
     threads = whole_warps(ceil_div(needed, COPIED_VECTORS))
     resident = COPIED_THREADS_AN_SM // threads

@@ -24,22 +24,32 @@ from fusewright.schedulers.sizes import ceil_div
 
 # Lanes of a row, and elements of each at most: rows of up to 16 * 17 elements have half a warp, longer ones a
 # warp, and rows beside weights two where a lane of one would have more. (An H200, bfloat16, of a copy's speed
-# so and by element: softmax of 65 elements 0.68 and 0.35, 129 0.82 and 0.66, 257 0.92 and 0.82, 513 0.94 and,
-# aligned by the start of each row, 0.69, 1023 1.03 and 0.91; layer norm of 513 0.70 and 0.41, 1023 0.72 and
-# 0.52.)
+# so and otherwise: softmax of 65 elements 0.75 and 0.35, 129 0.83 and 0.66, 257 0.92 and 0.82, 513 0.94 and
+# 0.69, 1023 1.03 and 0.91; layer norm of 513 0.75 and 0.41, 1023 0.71 and 0.52.)
 FEWEST_LANES, ELEMENTS_A_LANE, MOST_ELEMENTS_A_LANE = WARP_SIZE // 2, 17, 33
+# Elements of a row beside weights up to which two warps have it (2047: 0.70, and 0.79 copied ahead).
+MOST_BESIDE_WEIGHTS = 1536
 # Rows of a block, which whole vectors of all widths divide.
 ROWS_A_BLOCK = 8
+# Elements up to which each thread has two rows in flight (softmax of 65: 0.75, 0.69 with one).
+TWO_IN_FLIGHT = 160
 # Blocks for each SM that make up for the phases in which a block loads or stores nothing, as many resident.
 BLOCKS_AN_SM = 3
 
 
 def staged(
-    rows: int, length: int, width: int, element_bytes: int, shares_loads: bool, hardware: HardwareInfo
+    rows: int,
+    side_by_side: int,
+    length: int,
+    width: int,
+    element_bytes: int,
+    shares_loads: bool,
+    hardware: HardwareInfo,
 ) -> ReductionParams | None:
     """How blocks stage `rows` of a constant `length`, by vectors of `width`; None where others are as fast.
 
     Args:
+        side_by_side: rows of the innermost of the dimensions that they lie along, or what divides these.
         element_bytes: that are loaded and stored for each element of a row.
         shares_loads: whether rows read something in common.
     """
@@ -47,20 +57,23 @@ def staged(
     if shares_loads and length > lanes * ELEMENTS_A_LANE:
         lanes = 2 * WARP_SIZE
     tiles = ROWS_A_BLOCK * length * element_bytes
-    if length > WARP_SIZE * MOST_ELEMENTS_A_LANE or BLOCKS_AN_SM * tiles > hardware.shared_memory_per_sm:
+    most = MOST_BESIDE_WEIGHTS if shares_loads else WARP_SIZE * MOST_ELEMENTS_A_LANE
+    if length > most or BLOCKS_AN_SM * tiles > hardware.shared_memory_per_sm:
         return None
     if rows < BLOCKS_AN_SM * ROWS_A_BLOCK * hardware.sm_count:
         return None
+    in_flight = 2 if length <= TWO_IN_FLIGHT else 1
     return ReductionParams(
         fastest_dim=True,
         persistent_kernel=True,
         batches_per_block_inner_reduction=ceil_div(length, lanes),
+        unroll_factor_iter_dom=in_flight,
         pad_inner_reduction_to_warp=True,
         staged_vector=width,
-        whole_blocks=rows % ROWS_A_BLOCK == 0,
-        lparams=LaunchParams(bdimx=lanes, bdimy=ROWS_A_BLOCK),
+        whole_blocks=side_by_side % ROWS_A_BLOCK == 0,
+        lparams=LaunchParams(bdimx=lanes, bdimy=ROWS_A_BLOCK // in_flight),
         reason=f"{rows} rows of {length}: {ROWS_A_BLOCK} of a block pass through shared memory as one run, "
-        f"in vectors of {width}; {lanes} threads a row",
+        f"in vectors of {width}; {lanes} threads a row, {in_flight} rows in flight",
     )
 
 
@@ -72,12 +85,8 @@ def check_staged(space: ReductionSpace, params: ReductionParams) -> None:
     params.expect("shift_rows", False, where)
     params.expect("persistent_blocks", 0, where)
     params.expect("blocks_per_cluster", 1, where)
-    if len(space.iteration) != 1:
-        raise ParamsError(
-            path="staged_vector",
-            expected="0, as rows lie along several dimensions",
-            given=params.staged_vector,
-        )
+    if not space.iteration:
+        raise ParamsError(path="staged_vector", expected="0, as all is one row", given=params.staged_vector)
     rows = params.lparams.bdimy * params.rows_in_flight
     if rows % params.staged_vector:
         raise ParamsError(
@@ -111,7 +120,11 @@ def stage(schedule: Schedule, ports: Ports, space: ReductionSpace) -> list[Tenso
 
 
 def lay_side_by_side(
-    schedule: Schedule, reference: TensorView, along: Sequence[TensorView], params: ReductionParams
+    schedule: Schedule,
+    reference: TensorView,
+    along: Sequence[TensorView],
+    space: ReductionSpace,
+    params: ReductionParams,
 ) -> None:
     """[I, R] -> [BIDx, rows in flight, TIDy, R] of the reference, and of the tiles of results, which lie in
     shared memory along these.
@@ -120,8 +133,10 @@ def lay_side_by_side(
     tiles = [t for t in read if isinstance(t, TensorView) and t.memory is MemoryType.shared]
     results = [tile for tile in tiles if tile not in along]
     if params.whole_blocks:
-        rows = reference.logical.index(reference.loop[0])
+        rows = reference.logical.index(space.iteration[-1])
         schedule.assume_multiple(reference, rows, params.lparams.bdimy * params.rows_in_flight)
+    for tile in results:
+        _merge_as_memory_goes(schedule, tile, space)
     for tensor in (reference, *results):
         schedule.split(tensor, 0, params.lparams.bdimy)
         schedule.split(tensor, 0, params.rows_in_flight)
@@ -163,12 +178,7 @@ def cut_along(
         ParallelType.vectorize,
     )
     for tensor in along:
-        order = [space.maps[tensor][axis] for axis in (*space.iteration, *space.reduction)]
-        moves = {tensor.loop.index(axis): i for i, axis in enumerate(order)}
-        if any(old != new for old, new in moves.items()):
-            schedule.reorder(tensor, moves)
-        for _ in range(len(space.reduction) - 1):
-            schedule.merge(tensor, 1)
+        _merge_as_memory_goes(schedule, tensor, space)
         schedule.split(tensor, 0, params.lparams.bdimy * params.rows_in_flight)
         schedule.merge(tensor, 1)
         if params.whole_blocks:
@@ -179,3 +189,15 @@ def cut_along(
         schedule.split(tensor, 1, params.lparams.bdimy)
         for position, kind in enumerate(kinds):
             schedule.parallelize(tensor, position, kind)
+
+
+def _merge_as_memory_goes(schedule: Schedule, tensor: TensorView, space: ReductionSpace) -> None:
+    """[..] -> [I, R]"""
+    order = [space.maps[tensor][axis] for axis in (*space.iteration, *space.reduction)]
+    moves = {tensor.loop.index(axis): i for i, axis in enumerate(order)}
+    if any(old != new for old, new in moves.items()):
+        schedule.reorder(tensor, moves)
+    for _ in range(len(space.iteration) - 1):
+        schedule.merge(tensor, 0)
+    for _ in range(len(space.reduction) - 1):
+        schedule.merge(tensor, 1)
