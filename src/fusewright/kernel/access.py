@@ -70,6 +70,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
         conditions=("pred",),
         defines="is_last",
     ),
+    k.GridReduces: Fields(),
     k.GridBarrier: Fields(scratch=("semaphore",)),
     k.Barrier: Fields(),
     k.Hold: Fields(reads=("buffer",)),

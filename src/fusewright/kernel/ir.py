@@ -376,6 +376,15 @@ class GridReduce:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class GridReduces:
+    """Grid reductions with `is_last` of which none needs what another finds: each block publishes its partial
+    results for all of them, and arrives once.
+    """
+
+    body: tuple[GridReduce, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class GridBarrier:
     """All threads of the grid arrive before any goes on; orders global memory among them, and the shared
     memory of each block.
@@ -423,6 +432,7 @@ Stmt = (
     | ClusterReduce
     | BlockScan
     | GridReduce
+    | GridReduces
     | GridBarrier
     | Barrier
     | Hold
@@ -440,8 +450,10 @@ Stmt = (
 PACKED_OPERANDS = frozenset({DataType.Half, DataType.BFloat16})
 #: What `Convert` makes.
 PACKED_TYPES = frozenset({DataType.Float8_e4m3fn})
+#: Grid reductions that are made together, at most: each takes registers.
+MAX_GRID_REDUCES = 4
 #: The classes of statements that have a body.
-NESTING = (For, If, Bind, Roles, Role)
+NESTING = (For, If, Bind, GridReduces, Roles, Role)
 
 
 # ---- the kernel -------------------------------------------------------------------------------
@@ -481,7 +493,7 @@ class Kernel:
 
 
 #: What statements stand in.
-BodyT = TypeVar("BodyT", bound=For | If | Bind | Roles | Role | Kernel)
+BodyT = TypeVar("BodyT", bound=For | If | Bind | GridReduces | Roles | Role | Kernel)
 
 
 def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | None:
@@ -505,7 +517,7 @@ def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, .
 
 def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:
     """`outer` with other statements in it; itself where they are the same."""
-    # Of roles only roles are made, which `verify` checks.
+    # Of roles only roles are made, and of grid reductions those, which `verify` checks.
     return outer if body is outer.body else dataclasses.replace(outer, body=body)  # type: ignore[arg-type]
 
 

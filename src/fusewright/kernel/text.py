@@ -40,6 +40,7 @@ from fusewright.kernel.ir import (
     For,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Hold,
     If,
     Imm,
@@ -290,6 +291,10 @@ def _grid_reduce(stmt: GridReduce) -> str:
     return f"{reduced} partials {partials} semaphore {stmt.semaphore.name} {holders}"
 
 
+def _grid_reduces(stmt: GridReduces) -> str:
+    return "grid reductions together:"
+
+
 def _grid_barrier(stmt: GridBarrier) -> str:
     return f"grid barrier semaphore {stmt.semaphore.name}"
 
@@ -359,6 +364,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridReduces: _grid_reduces,
     GridBarrier: _grid_barrier,
     Barrier: _barrier,
     Hold: _hold,

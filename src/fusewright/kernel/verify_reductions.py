@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.op import ReductionOp
+from fusewright.kernel.access import read_buffers
 from fusewright.kernel.ir import (
     BLOCK_AXES,
+    MAX_GRID_REDUCES,
     PACKED_OPERANDS,
     THREAD_AXES,
     Barrier,
@@ -20,6 +22,7 @@ from fusewright.kernel.ir import (
     Combine,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Init,
     Operand,
     Ref,
@@ -119,6 +122,23 @@ def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
     v.define(stmt.is_last, varies=False)
 
 
+def _grid_reduces(v: Verifier, stmt: GridReduces) -> None:
+    scratch: set[Buffer] = set()
+    results: set[Buffer] = set()
+    if not 2 <= len(stmt.body) <= MAX_GRID_REDUCES:
+        v.fail(f"{len(stmt.body)} grid reductions together, not 2 to {MAX_GRID_REDUCES}")
+    for each in stmt.body:
+        if not isinstance(each, GridReduce) or each.is_last is None:
+            v.fail("only grid reductions whose results the last block holds are made together")
+        if not scratch.isdisjoint(own := {*each.partials, each.semaphore}):
+            v.fail("grid reductions together need partials and semaphores of their own")
+        if not results.isdisjoint(read_buffers(each)):
+            v.fail("a grid reduction that needs the result of another comes after it")
+        scratch |= own
+        results.update(ref.buffer for ref in each.dst)
+    v.body(stmt.body)
+
+
 def _grid_barrier(v: Verifier, stmt: GridBarrier) -> None:
     v.collective()
     if v.role is not None:
@@ -200,6 +220,7 @@ RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridReduces: _grid_reduces,
     GridBarrier: _grid_barrier,
     Barrier: _barrier,
 }

@@ -25,12 +25,13 @@ from fusewright.kernel.ir import (
     ClusterReduce,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Operand,
     Ref,
 )
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
-from fusewright.sim.machine import Machine
+from fusewright.sim.machine import Machine, Steps
 from fusewright.sim.memory import LinearMemory, LocalMemory
 from fusewright.sim.statements import input_dtype, load_states, store_combined
 from fusewright.sym import add, as_int, const
@@ -115,6 +116,11 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
         memory = machine.memory(ref.buffer)
         if isinstance(memory, LocalMemory) and not only_block:
             memory.forget(machine.index(ref.index), defined, machine.active)
+
+
+def run_grid_reduces(machine: Machine, stmt: GridReduces) -> Steps:
+    """What each finds does not depend on the others, so one comes after the other here."""
+    yield from machine.steps(stmt.body)
 
 
 def _store_results(

@@ -86,26 +86,67 @@ __device__ __forceinline__ unsigned arrive(unsigned* semaphore, unsigned most) {
 #endif
 }
 
-// Reduces `value` over the threads on THREAD_AXES and the blocks on GRID_AXES.
-// Returns 1 in all threads of the last block to arrive, whose `value` is the result; 0 in the others.
-// `semaphore` holds one zero for each group of blocks, which wraps back to zero.
+// A reduction of `value` over the threads on THREAD_AXES and the blocks on GRID_AXES, whose result the last block to
+// arrive has. `last` becomes 1 in all threads of that block, and 0 in the others. `semaphore` holds one zero for each
+// group of blocks, which wraps back to zero.
+template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, class Flag> struct grid_part_of {
+  State (&value)[WIDTH];
+  typename State::Memory workspace, partials;
+  int* semaphore;
+  Flag& last;
+  grid_group<GRID_AXES> grid = {};
+  block_group<THREAD_AXES, Shape> group = {};
+
+  __device__ __forceinline__ long long first() const {
+    return (long long)grid.segment * grid.blocks * WIDTH * group.columns + group.column;
+  }
+  __device__ __forceinline__ void publish_own() {
+    block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+    publish(value, group, partials, first(), grid.rank);
+  }
+  __device__ __forceinline__ void combine_all() {
+    if (last) combine_published<State, THREAD_AXES, Shape>(value, group, workspace, partials, first(), grid.blocks);
+  }
+};
+
+template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, class Flag>
+__device__ __forceinline__ grid_part_of<State, GRID_AXES, THREAD_AXES, Shape, WIDTH, Flag> grid_part(
+    State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory partials, int* semaphore,
+    Flag& last) {
+  return {value, workspace, partials, semaphore, last};
+}
+
+// Reductions that do not need each other. All partial results are published before one barrier, and as many threads
+// of a warp arrive for them at once.
+template <class First, class... Others>
+__device__ __forceinline__ void grid_reduce_together(First first, Others... others) {
+  first.publish_own();
+  (others.publish_own(), ...);
+  __syncthreads();
+  unsigned* arrivals = reinterpret_cast<unsigned*>(first.semaphore) + first.grid.segment;
+  unsigned most = first.grid.blocks - 1;
+  int number = 0;
+  const int thread = first.group.thread;
+  ((thread == ++number ? (void)(arrivals = reinterpret_cast<unsigned*>(others.semaphore) + others.grid.segment,
+                                most = others.grid.blocks - 1)
+                       : (void)0),
+   ...);
+  const bool arrived_last = thread <= number && arrive(arrivals, most) == most;
+  first.last = __syncthreads_or(thread == 0 && arrived_last) != 0;
+  number = 0;
+  ((others.last = __syncthreads_or(thread == ++number && arrived_last) != 0), ...);
+  first.combine_all();
+  (others.combine_all(), ...);
+}
+
+// One such reduction; returns `last`.
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
 __device__ __forceinline__ int grid_reduce(
     State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory partials, int* semaphore) {
-  block_reduce<State, THREAD_AXES, Shape>(value, workspace);
-  const grid_group<GRID_AXES> grid;
-  const block_group<THREAD_AXES, Shape> group;
-  const long long first = (long long)grid.segment * grid.blocks * WIDTH * group.columns + group.column;
-  publish(value, group, partials, first, grid.rank);
-  __syncthreads();
-  bool arrived_last = false;
-  if (group.thread == 0) {
-    unsigned* const arrivals = reinterpret_cast<unsigned*>(semaphore) + grid.segment;
-    arrived_last = arrive(arrivals, grid.blocks - 1) == grid.blocks - 1;
-  }
-  if (!__syncthreads_or(arrived_last)) return 0;
-  combine_published<State, THREAD_AXES, Shape>(value, group, workspace, partials, first, grid.blocks);
-  return 1;
+  int last;
+  grid_reduce_together(
+      grid_part<State, GRID_AXES, THREAD_AXES, Shape>(value, workspace, partials, semaphore, last));
+  return last;
 }
 
 // The same, with the result in all blocks, which are all resident at once. `partials` has room for two
