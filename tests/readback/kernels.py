@@ -31,6 +31,7 @@ from fusewright.kernel.ir import (
     For,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Hold,
     If,
     Init,
@@ -59,6 +60,7 @@ from tests.readback.collectives import (
     read_cluster_reduce,
     read_grid_barrier,
     read_grid_reduce,
+    read_grid_reduces,
 )
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
@@ -469,6 +471,7 @@ STATEMENTS: Readers = {
     ClusterReduce: read_cluster_reduce,
     BlockScan: read_block_scan,
     GridReduce: read_grid_reduce,
+    GridReduces: read_grid_reduces,
     GridBarrier: read_grid_barrier,
     Barrier: read_barrier,
     Hold: _hold,

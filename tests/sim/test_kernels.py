@@ -86,9 +86,9 @@ def test_reduction_across_blocks_leaves_its_semaphore_zero() -> None:
 
 
 def test_blocks_that_wait_for_each_other() -> None:
-    x, y, between, partials = _random(128), torch.empty(128), torch.empty(128), torch.empty(8)
-    semaphores = [torch.zeros(1, dtype=torch.int32) for _ in range(2)]
-    simulate(builders.grid_reverse(), [x, y, between, partials, *semaphores])
+    x, y, between = _random(128), torch.empty(128), torch.empty(128)
+    exchange, semaphore = torch.zeros(12, dtype=torch.int64), torch.zeros(1, dtype=torch.int32)
+    simulate(builders.grid_reverse(), [x, y, between, exchange, semaphore])
     torch.testing.assert_close(y, (x - x.sum()).flip(0), rtol=1e-5, atol=1e-4)
 
 

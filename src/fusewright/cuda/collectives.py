@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: What counts a kernel's reductions across the blocks of a cluster.
 TURN = "fw_turn"
 
-__all__ = ["block_reduce", "block_scan", "cluster_reduce", "grid_barrier", "grid_reduce", "grid_reduces"]
+__all__ = ["block_reduce", "block_scan", "cluster_reduce", "grid_barrier", "grid_reduce", "grid_reduces", "round_of"]
 
 
 def _reduce_collectively(
@@ -141,7 +141,7 @@ def block_scan(printer: KernelPrinter, stmt: BlockScan) -> None:
 
 def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     printer.required.add("grid_reduce")
-    struct = printer.state_struct(stmt.op, stmt.dst, published=True)
+    struct = printer.state_struct(stmt.op, stmt.dst, published=stmt.is_last is not None)
     template, arguments = _of_grid(printer, stmt, struct)
     if stmt.is_last is None:
         call = f"fw::grid_all_reduce<{template}>"
@@ -152,12 +152,20 @@ def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     _reduce_collectively(printer, stmt, struct, lambda partial: f"{call}({partial}, {arguments})")
 
 
+def round_of(printer: KernelPrinter, stmt: GridReduce) -> str:
+    """What counts the rounds of an all-reduce of the grid."""
+    return f"fw_round_{printer.name(stmt.partials[0].name)}"
+
+
 def _of_grid(printer: KernelPrinter, stmt: GridReduce, struct: StateStruct) -> tuple[str, str]:
     """The template arguments of a grid reduction, and the memory that it works in."""
     grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
-    memories = f"{_memory(printer, stmt.workspace)}, {_memory(printer, stmt.partials)}"
-    arguments = f"{memories}, {printer.name(stmt.semaphore.name)}"
-    return f"{struct.name}, {grid}, {threads}, {_shape(printer)}", arguments
+    template = f"{struct.name}, {grid}, {threads}, {_shape(printer)}"
+    workspace = _memory(printer, stmt.workspace)
+    if stmt.semaphore is None:
+        return template, f"{workspace}, {printer.name(stmt.partials[0].name)}, {round_of(printer, stmt)}"
+    semaphore = printer.name(stmt.semaphore.name)
+    return template, f"{workspace}, {_memory(printer, stmt.partials)}, {semaphore}"
 
 
 def grid_reduces(printer: KernelPrinter, stmt: GridReduces) -> None:

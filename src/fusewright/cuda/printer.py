@@ -163,8 +163,15 @@ class KernelPrinter:
         if any(isinstance(s, ClusterReduce) for s in walk(self.kernel.body)):
             self.line(f"int {collectives.TURN} = 0;")
             self.line("fw::cluster_begin();")
+        for name, exchange in self._exchanges().items():
+            self.line(f"unsigned {name} = fw::grid_round({exchange});")
         structs = [struct.text for struct in self.states.values()]
         return "\n".join([*structs, *self._signature(params), *self._lines, *body, "}", ""])
+
+    def _exchanges(self) -> dict[str, str]:
+        """What the grid's all-reduces exchange through, by what counts their rounds."""
+        found = [s for s in walk(self.kernel.body) if isinstance(s, GridReduce) and s.is_last is None]
+        return {collectives.round_of(self, stmt): self.name(stmt.partials[0].name) for stmt in found}
 
     def _signature(self, params: Sequence[str]) -> list[str]:
         kernel = self.kernel

@@ -350,16 +350,16 @@ class BlockScan:
 class GridReduce:
     """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`.
 
-    Each block publishes its partial result in `partials` (global, one buffer a state, room for
-    width values for each block and each thread not on `thread_axes`), which are combined in block order.
+    With `is_last`, each block publishes its partial result in `partials` (global, one buffer a state, room for
+    width values for each block and each thread not on `thread_axes`), and the block of the reduced group that
+    arrives last combines them in block order. The result is valid there only: `is_last` is set to 1 in that
+    block's threads and 0 in the others, whose dst is undefined. `semaphore` (global, UInt32-like counts in
+    Int32, one a group of blocks) is zero before and after.
 
-    With `is_last`, the block of the reduced group that arrives last combines them, and the result is valid
-    there only: `is_last` is set to 1 in that block's threads and 0 in the others, whose dst is undefined.
-    `semaphore` (global, UInt32-like counts in Int32, one a group of blocks) is zero before and after.
-
-    Without it, the blocks of a group wait for each other and each combines them: an all-reduce, for which
-    the launch is cooperative. It may stand in a loop, so `partials` have room for two iterations. `semaphore`
-    is as of a GridBarrier, one a group of blocks.
+    Without it, the blocks of a group wait for what the others publish, and each combines that in block order: an
+    all-reduce, for which the launch is cooperative. It may stand in a loop. `partials` is one buffer of Int
+    (`exchange.grid_exchange_room`), which is zero before the first launch of a grid of this shape and belongs to
+    the all-reduces of these launches alone; there is no semaphore.
     """
 
     op: ReductionOp
@@ -370,7 +370,7 @@ class GridReduce:
     pred: Expr
     workspace: tuple[Buffer, ...]
     partials: tuple[Buffer, ...]
-    semaphore: Buffer
+    semaphore: Buffer | None
     is_last: Symbol | None
     width: int = 1
 

@@ -111,10 +111,15 @@ def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
     if v.kernel.cluster > 1:
         v.fail("a reduction of the grid counts blocks, of which clusters have several")
     _collective(v, stmt, stmt.thread_axes)
-    _scratch(v, stmt, stmt.partials, Space.GLOBAL, "partials")
-    _semaphore(v, stmt.semaphore)
     if stmt.is_last is None:
+        if stmt.semaphore is not None or [buffer.dtype for buffer in stmt.partials] != [DataType.Int]:
+            v.fail("an all-reduce exchanges through one buffer of Int, without a semaphore")
+        v.buffer(stmt.partials[0], Space.GLOBAL)
         return
+    _scratch(v, stmt, stmt.partials, Space.GLOBAL, "partials")
+    if stmt.semaphore is None:
+        v.fail("a grid reduction for the last block without a semaphore")
+    _semaphore(v, stmt.semaphore)
     for loop in v.loops:
         # Blocks that run ahead would overwrite partial results which the last block still reads.
         if as_int(loop.extent) != 1:
@@ -130,7 +135,7 @@ def _grid_reduces(v: Verifier, stmt: GridReduces) -> None:
     for each in stmt.body:
         if not isinstance(each, GridReduce) or each.is_last is None:
             v.fail("only grid reductions whose results the last block holds are made together")
-        if not scratch.isdisjoint(own := {*each.partials, each.semaphore}):
+        if not scratch.isdisjoint(own := set(filter(None, (*each.partials, each.semaphore)))):
             v.fail("grid reductions together need partials and semaphores of their own")
         if not results.isdisjoint(read_buffers(each)):
             v.fail("a grid reduction that needs the result of another comes after it")

@@ -46,8 +46,8 @@ class LastBlock:
             if grid and not node.output.everywhere:
                 own = self._set_by[node] = Flag(symbol(f"last{scratch}", lo=0, hi=1), grid)
                 flags = (*flags, own)
-            if grid:
-                scratch += len(node.outputs) + 1  # partial results of each state, and the semaphore
+            if grid:  # partial results of each state, and the semaphore; or one buffer for all of it
+                scratch += 1 if node.output.everywhere else len(node.outputs) + 1
             if flags:
                 self._of_value.update(dict.fromkeys(node.outputs, flags))
 

@@ -14,7 +14,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.op import ReductionOp, States, converted, selected
-from fusewright.kernel.exchange import exchange_room, threads_a_value
+from fusewright.kernel.exchange import exchange_room, grid_exchange_room, threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -267,16 +267,21 @@ def _use_partials(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
     block = dict(zip(THREAD_AXES, launch.block))
     threads_left = math.prod(extent for axis, extent in block.items() if axis not in stmt.thread_axes)
     group = math.prod(grid[axis] for axis in stmt.grid_axes)
+    needed = stmt.width * launch.blocks * threads_left
+    if stmt.semaphore is None:
+        values, types = const(stmt.width * threads_left), [ref.buffer.dtype for ref in stmt.dst]
+        needed = as_int(grid_exchange_room(const(launch.blocks), values, types)) or 0
     for buffer in stmt.partials:
         memory = machine.memory(buffer)
         assert isinstance(memory, LinearMemory)
-        turns = 2 if stmt.is_last is None else 1
-        _check_room(memory, stmt.width * launch.blocks * threads_left * turns)
+        _check_room(memory, needed)
+    if stmt.semaphore is None:
+        return
     semaphore = machine.memory(stmt.semaphore)
     assert isinstance(semaphore, LinearMemory)
     _check_room(semaphore, launch.blocks // group)
     machine.program.arguments.check_zero(stmt.semaphore, "when the reduction starts")
-    if group == 1 or stmt.is_last is None:
+    if group == 1:
         return
     for scratch in (*stmt.partials, stmt.semaphore):
         before = machine.published.get(scratch)

@@ -149,21 +149,105 @@ __device__ __forceinline__ int grid_reduce(
   return last;
 }
 
-// The same, with the result in all blocks, which are all resident at once. `partials` has room for two
-// results of each block, used in turn: a block may be one reduction ahead of another, and not two. `semaphore`
-// holds what a grid_barrier needs for each group of blocks, whose top bit tells the turns apart.
+// What blocks say to each other in a round of all-reduces: a word of a state in the upper half, the number of the round
+// in the lower. Both are stored, and loaded, at once, so a word that is there needs no other sign.
+__device__ __forceinline__ void say(unsigned long long* slot, unsigned word, unsigned round) {
+  const unsigned long long said = (unsigned long long)word << 32 | round;
+#ifdef __CUDA_ARCH__
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(slot)), "l"(said) : "memory");
+#else
+  *(volatile unsigned long long*)slot = said;
+#endif
+}
+
+__device__ __forceinline__ unsigned long long hear(const unsigned long long* slot) {
+  unsigned long long said;
+#ifdef __CUDA_ARCH__
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(said) : "l"(__cvta_generic_to_global(slot)) : "memory");
+#else
+  said = *(const volatile unsigned long long*)slot;
+#endif
+  return said;
+}
+
+// `exchange` begins with the round that each block of the grid is in.
+__device__ __forceinline__ unsigned long long* round_of_block(long long* exchange) {
+  return reinterpret_cast<unsigned long long*>(exchange) + grid_group<7>().rank;
+}
+
+// The last round of the launch before, which all blocks have ended: what a kernel begins with.
+__device__ __forceinline__ unsigned grid_round(long long* exchange) { return (unsigned)*round_of_block(exchange); }
+
+// The same, with the result in all blocks, which are all resident at once. Rounds use two halves of `exchange` in
+// turn: a block has what all others say in one round only after they have heard what was said in the round before.
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
 __device__ __forceinline__ void grid_all_reduce(
-    State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory partials, int* semaphore) {
+    State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round) {
+  constexpr int words = (sizeof(State) + 3) / 4;
+  constexpr int per_step = words < 8 ? 8 / words : 1;  // states that a thread waits for at once
+  constexpr int beside = WIDTH < per_step ? WIDTH : per_step, ahead = per_step / beside;
   const grid_group<GRID_AXES> grid;
   const block_group<THREAD_AXES, Shape> group;
-  const unsigned turn = *(volatile unsigned*)(semaphore + grid.segment) >> 31;
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);
-  const long long first =
-      ((long long)turn * grid.groups + grid.segment) * grid.blocks * WIDTH * group.columns + group.column;
-  publish(value, group, partials, first, grid.rank);
-  grid_barrier(semaphore + grid.segment, grid.blocks, grid.rank == 0);
-  combine_published<State, THREAD_AXES, Shape>(value, group, workspace, partials, first, grid.blocks);
+  ++round;
+  const long long blocks = (long long)grid.groups * grid.blocks;
+  unsigned long long* const slots =
+      reinterpret_cast<unsigned long long*>(exchange) + blocks +
+      (((round & 1) * blocks + (long long)grid.segment * grid.blocks) * WIDTH * group.columns + group.column) * words;
+  const auto slot = [&](unsigned block, int k) {
+    return slots + ((long long)block * WIDTH + k) * group.columns * words;
+  };
+  if (group.rank == 0) {
+#pragma unroll
+    for (int k = 0; k < WIDTH; ++k) {
+      unsigned state[words] = {};
+      memcpy(state, &value[k], sizeof(State));
+#pragma unroll
+      for (int w = 0; w < words; ++w) say(slot(grid.rank, k) + w, state[w], round);
+    }
+  }
+  if (group.thread == 0) *round_of_block(exchange) = round;
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
+  for (unsigned block = group.rank; block < grid.blocks; block += ahead * group.size) {
+#pragma unroll
+    for (int first = 0; first < WIDTH; first += beside) {
+      unsigned long long heard[ahead][beside][words];
+      bool complete;
+      do {
+        complete = true;
+#pragma unroll
+        for (int a = 0; a < ahead; ++a) {
+          const unsigned from = block + a * group.size;
+#pragma unroll
+          for (int k = 0; k < beside; ++k) {
+#pragma unroll
+            for (int w = 0; w < words; ++w) {
+              if (from < grid.blocks && first + k < WIDTH) {
+                heard[a][k][w] = hear(slot(from, first + k) + w);
+                complete = complete && (unsigned)heard[a][k][w] == round;
+              }
+            }
+          }
+        }
+      } while (!complete);
+#pragma unroll
+      for (int a = 0; a < ahead; ++a) {
+#pragma unroll
+        for (int k = 0; k < beside; ++k) {
+          if (block + a * group.size < grid.blocks && first + k < WIDTH) {
+            unsigned words_of[words];
+#pragma unroll
+            for (int w = 0; w < words; ++w) words_of[w] = heard[a][k][w] >> 32;
+            State state;
+            memcpy(&state, words_of, sizeof(State));
+            value[first + k] = State::combine(value[first + k], state);
+          }
+        }
+      }
+    }
+  }
+  block_reduce<State, THREAD_AXES, Shape>(value, workspace);
 }
 
 }  // namespace fw
