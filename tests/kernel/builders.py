@@ -251,12 +251,16 @@ def column_sum(block_x: int = 32, block_y: int = 8, width: int = 4) -> Kernel:
     return kernel("column_sum", params, body, [blocks], [block_x, block_y], block_x * block_y * width * 4)
 
 
+def grid_exchange(blocks: int, turns: int = 1, name: str = "exchange") -> Buffer:
+    """Where so many blocks say a float each."""
+    return Buffer(name, DataType.Int, Space.GLOBAL, grid_exchange_room(const(blocks), ONE, [DataType.Float], turns))
+
+
 def grid_sum(threads: int = 128, blocks: int = 8) -> Kernel:
     """T1[0] = sum of T0, n0 elements, over `blocks` blocks."""
     n, n_param = size("n0")
     x, y = tensor("T0", DataType.Float, n), tensor("T1", DataType.Float, ONE, output=True)
-    partials = Buffer("partials", DataType.Float, Space.GLOBAL, const(blocks))
-    semaphore = Buffer("semaphore", DataType.Int32, Space.GLOBAL, ONE)
+    exchange = grid_exchange(blocks)
     steps = ceildiv(n, threads * blocks)
     step = symbol("step", hi=steps - 1)
     index = (step * blocks + index_symbol(GX, const(blocks))) * threads + index_symbol(BX, const(threads))
@@ -282,13 +286,12 @@ def grid_sum(threads: int = 128, blocks: int = 8) -> Kernel:
             (BX,),
             TRUE,
             (workspace,),
-            (partials,),
-            semaphore,
+            exchange,
             is_last,
         ),
         If(land(is_last, eq(index_symbol(BX, const(threads)), 0)), (Copy(at(y.buffer), at(total)),)),
     ]
-    params = [x, y, WorkspaceParam(partials), WorkspaceParam(semaphore, zeroed=True), n_param]
+    params = [x, y, WorkspaceParam(exchange, zeroed=True), n_param]
     return kernel("grid_sum", params, body, [blocks], [threads], threads * 4)
 
 
@@ -303,11 +306,10 @@ def grid_sums(threads: int = 32, blocks: int = 4) -> Kernel:
     scratch, reductions, stores = [], [], []
     for i, (op, out) in enumerate(((SUM, y), (MAX, z))):
         total, is_last = local(f"total{i}", DataType.Float), symbol(f"is_last{i}", hi=1)
-        partials = Buffer(f"partials{i}", DataType.Float, Space.GLOBAL, const(blocks))
-        semaphore = Buffer(f"semaphore{i}", DataType.Int32, Space.GLOBAL, ONE)
-        scratch += [WorkspaceParam(partials), WorkspaceParam(semaphore, zeroed=True)]
+        exchange = grid_exchange(blocks, name=f"exchange{i}")
+        scratch.append(WorkspaceParam(exchange, zeroed=True))
         body += [Alloc(total), Init(op, (at(total),))]
-        along = (at(total),), (at(value),), (GX,), (BX,), TRUE, (), (partials,), semaphore, is_last
+        along = (at(total),), (at(value),), (GX,), (BX,), TRUE, (), exchange, is_last
         reductions.append(GridReduce(op, *along))
         stores.append(If(land(is_last, first), (Copy(at(out.buffer), at(total)),)))
     body += [GridReduces(tuple(reductions)), *stores]
@@ -349,13 +351,12 @@ def grid_reverse(threads: int = 32, blocks: int = 4, with_barrier: bool = True) 
     n = threads * blocks
     x, y = tensor("T0", DataType.Float, const(n)), tensor("T1", DataType.Float, const(n), output=True)
     between = Buffer("between", DataType.Float, Space.GLOBAL, const(n))
-    room = grid_exchange_room(const(blocks), ONE, [DataType.Float])
-    exchange = Buffer("exchange", DataType.Int, Space.GLOBAL, room)
+    exchange = grid_exchange(blocks, turns=2)
     semaphore = Buffer("semaphore", DataType.Int32, Space.GLOBAL, ONE)
     index = index_symbol(GX, const(blocks)) * threads + index_symbol(BX, const(threads))
     value, total = local("value", DataType.Float), local("total", DataType.Float)
     everywhere = GridReduce(
-        SUM, (at(total),), (at(value),), (GX,), (BX,), TRUE, (), (exchange,), None, None
+        SUM, (at(total),), (at(value),), (GX,), (BX,), TRUE, (), exchange, None
     )
     body = [
         Alloc(value),

@@ -17,6 +17,7 @@ from fusewright.kernel.ir import (
     GridReduce,
     GridReduces,
     Ref,
+    walk,
 )
 from fusewright.sym import ZERO
 from tests.readback.indices import Mismatch
@@ -50,9 +51,7 @@ def _gathered(
     struct = reader.structs.get(kind)
     if struct is None or count != stmt.width or value is not None:
         raise Mismatch(f"no array of {stmt.width} states")
-    published = isinstance(stmt, GridReduce) and stmt.is_last is not None
-    clustered = isinstance(stmt, ClusterReduce)
-    struct.check(op, dtype, reader.names, published, clustered)
+    struct.check(op, dtype, reader.names, isinstance(stmt, ClusterReduce))
     with reader.each(stmt.width, inner) as (each, w):
         target, states = each.take("assign").parts
         reader.check_partial(target, partial, w)
@@ -144,7 +143,7 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
         struct = reader.structs.get(kind)
         if const or struct is None or count != stmt.width or value is not None:
             raise Mismatch(f"no array of {stmt.width} states")
-        struct.check(stmt.op, dtype, reader.names, published=False)
+        struct.check(stmt.op, dtype, reader.names)
         arrays.append(name)
     scanned, carried = arrays
     if scanned == carried or reader.reduced(stmt.op, stmt.carry) is not dtype:
@@ -171,6 +170,28 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
     inner.end()
 
 
+def read_beginnings(reader: Reader, lines: Lines) -> None:
+    """What a kernel begins with for each buffer that blocks of the grid exchange through."""
+    for stmt in walk(reader.kernel.body):
+        if not isinstance(stmt, GridReduce) or stmt.exchange in reader.exchanges:
+            continue
+        const, kind, counted, count, value = lines.take("declare").parts
+        if (const, kind, count) != (False, "unsigned", None) or value[:3] != ("call", "fw::grid_round", ()):
+            raise Mismatch("the rounds of a grid reduction are not counted")
+        check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
+        started_last = None
+        if stmt.is_last is not None:
+            const, kind, started_last, count, value = lines.take("declare").parts
+            axes = (_bits(stmt.grid_axes, BLOCK_AXES),)
+            if (const, kind, count) != (True, "bool", None) or value[:3] != (
+                *("call", "fw::grid_starts_last"),
+                axes,
+            ):
+                raise Mismatch("no block counts that it has started")
+            check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
+        reader.exchanges[stmt.exchange] = counted, started_last
+
+
 def _declared_last(reader: Reader, stmt: GridReduce, lines: Lines) -> str:
     assert stmt.is_last is not None
     const, kind, last, count, value = lines.take("declare").parts
@@ -183,19 +204,20 @@ def _declared_last(reader: Reader, stmt: GridReduce, lines: Lines) -> str:
 def _check_grid_call(
     reader: Reader, e: Expression, function: str, stmt: GridReduce, partial: str, struct: Struct
 ) -> tuple[Expression, ...]:
-    """What is left of the arguments behind the memory that all such calls have."""
+    """What is left of the arguments behind those that all such calls have."""
     grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
     if e[:3] != ("call", function, (struct.name, grid, threads, team(reader))):
         raise Mismatch("no such reduction of the grid")
-    values, workspace, partials, *rest = e[3]
+    values, workspace, exchange, round_, *rest = e[3]
     if values != ("name", partial):
         raise Mismatch(f"{partial} is not what is reduced")
     _memory(reader, workspace, stmt.workspace)
-    if stmt.semaphore is None:
-        check_address(reader.names, partials, Ref(stmt.partials[0], ZERO))
-    else:
-        _memory(reader, partials, stmt.partials)
-        check_address(reader.names, rest.pop(0), Ref(stmt.semaphore, ZERO))
+    check_address(reader.names, exchange, Ref(stmt.exchange, ZERO))
+    counted, started_last = reader.exchanges[stmt.exchange]
+    if round_ != ("name", counted):
+        raise Mismatch("no count of the rounds")
+    if started_last is not None and rest.pop(0) != ("name", started_last):
+        raise Mismatch("it is not said whether the block started last")
     return tuple(rest)
 
 
@@ -205,14 +227,12 @@ def read_grid_reduce(reader: Reader, stmt: GridReduce, lines: Lines) -> None:
     def check(inner: Lines, partial: str, struct: Struct) -> None:
         if last is None:
             [e] = inner.take("call").parts
-            rest = _check_grid_call(reader, e, "fw::grid_all_reduce", stmt, partial, struct)
-            if rest != (("name", reader.rounds[stmt.partials[0]]),):
-                raise Mismatch("no count of the rounds")
-            return
-        target, e = inner.take("assign").parts
-        if target != ("name", last):
-            raise Mismatch(f"{last} is not assigned")
-        if _check_grid_call(reader, e, "fw::grid_reduce", stmt, partial, struct):
+        else:
+            target, e = inner.take("assign").parts
+            if target != ("name", last):
+                raise Mismatch(f"{last} is not assigned")
+        function = "fw::grid_all_reduce" if last is None else "fw::grid_reduce"
+        if _check_grid_call(reader, e, function, stmt, partial, struct):
             raise Mismatch("arguments that no reduction has")
 
     _collective(reader, stmt, lines, check)

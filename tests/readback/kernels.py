@@ -55,6 +55,7 @@ from fusewright.kernel.ir import (
 )
 from fusewright.sym import ZERO, Expr, as_int, lt
 from tests.readback.collectives import (
+    read_beginnings,
     read_block_reduce,
     read_block_scan,
     read_cluster_reduce,
@@ -98,7 +99,7 @@ _MOVE = re.compile(r"fw::(load|store_shared|store|copy)(_c[asg])?(_or)?")
 
 def check_kernel(kernel: Kernel, source: CudaSource) -> None:
     """AssertionError, with the statement and the text, unless `source` is the text of `kernel`."""
-    reader = Reader(kernel, source, STATEMENTS)
+    reader = Reader(kernel, source, STATEMENTS, read_beginnings)
     try:
         reader.read()
     except (Mismatch, SyntaxFault) as problem:

@@ -17,7 +17,6 @@ from fusewright.kernel.ir import (
     Alloc,
     Buffer,
     ClusterReduce,
-    GridReduce,
     Kernel,
     Operand,
     Ref,
@@ -32,7 +31,7 @@ from fusewright.kernel.ir import (
 from fusewright.kernel.text import statement_text
 from fusewright.sym import ZERO, Expr, as_int, symbol
 from tests.readback.indices import Mismatch
-from tests.readback.operands import Matcher, Names, check_address, check_element, check_operand, match
+from tests.readback.operands import Matcher, Names, check_element, check_operand, match
 from tests.readback.structs import Struct, parse_structs
 from tests.readback.syntax import Expression, Statement, SyntaxFault, parse_body, parse_form
 
@@ -75,10 +74,20 @@ class Lines:
 
 
 class Reader:
-    """The walk over one kernel and its text. `readers`: what reads each class of statement."""
+    """The walk over one kernel and its text.
 
-    def __init__(self, kernel: Kernel, source: CudaSource, readers: Readers) -> None:
+    readers: what reads each class of statement. begin: what reads the lines that these need before all others.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        source: CudaSource,
+        readers: Readers,
+        begin: Callable[[Reader, Lines], None],
+    ) -> None:
         self.readers = readers
+        self.begin = begin
         self.kernel = kernel
         self.source = source
         self.names = Names(kernel.index_dtype)
@@ -88,8 +97,9 @@ class Reader:
         # Variables whose declaration comes with their first value.
         self.undeclared: set[Buffer] = set()
         self.has_arena = False
-        # What counts the rounds of all-reduces through these.
-        self.rounds: dict[Buffer, str] = {}
+        # Of what blocks of the grid exchange through: the names of the count of rounds, and of whether the block
+        # started last.
+        self.exchanges: dict[Buffer, tuple[str, str | None]] = {}
         self.role: Role | None = None  # the one whose statements are read, and its number, from 1 on
         self.role_number = 0
 
@@ -119,17 +129,7 @@ class Reader:
                 raise Mismatch("reductions across clusters are not counted from 0")
             if statements.take("call").parts[0] != _called("fw::cluster_begin"):
                 raise Mismatch("nothing sets up the mbarriers of the cluster")
-        exchanges = [
-            stmt.partials[0]
-            for stmt in walk(self.kernel.body)
-            if isinstance(stmt, GridReduce) and stmt.is_last is None
-        ]
-        for exchange in dict.fromkeys(exchanges):
-            const, kind, name, count, value = statements.take("declare").parts
-            if (const, kind, count) != (False, "unsigned", None) or value[:3] != ("call", "fw::grid_round", ()):
-                raise Mismatch("the rounds of an all-reduce are not counted")
-            check_address(self.names, value[3][0], Ref(exchange, ZERO))
-            self.rounds[exchange] = name
+        self.begin(self, statements)
         self.body(self.kernel.body, statements)
 
     def _signature(self, text: str) -> None:

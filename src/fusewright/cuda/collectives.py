@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 #: What counts a kernel's reductions across the blocks of a cluster.
 TURN = "fw_turn"
+#: Before the name of what blocks of the grid exchange through: what counts the rounds of their reductions, and
+#: whether the block started last.
+_ROUND, _STARTED_LAST = "fw_round_", "fw_started_last_"
 
-__all__ = ["block_reduce", "block_scan", "cluster_reduce", "grid_barrier", "grid_reduce", "grid_reduces", "round_of"]
+__all__ = ["begin", "block_reduce", "block_scan", "cluster_reduce", "grid_barrier", "grid_reduce", "grid_reduces"]
 
 
 def _reduce_collectively(
@@ -141,7 +144,7 @@ def block_scan(printer: KernelPrinter, stmt: BlockScan) -> None:
 
 def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     printer.required.add("grid_reduce")
-    struct = printer.state_struct(stmt.op, stmt.dst, published=stmt.is_last is not None)
+    struct = printer.state_struct(stmt.op, stmt.dst)
     template, arguments = _of_grid(printer, stmt, struct)
     if stmt.is_last is None:
         call = f"fw::grid_all_reduce<{template}>"
@@ -152,26 +155,30 @@ def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     _reduce_collectively(printer, stmt, struct, lambda partial: f"{call}({partial}, {arguments})")
 
 
-def round_of(printer: KernelPrinter, stmt: GridReduce) -> str:
-    """What counts the rounds of an all-reduce of the grid."""
-    return f"fw_round_{printer.name(stmt.partials[0].name)}"
+def begin(printer: KernelPrinter, stmt: GridReduce) -> list[str]:
+    """What a kernel with a grid reduction begins with."""
+    exchange = printer.name(stmt.exchange.name)
+    lines = [f"unsigned {_ROUND}{exchange} = fw::grid_round({exchange});"]
+    if stmt.is_last is not None:
+        axes = _bits(stmt.grid_axes, BLOCK_AXES)
+        lines.append(f"const bool {_STARTED_LAST}{exchange} = fw::grid_starts_last<{axes}>({exchange});")
+    return lines
 
 
 def _of_grid(printer: KernelPrinter, stmt: GridReduce, struct: StateStruct) -> tuple[str, str]:
-    """The template arguments of a grid reduction, and the memory that it works in."""
+    """The template arguments of a grid reduction, and its arguments without what is reduced."""
     grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
-    template = f"{struct.name}, {grid}, {threads}, {_shape(printer)}"
-    workspace = _memory(printer, stmt.workspace)
-    if stmt.semaphore is None:
-        return template, f"{workspace}, {printer.name(stmt.partials[0].name)}, {round_of(printer, stmt)}"
-    semaphore = printer.name(stmt.semaphore.name)
-    return template, f"{workspace}, {_memory(printer, stmt.partials)}, {semaphore}"
+    exchange = printer.name(stmt.exchange.name)
+    arguments = [_memory(printer, stmt.workspace), exchange, f"{_ROUND}{exchange}"]
+    if stmt.is_last is not None:
+        arguments.append(f"{_STARTED_LAST}{exchange}")
+    return f"{struct.name}, {grid}, {threads}, {_shape(printer)}", ", ".join(arguments)
 
 
 def grid_reduces(printer: KernelPrinter, stmt: GridReduces) -> None:
     """The states of each go into an array, one call reduces them all, and each `dst` takes its own up."""
     printer.required.add("grid_reduce")
-    structs = [printer.state_struct(each.op, each.dst, published=True) for each in stmt.body]
+    structs = [printer.state_struct(each.op, each.dst) for each in stmt.body]
     arrays = [f"states{i}" for i in range(len(structs))]
     lasts = [printer.symbol_name(each.is_last) for each in stmt.body if each.is_last is not None]
     for last in lasts:

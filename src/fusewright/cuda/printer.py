@@ -163,15 +163,11 @@ class KernelPrinter:
         if any(isinstance(s, ClusterReduce) for s in walk(self.kernel.body)):
             self.line(f"int {collectives.TURN} = 0;")
             self.line("fw::cluster_begin();")
-        for name, exchange in self._exchanges().items():
-            self.line(f"unsigned {name} = fw::grid_round({exchange});")
+        reductions = (stmt for stmt in walk(self.kernel.body) if isinstance(stmt, GridReduce))
+        for line in dict.fromkeys(line for stmt in reductions for line in collectives.begin(self, stmt)):
+            self.line(line)
         structs = [struct.text for struct in self.states.values()]
         return "\n".join([*structs, *self._signature(params), *self._lines, *body, "}", ""])
-
-    def _exchanges(self) -> dict[str, str]:
-        """What the grid's all-reduces exchange through, by what counts their rounds."""
-        found = [s for s in walk(self.kernel.body) if isinstance(s, GridReduce) and s.is_last is None]
-        return {collectives.round_of(self, stmt): self.name(stmt.partials[0].name) for stmt in found}
 
     def _signature(self, params: Sequence[str]) -> list[str]:
         kernel = self.kernel
@@ -295,18 +291,16 @@ class KernelPrinter:
             self.line(f"{self.element(dst, offset)} = {value};")
 
     def state_struct(
-        self, op: ReductionOp, dst: Sequence[Ref], published: bool = False, clustered: bool = False
+        self, op: ReductionOp, dst: Sequence[Ref], clustered: bool = False
     ) -> StateStruct:
         """The struct of `op`'s states, defined before the kernel.
 
         Args:
-            published: other blocks read them in global memory. clustered: those of a cluster store them in
-                each other's shared memory.
+            clustered: blocks of a cluster store them in each other's shared memory.
         """
-        struct = StateStruct(op, self.reduced(op, dst), self.index_dtype, published, clustered)
+        struct = StateStruct(op, self.reduced(op, dst), self.index_dtype, clustered)
         known = self.states.get(struct.name)
         if known is not None:
-            struct.published |= known.published
             struct.clustered |= known.clustered
         self.states[struct.name] = struct
         self.required.update(struct.snippets)

@@ -66,7 +66,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.GridReduce: Fields(
         reads=("src", "dst"),
         writes=("dst",),
-        scratch=("workspace", "partials", "semaphore"),
+        scratch=("workspace", "exchange"),
         conditions=("pred",),
         defines="is_last",
     ),

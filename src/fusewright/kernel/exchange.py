@@ -47,12 +47,12 @@ def exchange_room(block: Sequence[Expr], axes: Sequence[ParallelType], values: i
     return senders * (2 * values * max(1, WORD_BYTES // dtype.size))
 
 
-def grid_exchange_room(blocks: Expr, values: Expr, dtypes: Sequence[DataType]) -> Expr:
+def grid_exchange_room(blocks: Expr, values: Expr, dtypes: Sequence[DataType], turns: int) -> Expr:
     """Elements, of 64 bits, of a buffer where `blocks` of a grid get what others find.
 
-    One says in which round of its reductions each block is. The others hold a word of a state each, beside the
-    number of the round that it is of: twice, as rounds take turns, the states of `values` of each block. A state
-    is a struct of `dtypes`, padded.
+    Each block has two for itself: the round of its reductions that it is in, and how many blocks of a group have
+    started. The others hold a word of a state each, beside the number of the round that it is of: the states of
+    `values` of each block, for as many rounds as take `turns`. A state is a struct of `dtypes`, padded.
     """
     words = len(dtypes) * -(-max(dtype.size for dtype in dtypes) // WORD_BYTES)
-    return blocks * (values * (2 * words) + 1)
+    return blocks * (values * (turns * words) + 2)

@@ -350,16 +350,13 @@ class BlockScan:
 class GridReduce:
     """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`.
 
-    With `is_last`, each block publishes its partial result in `partials` (global, one buffer a state, room for
-    width values for each block and each thread not on `thread_axes`), and the block of the reduced group that
-    arrives last combines them in block order. The result is valid there only: `is_last` is set to 1 in that
-    block's threads and 0 in the others, whose dst is undefined. `semaphore` (global, UInt32-like counts in
-    Int32, one a group of blocks) is zero before and after.
+    Each block says in `exchange` what it has found. With `is_last`, one block of the reduced group combines what all
+    of them say, in block order, and the result is valid there only: `is_last` is set to 1 in that block's threads and
+    0 in the others, whose dst is undefined. Without it, the blocks of a group wait for each other and each combines
+    them: an all-reduce, for which the launch is cooperative. It may stand in a loop.
 
-    Without it, the blocks of a group wait for what the others publish, and each combines that in block order: an
-    all-reduce, for which the launch is cooperative. It may stand in a loop. `partials` is one buffer of Int
-    (`exchange.grid_exchange_room`), which is zero before the first launch of a grid of this shape and belongs to
-    the all-reduces of these launches alone; there is no semaphore.
+    `exchange` is a buffer of Int in global memory (`exchange.grid_exchange_room`), which is zero before the first
+    launch of a grid of this shape and belongs to this reduction in such launches alone.
     """
 
     op: ReductionOp
@@ -369,16 +366,15 @@ class GridReduce:
     thread_axes: tuple[ParallelType, ...]
     pred: Expr
     workspace: tuple[Buffer, ...]
-    partials: tuple[Buffer, ...]
-    semaphore: Buffer | None
+    exchange: Buffer
     is_last: Symbol | None
     width: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridReduces:
-    """Grid reductions with `is_last` of which none needs what another finds: each block publishes its partial
-    results for all of them, and arrives once.
+    """Grid reductions with `is_last` of which none needs what another finds: each block says what it has found for
+    all of them before it waits for others.
     """
 
     body: tuple[GridReduce, ...]

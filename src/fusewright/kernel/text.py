@@ -285,11 +285,9 @@ def _block_scan(stmt: BlockScan) -> str:
 
 
 def _grid_reduce(stmt: GridReduce) -> str:
-    partials = ", ".join(buffer.name for buffer in stmt.partials)
     reduced = _reduction(stmt, "grid", (*stmt.grid_axes, *stmt.thread_axes))
-    if stmt.is_last is None or stmt.semaphore is None:
-        return f"{reduced} partials {partials} in all blocks"
-    return f"{reduced} partials {partials} semaphore {stmt.semaphore.name} last {stmt.is_last.name}"
+    holders = "in all blocks" if stmt.is_last is None else f"last {stmt.is_last.name}"
+    return f"{reduced} exchange {stmt.exchange.name} {holders}"
 
 
 def _grid_reduces(stmt: GridReduces) -> str:

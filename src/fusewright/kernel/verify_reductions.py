@@ -111,35 +111,31 @@ def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
     if v.kernel.cluster > 1:
         v.fail("a reduction of the grid counts blocks, of which clusters have several")
     _collective(v, stmt, stmt.thread_axes)
+    v.buffer(stmt.exchange, Space.GLOBAL)
+    if stmt.exchange.dtype is not DataType.Int:
+        v.fail(f"blocks exchange through {stmt.exchange.dtype.name}, not Int")
     if stmt.is_last is None:
-        if stmt.semaphore is not None or [buffer.dtype for buffer in stmt.partials] != [DataType.Int]:
-            v.fail("an all-reduce exchanges through one buffer of Int, without a semaphore")
-        v.buffer(stmt.partials[0], Space.GLOBAL)
         return
-    _scratch(v, stmt, stmt.partials, Space.GLOBAL, "partials")
-    if stmt.semaphore is None:
-        v.fail("a grid reduction for the last block without a semaphore")
-    _semaphore(v, stmt.semaphore)
     for loop in v.loops:
-        # Blocks that run ahead would overwrite partial results which the last block still reads.
+        # Blocks that run ahead would overwrite what the last block has still to hear.
         if as_int(loop.extent) != 1:
             v.fail(f"a grid reduction inside the loop over {loop.symbol.name}")
     v.define(stmt.is_last, varies=False)
 
 
 def _grid_reduces(v: Verifier, stmt: GridReduces) -> None:
-    scratch: set[Buffer] = set()
+    exchanges: set[Buffer] = set()
     results: set[Buffer] = set()
     if not 2 <= len(stmt.body) <= MAX_GRID_REDUCES:
         v.fail(f"{len(stmt.body)} grid reductions together, not 2 to {MAX_GRID_REDUCES}")
     for each in stmt.body:
         if not isinstance(each, GridReduce) or each.is_last is None:
             v.fail("only grid reductions whose results the last block holds are made together")
-        if not scratch.isdisjoint(own := set(filter(None, (*each.partials, each.semaphore)))):
-            v.fail("grid reductions together need partials and semaphores of their own")
+        if each.exchange in exchanges:
+            v.fail("grid reductions together need an exchange each")
         if not results.isdisjoint(read_buffers(each)):
             v.fail("a grid reduction that needs the result of another comes after it")
-        scratch |= own
+        exchanges.add(each.exchange)
         results.update(ref.buffer for ref in each.dst)
     v.body(stmt.body)
 

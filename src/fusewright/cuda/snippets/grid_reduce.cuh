@@ -1,9 +1,15 @@
-// requires: block_reduce, grid_barrier
-// Reductions over blocks: each publishes its partial result, and the one that arrives last combines them all
-// (grid_reduce), or each does, after they have waited for each other (grid_all_reduce).
+// requires: block_reduce
+// Reductions over blocks: each says what it has found, and the one that started last combines what all say
+// (grid_reduce), or each does (grid_all_reduce).
 //
-// `partials` holds WIDTH states for each block and each group of threads. A partial's place and the order of
-// combination do not depend on the order of arrival, so the result is the same in every run.
+// A block says a word of a state and the number of the round that it is of in 64 bits, which are stored, and loaded, at
+// once. So whoever waits for a word has it as soon as it is there, and nobody waits for a fence, an arrival and the word
+// one after another. The one that started last waits for blocks that have started, which do not wait for it.
+//
+// `exchange` belongs to launches of one grid, and is zero before the first. It holds for each block the round that it is
+// in, for each group of blocks how many have started, and what they say: WIDTH states for each block and each group of
+// threads, in a place that does not depend on when blocks arrive, as the order of combination does not. So the
+// result is the same in every run.
 
 namespace fw {
 
@@ -27,226 +33,192 @@ template <int GRID_AXES> struct grid_group {
   }
 };
 
-// Stores the block's partial result among those that start at `first`.
-template <class State, class Group, int WIDTH>
-__device__ __forceinline__ void publish(
-    State (&value)[WIDTH], const Group& group, typename State::Memory partials, long long first, unsigned rank) {
-  if (group.rank == 0) {
-#pragma unroll
-    for (int k = 0; k < WIDTH; ++k) {
-      partials.store(first + ((long long)rank * WIDTH + k) * group.columns, value[k]);
-    }
-  }
-}
+// `exchange` as what it is made of. TURNS: how many rounds have places of their own, which they use in turn.
+template <class State, int WIDTH, int TURNS, class Grid, class Group> struct grid_exchange {
+  static constexpr int WORDS = (sizeof(State) + 3) / 4;
+  static constexpr int AT_ONCE = WORDS < 8 ? 8 / WORDS : 1;  // states that a thread waits for at once
+  static constexpr int BESIDE = WIDTH < AT_ONCE ? WIDTH : AT_ONCE, AHEAD = AT_ONCE / BESIDE;
+  const Grid& grid;
+  const Group& group;
+  unsigned long long* exchange;
+  unsigned round;
 
-// Combines the partial results of all `blocks`, which start at `first`, over the threads of each group.
-template <class State, int THREAD_AXES, class Shape, class Group, int WIDTH>
-__device__ __forceinline__ void combine_published(
-    State (&value)[WIDTH], const Group& group, typename State::Memory workspace, typename State::Memory partials,
-    long long first, unsigned blocks) {
-#pragma unroll
-  for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
-  // A thread has several loads in flight, as others wait for this block.
-  constexpr unsigned ahead = WIDTH < 16 ? 16 / WIDTH : 1;
-  for (unsigned block = group.rank; block < blocks; block += ahead * group.size) {
-    State loaded[ahead][WIDTH];
-#pragma unroll
-    for (unsigned a = 0; a < ahead; ++a) {
-      const unsigned from = block + a * group.size;
+  // Of state `k` that block `rank` of the group says to this thread's group.
+  __device__ __forceinline__ unsigned long long* slot(unsigned rank, int k) const {
+    const long long blocks = (long long)grid.groups * grid.blocks;
+    const long long block = (round % TURNS) * blocks + (long long)grid.segment * grid.blocks + rank;
+    return exchange + 2 * blocks + ((block * WIDTH + k) * group.columns + group.column) * WORDS;
+  }
+
+  __device__ __forceinline__ void say(const State (&value)[WIDTH]) const {
+    if (group.rank == 0) {
 #pragma unroll
       for (int k = 0; k < WIDTH; ++k) {
-        loaded[a][k] = State::identity();
-        if (from < blocks) {
-          loaded[a][k] = partials.load_cg(first + ((long long)from * WIDTH + k) * group.columns);
+        unsigned state[WORDS] = {};
+        memcpy(state, &value[k], sizeof(State));
+#pragma unroll
+        for (int w = 0; w < WORDS; ++w) {
+          const unsigned long long said = (unsigned long long)state[w] << 32 | round;
+#ifdef __CUDA_ARCH__
+          asm volatile("st.relaxed.gpu.global.u64 [%0], %1;"
+                       ::"l"(__cvta_generic_to_global(slot(grid.rank, k) + w)), "l"(said) : "memory");
+#else
+          *(volatile unsigned long long*)(slot(grid.rank, k) + w) = said;
+#endif
         }
       }
     }
+    if (group.thread == 0) exchange[grid_group<7>().rank] = round;
+  }
+
+  static __device__ __forceinline__ unsigned long long hear(const unsigned long long* slot) {
+    unsigned long long said;
+#ifdef __CUDA_ARCH__
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(said) : "l"(__cvta_generic_to_global(slot)) : "memory");
+#else
+    said = *(const volatile unsigned long long*)slot;
+#endif
+    return said;
+  }
+
+  // What all blocks say, combined over the threads of a group as far as each goes alone.
+  __device__ __forceinline__ void combine(State (&value)[WIDTH]) const {
 #pragma unroll
-    for (unsigned a = 0; a < ahead; ++a) {
+    for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
+    for (unsigned block = group.rank; block < grid.blocks; block += AHEAD * group.size) {
 #pragma unroll
-      for (int k = 0; k < WIDTH; ++k) value[k] = State::combine(value[k], loaded[a][k]);
+      for (int first = 0; first < WIDTH; first += BESIDE) {
+        unsigned long long heard[AHEAD][BESIDE][WORDS];
+        bool complete;
+        do {
+          complete = true;
+#pragma unroll
+          for (int a = 0; a < AHEAD; ++a) {
+            const unsigned from = block + a * group.size;
+#pragma unroll
+            for (int k = 0; k < BESIDE; ++k) {
+#pragma unroll
+              for (int w = 0; w < WORDS; ++w) {
+                if (from < grid.blocks && first + k < WIDTH) heard[a][k][w] = hear(slot(from, first + k) + w);
+              }
+            }
+          }
+#pragma unroll
+          for (int a = 0; a < AHEAD; ++a) {
+#pragma unroll
+            for (int k = 0; k < BESIDE; ++k) {
+#pragma unroll
+              for (int w = 0; w < WORDS; ++w) {
+                const bool is_wanted = block + a * group.size < grid.blocks && first + k < WIDTH;
+                complete = complete && (!is_wanted || (unsigned)heard[a][k][w] == round);
+              }
+            }
+          }
+        } while (!complete);
+#pragma unroll
+        for (int a = 0; a < AHEAD; ++a) {
+#pragma unroll
+          for (int k = 0; k < BESIDE; ++k) {
+            if (block + a * group.size < grid.blocks && first + k < WIDTH) {
+              unsigned words[WORDS];
+#pragma unroll
+              for (int w = 0; w < WORDS; ++w) words[w] = heard[a][k][w] >> 32;
+              State state;
+              memcpy(&state, words, sizeof(State));
+              value[first + k] = State::combine(value[first + k], state);
+            }
+          }
+        }
+      }
     }
   }
-  block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+};
+
+// The last round of the launch before, which all blocks have ended: what a kernel begins with.
+__device__ __forceinline__ unsigned grid_round(const long long* exchange) {
+  return (unsigned)exchange[grid_group<7>().rank];
 }
 
-// Counts an arrival, from `most` back to zero, which leaves the semaphore ready for the next launch; returns the
-// count before. One thread's arrival orders what the whole block wrote before, and reads after, the barriers around
-// it: it releases and acquires, which costs less than two fences (PTX ISA, memory consistency model).
-__device__ __forceinline__ unsigned arrive(unsigned* semaphore, unsigned most) {
-#ifdef __CUDA_ARCH__
-  unsigned before;
-  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-               : "=r"(before)
-               : "l"(__cvta_generic_to_global(semaphore)), "r"(most)
-               : "memory");
-  return before;
-#else
-  return atomicInc(semaphore, most);
-#endif
+// Whether the block is the last of its group to start, as its first thread knows: what a kernel begins with. The count
+// wraps back to zero.
+template <int GRID_AXES> __device__ __forceinline__ bool grid_starts_last(long long* exchange) {
+  const grid_group<GRID_AXES> grid;
+  if (threadIdx.x != 0 || threadIdx.y != 0 || threadIdx.z != 0) return false;
+  unsigned* const started =
+      reinterpret_cast<unsigned*>(exchange + (long long)grid.groups * grid.blocks + grid.segment);
+  return atomicInc(started, grid.blocks - 1) == grid.blocks - 1;
 }
 
-// A reduction of `value` over the threads on THREAD_AXES and the blocks on GRID_AXES, whose result the last block to
-// arrive has. `last` becomes 1 in all threads of that block, and 0 in the others. `semaphore` holds one zero for each
-// group of blocks, which wraps back to zero.
+// A reduction of `value` over the threads on THREAD_AXES and the blocks on GRID_AXES, whose result the block has that
+// `started_last`. `last` becomes 1 in all threads of that block, and 0 in the others.
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, class Flag> struct grid_part_of {
+  using Grid = grid_group<GRID_AXES>;
+  using Group = block_group<THREAD_AXES, Shape>;
   State (&value)[WIDTH];
-  typename State::Memory workspace, partials;
-  int* semaphore;
+  typename State::Memory workspace;
+  long long* exchange;
+  unsigned& round;
+  bool started_last;
   Flag& last;
-  grid_group<GRID_AXES> grid = {};
-  block_group<THREAD_AXES, Shape> group = {};
 
-  __device__ __forceinline__ long long first() const {
-    return (long long)grid.segment * grid.blocks * WIDTH * group.columns + group.column;
-  }
-  __device__ __forceinline__ void publish_own() {
+  __device__ __forceinline__ void say() {
     block_reduce<State, THREAD_AXES, Shape>(value, workspace);
-    publish(value, group, partials, first(), grid.rank);
+    ++round;
+    const Grid grid;
+    const Group group;
+    words(grid, group).say(value);
   }
-  __device__ __forceinline__ void combine_all() {
-    if (last) combine_published<State, THREAD_AXES, Shape>(value, group, workspace, partials, first(), grid.blocks);
+  __device__ __forceinline__ void combine() {
+    if (!last) return;
+    const Grid grid;
+    const Group group;
+    words(grid, group).combine(value);
+    block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+  }
+  __device__ __forceinline__ grid_exchange<State, WIDTH, 1, Grid, Group> words(const Grid& grid, const Group& group) {
+    return {grid, group, reinterpret_cast<unsigned long long*>(exchange), round};
   }
 };
 
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, class Flag>
 __device__ __forceinline__ grid_part_of<State, GRID_AXES, THREAD_AXES, Shape, WIDTH, Flag> grid_part(
-    State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory partials, int* semaphore,
+    State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round, bool started_last,
     Flag& last) {
-  return {value, workspace, partials, semaphore, last};
+  return {value, workspace, exchange, round, started_last, last};
 }
 
-// Reductions that do not need each other. All partial results are published before one barrier, and as many threads
-// of a warp arrive for them at once.
-template <class First, class... Others>
-__device__ __forceinline__ void grid_reduce_together(First first, Others... others) {
-  first.publish_own();
-  (others.publish_own(), ...);
-  __syncthreads();
-  unsigned* arrivals = reinterpret_cast<unsigned*>(first.semaphore) + first.grid.segment;
-  unsigned most = first.grid.blocks - 1;
-  int number = 0;
-  const int thread = first.group.thread;
-  ((thread == ++number ? (void)(arrivals = reinterpret_cast<unsigned*>(others.semaphore) + others.grid.segment,
-                                most = others.grid.blocks - 1)
-                       : (void)0),
-   ...);
-  const bool arrived_last = thread <= number && arrive(arrivals, most) == most;
-  first.last = __syncthreads_or(thread == 0 && arrived_last) != 0;
-  number = 0;
-  ((others.last = __syncthreads_or(thread == ++number && arrived_last) != 0), ...);
-  first.combine_all();
-  (others.combine_all(), ...);
+// Reductions that do not need each other: a block says what it has found for all before it waits for others.
+template <class... Parts> __device__ __forceinline__ void grid_reduce_together(Parts... parts) {
+  (parts.say(), ...);
+  ((parts.last = __syncthreads_or(parts.started_last) != 0), ...);
+  (parts.combine(), ...);
 }
 
 // One such reduction; returns `last`.
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
 __device__ __forceinline__ int grid_reduce(
-    State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory partials, int* semaphore) {
+    State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round, bool started_last) {
   int last;
   grid_reduce_together(
-      grid_part<State, GRID_AXES, THREAD_AXES, Shape>(value, workspace, partials, semaphore, last));
+      grid_part<State, GRID_AXES, THREAD_AXES, Shape>(value, workspace, exchange, round, started_last, last));
   return last;
 }
 
-// What blocks say to each other in a round of all-reduces: a word of a state in the upper half, the number of the round
-// in the lower. Both are stored, and loaded, at once, so a word that is there needs no other sign.
-__device__ __forceinline__ void say(unsigned long long* slot, unsigned word, unsigned round) {
-  const unsigned long long said = (unsigned long long)word << 32 | round;
-#ifdef __CUDA_ARCH__
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(slot)), "l"(said) : "memory");
-#else
-  *(volatile unsigned long long*)slot = said;
-#endif
-}
-
-__device__ __forceinline__ unsigned long long hear(const unsigned long long* slot) {
-  unsigned long long said;
-#ifdef __CUDA_ARCH__
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(said) : "l"(__cvta_generic_to_global(slot)) : "memory");
-#else
-  said = *(const volatile unsigned long long*)slot;
-#endif
-  return said;
-}
-
-// `exchange` begins with the round that each block of the grid is in.
-__device__ __forceinline__ unsigned long long* round_of_block(long long* exchange) {
-  return reinterpret_cast<unsigned long long*>(exchange) + grid_group<7>().rank;
-}
-
-// The last round of the launch before, which all blocks have ended: what a kernel begins with.
-__device__ __forceinline__ unsigned grid_round(long long* exchange) { return (unsigned)*round_of_block(exchange); }
-
-// The same, with the result in all blocks, which are all resident at once. Rounds use two halves of `exchange` in
-// turn: a block has what all others say in one round only after they have heard what was said in the round before.
+// The same, with the result in all blocks, which are all resident at once. Rounds use two places in turn: a block has
+// what all others say in one round only after they have heard what was said in the round before.
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
 __device__ __forceinline__ void grid_all_reduce(
     State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round) {
-  constexpr int words = (sizeof(State) + 3) / 4;
-  constexpr int per_step = words < 8 ? 8 / words : 1;  // states that a thread waits for at once
-  constexpr int beside = WIDTH < per_step ? WIDTH : per_step, ahead = per_step / beside;
-  const grid_group<GRID_AXES> grid;
-  const block_group<THREAD_AXES, Shape> group;
+  using Grid = grid_group<GRID_AXES>;
+  using Group = block_group<THREAD_AXES, Shape>;
+  const Grid grid;
+  const Group group;
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);
   ++round;
-  const long long blocks = (long long)grid.groups * grid.blocks;
-  unsigned long long* const slots =
-      reinterpret_cast<unsigned long long*>(exchange) + blocks +
-      (((round & 1) * blocks + (long long)grid.segment * grid.blocks) * WIDTH * group.columns + group.column) * words;
-  const auto slot = [&](unsigned block, int k) {
-    return slots + ((long long)block * WIDTH + k) * group.columns * words;
-  };
-  if (group.rank == 0) {
-#pragma unroll
-    for (int k = 0; k < WIDTH; ++k) {
-      unsigned state[words] = {};
-      memcpy(state, &value[k], sizeof(State));
-#pragma unroll
-      for (int w = 0; w < words; ++w) say(slot(grid.rank, k) + w, state[w], round);
-    }
-  }
-  if (group.thread == 0) *round_of_block(exchange) = round;
-#pragma unroll
-  for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
-  for (unsigned block = group.rank; block < grid.blocks; block += ahead * group.size) {
-#pragma unroll
-    for (int first = 0; first < WIDTH; first += beside) {
-      unsigned long long heard[ahead][beside][words];
-      bool complete;
-      do {
-        complete = true;
-#pragma unroll
-        for (int a = 0; a < ahead; ++a) {
-          const unsigned from = block + a * group.size;
-#pragma unroll
-          for (int k = 0; k < beside; ++k) {
-#pragma unroll
-            for (int w = 0; w < words; ++w) {
-              if (from < grid.blocks && first + k < WIDTH) {
-                heard[a][k][w] = hear(slot(from, first + k) + w);
-                complete = complete && (unsigned)heard[a][k][w] == round;
-              }
-            }
-          }
-        }
-      } while (!complete);
-#pragma unroll
-      for (int a = 0; a < ahead; ++a) {
-#pragma unroll
-        for (int k = 0; k < beside; ++k) {
-          if (block + a * group.size < grid.blocks && first + k < WIDTH) {
-            unsigned words_of[words];
-#pragma unroll
-            for (int w = 0; w < words; ++w) words_of[w] = heard[a][k][w] >> 32;
-            State state;
-            memcpy(&state, words_of, sizeof(State));
-            value[first + k] = State::combine(value[first + k], state);
-          }
-        }
-      }
-    }
-  }
+  const grid_exchange<State, WIDTH, 2, Grid, Group> words = {
+      grid, group, reinterpret_cast<unsigned long long*>(exchange), round};
+  words.say(value);
+  words.combine(value);
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);
 }
 

@@ -1,4 +1,5 @@
-"""Makes grid reductions together that do not need each other: a block arrives once for all of them.
+"""Makes grid reductions together that do not need each other: a block says what it has found for all of them before it
+waits for others.
 
     grid reduce a, last p                   c = x * y
     if p: store a                           together:
@@ -7,8 +8,8 @@
     if q: store b                           if p: store a
                                             if q: store b
 
-An arrival orders all that the block has written before, and a barrier stands on either side of it. What stands between
-two such reductions and makes what the later one reduces comes before both.
+So nobody waits for what a block finds in the later one until the earlier one has ended there. What stands between two such
+reductions and makes what the later one reduces comes before both.
 """
 
 from __future__ import annotations
