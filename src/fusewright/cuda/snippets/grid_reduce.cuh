@@ -33,10 +33,12 @@ template <int GRID_AXES> struct grid_group {
   }
 };
 
-// `exchange` as what it is made of. TURNS: how many rounds have places of their own, which they use in turn.
-template <class State, int WIDTH, int TURNS, class Grid, class Group> struct grid_exchange {
+// `exchange` as what it is made of. TURNS: how many rounds have places of their own, which they use in turn. THREADS of a
+// group, or 0, share what the blocks of a grid say: where they are many, each has little to wait for.
+template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREADS> struct grid_exchange {
   static constexpr int WORDS = (sizeof(State) + 3) / 4;
-  static constexpr int AT_ONCE = WORDS < 8 ? 8 / WORDS : 1;  // states that a thread waits for at once
+  static constexpr int WORDS_AT_ONCE = THREADS < 128 ? 8 : 2;
+  static constexpr int AT_ONCE = WORDS < WORDS_AT_ONCE ? WORDS_AT_ONCE / WORDS : 1;  // states a thread waits for
   static constexpr int BESIDE = WIDTH < AT_ONCE ? WIDTH : AT_ONCE, AHEAD = AT_ONCE / BESIDE;
   const Grid& grid;
   const Group& group;
@@ -68,7 +70,6 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group> struct gri
         }
       }
     }
-    if (group.thread == 0) exchange[grid_group<7>().rank] = round;
   }
 
   static __device__ __forceinline__ unsigned long long hear(const unsigned long long* slot) {
@@ -136,7 +137,12 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group> struct gri
 
 // The last round of the launch before, which all blocks have ended: what a kernel begins with.
 __device__ __forceinline__ unsigned grid_round(const long long* exchange) {
-  return (unsigned)exchange[grid_group<7>().rank];
+  return (unsigned)*(const volatile long long*)(exchange + grid_group<7>().rank);
+}
+
+// The same for the next launch, once all threads of the block have passed a barrier since `grid_round`.
+__device__ __forceinline__ void set_grid_round(long long* exchange, int thread, unsigned round) {
+  if (thread == 0) exchange[grid_group<7>().rank] = round;
 }
 
 // Whether the block is the last of its group to start, as its first thread knows: what a kernel begins with. The count
@@ -169,13 +175,15 @@ template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, c
     words(grid, group).say(value);
   }
   __device__ __forceinline__ void combine() {
-    if (!last) return;
     const Grid grid;
     const Group group;
+    set_grid_round(exchange, group.thread, round);
+    if (!last) return;
     words(grid, group).combine(value);
     block_reduce<State, THREAD_AXES, Shape>(value, workspace);
   }
-  __device__ __forceinline__ grid_exchange<State, WIDTH, 1, Grid, Group> words(const Grid& grid, const Group& group) {
+  __device__ __forceinline__ grid_exchange<State, WIDTH, 1, Grid, Group, Shape::threads(THREAD_AXES)> words(
+      const Grid& grid, const Group& group) {
     return {grid, group, reinterpret_cast<unsigned long long*>(exchange), round};
   }
 };
@@ -215,10 +223,12 @@ __device__ __forceinline__ void grid_all_reduce(
   const Group group;
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);
   ++round;
-  const grid_exchange<State, WIDTH, 2, Grid, Group> words = {
+  const grid_exchange<State, WIDTH, 2, Grid, Group, Shape::threads(THREAD_AXES)> words = {
       grid, group, reinterpret_cast<unsigned long long*>(exchange), round};
   words.say(value);
   words.combine(value);
+  __syncthreads();
+  set_grid_round(exchange, group.thread, round);
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);
 }
 
