@@ -253,7 +253,9 @@ def column_sum(block_x: int = 32, block_y: int = 8, width: int = 4) -> Kernel:
 
 def grid_exchange(blocks: int, turns: int = 1, name: str = "exchange") -> Buffer:
     """Where so many blocks say a float each."""
-    return Buffer(name, DataType.Int, Space.GLOBAL, grid_exchange_room(const(blocks), ONE, [DataType.Float], turns))
+    return Buffer(
+        name, DataType.Int, Space.GLOBAL, grid_exchange_room(const(blocks), ONE, [DataType.Float], turns)
+    )
 
 
 def grid_sum(threads: int = 128, blocks: int = 8) -> Kernel:
@@ -355,9 +357,7 @@ def grid_reverse(threads: int = 32, blocks: int = 4, with_barrier: bool = True) 
     semaphore = Buffer("semaphore", DataType.Int32, Space.GLOBAL, ONE)
     index = index_symbol(GX, const(blocks)) * threads + index_symbol(BX, const(threads))
     value, total = local("value", DataType.Float), local("total", DataType.Float)
-    everywhere = GridReduce(
-        SUM, (at(total),), (at(value),), (GX,), (BX,), TRUE, (), exchange, None
-    )
+    everywhere = GridReduce(SUM, (at(total),), (at(value),), (GX,), (BX,), TRUE, (), exchange, None)
     body = [
         Alloc(value),
         Alloc(total),

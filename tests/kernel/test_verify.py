@@ -68,9 +68,7 @@ S = shared("s", F, 64)
 ONE = Imm(1.0, F)
 K = symbol("k", hi=3)
 STORE = Copy(at(OUT.buffer, T), ONE)
-GRID_SUM = GridReduce(
-    SUM, (at(A),), (at(B),), (GX,), (BX,), TRUE, (S,), EXCHANGE, symbol("last", hi=1)
-)
+GRID_SUM = GridReduce(SUM, (at(A),), (at(B),), (GX,), (BX,), TRUE, (S,), EXCHANGE, symbol("last", hi=1))
 BLOCK_SUM = BlockReduce(SUM, (at(A),), (at(B),), (BX,), TRUE, (S,))
 
 

@@ -30,9 +30,7 @@ class Struct:
     types: tuple[str, ...]
     lines: tuple[str, ...]
 
-    def check(
-        self, op: ReductionOp, dtype: DataType, names: Names, clustered: bool = False
-    ) -> None:
+    def check(self, op: ReductionOp, dtype: DataType, names: Names, clustered: bool = False) -> None:
         """Mismatch unless it carries the states of `op` over inputs of `dtype`."""
         types = tuple(names.type(state) for state in op.state_dtypes(dtype))
         if self.types != types:
@@ -76,9 +74,7 @@ def _problem(
     return None
 
 
-def _check(
-    struct: Struct, op: ReductionOp, dtype: DataType, names: Names, clustered: bool = False
-) -> None:
+def _check(struct: Struct, op: ReductionOp, dtype: DataType, names: Names, clustered: bool = False) -> None:
     name, fields = struct.name, struct.fields
     rest = list(struct.lines[1 + len(fields) : -1])
 

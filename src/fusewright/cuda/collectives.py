@@ -31,11 +31,18 @@ if TYPE_CHECKING:
 
 #: What counts a kernel's reductions across the blocks of a cluster.
 TURN = "fw_turn"
-#: Before the name of what blocks of the grid exchange through: what counts the rounds of their reductions, and
-#: whether the block started last.
-_ROUND, _STARTED_LAST = "fw_round_", "fw_started_last_"
+#: Before the name of what blocks of the grid exchange through: what counts the rounds of their reductions,
+and #: whether the block started last. _ROUND, _STARTED_LAST = "fw_round_", "fw_started_last_"
 
-__all__ = ["begin", "block_reduce", "block_scan", "cluster_reduce", "grid_barrier", "grid_reduce", "grid_reduces"]
+__all__ = [
+    "begin",
+    "block_reduce",
+    "block_scan",
+    "cluster_reduce",
+    "grid_barrier",
+    "grid_reduce",
+    "grid_reduces",
+]
 
 
 def _reduce_collectively(

@@ -290,9 +290,7 @@ class KernelPrinter:
         else:
             self.line(f"{self.element(dst, offset)} = {value};")
 
-    def state_struct(
-        self, op: ReductionOp, dst: Sequence[Ref], clustered: bool = False
-    ) -> StateStruct:
+    def state_struct(self, op: ReductionOp, dst: Sequence[Ref], clustered: bool = False) -> StateStruct:
         """The struct of `op`'s states, defined before the kernel.
 
         Args:

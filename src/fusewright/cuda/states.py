@@ -25,9 +25,7 @@ class StateStruct:
         clustered: the blocks of a cluster send them to each other.
     """
 
-    def __init__(
-        self, op: ReductionOp, dtype: DataType, index_dtype: DataType, clustered: bool
-    ) -> None:
+    def __init__(self, op: ReductionOp, dtype: DataType, index_dtype: DataType, clustered: bool) -> None:
         self.op, self.dtype, self.index_dtype = op, dtype, index_dtype
         self.clustered = clustered
         self.name = re.sub(r"\W+", "_", f"{op.name}_{dtype.name}").lower()

@@ -84,7 +84,8 @@ class LaunchError(ScheduleError):
         self.cause = cause
 
 
-#: `zeroed(kernel, argument, workspace, count, shape)` yields workspaces that are kept between launches of one grid.
+#: `zeroed(kernel, argument, workspace, count, shape)` yields workspaces that are kept between launches of one
+#: grid.
 Zeroed = Callable[[CompiledKernel, int, Workspace, int, LaunchShape | None], ZeroedWorkspace]
 
 

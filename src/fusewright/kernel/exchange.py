@@ -1,4 +1,6 @@
-"""How much room threads, and blocks, need to reduce together (snippets block_reduce, cluster_reduce, grid_reduce)."""
+"""How much room threads, and blocks, need to reduce together (snippets block_reduce, cluster_reduce,
+grid_reduce).
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,10 @@ def exchange_room(block: Sequence[Expr], axes: Sequence[ParallelType], values: i
 def grid_exchange_room(blocks: Expr, values: Expr, dtypes: Sequence[DataType], turns: int) -> Expr:
     """Elements, of 64 bits, of a buffer where `blocks` of a grid get what others find.
 
-    Each block has two for itself: the round of its reductions that it is in, and how many blocks of a group have
-    started. The others hold a word of a state each, beside the number of the round that it is of: the states of
-    `values` of each block, for as many rounds as take `turns`. A state is a struct of `dtypes`, padded.
+    Each block has two for itself: the round of its reductions that it is in, and how many blocks of a group
+    have started. The others hold a word of a state each, beside the number of the round that it is of: the
+    states of `values` of each block, for as many rounds as take `turns`. A state is a struct of `dtypes`,
+    padded.
     """
     words = len(dtypes) * -(-max(dtype.size for dtype in dtypes) // WORD_BYTES)
     return blocks * (values * (turns * words) + 2)

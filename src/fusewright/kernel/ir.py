@@ -350,13 +350,14 @@ class BlockScan:
 class GridReduce:
     """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`.
 
-    Each block says in `exchange` what it has found. With `is_last`, one block of the reduced group combines what all
-    of them say, in block order, and the result is valid there only: `is_last` is set to 1 in that block's threads and
-    0 in the others, whose dst is undefined. Without it, the blocks of a group wait for each other and each combines
-    them: an all-reduce, for which the launch is cooperative. It may stand in a loop.
+    Each block says in `exchange` what it has found. With `is_last`, one block of the reduced group combines
+    what all of them say, in block order, and the result is valid there only: `is_last` is set to 1 in that
+    block's threads and 0 in the others, whose dst is undefined. Without it, the blocks of a group wait for
+    each other and each combines them: an all-reduce, for which the launch is cooperative. It may stand in a
+    loop.
 
-    `exchange` is a buffer of Int in global memory (`exchange.grid_exchange_room`), which is zero before the first
-    launch of a grid of this shape and belongs to this reduction in such launches alone.
+    `exchange` is a buffer of Int in global memory (`exchange.grid_exchange_room`), which is zero before the
+    first launch of a grid of this shape and belongs to this reduction in such launches alone.
     """
 
     op: ReductionOp
@@ -373,8 +374,8 @@ class GridReduce:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridReduces:
-    """Grid reductions with `is_last` of which none needs what another finds: each block says what it has found for
-    all of them before it waits for others.
+    """Grid reductions with `is_last` of which none needs what another finds: each block says what it has
+    found for all of them before it waits for others.
     """
 
     body: tuple[GridReduce, ...]

@@ -1,5 +1,5 @@
 """Which results only one block holds: a grid reduction that not all blocks get (`TensorView.everywhere`)
-leaves its result in the block that arrives last, and all that is computed from it stands under its flag.
+leaves its result in the block that started last, and all that is computed from it stands under its flag.
 
 Found in one pass over the nodes before any becomes statements, so that it depends on no rule of theirs.
 """

@@ -7,7 +7,8 @@
 A warp reads rows of its columns. Shuffles combine what its threads find in a row, and shared memory holds it
 until the block has read all of its rows. What a thread finds in its columns stays in registers. After the
 loop, grid reductions combine what blocks have found: of a row, across threads z and the blocks along it; of a
-column, across threads y and the blocks down it. The last block to arrive computes what follows from a result.
+column, across threads y and the blocks down it. The block that started last computes what follows from a
+result.
 """
 
 from __future__ import annotations

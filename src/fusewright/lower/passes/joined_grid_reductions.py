@@ -1,5 +1,5 @@
-"""Makes grid reductions together that do not need each other: a block says what it has found for all of them before it
-waits for others.
+"""Makes grid reductions together that do not need each other: a block says what it has found for all of them
+before it waits for others.
 
     grid reduce a, last p                   c = x * y
     if p: store a                           together:
@@ -8,8 +8,8 @@ waits for others.
     if q: store b                           if p: store a
                                             if q: store b
 
-So nobody waits for what a block finds in the later one until the earlier one has ended there. What stands between two such
-reductions and makes what the later one reduces comes before both.
+So nobody waits for what a block finds in the later one until the earlier one has ended there. What stands
+between two such reductions and makes what the later one reduces comes before both.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def _body(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
 def _next(
     together: Sequence[k.Stmt], rest: Sequence[k.Stmt]
 ) -> tuple[list[k.Stmt], k.Stmt, list[k.Stmt]] | None:
-    """What comes before all of them, the reduction that can be made with `together`, and what is left of `rest`."""
+    """What comes before all of them, the reduction that can be made with `together`, and what is left of
+    `rest`.
+    """
     place = next((i for i, stmt in enumerate(rest) if any(map(_may_join, k.walk((stmt,))))), None)
     if place is None or not _may_join(rest[place]) or any(map(_orders, k.walk(tuple(rest[:place])))):
         return None
