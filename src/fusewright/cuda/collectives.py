@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 #: What counts a kernel's reductions across the blocks of a cluster.
 TURN = "fw_turn"
 #: Before the name of what blocks of the grid exchange through: what counts the rounds of their reductions,
-and #: whether the block started last. _ROUND, _STARTED_LAST = "fw_round_", "fw_started_last_"
+#: and whether the block started last.
+_ROUND, _STARTED_LAST = "fw_round_", "fw_started_last_"
 
 __all__ = [
     "begin",

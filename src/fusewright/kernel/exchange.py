@@ -1,6 +1,4 @@
-"""How much room threads, and blocks, need to reduce together (snippets block_reduce, cluster_reduce,
-grid_reduce).
-"""
+"""How much room threads and blocks need to reduce together (snippets block_reduce, and its kin)."""
 
 from __future__ import annotations
 
