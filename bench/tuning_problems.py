@@ -1,8 +1,14 @@
-"""The problems that searches are judged by: sizes that no heuristic was made with, of 8 to 130 MB each."""
+"""The problems that searches are judged by: sizes that no heuristic was made with, of 8 to 190 MB each.
+
+Seeds and rules may be made with what was measured of the listed ones. Those that are drawn are held out:
+nothing is made with them before they are measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import exp, log, prod
 from pathlib import Path
 
 import torch
@@ -132,22 +138,100 @@ SIZES: tuple[tuple[str, tuple[Shape, ...], tuple[Shape, ...]], ...] = (
 )
 
 
-def problems(only: str, folder: Path, device: torch.device) -> Iterator[Problem]:
-    """Those whose names have `only`. Where there is no GPU they are small."""
+#: Of problems that are drawn: by the name of an operation, the limits of all dimensions but the first.
+RANGES: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = (
+    ("softmax", ((192, 32768),)),
+    ("log_softmax", ((1000, 50000),)),
+    ("masked_softmax", ((128, 8192),)),
+    ("softmax_bwd", ((256, 16384),)),
+    ("rmsnorm", ((256, 16384),)),
+    ("layernorm", ((256, 24576),)),
+    ("add_rmsnorm", ((512, 12288),)),
+    ("dropout_add_ln", ((512, 8192),)),
+    ("layernorm_bwd", ((384, 10240),)),
+    ("rmsnorm_bwd", ((512, 8192),)),
+    ("gelu_bwd_bias", ((512, 8192),)),
+    ("row_col_sums", ((512, 12288),)),
+    ("sum_inner", ((128, 300_000),)),
+    ("sum_outer", ((64, 60_000),)),
+    ("sum_middle", ((50, 3000), (64, 4096))),
+    ("sum_all", ((1000, 10_000),)),
+    ("softmax_columns", ((4000, 60_000),)),
+    ("norm_columns", ((4000, 60_000),)),
+    ("relu_transposed", ((512, 12288),)),
+    ("transpose_add", ((512, 12288),)),
+    ("permute_021", ((64, 2048), (64, 2048))),
+    ("permute_210", ((64, 512), (256, 4096))),
+    ("permute_102", ((32, 1024), (32, 1024))),
+    ("add_relu", ((512, 12288),)),
+    ("add_mul", ((512, 12288),)),
+    ("gelu_bias", ((512, 12288),)),
+    ("silu_mul", ((512, 12288),)),
+    ("bcast_inner", ((512, 12288),)),
+    ("scale_bias_relu", ((512, 12288),)),
+    ("rows_columns", ((512, 8192),)),
+    ("middle_broadcast", ((8, 512), (256, 4096))),
+    ("cube", ((512, 12288),)),
+)
+# Of the largest tensor of a problem that is drawn, bytes at least and at most.
+LEAST_DRAWN, MOST_DRAWN = 8_000_000, 64_000_000
+# Of its last dimension, a number that divides it, and of its elements, the type: one of these.
+DIVISORS, DTYPES = (64, 64, 8, 1), (BFLOAT16, BFLOAT16, BFLOAT16, FLOAT)
+DRAWN_EACH, SEED = 2, 20261122
+
+Case = tuple[str, Shape, torch.dtype]
+
+
+def listed() -> Iterator[Case]:
+    """Operations with the shapes and types above."""
     for name, usual, of_float in SIZES:
-        for shape, dtype in [*((s, BFLOAT16) for s in usual), *((s, FLOAT) for s in of_float)]:
-            title = f"{name} {'x'.join(map(str, shape))}{' float' if dtype is FLOAT else ''}"
-            if only in title:
-                yield from _problems(title, _operation(name), shape, dtype, folder, device)
+        yield from ((name, shape, BFLOAT16) for shape in usual)
+        yield from ((name, shape, FLOAT) for shape in of_float)
 
 
-def _problems(
-    title: str, operation: Operation, shape: Shape, dtype: torch.dtype, folder: Path, device: torch.device
+def drawn() -> Iterator[Case]:
+    """Operations with shapes and types by chance, the same each time."""
+    source = random.Random(SEED)
+    for name, ranges in RANGES:
+        for _ in range(DRAWN_EACH):
+            dtype = source.choice(DTYPES)
+            elements = _between(source, LEAST_DRAWN, MOST_DRAWN) / dtype.itemsize
+            *middle, last = [round(_between(source, *limits)) for limits in ranges]
+            divisor = source.choice(DIVISORS)
+            sizes = (*middle, max(divisor, last // divisor * divisor))
+            yield name, (max(2, round(elements / prod(sizes))), *sizes), dtype
+
+
+def _between(source: random.Random, low: float, high: float) -> float:
+    """A number whose logarithm is equally likely to lie anywhere."""
+    return exp(source.uniform(log(low), log(high)))
+
+
+def title(name: str, shape: Shape, dtype: torch.dtype) -> str:
+    return f"{name} {'x'.join(map(str, shape))}{' float' if dtype is FLOAT else ''}"
+
+
+def problems(
+    only: str, folder: Path, device: torch.device, cases: Iterable[Case] | None = None
+) -> Iterator[Problem]:
+    """Those whose names have `only`. Where there is no GPU they are small.
+
+    cases: None: those that are listed.
+    """
+    for name, shape, dtype in listed() if cases is None else cases:
+        if only in title(name, shape, dtype):
+            yield from problems_of_case(name, shape, dtype, folder, device)
+
+
+def problems_of_case(
+    name: str, shape: Shape, dtype: torch.dtype, folder: Path, device: torch.device
 ) -> list[Problem]:
+    """The problems of one operation: of several kernels those that take the time."""
+    operation, label = _operation(name), title(name, shape, dtype)
     if device.type != "cuda":
         shape = tuple(max(2, size // 64) for size in shape)
     inputs = operation.inputs(shape, Inputs(device, dtype=dtype))
-    found = problems_of(operation.definition(inputs, dtype), inputs, device, title, folder)
+    found = problems_of(operation.definition(inputs, dtype), inputs, device, label, folder)
     return [problem for problem in found if problem.bytes > LEAST_BYTES] or found[:1]
 
 

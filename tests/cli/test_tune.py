@@ -13,10 +13,11 @@ from fusewright.frontend.tuned_calls import effort_of, journal_version
 from fusewright.tune.heuristics import SeedTable
 from fusewright.tune.journal import Journal, SearchRecord, Status, Trial
 from fusewright.tune.policy import read_policy
+from fusewright.tune.recording import recording_text
 from fusewright.tune.space import ParamsSpace
 from fusewright.tune.tuner import Effort, Progress
 from fusewright.tune.worker import Best, params_text
-from tests.tune.invented import FORMULA, H200, copy_seconds, problem, seconds
+from tests.tune.invented import FORMULA, H200, copy_seconds, measurements, problem, seconds
 
 SVG = "http://www.w3.org/2000/svg"
 
@@ -58,6 +59,17 @@ def test_a_journal_is_shown_and_exported(tmp_path, capsys):
     assert policy.read_text() == before and sorted(each.name for each in tmp_path.iterdir()) == sorted(names)
 
 
+def test_a_table_of_measurements_is_shown_as_a_journal_is(tmp_path, capsys):
+    points = [FORMULA, *(step.params for step in ParamsSpace(FORMULA, H200).steps(FORMULA))]
+    table, path, report = measurements(problem(4096, 1024), points), tmp_path / "t.json", tmp_path / "r.html"
+    path.write_text(recording_text([table], "invented"))
+    assert main(["tune", "--show", "--table", str(path), "--json", "--report", str(report)]) == 0
+    [shown] = json.loads(capsys.readouterr().out)
+    assert shown["best_seconds"] == pytest.approx(table.best, rel=1e-3)
+    assert shown["heuristic_seconds"] == pytest.approx(table.seconds[FORMULA], rel=1e-3)
+    assert shown["counts"]["measured"] == len(table.seconds) and "unroll_factor_outer" in report.read_text()
+
+
 def test_efforts_and_progress_are_what_users_name():
     assert effort_of("fast").configurations == 30 and effort_of("2.5") == effort_of(2.5) == Effort(
         seconds=2.5
@@ -85,6 +97,7 @@ def test_efforts_and_progress_are_what_users_name():
         ([], "which SCRIPT?"),
         (["missing.py"], "there is no script missing.py"),
         (["--show", "--journal", "j"], "there is no journal j"),
+        (["s.py", "--table", "t.json"], "can only be shown"),
         (["--effort", "much"], 'expected: "fast" or "full", or a finite number'),
         (["s.py", "--seeds", "t.json"], "t.json cannot be read"),
         (["s.py", "--export", "no/p.json"], "there is no folder"),

@@ -167,6 +167,17 @@ def test_a_workspace_is_that_of_its_launch_whatever_is_one_launch_before_it() ->
     assert [len(plan.parts) for plan in program.launches] == [3, 1]
 
 
+def test_equal_sums_of_one_launch_exchange_in_blocks_of_their_own() -> None:
+    d = Definition()
+    tensors = [d.tensor() for _ in range(3)]
+    for tensor in tensors:
+        d.output(d.reduced("sum", tensor, [0]))
+    inputs = [torch.randn(32, 64) for _ in tensors]
+    outputs, program = run(d.executor(), inputs)
+    torch.testing.assert_close(outputs, [x.sum(0, keepdim=True) for x in inputs])
+    assert [len(plan.parts) for plan in program.launches] == [3]
+
+
 def test_the_switch_keeps_kernels_apart() -> None:
     executor, inputs, expected = different_bodies()
     outputs = executor.execute(inputs, options=Options().with_switches(disable="horizontal_fusion"))

@@ -30,6 +30,13 @@ def across_rows(ops, x, target):
     return [ops.select(log_softmax(ops, x), 2, 1)]
 
 
+def rotated(ops, x, target):
+    """As rotary embeddings turn normalized rows."""
+    y = log_softmax(ops, x)
+    first, second = ops.slice(y, [0, 0, 0], [3, 5, 16]), ops.slice(y, [0, 0, 16], [3, 5, 33])
+    return [y + ops.cat([ops.neg(second), first], -1)]
+
+
 def taken(y: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
     """0 where the index is out of range."""
     inside = (index >= 0) & (index < y.shape[dim])
@@ -40,6 +47,7 @@ CASES = {
     at_targets: (1, lambda y, t: [-taken(y, t, -1)]),
     at_one_place: (1, lambda y, t: [y[..., 2] * 2.0]),
     both: (1, lambda y, t: [y, taken(y, t, -1)]),
+    rotated: (1, lambda y, t: [y + torch.cat([-y[..., 16:], y[..., :16]], -1)]),
     across_rows: (2, lambda y, t: [y[:, 2]]),
 }
 

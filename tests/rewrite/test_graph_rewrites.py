@@ -11,6 +11,7 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.dtype import represents
+from fusewright.ir import LibraryCall
 from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.rewrite import simplified
 
@@ -153,6 +154,19 @@ def test_a_graph_has_no_more_nodes_than_it_needs(name: str) -> None:
     ours, theirs = (evaluate_fusion(f, inputs, lambda: (1, 0)) for f in (simple, fusion))
     for ours_, theirs_ in zip(ours, theirs, strict=True):
         assert torch.equal(ours_, theirs_) and ours_.dtype is theirs_.dtype
+
+
+def test_a_library_reads_from_as_far_as_strides_tell() -> None:
+    """Heads that are merged again are moved once, and the product reads what that makes as a matrix."""
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([2, 4, 8, 16], True), fd.define_tensor([64, 32], True)
+        merged = fd.ops.reshape(fd.ops.permute(fd.ops.exp(x), [0, 2, 1, 3]), [2, 8, 64])
+        fd.add_output(fd.ops.matmul(fd.ops.reshape(merged, [16, 64]), w))
+    simple = simplified(fd._finished().fusion)
+    (call,) = (node for node in simple.nodes if isinstance(node, LibraryCall))
+    moved = call.tensor_inputs[0]
+    assert [node.label for node in call.views[0]] == ["Reshape"] * len(call.views[0]) != []
+    assert moved.definition is not None and moved.definition.label == "Permute"
 
 
 def test_symbolic_sizes_are_enough_where_they_are_the_same() -> None:

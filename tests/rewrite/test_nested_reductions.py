@@ -59,6 +59,33 @@ def test_a_sum_that_is_needed_by_itself_is_read_again():
     assert simplified(d.fusion) is d.fusion
 
 
+def losses_of_rows(d: Definition, x):
+    losses = d.sum(d.exp(d.sub(x, d.max(x, [2], keepdim=True))), [2])
+    return d.sum(losses, [0, 1])
+
+
+def in_one_step(d: Definition, x):
+    return d.sum(d.exp(d.sub(x, d.max(x, [2], keepdim=True))), [0, 1, 2])
+
+
+def of_two_kinds(d: Definition, x):
+    rows, columns = (d.max(x, [dim], keepdim=True) for dim in (2, 1))
+    return d.sum(d.exp(d.sub(d.sub(x, rows), columns)), [0, 1, 2])
+
+
+@pytest.mark.parametrize("build, reduced", [(losses_of_rows, 1), (in_one_step, 1), (of_two_kinds, 3)])
+def test_what_follows_from_a_reduction_of_rows_reduces_the_rows_first(build, reduced):
+    d, x = Definition(), torch.randn(3, 4, 5)
+    d.add_output(build(d, d.input(x)))
+    d.fusion.unify_extents()
+    new = simplified(d.fusion)
+    after = next(n for n in new.ordered_nodes() if isinstance(n, Reduction) and n.op.name == "sum")
+    assert sum(axis.is_reduction for axis in after.output.logical) == reduced
+    for ours, wanted in zip(evaluate_fusion(new, [x]), evaluate_fusion(d.fusion, [x]), strict=True):
+        assert ours.shape == wanted.shape
+        torch.testing.assert_close(ours, wanted)
+
+
 def merged(d: Definition, x):
     return d.sum(d.neg(d.flatten(d.exp(x), 0, 1)), [0])
 

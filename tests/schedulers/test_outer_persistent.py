@@ -90,7 +90,7 @@ def inputs_of(*shape: int) -> list[torch.Tensor]:
     ],
     ids=[
         "shared",
-        "prefetched",
+        "copied ahead",
         "registers",
         "cluster",
         "cluster, shared",

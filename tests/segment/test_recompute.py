@@ -52,3 +52,39 @@ def test_parts_move_no_more_bytes_than_the_whole(readers: int, shares: bool, is_
     position = {node: i for i, node in enumerate([maker, *nodes])}
     found = recompute_borders(fusion, [[maker], nodes], position, lambda nodes, _: len(nodes) <= 2)
     assert found == ([[], [[maker, node] for node in nodes]] if is_split else [[[maker]], [nodes]])
+
+
+def test_what_a_library_reads_is_read_again_in_its_own_type() -> None:
+    """A residual that a product reads as bfloat16 is there for the next kernel: no Float of it is stored."""
+    with FusionDefinition() as fd:
+        x, w = (fd.define_tensor([16, 16], True, DataType.BFloat16) for _ in range(2))
+        normed = fd.ops.cast(fd.ops.softmax(fd.ops.cast(x, DataType.Float), 1), DataType.BFloat16)
+        fd.add_output(fd.ops.cast(normed + fd.ops.matmul(normed, w), DataType.BFloat16))
+    executor = FusionExecutor(fd._finished().fusion)
+    x, w = torch.randn(2, 16, 16).bfloat16()
+    (result,) = executor.execute([x, w])
+    normed = x.float().softmax(1).bfloat16()
+    torch.testing.assert_close(result, normed + normed @ w, atol=2e-2, rtol=2e-2)
+    segments = executor.segments().segments
+    assert len(segments) == 3
+    assert {v.dtype for segment in segments for v in (*segment.inputs, *segment.outputs)} == {
+        DataType.BFloat16
+    }
+
+
+def test_the_sum_of_a_gradient_is_part_of_the_kernel_that_makes_it() -> None:
+    """Products read the gradient as a matrix and transposed; its sum over rows needs no reshape."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([2, 8, 16], True, DataType.BFloat16)
+        w, v = (fd.define_tensor([16, 16], True, DataType.BFloat16) for _ in range(2))
+        matrix = fd.ops.reshape(fd.ops.cast(fd.ops.exp(x), DataType.BFloat16), [16, 16])
+        fd.add_output(fd.ops.matmul(matrix, w))
+        fd.add_output(fd.ops.matmul(fd.ops.permute(matrix, [1, 0]), v))
+        fd.add_output(fd.ops.cast(fd.ops.sum(matrix, [0]), DataType.BFloat16))
+    executor = FusionExecutor(fd._finished().fusion)
+    x, w, v = (torch.randn(shape).bfloat16() for shape in ((2, 8, 16), (16, 16), (16, 16)))
+    results = executor.execute([x, w, v])
+    matrix = x.exp().reshape(16, 16)
+    for made, wanted in zip(results, (matrix @ w, matrix.T @ v, matrix.sum(0)), strict=True):
+        torch.testing.assert_close(made, wanted, atol=3e-2, rtol=3e-2)
+    assert schedulers(executor) == ["expr_eval", "expr_eval", "reduction"]

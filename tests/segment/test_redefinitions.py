@@ -11,11 +11,12 @@ from fusewright.core.dtype import DataType
 from fusewright.core.hardware import described
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, TensorView
-from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_elementwise import apply_to_tensor, cast
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_library import linear, matmul
 from fusewright.ops.build_reduction import var_mean
 from fusewright.ops.build_scan import cummax, cumsum
+from fusewright.ops.build_shape import permute
 from fusewright.schedulers import Facts, InnerPersistentScheduler, Registry, contraction, default_registry
 from fusewright.segment import Call, Partitions, Planned
 
@@ -43,10 +44,12 @@ def select(
 
     def facts(segment) -> Facts:
         own = segment.own_sizes(sizes)
-        tensors = [v for v in segment.fusion.inputs if isinstance(v, TensorView)]
         known = Facts(own)
-        laid_out = [strides(tuple(known.value(a.extent) for a in t.shape)) for t in tensors]
-        return Facts(own, tuple(laid_out), tuple(256 for _ in tensors))
+        laid_out = [
+            strides(tuple(known.value(a.extent) for a in v.shape)) if isinstance(v, TensorView) else ()
+            for v in segment.fusion.inputs
+        ]
+        return Facts(own, tuple(laid_out), tuple(256 for _ in laid_out))
 
     call = Call(tuple(shapes), lambda segments: None, facts, H200)
     return Partitions(fusion, registry or default_registry()).select(call, Tracer())
@@ -158,3 +161,14 @@ def test_a_users_scheduler_that_extends_a_built_in_one_redefines_as_that_does():
 
     planned = select(centred, (16384, 4096), registry=Registry([Mine()]))
     assert tried(planned, "variance in two passes") == [True]
+
+
+def test_what_a_transposing_kernel_hands_on_is_as_narrow_as_its_input() -> None:
+    def transposed(fusion: Fusion, x: TensorView) -> list[TensorView]:
+        return centred(fusion, cast(fusion, permute(fusion, x, [1, 0]), DataType.Float))
+
+    planned = select(transposed, (4096, 16384), dtype=DataType.BFloat16)
+    assert tried(planned, "narrow borders") == [True]
+    assert schedulers(planned) == ["transpose", "inner_persistent"]
+    [handed_on] = planned.partition.segments[0].outputs
+    assert isinstance(handed_on, TensorView) and handed_on.dtype is DataType.BFloat16

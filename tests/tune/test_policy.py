@@ -14,13 +14,14 @@ from fusewright.core.hardware import DESCRIBED
 from fusewright.core.options import Options
 from fusewright.frontend.active_tuning import ACTIVE, ActiveTuning
 from fusewright.frontend.problems import load, problems_of
+from fusewright.tune.changes import with_differences
 from fusewright.tune.entry import Entry
 from fusewright.tune.heuristic import seeds_of
 from fusewright.tune.heuristics import NearSizes
 from fusewright.tune.policy import Policy, policy_of, read_policy
 from fusewright.tune.rules import HeldOut, Rule, features_of
 from fusewright.tune.space import ParamsSpace, points_of
-from fusewright.tune.table import Measurements, with_differences
+from fusewright.tune.table import Measurements
 from fusewright.tune.worker import Planned
 from tests.tune.invented import FORMULA, H200, measurements, problem, seconds
 
@@ -46,9 +47,9 @@ def test_rules_beat_the_formula_on_problems_that_were_held_out_and_are_read_back
     assert again == policy and again.version == policy.version and again.rules == policy.rules
     for table in tables(HELD_OUT):
         facts = replace(table.problem.facts, structure="another")
-        change, why = again.change("pointwise", facts, H200) or ({}, "rule: if ")
+        change, why = again.change("pointwise", facts, H200, FORMULA) or ({}, "rule: if ")
         assert why.startswith("rule: if ")
-        assert again.change("pointwise", facts, replace(H200, name="another")) is None
+        assert again.change("pointwise", facts, replace(H200, name="another"), FORMULA) is None
         assert seconds(table.problem, with_differences(FORMULA, change)) <= 1.05 * table.seconds[FORMULA]
 
 
@@ -105,7 +106,7 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
     assert threads(64)[0] != 32
 
 
-START = '{"format": "fusewright-policy", "version": 2,'
+START = '{"format": "fusewright-policy", "version": 3,'
 WRITTEN_ENTRY = Entry("f", "pointwise", "GPU", problem(64, 512).facts, {"lparams.bdimx": 32}, 1.1)
 WRITTEN = Policy(
     (WRITTEN_ENTRY,),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from fusewright.ir.axis import IterDomain, Merge
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node
+from fusewright.ir.node import Node, Stored
 from fusewright.ir.value import TensorView
 
 Key = int
@@ -169,7 +169,11 @@ def stays_one_point(tensor: TensorView, axis: IterDomain) -> bool:
     stack = [(tensor, axis)]
     while stack:
         tensor, axis = stack.pop()
-        if not axis.is_broadcast or axis not in tensor.logical:
+        if not axis.is_broadcast:
+            return False
+        if isinstance(tensor.definition, Stored):
+            continue  # it lies in the space of what is stored, and goes nowhere from there
+        if axis not in tensor.logical:
             return False
         for consumer in tensor.consumers:
             theirs = producer_map(tensor, consumer).get(axis)

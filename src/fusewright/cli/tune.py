@@ -6,8 +6,8 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,11 @@ from fusewright.tune.document import write_document
 from fusewright.tune.heuristics import SeedTable
 from fusewright.tune.heuristics.seed_table import read_table, seeds_from, table_text
 from fusewright.tune.html import page
-from fusewright.tune.journal import Journal
+from fusewright.tune.journal import Journal, SearchRecord
 from fusewright.tune.plot import svg
 from fusewright.tune.policy import Policy, policy_of
-from fusewright.tune.report import Outcome, outcomes
+from fusewright.tune.recording import read_recording
+from fusewright.tune.report import Outcome, outcome_of, outcomes
 from fusewright.tune.table import params_types, recorded
 from fusewright.tune.tuner import Effort
 
@@ -60,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a table of seeds to begin with",
     )
     parser.add_argument("--show", action="store_true", help="search nothing: print what the journal has")
+    parser.add_argument(
+        "--table",
+        metavar="FILE",
+        type=Path,
+        help="with --show: a table of measurements, not a journal",
+    )
     parser.add_argument("--export", metavar="FILE", type=Path, help="write the policy, for FUSEWRIGHT_POLICY")
     parser.add_argument(
         "--export-seeds", metavar="FILE", type=Path, help="write the best as a table of seeds"
@@ -78,14 +85,11 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
             raise TuneError(f"{target} cannot be written: there is no folder {target.absolute().parent}")
         if target is not None and target.is_dir():
             raise TuneError(f"{target} cannot be written: it is a folder")
+    if parsed.table is not None and not parsed.show:
+        raise TuneError("a table of measurements can only be shown", hint="--show --table FILE")
     keys = None if parsed.show else _search(parsed, path, effort)
-    if parsed.show and not path.exists():
-        raise TuneError(f"there is no journal {path}", hint="--journal names another file")
-    with Journal(path, None if parsed.show else journal_version()) as journal:
-        found = outcomes(journal, keys)
-        unreadable = journal.unreadable if parsed.show else []
-        searches = {outcome.problem.key: journal.search(outcome.problem.key) for outcome in found}
-        policy = policy_of(recorded(journal, params_types(), str(path)))
+    known = _of_journal(path, keys) if parsed.table is None else _of_table(parsed.table)
+    found, searches, policy = known.found, known.searches, known.policy
     problem: TuneError | None = None
     for target, text in (
         (parsed.export, policy.text),
@@ -98,21 +102,48 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
                 write_document(target, text())
         except TuneError as error:  # what was found is shown first
             problem = problem or error
-    for each in unreadable:
+    for each in known.unreadable if parsed.show else ():
         print(f"tune: {path}: a problem cannot be read: {each}", file=sys.stderr)
     if parsed.json:
         print(json.dumps([_described(outcome, searches[outcome.problem.key]) for outcome in found], indent=2))
     else:
-        _print(console, found, searches, policy)
+        _print(console, known)
     if problem is not None:
         raise problem
 
 
-def _print(console: Console, found: Sequence[Outcome], searches: dict[str, Any], policy: Policy) -> None:
-    _show(console, found, searches)
-    if policy.rules_text():
-        console.print(policy.rules_text(), markup=False, soft_wrap=True)
-    if not (torch.cuda.is_available() or any(outcome.best for outcome in found)):
+@dataclass(frozen=True)
+class _Known:
+    """What is shown: outcomes, the searches that led to them, and what can be learned from them."""
+
+    found: Sequence[Outcome]
+    searches: Mapping[str, SearchRecord | None]
+    policy: Policy
+    unreadable: Sequence[str] = ()
+
+
+def _of_journal(path: Path, keys: set[str] | None) -> _Known:
+    """keys: of the problems that were searched; None: nothing was, and all are shown."""
+    if keys is None and not path.exists():
+        raise TuneError(f"there is no journal {path}", hint="--journal names another file")
+    with Journal(path, None if keys is None else journal_version()) as journal:
+        found = outcomes(journal, keys)
+        searches = {outcome.problem.key: journal.search(outcome.problem.key) for outcome in found}
+        policy = policy_of(recorded(journal, params_types(), str(path)))
+        return _Known(found, searches, policy, journal.unreadable)
+
+
+def _of_table(path: Path) -> _Known:
+    tables = read_recording(path)
+    found = [outcome_of(table) for table in tables]
+    return _Known(found, {outcome.problem.key: None for outcome in found}, policy_of(tables))
+
+
+def _print(console: Console, known: _Known) -> None:
+    _show(console, known.found, known.searches)
+    if known.policy.rules_text():
+        console.print(known.policy.rules_text(), markup=False, soft_wrap=True)
+    if not (torch.cuda.is_available() or any(outcome.best for outcome in known.found)):
         console.print(
             "Nothing was measured: without a GPU kernels are compiled and not timed.", soft_wrap=True
         )
@@ -141,7 +172,7 @@ def _described(outcome: Outcome, search: Any) -> dict[str, Any]:
     return {**outcome.to_dict(), **more}
 
 
-def _show(console: Console, found: Sequence[Outcome], searches: dict[str, Any]) -> None:
+def _show(console: Console, found: Sequence[Outcome], searches: Mapping[str, SearchRecord | None]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in (
         "kernel",

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fusewright.core.collector import paused_collector
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -69,7 +70,7 @@ class PlannedKernels:
         self._memory = Memory(fusion, self._binding, {})
         self._hardware = hardware
         self._target = SimulatedTarget(options)  # what launches are planned for; none is made
-        self._compiler = KernelCompiler(options)
+        self._compiler = KernelCompiler(options, explains=False)  # most of a search's params may fail
         stable: frozenset[Symbol] = frozenset()
         if not options.disabled("constant_sizes"):
             stable = StableSizes().with_call(self._binding.sizes)
@@ -94,15 +95,16 @@ class PlannedKernels:
         """
         segment = planned.segment
         params.validate(self._hardware)
-        kernel = self._compiler.compile(
-            segment.fusion,
-            segment.scheduler,
-            params,
-            self._hardware,
-            index_dtype_of(params, self._binding.index_dtype),
-            tracer=tracer,
-            text=segment.text,
-        )
+        with paused_collector():
+            kernel = self._compiler.compile(
+                segment.fusion,
+                segment.scheduler,
+                params,
+                self._hardware,
+                index_dtype_of(params, self._binding.index_dtype),
+                tracer=tracer,
+                text=segment.text,
+            )
         values = (*segment.inputs, *segment.outputs)
         op = LaunchKernel(planned.index, kernel, values, segment.outputs, segment.bases)
         shape = LaunchPlan(op, segment, self._target).shape(self._memory)

@@ -5,10 +5,10 @@ Both are lists of passes that change a fusion in place, keep its inputs and outp
 `GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic: `empty`
 (tensors without elements), `uniform` (tensors of one value as scalars), `casts` (chains of them), `parts`
 (reads of one part of a join), `round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions
-of what a reshape has merged), `nested_reductions` (in one step), `common` (what is written twice), `dead`
-(what no output needs), `slices` (of what is computed row by row), `aliases` (outputs that are views),
-`memory_order` (of what passes between kernels), and `operand_views` (a library reads what its operands are
-views of).
+of what a reshape has merged), `nested_reductions` (in one step), `rows_first` (or in two), `common` (what is
+written twice), `dead` (what no output needs), `slices` (of what is computed row by row), `aliases` (outputs
+that are views), `memory_order` (of what passes between kernels), and `operand_views` (a library reads what
+its operands are views of).
 
 `REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `lift` (changes
 of shape and order move up to the loads), `sink` (or down to the stores), `implied` (choices by the position
@@ -43,6 +43,7 @@ from fusewright.rewrite.parts import read_parts
 from fusewright.rewrite.powers import expand_powers
 from fusewright.rewrite.reduced_reshapes import reduce_before_reshapes
 from fusewright.rewrite.round_trips import cancel_round_trips
+from fusewright.rewrite.rows_first import reduce_rows_first
 from fusewright.rewrite.separate import separate_small_tensors
 from fusewright.rewrite.sink import sink_views
 from fusewright.rewrite.slices import move_slices_up
@@ -58,6 +59,7 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("cancel round trips", cancel_round_trips),
     ("reduce before reshapes", reduce_before_reshapes),
     ("join nested reductions", join_nested_reductions),
+    ("reduce rows first", reduce_rows_first),
     ("merge equal nodes", merge_equal_nodes),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),

@@ -4,34 +4,66 @@
 
 Where changes of shape were lifted from different places they meet at the loads. What is then loaded once also
 says that the dimensions of what is computed from it are the same, so reductions of both share their loops.
+A dimension that has one point in all that is computed from a read makes no difference: the read with it, or
+without it, is a relabeling of the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
+from fusewright.analyze.axis_map import stays_one_point
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import IndexMap, position
 from fusewright.ir.node import Indexed
-from fusewright.ir.value import TensorView
+from fusewright.ir.view import Relabel
 from fusewright.rewrite.replacement import read_instead, shape_of
+from fusewright.sym import ZERO, Expr
 
 
 def share_equal_reads(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which equal indexed reads of inputs are one."""
     outputs = set(fusion.output_tensors())
-    first: dict[Hashable, TensorView] = {}
+    first: dict[Hashable, Indexed] = {}
     for node in fusion.ordered_nodes():
         if not isinstance(node, Indexed) or not fusion.is_input(node.source) or node.output in outputs:
             continue
-        known = first.setdefault(_read(node), node.output)
-        if known is not node.output and read_instead(fusion, node.output, known):
+        dims = _dims(node)
+        known = first.setdefault(_read(node, dims), node)
+        if known is node:
+            continue
+        if shape_of(known.output) == shape_of(node.output):
+            if read_instead(fusion, node.output, known.output):
+                fusion.remove_node(node)
+        elif not any(use.traits.indexed for use in node.output.uses):
+            places = dict(zip(dims, _dims(known)))
             fusion.remove_node(node)
+            table = [places.get(dim) for dim in range(node.output.ndim)]
+            fusion.add_node(Relabel(known.output, node.output, table))
     return fusion
 
 
-def _read(node: Indexed) -> Hashable:
-    """Equal for reads that are equal."""
+def _dims(node: Indexed) -> list[int]:
+    """The dimensions of a read but for those that stay of one point; all of one by index tensors."""
+    shape = node.output.shape
+    return [
+        dim
+        for dim, axis in enumerate(shape)
+        if node.indices or axis.expanded is not None or not stays_one_point(node.output, axis)
+    ]
+
+
+def _read(node: Indexed, dims: Sequence[int]) -> Hashable:
+    """Equal for reads that are equal along these dimensions."""
     fill: Hashable = node.fill
     if node.fill is not None and node.fill.value is not None:
         fill = node.fill.dtype, repr(node.fill.value)
-    return node.source, node.map, node.inverse, tuple(node.index_tensors), fill, shape_of(node.output)
+    shape = shape_of(node.output)
+    places: list[Expr] = [ZERO] * len(shape)
+    for new, dim in enumerate(dims):
+        places[dim] = position(new, shape[dim][0])
+    inverse = node.inverse
+    if inverse is not None:
+        inverse = IndexMap(tuple([inverse.indices[dim] for dim in dims]), inverse.pred)
+    kept = tuple([shape[dim] for dim in dims])
+    return node.source, node.map.at(places), inverse, tuple(node.index_tensors), fill, kept

@@ -58,6 +58,8 @@ def _in_order(value: TensorView, read: IndexMap, out: TensorView, reduced: set[V
             if dim is not None and not source.shape[dim].is_broadcast:
                 indices[dim] = index
         return _in_order(source, IndexMap(tuple(indices), read.pred), out, reduced)
+    if isinstance(above, Indexed) and not above.indices:
+        return _in_order(above.source, above.map.at(read.indices).where(read.pred), out, reduced)
     if above.traits.pointwise and above.traits.carries_relabels and not isinstance(above, Iota):
         operands = [v for v in above.inputs if isinstance(v, TensorView) and not v.is_cpu]
         return all(_in_order(v, _restricted(read, v), out, reduced) for v in operands)

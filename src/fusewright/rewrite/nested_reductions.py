@@ -6,19 +6,21 @@
 That holds for whatever combines elements in any order: exactly for extrema and integers, and for sums and
 products of floats up to the order in which they are added or multiplied, which no reduction states. A result
 that is rounded between the two is a cast between them, and stays. So does one that is needed by itself: what
-is reduced further is less to read then.
+is reduced further is less to read then; and one along dimensions that its operand was reduced along before
+(`rows_first`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from fusewright.core.enums import MemoryType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Relabel
 from fusewright.ops.build_reduction import reduce_states
+from fusewright.rewrite.replacement import combines_elements, return_instead
+from fusewright.rewrite.rows_first import reduced_before
 
 
 def join_nested_reductions(fusion: Fusion) -> Fusion:
@@ -29,11 +31,7 @@ def join_nested_reductions(fusion: Fusion) -> Fusion:
         if found is None:
             continue
         old, new = node.output, found.joined(fusion)
-        for use in list(old.uses):
-            fusion.replace_inputs(use, {old: new})
-        if old in outputs:
-            outputs.add(new)
-            _return_instead(fusion, old, new)
+        return_instead(fusion, old, new, outputs)
         fusion.remove_node(node)
         for between in found.chain:
             fusion.remove_node(between)
@@ -75,7 +73,7 @@ class _Nested:
 
 
 def _nested(outer: Reduction, outputs: set[TensorView]) -> _Nested | None:
-    if not _combines_elements(outer):
+    if not combines_elements(outer):
         return None
     (source,) = outer.tensor_inputs
     table: tuple[int | None, ...] = tuple(range(source.ndim))
@@ -83,7 +81,7 @@ def _nested(outer: Reduction, outputs: set[TensorView]) -> _Nested | None:
     while source not in outputs and len(source.uses) == 1 and not source.is_cpu:
         node = source.definition
         if isinstance(node, Reduction):
-            if node.op is not outer.op or not _combines_elements(node):
+            if node.op is not outer.op or not combines_elements(node) or _follows_rows(node):
                 return None
             kept = [dim for dim, axis in enumerate(node.output.logical) if not axis.is_reduction]
             found = tuple(None if dim is None else kept[dim] for dim in table)
@@ -100,14 +98,8 @@ def _nested(outer: Reduction, outputs: set[TensorView]) -> _Nested | None:
     return None
 
 
-def _combines_elements(node: Reduction) -> bool:
-    """Whether the result is of the elements' type, and combining results is the same as combining them."""
-    return len(node.outputs) == 1 and len(node.inputs) == 1 and node.op.lift == ("{x}",)
-
-
-def _return_instead(fusion: Fusion, old: TensorView, new: TensorView) -> None:
-    """Makes `new` the output that `old` is, lying in memory as that does."""
-    place = {axis: i for i, axis in enumerate(old.shape)}
-    new.allocation = tuple([new.shape[place[axis]] for axis in old.allocation if axis in place])
-    new.memory = MemoryType.global_
-    fusion.outputs[:] = [replace(out, tensor=new) if out.tensor is old else out for out in fusion.outputs]
+def _follows_rows(node: Reduction) -> bool:
+    """Whether what it reduces was reduced along the same dimensions before."""
+    (source,) = node.tensor_inputs
+    reduced = {dim for dim, axis in enumerate(node.output.logical) if axis.is_reduction}
+    return not reduced.isdisjoint(reduced_before(source))

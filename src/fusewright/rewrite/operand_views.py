@@ -41,8 +41,8 @@ def _chain(
 ) -> tuple[Node, ...]:
     """The nodes from a tensor in memory to an operand that is a view of it; none, where it is no view.
 
-    They lead from the farthest of `whole`, which lie in memory, or without these from as far as there are
-    views.
+    They lead from the farthest of `whole`, which lie in memory, or without these from as far as strides tell
+    where elements are.
     """
     if not isinstance(operand, TensorView):
         return ()
@@ -61,14 +61,18 @@ def _chain(
             count = len(nodes)
     del nodes[count:]
     nodes.reverse()
-    if not nodes or operand.ndim > strided_rank:
+    if operand.ndim > strided_rank:
         return ()
-    source = nodes[0].tensor_inputs[0]
-    if source.is_cpu or source.dtype in _PAIRED:
-        return ()
-    shows_all = product(source.extents) is product(operand.extents)
-    is_there = shows_all or whole is not None or _is_in_memory(fusion, source)
-    return tuple(nodes) if is_there and _are_strided(source, nodes) else ()
+    while nodes:
+        source = nodes[0].tensor_inputs[0]
+        shows_all = product(source.extents) is product(operand.extents)
+        is_there = shows_all or whole is not None or _is_in_memory(fusion, source)
+        if is_there and not source.is_cpu and source.dtype not in _PAIRED and _are_strided(source, nodes):
+            return tuple(nodes)
+        if whole is not None:
+            break
+        del nodes[0]
+    return ()
 
 
 # Elements below a byte have no strides.

@@ -53,7 +53,7 @@ def _to_reshape(node: Reduction, outputs: set[TensorView]) -> list[Node] | None:
             return None
         chain.insert(0, above)
         if isinstance(above, Indexed):
-            is_alone = all(_is_reduced(use) or use.traits.whole for use in tensor.uses)
+            is_alone = all(_is_reduced(use) or _is_of_library(use) for use in tensor.uses)
             return chain if is_alone and _is_reshape(above) else None
         if not isinstance(above, Pointwise) or tensor in outputs or len(tensor.uses) > 1:
             return None
@@ -66,6 +66,14 @@ def _is_reduced(node: Node) -> bool:
         return len(node.inputs) == 1
     one = isinstance(node, Pointwise) and len(node.tensor_inputs) == 1
     return one and bool(node.output.uses) and all(map(_is_reduced, node.output.uses))
+
+
+def _is_of_library(node: Node) -> bool:
+    """Whether a node is a library's, or makes views for libraries alone: they read what is viewed."""
+    if node.traits.whole:
+        return True
+    shows = (node.traits.view or node.traits.indexed) and len(node.inputs) == 1
+    return shows and bool(node.output.uses) and all(map(_is_of_library, node.output.uses))
 
 
 def _is_reshape(node: Indexed) -> bool:

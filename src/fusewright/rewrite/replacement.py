@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
+from fusewright.core.enums import MemoryType
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Copy
+from fusewright.ir.node import Copy, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.sym import Expr
 
-__all__ = ["drop_reduced_axes", "is_in_memory_of_its_own", "read_instead", "shape_of"]
+__all__ = [
+    "combines_elements",
+    "drop_reduced_axes",
+    "is_in_memory_of_its_own",
+    "read_instead",
+    "return_instead",
+    "shape_of",
+]
 
 
 def shape_of(tensor: TensorView) -> tuple[tuple[Expr, bool, Expr | None], ...]:
@@ -46,3 +55,24 @@ def drop_reduced_axes(tensor: TensorView) -> None:
     tensor.redefine(tensor.shape)
     tensor.loop = list(tensor.shape)
     tensor.allocation = tuple([axis for axis in tensor.allocation if not axis.is_reduction])
+
+
+def combines_elements(node: Reduction) -> bool:
+    """Whether the result is of the elements' type, and combining results is the same as combining them."""
+    return len(node.outputs) == 1 and len(node.inputs) == 1 and node.op.lift == ("{x}",)
+
+
+def return_instead(fusion: Fusion, old: TensorView, new: TensorView, outputs: set[TensorView]) -> None:
+    """Lets all that reads `old` read `new`, which is an output instead where `old` is one of `outputs`.
+
+    It lies in memory as `old` does.
+    """
+    for use in list(old.uses):
+        fusion.replace_inputs(use, {old: new})
+    if old not in outputs:
+        return
+    outputs.add(new)
+    place = {axis: i for i, axis in enumerate(old.shape)}
+    new.allocation = tuple([new.shape[place[axis]] for axis in old.allocation if axis in place])
+    new.memory = MemoryType.global_
+    fusion.outputs[:] = [replace(out, tensor=new) if out.tensor is old else out for out in fusion.outputs]

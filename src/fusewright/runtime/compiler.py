@@ -92,12 +92,13 @@ def _unlimited(params: Any) -> Any:
     )
 
 
-def _lowered(schedule: Schedule, options: LowerOptions, tracer: Tracer) -> Lowered:
-    """The kernel of a schedule. ScheduleError, which names a primitive, if there can be none."""
+def _lowered(schedule: Schedule, options: LowerOptions, tracer: Tracer, explains: bool) -> Lowered:
+    """The kernel of a schedule. ScheduleError if there can be none; it names a primitive if `explains`."""
     try:
         return lower(schedule.fusion, options, tracer)
     except ScheduleError as error:
-        name_primitive(error, schedule, lambda fusion: lower(fusion, options, SILENT))
+        if explains:
+            name_primitive(error, schedule, lambda fusion: lower(fusion, options, SILENT))
         raise
 
 
@@ -108,10 +109,13 @@ class KernelCompiler:
 
     Args:
         options: switches that change code, and the disk cache's place.
+        explains: whether an error names the primitive that leads to it: to find that takes as long as to
+            lower the schedule some dozen times.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, explains: bool = True) -> None:
         self.options = options
+        self._explains = explains
         self._cache: DiskCache | None = None
 
     def compile(
@@ -245,7 +249,7 @@ class KernelCompiler:
         where = f"// where {names}\n" if names else ""
         tracer.dump("schedule", lambda: f"{where}{scheduled_text(schedule.fusion)}\n{schedule.to_python()}")
         with tracer.stage("lower"):
-            lowered = _lowered(schedule, LowerOptions(name or _UNNAMED, index_dtype), tracer)
+            lowered = _lowered(schedule, LowerOptions(name or _UNNAMED, index_dtype), tracer, self._explains)
         check_architecture(lowered.kernel, hardware)
         kernel, nvrtc = lowered.kernel, self.nvrtc_options(hardware.arch)
         if name is None:  # a user's tensors keep their names, so the kernel's own text is what it is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusewright.analyze.persistent import persistent_tensors
@@ -150,12 +150,10 @@ def recompute(
     *,
     everything: bool,
     loads: bool,
-    kept: Collection[TensorView] = (),
 ) -> None:
     """Recomputes what persists and is cheap.
 
     `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
-    `kept`: copies of loads that are to be held.
     """
     fusion = schedule.fusion
     persistent = set(persistent_tensors(fusion))
@@ -163,7 +161,7 @@ def recompute(
     # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
-        if tensor not in persistent or tensor in outputs or tensor in kept or tensor.is_reduction:
+        if tensor not in persistent or tensor in outputs or tensor.is_reduction:
             continue
         wanted = loads if fusion.is_input(node.inputs[0]) else everything
         if wanted or _is_cheap(fusion, tensor, space):

@@ -10,7 +10,7 @@ columns too long for both are left to other schedulers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import log2, prod
 from typing import Any, ClassVar
@@ -51,7 +51,7 @@ from fusewright.schedulers.held_rows import (
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import Ports, VectorLimits, cache_inputs_and_outputs
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, find_loads
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -99,9 +99,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
             return
         length = _length_of(params)
         length.check(original)
-        read_once = original.read_once
-        ports = cache_inputs_and_outputs(schedule, read_once if params.streams_inputs else ())
-        ahead = _copies_of_loads(schedule, ports, read_once) if params.prefetches_tiles else {}
+        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
@@ -110,34 +108,21 @@ class OuterPersistentScheduler(BuiltInScheduler):
         partials = distribute(schedule, space, reference, ports, [batches], width)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         project = params.project_persistent_buffers
-        recompute(schedule, space, everything=project, loads=False, kept=ahead.values())
+        recompute(schedule, space, everything=project, loads=False)
+        held: list[TensorView] = []
         if params.persistent_in_shared_memory:
-            held = held_tensors(schedule.fusion, space)
-            for load, copy in ahead.items():
-                if load.loop[-1].parallel is ParallelType.vectorize:
-                    schedule.parallelize(copy, -1, ParallelType.vectorize)
+            held = list(held_tensors(schedule.fusion, space))
             hold_in_shared(schedule, held, first=batches)
-        if ahead:
-            schedule.inline_at(partials[0], batches, best_effort=True, selected=list(ahead))
-            for load in ahead:
+        if params.prefetches_tiles:
+            schedule.inline_at(partials[0], batches, best_effort=True, selected=held)
+            loads = find_loads(schedule.fusion)
+            for load in (tensor for tensor in held if tensor in loads):
                 schedule.prefetch(load)
-        inline(schedule, space, partials, width, batches, placed=list(ahead))
+        inline(schedule, space, partials, width, batches)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps."""
         return variance_in_two_passes(part) or softmax_in_one_pass(part)
-
-
-def _copies_of_loads(
-    schedule: Schedule, ports: Ports, read_once: Collection[TensorView]
-) -> dict[TensorView, TensorView]:
-    """The loads of what is read at every point, with copies that can be held while the next are loaded."""
-    found = {}
-    for load in ports.loads:
-        assert load.definition is not None
-        if load.definition.inputs[0] in read_once:
-            found[load] = schedule.cache_after(load)
-    return found
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:

@@ -22,23 +22,32 @@ where sizes are constants. So they are, for as long as they do not change (`assu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain
 from math import prod
 
-from fusewright.analyze.vectorize import power_of_two_divisor, unit_stride_axis
+from fusewright.analyze.vectorize import power_of_two_divisor
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import BANK_BYTES, BANKS, MAX_VECTOR_BYTES, REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.access_groups import AccessAlong, AccessGroups, access_groups
 from fusewright.schedulers.banks import padding
-from fusewright.schedulers.base import BuiltInScheduler, Facts, Planner, Proposal, Reject, accepted
+from fusewright.schedulers.base import (
+    BuiltInScheduler,
+    Facts,
+    Part,
+    Planner,
+    Proposal,
+    Reject,
+    Rewrite,
+    accepted,
+)
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.io import (
     Ports,
@@ -47,9 +56,8 @@ from fusewright.schedulers.io import (
     inline_rest,
     vectorize_ports,
 )
+from fusewright.schedulers.narrow_borders import narrow_borders
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
-from fusewright.schedulers.pointwise_space import PointwiseSpace, pointwise_space
-from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.sym import Symbol
@@ -76,146 +84,7 @@ TRANSPOSE_SPEED = 0.97
 SINGLE_TILE, SINGLE_BYTES, SINGLE_STORES, SINGLE_THREADS = 128, 64, 16, 256
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Access:
-    """A load or store of which neighbours in memory lie along a dimension of the reference.
-
-    Attributes:
-        access: the load or store.
-        axis: that dimension.
-        order: the reference's dimensions that go along with its own, as these lie in memory.
-        full: whether it has another element for each point of the reference.
-    """
-
-    access: Access
-    axis: IterDomain
-    order: tuple[IterDomain, ...]
-    full: bool
-
-    @property
-    def tensor(self) -> TensorView:
-        return self.access.tensor
-
-    def is_store(self, fusion: Fusion) -> bool:
-        return not fusion.is_input(self.tensor)
-
-
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """The two groups of a fusion's accesses to global memory, and their contiguous dimensions (of
-    `space.reference`, which is in group 1).
-
-    second: those that pass through shared memory. outer1, outer2: positions (of `space.axes`) of dimensions
-    that may be merged with the first and the second, from the inside. beside1, beside2: how many of these lie
-    beside the tiled one in all tensors, so that merging them takes no division to undo.
-    """
-
-    space: PointwiseSpace
-    inner1: IterDomain
-    inner2: IterDomain
-    first: tuple[_Access, ...]
-    second: tuple[_Access, ...]
-    outer1: tuple[int, ...]
-    outer2: tuple[int, ...]
-    beside1: int
-    beside2: int
-
-
-def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[_Access]:
-    """The accesses to tensors with neighbouring elements along one of the space's dimensions."""
-    found = []
-    wanted = {a for a in space.axes if not a.is_broadcast}
-    for access in space.accesses(fusion):
-        to_space = {ours: axis for axis, ours in access.axes.items()}
-        unit = unit_stride_axis(access.tensor)
-        axis = to_space.get(unit) if unit is not None else None
-        if axis is not None:
-            stored = [a for a in access.tensor.allocation if not a.is_broadcast and a in to_space]
-            order = tuple(to_space[a] for a in stored)
-            # A read by index goes through its source along one dimension, and may jump along the others. One
-            # at loaded indices stays with their threads, so that it cannot be in group 2.
-            node = access.node if access.by_index else None
-            is_free = isinstance(node, Indexed) and not node.index_tensors
-            covered = access.concrete if is_free else set(order)
-            found.append(_Access(access, axis, order, wanted <= covered))
-    return found
-
-
-def _groups(fusion: Fusion, reference: TensorView | None = None) -> _Groups | str:
-    """The groups, or why there are not two. Without a `reference` one is chosen.
-
-    Group 1 is that of an output which moves most bytes, so that least passes through shared memory.
-    """
-    space = pointwise_space(fusion, reference)
-    if isinstance(space, str):
-        return space
-    full: dict[IterDomain, list[_Access]] = {}
-    accesses = _accesses(fusion, space)
-    for access in accesses:
-        if access.full:
-            full.setdefault(access.axis, []).append(access)
-    if len(full) < 2:
-        return "all tensors of full rank are contiguous along the same dimension"
-
-    def moved(axis: IterDomain) -> tuple[int, int]:
-        """By bytes; of equal ones the inner dimension, so that caches change nothing."""
-        return sum(a.tensor.dtype.size for a in full[axis]), space.axes.index(axis)
-
-    if reference is None:
-        stored = [axis for axis, members in full.items() if any(a.is_store(fusion) for a in members)]
-        if not stored:
-            return "no output is contiguous along a dimension"
-        inner = max(stored, key=moved)
-        chosen = next(a.tensor for a in full[inner] if a.is_store(fusion))
-        if chosen is not space.reference:
-            return _groups(fusion, chosen)
-    inner1 = next(a.axis for a in accesses if a.tensor is space.reference)
-    inner2 = max((axis for axis in full if axis is not inner1), key=moved)
-    second = tuple(full[inner2])
-    outer1 = _outer(space, space.axes, inner1, {inner2})
-    widest = max(second, key=lambda a: a.tensor.dtype.size)
-    outer2 = _outer(space, widest.order, inner2, {inner1, *(space.axes[p] for p in outer1)})
-    first = tuple(a for a in accesses if a.axis is inner1)
-    every = space.accesses(fusion)
-    beside1, beside2 = (
-        _count_beside([inner, *(space.axes[p] for p in outer)], every)
-        for inner, outer in ((inner1, outer1), (inner2, outer2))
-    )
-    return _Groups(space, inner1, inner2, first, second, outer1, outer2, beside1, beside2)
-
-
-def _outer(
-    space: PointwiseSpace, order: Sequence[IterDomain], inner: IterDomain, stop: Collection[IterDomain]
-) -> tuple[int, ...]:
-    """Positions of the dimensions around `inner` in memory, inside of the first in `stop`."""
-    found = []
-    for axis in reversed(order[: order.index(inner)]):
-        if axis in stop:
-            break
-        found.append(space.axes.index(axis))
-    return tuple(found)
-
-
-def _count_beside(axes: Sequence[IterDomain], accesses: Sequence[Access]) -> int:
-    """How many neighbours of `axes`, which go from the inside out, are as one dimension to all accesses."""
-    count = 0
-    while count + 1 < len(axes) and all(_are_one(a, axes[count + 1], axes[count]) for a in accesses):
-        count += 1
-    return count
-
-
-def _are_one(access: Access, outer: IterDomain, inner: IterDomain) -> bool:
-    """Whether an access goes through two of the reference's dimensions as through one, or through neither."""
-    if access.varying:
-        return False
-    ours = [access.axes.get(axis) for axis in (outer, inner)]
-    concrete = [axis for axis in ours if axis is not None and not axis.is_broadcast]
-    stored = zip(access.tensor.allocation, access.tensor.contiguity)
-    neighbours = pairwise([(axis, dense) for axis, dense in stored if not axis.is_broadcast])
-    return not concrete or any(dense and [above, below] == ours for (above, dense), (below, _) in neighbours)
-
-
-def assumable(fusion: Fusion, groups: _Groups, params: TransposeParams) -> tuple[IterDomain, ...]:
+def assumable(fusion: Fusion, groups: AccessGroups, params: TransposeParams) -> tuple[IterDomain, ...]:
     """The dimensions whose sizes the params may assume: all but the outermost, which only counts blocks."""
     tiled = {groups.inner1, groups.inner2, *chain(*_merged_dimensions(groups, params))}
     axes = groups.space.axes
@@ -230,17 +99,17 @@ class TransposeScheduler(BuiltInScheduler):
     params_type = TransposeParams
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        groups = _groups(fusion)
+        groups = access_groups(fusion)
         return Reject(groups) if isinstance(groups, str) else _Planner(fusion, groups)
 
     def apply(self, schedule: Schedule, params: TransposeParams) -> None:
         fusion = schedule.fusion
-        groups = accepted(self, _groups(fusion))
+        groups = accepted(self, access_groups(fusion))
         _assume_sizes(schedule, groups, params)
         place = fusion.output_tensors().index(groups.space.reference)
         ports = cache_inputs_and_outputs(schedule)
         reference = fusion.output_tensors()[place]
-        cached = accepted(self, _groups(fusion, reference))
+        cached = accepted(self, access_groups(fusion, reference))
         staged = _stage(schedule, cached, ports)
         _tile(schedule, cached, params)
         schedule.transform_like(reference)
@@ -263,6 +132,9 @@ class TransposeScheduler(BuiltInScheduler):
         if ports.loads:
             schedule.inline_at(firsts[0], 1, best_effort=True, selected=ports.loads)
         inline_rest(schedule, ports.loads)
+
+    def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
+        return narrow_borders(part)
 
 
 @dataclass(frozen=True)
@@ -289,7 +161,7 @@ class _Planner:
     """Derives params from the sizes of a call."""
 
     fusion: Fusion
-    groups: _Groups
+    groups: AccessGroups
 
     @cached_property
     def _cost(self) -> CostModel:
@@ -313,7 +185,7 @@ class _Planner:
         return first, self._side(groups.inner2, groups.second, groups.outer2, groups.beside2)
 
     def _side(
-        self, inner: IterDomain, members: Sequence[_Access], outer: tuple[int, ...], beside: int
+        self, inner: IterDomain, members: Sequence[AccessAlong], outer: tuple[int, ...], beside: int
     ) -> _Side:
         limits = VectorLimits(self.fusion, inner, [member.access for member in members])
         smallest = min(member.tensor.dtype.size for member in members if member.full)
@@ -424,7 +296,7 @@ class _Staged:
     output_tiles: tuple[TensorView, ...]
 
 
-def _stage(schedule: Schedule, groups: _Groups, ports: Ports) -> _Staged:
+def _stage(schedule: Schedule, groups: AccessGroups, ports: Ports) -> _Staged:
     """load -> use  becomes  load -> tile -> element -> use;  value -> store  value -> tile -> element ->
     store.
     """
@@ -448,7 +320,7 @@ def _stage(schedule: Schedule, groups: _Groups, ports: Ports) -> _Staged:
     return _Staged(along, loads, stores, tuple(input_tiles), tuple(output_tiles))
 
 
-def _tile(schedule: Schedule, groups: _Groups, params: TransposeParams) -> None:
+def _tile(schedule: Schedule, groups: AccessGroups, params: TransposeParams) -> None:
     """The reference's loops: [.., I, J] -> [blocks, tile of I, tile of J]."""
     reference, axes = groups.space.reference, groups.space.axes
     merged1, merged2 = _merged_dimensions(groups, params)
@@ -490,7 +362,7 @@ def _pad(schedule: Schedule, params: TransposeParams, staged: _Staged) -> tuple[
     return tuple(padded)
 
 
-def _assume_sizes(schedule: Schedule, groups: _Groups, params: TransposeParams) -> None:
+def _assume_sizes(schedule: Schedule, groups: AccessGroups, params: TransposeParams) -> None:
     """The sizes that the params assume. ParamsError where the kernel can assume others, or none."""
     axes, reference = assumable(schedule.fusion, groups, params), groups.space.reference
     if len(params.assumed_sizes) not in (0, len(axes)):
@@ -501,7 +373,7 @@ def _assume_sizes(schedule: Schedule, groups: _Groups, params: TransposeParams) 
 
 
 def _merged_dimensions(
-    groups: _Groups, params: TransposeParams
+    groups: AccessGroups, params: TransposeParams
 ) -> tuple[Sequence[IterDomain], Sequence[IterDomain]]:
     """The dimensions to merge with the first tiled one and with the second.
 

@@ -36,7 +36,8 @@ def recompute_borders(
     first) that hands on these tensors. `once`: nodes that are not computed again.
     """
     handed_on = owned_borders(groups)
-    kept = set(whole.output_tensors())
+    # In memory, whoever computes them again: a library reads whole tensors.
+    kept = {*whole.output_tensors(), *(t for g in groups if g[0].traits.whole for t in border_inputs(g))}
     result: list[list[Group]] = []
     for group, own in zip(groups, handed_on):
         parts: list[Group] | None = None

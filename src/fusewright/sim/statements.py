@@ -111,10 +111,13 @@ def run_bind(machine: Machine, stmt: Bind) -> Steps:
     position = machine.index(stmt.position)
     starts = [machine.index(start) for start in stmt.starts]
     number = sum((torch.as_tensor(start <= position).long() for start in starts), torch.zeros(1, 1).long())
+    scratch = dict(machine.scratch)
     for i, choice in enumerate(stmt.choices):
         active = machine.active.narrow(number == i)
         if active is None:
             continue
+        # What the blocks of another choice reduced is no history of these.
+        machine.scratch = dict(scratch)
         with machine.only(active), machine.scope():
             for name, param in zip(stmt.names, choice):
                 machine.name_param(name, param)

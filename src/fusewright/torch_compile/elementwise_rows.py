@@ -167,6 +167,16 @@ def logical_xor(r: Recording, x: Any, other: Any) -> Any:
     return r.ops.ne(r.ops.cast(x, DataType.Bool), r.ops.cast(other, DataType.Bool))
 
 
+@row("__lshift__.Scalar", "__lshift__.Tensor")
+def left_shift(r: Recording, x: Any, other: Any) -> Any:
+    return r.ops.bitwise_left_shift(*promoted(r, (x, other)))
+
+
+@row("__rshift__.Scalar", "__rshift__.Tensor")
+def right_shift(r: Recording, x: Any, other: Any) -> Any:
+    return r.ops.bitwise_right_shift(*promoted(r, (x, other)))
+
+
 @row("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(r: Recording, x: Any, mask: Any, value: Any) -> Any:
     fill = r.ops.cast(value, x.dtype) if isinstance(value, Tensor) else value

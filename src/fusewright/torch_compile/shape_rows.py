@@ -124,6 +124,13 @@ def to_copy(r: Recording, x: Any, dtype: Any) -> Any:
     return r.ops.cast(x, r.dtype()) if x.dtype is not r.dtype() else clone(r, x)
 
 
+@row("copy.default")
+def copied(r: Recording, x: Any, src: Any) -> Any:
+    """`src` in the type and shape of `x`."""
+    value = r.ops.cast(src, x.dtype) if src.dtype is not x.dtype else src
+    return r.ops.expand(value, r.shape()) if r.sizes(src) != r.sizes(x) else value
+
+
 @row("prims.convert_element_type.default")
 def convert_element_type(r: Recording, x: Any, dtype: Any) -> Any:
     return r.ops.cast(x, r.dtype())

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
+from fusewright.tune.changes import changes_of
 from fusewright.tune.facts import ProblemFacts
-from fusewright.tune.table import Measurements, changes_of
+from fusewright.tune.table import Measurements
 
 # Of a time, what another has to be below to count as less: what measuring again may change is not.
 WORTH = 0.99

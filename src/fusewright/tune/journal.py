@@ -56,6 +56,10 @@ CREATE TABLE searches (
 _TABLES_SINCE = {1: _TABLES, 2: _SEARCHES}
 
 
+#: The origin of trials of the params that the scheduler itself chooses.
+FORMULA = "heuristic"
+
+
 class Status(Enum):
     """What became of params."""
 
@@ -84,7 +88,7 @@ class Trial:
 
     Attributes:
         params: as JSON.
-        origin: "heuristic", or "space".
+        origin: who named the params; `FORMULA`: the scheduler.
         seconds: of a launch, where it was measured.
         detail: why it failed.
         kernel: its name. resources: of the assembler, as a dict. make_seconds: from params to machine code.

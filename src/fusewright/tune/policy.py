@@ -21,14 +21,15 @@ from fusewright.core.once import cached_property
 from fusewright.core.serialization import from_dict, to_dict
 from fusewright.schedulers import Facts, type_name
 from fusewright.segment import Segment
+from fusewright.tune.changes import with_changes, with_differences
 from fusewright.tune.document import entries_of, read_document
 from fusewright.tune.entry import Entry, chosen_entries, nearest_of
 from fusewright.tune.facts import ProblemFacts, facts_of
 from fusewright.tune.rule_fitting import fit
 from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of, held_out
-from fusewright.tune.table import Measurements, check_changes, with_changes
+from fusewright.tune.table import Measurements, params_types
 
-FORMAT, VERSION = "fusewright-policy", 2
+FORMAT, VERSION = "fusewright-policy", 3
 # How many times as large a number of another problem's facts may be, for it to be a neighbour.
 NEAR = 1.5
 VERSION_DIGITS = 16
@@ -63,10 +64,10 @@ class Policy:
     def choose(self, segment: Segment, facts: Facts, hardware: HardwareInfo, params: Any) -> Any | None:
         """The params for a call of a segment, given the formula's. None: these are the ones."""
         known = facts_of(segment, facts, hardware)
-        change = self.change(type_name(segment.scheduler.type), known, hardware)
-        if change is None or not change[0]:
-            return None
         try:
+            change = self.change(type_name(segment.scheduler.type), known, hardware, params)
+            if change is None or not change[0]:
+                return None
             length = None if known.reduction is None else known.reduction.length
             chosen = with_changes(params, change[0], length)
             for name, value in getattr(segment.scheduler, "fixed_params", {}).items():
@@ -77,16 +78,19 @@ class Policy:
         return _with_reason(chosen, f"{change[1]}; without it: {params.reason}")
 
     def change(
-        self, scheduler: str, facts: ProblemFacts, hardware: HardwareInfo
+        self, scheduler: str, facts: ProblemFacts, hardware: HardwareInfo, formula: Any
     ) -> tuple[dict[str, Any], str] | None:
-        """What to change in the formula's params, and who says so. None: nobody knows."""
+        """What to change in the formula's params, and who says so. None: nobody knows.
+
+        ParamsError: it cannot be changed in these.
+        """
         exact = self._by_segment.get((hardware.name, facts.segment))
         if exact is not None:
             return exact.change, f"measured for {exact.name}"
         features = features_of(facts, hardware)
         for rule in self._used.get((scheduler, hardware.name), ()):
             if rule.holds(features):
-                return rule.change, f"rule: {rule}"
+                return rule.change.fields(formula), f"rule: {rule}"
         near = self._neighbour(scheduler, facts, hardware)
         return None if near is None else (near.change, f"measured for {near.name}, which is near")
 
@@ -203,11 +207,18 @@ def read_policy(path: Path) -> Policy:
     changes = [(f"entries[{i}]", entry.scheduler, entry.change) for i, entry in enumerate(entries)]
     for i, fitted in enumerate(rules):
         changes += [
-            (f"rules[{i}].rules[{j}]", rule.scheduler, rule.change) for j, rule in enumerate(fitted.rules)
+            (
+                f"rules[{i}].rules[{j}]",
+                rule.scheduler,
+                {**rule.change.values, **dict.fromkeys(rule.change.factors, 1)},
+            )
+            for j, rule in enumerate(fitted.rules)
         ]
+    known = params_types()
     for place, scheduler, change in changes:
         try:
-            check_changes(scheduler, change)
+            if scheduler in known:
+                with_differences(known[scheduler](), change)
         except ParamsError as error:
             raise TuneError(f"{where}, {place}, change: {error}") from None
     return Policy(tuple(entries), tuple(rules), tuple(near))

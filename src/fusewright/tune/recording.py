@@ -23,9 +23,10 @@ from typing import Any
 from fusewright.core.errors import FusewrightError, TuneError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.serialization import from_dict, to_dict
+from fusewright.tune.changes import differences, with_differences
 from fusewright.tune.document import read_document
 from fusewright.tune.problem import Problem
-from fusewright.tune.table import Measurements, differences, params_types, with_differences
+from fusewright.tune.table import Measurements, params_types
 
 FORMAT, VERSION = "fusewright-measurements", 1
 # Of a time in microseconds.

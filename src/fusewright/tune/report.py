@@ -7,9 +7,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from fusewright.tune.journal import FAILED, Journal, Race, Status, Trial
+from fusewright.tune.changes import fields_by_path
+from fusewright.tune.journal import FAILED, FORMULA, Journal, Race, Status, Trial
 from fusewright.tune.model import roofline
 from fusewright.tune.problem import Problem
+from fusewright.tune.table import Measurements
+from fusewright.tune.worker import params_text
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Outcome:
         """The same of any params."""
         if self.heuristic_params is None:
             return {}
-        old, new = (_flat(json.loads(text)) for text in (self.heuristic_params, params))
+        old, new = (fields_by_path(json.loads(text)) for text in (self.heuristic_params, params))
         return {path: (old.get(path), new[path]) for path in new if old.get(path) != new[path]}
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,14 +93,34 @@ def outcomes(journal: Journal, keys: set[str] | None = None) -> list[Outcome]:
     return [_outcome(p, journal) for p in journal.problems() if keys is None or p.key in keys]
 
 
+def outcome_of(table: Measurements) -> Outcome:
+    """Of a table of measurements, as if it were a journal's."""
+    formula = params_text(table.formula)
+    trials = tuple(
+        table.trial(params, FORMULA if params == table.formula else "table")
+        for params in (*table.seconds, *table.refused)
+    )
+    race = None
+    if table.copy_seconds is not None:
+        known = {t.params: t.seconds for t in trials if t.seconds is not None}
+        race = Race(known, table.copy_seconds)
+    return _outcome_with(table.problem, trials, race, formula)
+
+
 def roofline_of(outcome: Outcome) -> float | None:
     """Seconds that nothing is expected to beat. None: no copy was timed."""
     return roofline(outcome.problem, outcome.copy_seconds)
 
 
 def _outcome(problem: Problem, journal: Journal) -> Outcome:
-    trials, race = tuple(journal.trials(problem.key)), journal.race(problem.key)
-    chosen = next((t.params for t in trials if t.origin == "heuristic"), None)
+    trials = tuple(journal.trials(problem.key))
+    chosen = next((t.params for t in trials if t.origin == FORMULA), None)
+    return _outcome_with(problem, trials, journal.race(problem.key), chosen)
+
+
+def _outcome_with(
+    problem: Problem, trials: tuple[Trial, ...], race: Race | None, chosen: str | None
+) -> Outcome:
     seconds = {t.params: t.seconds for t in trials if t.seconds is not None}
     if race is not None:
         seconds = race.seconds
@@ -111,13 +134,3 @@ def _outcome(problem: Problem, journal: Journal) -> Outcome:
         best,
         None if best is None else seconds[best],
     )
-
-
-def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, own in value.items():
-        if isinstance(own, dict):
-            found.update(_flat(own, f"{prefix}{name}."))
-        else:
-            found[prefix + name] = own
-    return found

@@ -7,18 +7,18 @@ fit by chance more often. Problems that a change makes slow, or of which nobody 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
-from typing import Any
 
 import torch
 
 from fusewright.core.errors import ParamsError
+from fusewright.runtime.single_thread import SINGLE_THREAD
+from fusewright.tune.changes import Change, changes_of, with_changes
 from fusewright.tune.rules import Fitted, Rule, features_of, held_out
-from fusewright.tune.table import Measurements, changes_of, with_changes
+from fusewright.tune.table import Measurements
 
 # What the rules of one scheduler may be at most: they are read by people.
 MOST_RULES = 4
@@ -27,8 +27,8 @@ MOST_RULES = 4
 LEAST_GAIN, GAIN_A_RULE = 0.015, 0.003
 # How much slower than the formula a rule may make a problem that it is fitted to.
 WORST_FITTED = 1.01
-# Fields that a change has at most, and how near the best of a problem it has to be.
-MOST_CHANGED, NEAR_BEST = 2, 1.02
+# Fields that a change has at most, and problems that it has to make faster.
+MOST_CHANGED, LEAST_PROPOSERS = 2, 2
 # How far beyond the least and the greatest value of a feature that was measured a rule may hold.
 BEYOND = 2.0
 # Problems that a rule has to be fitted to.
@@ -46,9 +46,12 @@ def fit(measured: Sequence[Measurements]) -> list[Fitted]:
         if facts is not None and formula is not None:
             known = _Known(each, formula, features_of(facts, hardware))
             found.setdefault((each.problem.scheduler, hardware.name), []).append(known)
-    return [
-        _fitted(*names, _Table(known)) for names, known in sorted(found.items(), key=lambda item: item[0])
-    ]
+    with (
+        SINGLE_THREAD
+    ):  # tensors are small: on a busy machine to wait for other threads took 6,000 times as long
+        return [
+            _fitted(*names, _Table(known)) for names, known in sorted(found.items(), key=lambda item: item[0])
+        ]
 
 
 def _fitted(scheduler: str, hardware: str, table: _Table) -> Fitted:
@@ -70,29 +73,33 @@ class _Known:
     seconds: float
     features: dict[str, float]
 
-    def gain(self, change: Mapping[str, Any]) -> float:
+    def gain(self, change: Change) -> float:
         """Of the logarithm of the time. 0 where the change cannot be made, as the formula is used then.
 
         NaN: nobody knows.
         """
+        table = self.measured
         try:
-            params = with_changes(self.measured.formula, change, self.measured.problem.length)
+            params = with_changes(table.formula, change.fields(table.formula), table.problem.length)
         except ParamsError:
             return 0.0
-        seconds = self.measured.seconds.get(params)
+        seconds = table.seconds.get(params)
         if seconds is not None:
             return -log(seconds / self.seconds)
-        return 0.0 if params in self.measured.refused else float("nan")
+        return 0.0 if params in table.refused else float("nan")
 
-    def changes(self) -> list[dict[str, Any]]:
-        """Those near the best, in few fields."""
-        best = self.measured.best
-        good = [
-            changes_of(self.measured.formula, params, self.measured.problem.length)
-            for params, seconds in self.measured.seconds.items()
-            if seconds <= NEAR_BEST * best and seconds < self.seconds
-        ]
-        return [change for change in good if 0 < len(change) <= MOST_CHANGED]
+    def improvements(self) -> Iterator[Change]:
+        """Changes of few fields that are faster than the formula, as values and as factors."""
+        table = self.measured
+        for params, seconds in table.seconds.items():
+            if seconds >= self.seconds:
+                continue
+            fields = changes_of(table.formula, params, table.problem.length)
+            if 0 < len(fields) <= MOST_CHANGED:
+                change = Change.of(table.formula, fields)
+                yield change
+                if change.factors:
+                    yield Change(fields)
 
 
 @dataclass(frozen=True)
@@ -117,16 +124,13 @@ class _Table:
 
     def __init__(self, known: Sequence[_Known]) -> None:
         self.known = known
-        self._changes: list[dict[str, Any]] = []
-        self._proposers: list[set[int]] = []
-        numbers: dict[str, int] = {}
+        changes: dict[str, tuple[Change, set[int]]] = {}
         for i, each in enumerate(known):
-            for change in each.changes():
-                number = numbers.setdefault(json.dumps(change, sort_keys=True), len(numbers))
-                if number == len(self._changes):
-                    self._changes.append(change)
-                    self._proposers.append(set())
-                self._proposers[number].add(i)
+            for change in each.improvements():
+                changes.setdefault(str(change), (change, set()))[1].add(i)
+        proposed = [each for each in changes.values() if len(each[1]) >= LEAST_PROPOSERS]
+        self._changes = [change for change, _ in proposed]
+        self._proposers = [proposers for _, proposers in proposed]
         gains = [[each.gain(change) for each in known] for change in self._changes]
         self._gains = torch.tensor(gains, dtype=torch.float64).reshape(len(gains), len(known))
         is_bad = ~(self._gains >= -log(WORST_FITTED))  # unknown ones, too

@@ -8,14 +8,13 @@ used only where these results beat the formula.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
-from typing import Any
 
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
+from fusewright.tune.changes import Change
 from fusewright.tune.facts import WIDEST_ACCESS, ProblemFacts
 
 # Bytes of a line of the L2 cache; of a page of the memory's rows.
@@ -58,13 +57,12 @@ class Rule:
 
     Attributes:
         when: by the name of a feature, the least value and the one below which it has to be.
-        change: values by the path of a field.
         gain: of the problems that it was fitted to, the mean speedup. problems: how many these are.
     """
 
     scheduler: str
     when: dict[str, tuple[float, float]]
-    change: dict[str, Any]
+    change: Change
     gain: float
     problems: int
 
@@ -75,8 +73,7 @@ class Rule:
 
     def __str__(self) -> str:
         limits = " and ".join(f"{low:.4g} <= {name} < {high:.4g}" for name, (low, high) in self.when.items())
-        changes = ", ".join(f"{path} = {json.dumps(value)}" for path, value in self.change.items())
-        return f"if {limits or 'always'}: {changes}  # {self.gain:.3f}x on {self.problems} problems"
+        return f"if {limits or 'always'}: {self.change}  # {self.gain:.3f}x on {self.problems} problems"
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import combinations
 from typing import Any
 
+from fusewright.tune.changes import fields_by_path
 from fusewright.tune.plot import BEST, COPY, DOT, HEURISTIC, MOST
 from fusewright.tune.report import Outcome
 
@@ -46,14 +47,16 @@ def progress_plot(outcome: Outcome) -> str:
 def space_plots(outcome: Outcome) -> list[str]:
     """A plot for each field in which configurations differ, and a map of the two that decide the most."""
     points = [
-        (_flat(json.loads(trial.params)), trial.seconds)
+        (fields_by_path(json.loads(trial.params)), trial.seconds)
         for trial in outcome.trials
         if trial.seconds is not None
     ]
     if len(points) < 2:
         return []
     paths = [path for path in points[0][0] if len({str(fields.get(path)) for fields, _ in points}) > 1]
-    formula = None if outcome.heuristic_params is None else _flat(json.loads(outcome.heuristic_params))
+    formula = (
+        None if outcome.heuristic_params is None else fields_by_path(json.loads(outcome.heuristic_params))
+    )
     found = [_field_plot(path, points, formula) for path in paths]
     pairs = sorted(combinations(paths, 2), key=lambda pair: -_weight(pair, points))
     return [*found, *(_map(*pair, points) for pair in pairs[:1])]
@@ -178,15 +181,3 @@ def _values(path: str, points: Sequence[Point]) -> list[str]:
 def _order(value: Any) -> tuple[bool, float, str]:
     is_number = isinstance(value, (int, float))
     return not is_number, float(value) if is_number else 0.0, str(value)
-
-
-def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    return dict(_pairs(value, prefix))
-
-
-def _pairs(value: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, own in value.items():
-        if isinstance(own, dict):
-            yield from _pairs(own, f"{prefix}{name}.")
-        else:
-            yield prefix + name, own

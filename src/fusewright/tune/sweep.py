@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fusewright.core.options import Options
-from fusewright.tune.journal import Journal, Status, Trial
+from fusewright.tune.journal import FORMULA, Journal, Status, Trial
 from fusewright.tune.problem import Problem
 from fusewright.tune.runner import COMPILERS, Runner
 from fusewright.tune.space import ParamsSpace, points_of
@@ -16,8 +16,8 @@ from fusewright.tune.worker import Attempt, Best, Load, Planned, RaceOf, params_
 
 # The best of the trials that race in the end, beside the heuristic's.
 FINALISTS = 3
-#: In results of trials: which of them say what a kernel is worth.
-HEURISTIC, SPACE = "heuristic", "space"
+#: The origin of trials of other params than the scheduler's.
+SPACE = "space"
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class _Swept:
     ) -> Iterator[Attempt]:
         for text in texts:
             if text not in known:
-                yield Attempt(self.problem, text, HEURISTIC if text == self._heuristic else SPACE)
+                yield Attempt(self.problem, text, FORMULA if text == self._heuristic else SPACE)
         for text in more:
             if text != self._heuristic and text not in known:
                 yield Attempt(self.problem, text, SPACE)

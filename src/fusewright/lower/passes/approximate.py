@@ -154,11 +154,13 @@ class _Around:
 
     Attributes:
         iterations: MIN_QUOTIENTS where they are not known.
-        varying: buffers whose values may differ between iterations.
+        varying: buffers whose values may differ between iterations. What goes through the same values in
+            each, as along a vector of columns, is not one.
     """
 
     def __init__(self, loop: k.For) -> None:
         self.iterations = as_int(loop.extent) or MIN_QUOTIENTS
+        self._index = loop.symbol
         statements = list(k.walk(loop.body))
         writers = access.writers(statements)
         self.varying = set(writers)
@@ -176,7 +178,10 @@ class _Around:
             return False
         refs = [each for each in operands if isinstance(each, k.Ref)]
         return len(refs) + sum(isinstance(each, k.ScalarRef) for each in operands) > 0 and all(
-            _is_register(ref) and ref.buffer not in self.varying for ref in refs
+            ref.buffer.space is k.Space.LOCAL
+            and ref.buffer not in self.varying
+            and self._index not in ref.index.free_symbols
+            for ref in refs
         )
 
 
@@ -326,9 +331,8 @@ class _Pass:
             return None
         quotients = 1
         for loop in reversed(around):
-            if isinstance(divisor, k.Ref) and divisor.buffer in loop.varying:
-                break
-            quotients *= loop.iterations
+            if not (isinstance(divisor, k.Ref) and divisor.buffer in loop.varying):
+                quotients *= loop.iterations
         if quotients < MIN_QUOTIENTS:
             return None
         made: list[k.Stmt] = []

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from fusewright.tune.heuristic import AutotunerHeuristic
+from fusewright.tune.journal import FORMULA
 from fusewright.tune.problem import Problem
 
 
 class BuiltIn(AutotunerHeuristic):
     """What a call without tuning has: always eligible, and the first seed."""
 
-    name = "heuristic"
+    name = FORMULA
 
     def get_seed_params(self, problem: Problem) -> Any | None:
         return problem.formula

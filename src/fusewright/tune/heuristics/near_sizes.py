@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fusewright.tune.changes import with_changes
 from fusewright.tune.entry import Entry, nearest_of
 from fusewright.tune.heuristic import AutotunerHeuristic
 from fusewright.tune.problem import Problem
-from fusewright.tune.table import with_changes
 
 # How many times as large the sizes of the other problem may be. A seed is only tried: a policy asks for more.
 WITHIN = 8.0

@@ -11,13 +11,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from fusewright.core.errors import ParamsError, TuneError
-from fusewright.core.serialization import from_dict, to_dict
+from fusewright.core.serialization import to_dict
+from fusewright.tune.changes import fields_by_path, with_differences
 from fusewright.tune.document import entries_of, read_document
 from fusewright.tune.entry import Entry
 from fusewright.tune.facts import ProblemFacts, ReductionFacts, TransposeFacts
@@ -77,7 +78,7 @@ class SeedTable(AutotunerHeuristic):
     def get_seed_params(self, problem: Problem) -> Any | None:
         found = self._match(problem)
         assert found is not None
-        return changed(problem.formula, found.params)
+        return with_differences(problem.formula, fields_by_path(found.params))
 
     def _match(self, problem: Problem) -> TableSeed | None:
         return next((seed for seed in self.seeds if seed.matches(problem)), None)
@@ -91,15 +92,6 @@ def numbers_of(facts: ProblemFacts) -> dict[str, float]:
             own = {f.name: getattr(part, f.name) for f in fields(part)}
             found.update({name: float(value) for name, value in own.items() if isinstance(value, int)})
     return found
-
-
-def changed(params: Any, changes: Mapping[str, Any]) -> Any:
-    """Params with other values in some fields, nested ones as dicts. ParamsError: what does not fit."""
-    data = to_dict(params)
-    for name, value in changes.items():
-        nested = isinstance(value, Mapping) and isinstance(data.get(name), dict)
-        data[name] = {**data[name], **value} if nested else value
-    return from_dict(type(params), data)
 
 
 _FACTS = {*NUMBERS, *(f.name for part in (ReductionFacts, TransposeFacts) for f in fields(part))}
@@ -133,7 +125,7 @@ def _check(seed: TableSeed) -> None:
     known = params_types()
     if seed.scheduler not in known:
         raise ParamsError(path="scheduler", expected=" or ".join(known), given=repr(seed.scheduler))
-    changed(known[seed.scheduler](), seed.params)
+    with_differences(known[seed.scheduler](), fields_by_path(seed.params))
 
 
 # Entries of a table hold for sizes up to so many times as large and as small as those that were measured.

@@ -1,0 +1,117 @@
+"""Params as changes of others: by the path of a field its value, or what a number is multiplied by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import log2
+from typing import Any, TypeGuard
+
+from fusewright.core.errors import ParamsError
+from fusewright.core.serialization import to_dict
+from fusewright.schedulers import HeuristicParams
+from fusewright.schedulers.params import Decision
+
+
+def fields_by_path(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The fields of params as a dict, those of what is nested, too."""
+    found: dict[str, Any] = {}
+    for name, own in value.items():
+        if isinstance(own, dict):
+            found.update(fields_by_path(own, f"{prefix}{name}."))
+        else:
+            found[prefix + name] = own
+    return found
+
+
+def differences(base: Any, params: Any) -> dict[str, Any]:
+    """The fields in which params differ from others, by path."""
+    old, new = fields_by_path(to_dict(base)), fields_by_path(to_dict(params))
+    return {path: value for path, value in new.items() if path != "reason" and old.get(path) != value}
+
+
+def with_differences(base: Any, changes: Mapping[str, Any]) -> Any:
+    """The params that differ so. ParamsError for fields or values that there are not."""
+    own: dict[str, Any] = {"reason": ""} if isinstance(base, HeuristicParams) else {}
+    nested: dict[str, dict[str, Any]] = {}
+    for path, value in changes.items():
+        name, dot, rest = path.partition(".")
+        if dot:
+            nested.setdefault(name, {})[rest] = value
+        else:
+            own[name] = value
+    for name, inside in nested.items():
+        part = getattr(base, name, None)
+        if not isinstance(part, Decision):
+            path = f"{name}.{next(iter(inside))}"
+            expected = f"a field of {type(base).__name__}"
+            raise ParamsError(path=path, expected=expected, given=f"the path {path!r}")
+        try:
+            own[name] = with_differences(part, inside)
+        except ParamsError as error:
+            error.move_into(name)
+            raise
+    return replace(base, **own)
+
+
+def with_changes(base: Any, changes: Mapping[str, Any], length: int | None) -> Any:
+    """The same with as many threads as rows, or columns, of this length take. None: nothing is reduced."""
+    changed = with_differences(base, changes)
+    return changed if length is None else changed.for_length(length)
+
+
+def changes_of(base: Any, params: Any, length: int | None) -> dict[str, Any]:
+    """The differences that do not follow from others and the length: what `with_changes` makes params of."""
+    changes = differences(base, params)
+    for path in [path for path in changes if path.startswith("lparams.")]:
+        others = {name: value for name, value in changes.items() if name != path}
+        if with_changes(base, others, length) == params:
+            return others
+    return changes
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to change in params, whatever they are.
+
+    Attributes:
+        values: by path. factors: by the path of a number, what it is multiplied by.
+    """
+
+    values: dict[str, Any]
+    factors: dict[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def of(base: Any, changes: Mapping[str, Any]) -> Change:
+        """With factors for numbers that become a power of two times as large, values for others."""
+        known = fields_by_path(to_dict(base))
+        factors = {
+            path: value / known[path]
+            for path, value in changes.items()
+            if _is_count(value) and _is_count(known.get(path)) and log2(value / known[path]).is_integer()
+        }
+        return Change({path: value for path, value in changes.items() if path not in factors}, factors)
+
+    def __len__(self) -> int:
+        return len(self.values) + len(self.factors)
+
+    def __str__(self) -> str:
+        values = [f"{path} = {json.dumps(value)}" for path, value in self.values.items()]
+        return ", ".join([*values, *(f"{path} *= {factor:g}" for path, factor in self.factors.items())])
+
+    def fields(self, base: Any) -> dict[str, Any]:
+        """The values that params get. ParamsError: a number cannot be multiplied, or becomes none above 0."""
+        known, found = fields_by_path(to_dict(base)), dict(self.values)
+        for path, factor in self.factors.items():
+            value = known.get(path)
+            product = value * factor if _is_count(value) else 0.0
+            if product < 1 or not product.is_integer():
+                expected = f"a number that can be multiplied by {factor:g}"
+                raise ParamsError(path=path, expected=expected, given=value)
+            found[path] = int(product)
+        return found
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
