@@ -1687,10 +1687,13 @@ class SchedulingMethods:
         parallel_type: ParallelType,
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
+        teams: int = 1,
     ) -> None:
         """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
 
         `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
+        `teams`: the block has so many times its threads along the axis; each team takes every `teams`-th
+        iteration of the outermost loop, so that one reads its stages again while another waits for its own.
         """
     @overload
     def warp_specialize(
@@ -1701,6 +1704,7 @@ class SchedulingMethods:
         parallel_type: ParallelType,
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
+        teams: int = 1,
     ) -> None: ...
     @overload
     def warp_specialize(
@@ -1711,6 +1715,7 @@ class SchedulingMethods:
         parallel_type: ParallelType,
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
+        teams: int = 1,
     ) -> None: ...
     @overload
     def set_allocation_as_loop(self, tensor: Tensor) -> None:
@@ -2171,10 +2176,13 @@ class TensorMethods:
         parallel_type: ParallelType,
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
+        teams: int = 1,
     ) -> Tensor:
         """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
 
         `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
+        `teams`: the block has so many times its threads along the axis; each team takes every `teams`-th
+        iteration of the outermost loop, so that one reads its stages again while another waits for its own.
         """
     def set_allocation_as_loop(self) -> Tensor:
         """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
@@ -2611,6 +2619,8 @@ class EditableReductionParams:
     streams_last_sweep: bool
     circular_stages: int
     warp_specialized: bool
+    teams: int
+    held_inputs: tuple[int, ...]
     persistent_blocks: int
     staged_vector: int
     schedule_3d: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from fusewright.core.enums import MemoryType, ParallelType
@@ -26,6 +27,7 @@ def warp_specialize(
     parallel: ParallelType,
     registers: Sequence[int] | None,
     pos: int,
+    teams: int,
 ) -> None:
     if not parallel.is_block:
         raise ScheduleError(
@@ -41,8 +43,10 @@ def warp_specialize(
                 expected=f"two multiples of 8 from {REGISTERS[0]} to {REGISTERS[-1]}, the second not less",
                 given=str(list(registers)),
             )
+    if teams < 1:
+        raise ScheduleError("warp_specialize: takes 1 team or more", given=str(teams))
     given = (registers[0], registers[1]) if registers is not None else None
-    _set(fusion, "warp_specialize", tensor, CircularBuffer(stages, prefetch, pos, parallel, given))
+    _set(fusion, "warp_specialize", tensor, CircularBuffer(stages, prefetch, pos, parallel, given, teams))
 
 
 def _set(fusion: Fusion, primitive: str, tensor: TensorView, ring: CircularBuffer) -> None:
@@ -81,4 +85,4 @@ def _set(fusion: Fusion, primitive: str, tensor: TensorView, ring: CircularBuffe
             given=str(tensor),
         )
     tensor.loop[-1].parallel = ParallelType.tma
-    tensor.circular = CircularBuffer(ring.stages, prefetch, position, ring.parallel, ring.registers)
+    tensor.circular = dataclasses.replace(ring, prefetch=prefetch, position=position)

@@ -107,7 +107,9 @@ class ReductionParams(HeuristicParams):
     With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
     one row into the next, and each of persistent_blocks blocks goes over every so many-th row.
-    warp_specialized: a warp of its own starts the copies, not one of these threads.
+    warp_specialized: a warp of its own starts the copies, not one of these threads. teams: a block has so
+    many times lparams.bdimx threads, and each team takes every so many-th of its rows. held_inputs: positions
+    of inputs that all rows have in common, of which threads hold their part in registers for all rows.
 
     schedule_3d: rows are reduced along two stretches of memory, of which the threads lie along the inner one;
     each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
@@ -178,6 +180,8 @@ class ReductionParams(HeuristicParams):
     streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
+    teams: int = choice(1, counts(1, tried=(1,)), _STREAMS_ROWS)
+    held_inputs: tuple[int, ...] = choice((), each(counts(0)), _STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     staged_vector: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
@@ -386,13 +390,18 @@ class ReductionParams(HeuristicParams):
         self.expect("unroll_factor_iter_dom", 1, where)
         if self.blocks_per_cluster > 1:
             self.expect("warp_specialized", False, "where clusters hold rows")
+        if not self.warp_specialized:
+            self.expect("teams", 1, "where threads that compute start the copies")
         if self.lparams.bdimy > 1:
             raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=self.lparams.bdimy)
         if self.circular_stages < 2:
             raise ParamsError(path="circular_stages", expected="0, or 2 or more", given=self.circular_stages)
-        if self.lparams.bdimx % WARP_SIZE:
+        most = (hardware.max_threads_per_block - WARP_SIZE * self.warp_specialized) // self.teams
+        if self.lparams.bdimx % WARP_SIZE or self.lparams.bdimx > most:
             raise ParamsError(
-                path="lparams.bdimx", expected=f"a multiple of {WARP_SIZE} {where}", given=self.lparams.bdimx
+                path="lparams.bdimx",
+                expected=f"a multiple of {WARP_SIZE} up to {most} {where}",
+                given=self.lparams.bdimx,
             )
         if self.persistent_blocks < 1:
             raise ParamsError(path="persistent_blocks", expected=f"1 or more {where}", given=0)
