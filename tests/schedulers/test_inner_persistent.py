@@ -336,3 +336,18 @@ def test_rows_too_long_for_one_block_are_held_by_clusters(length, constant, expe
     found.validate(described("h200"))
     held = found.batches_per_block_inner_reduction, found.persistent_in_shared_memory
     assert (found.blocks_per_cluster, found.lparams.bdimx, *held) == expected
+
+
+def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1] * 4, True)
+        n, c, h, w = (fd.ops.size(x, dim) for dim in range(4))
+        rows = fd.ops.reshape(x, [n, c, h * w])
+        variance, mean = fd.ops.var_mean(rows, [0, 2], correction=0, keepdim=True)
+        normal = (rows - mean) * fd.ops.rsqrt(variance + 1e-5)
+        fd.add_output(fd.ops.reshape(normal, [n, c, h, w]))
+    given = torch.randn(2, 3, 4, 8, device=target)
+    [found] = fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 4, 8)}})
+    torch.testing.assert_close(found, torch.nn.functional.batch_norm(given, None, None, training=True))
+    with pytest.raises(ParamsError, match=r"\(\) or \(i0, i2, i3\), got \(2, 32\)"):
+        fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 32)}})

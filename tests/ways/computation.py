@@ -104,7 +104,11 @@ class Computation:
             strides = iter([layouts(tensor).at(known)[1] for tensor in tensors])
             laid_out = [next(strides) if isinstance(v, TensorView) else () for v in segment.inputs]
             return Facts(
-                segment.own_sizes(known), tuple(laid_out), tuple(256 for _ in laid_out), DataType.Int32
+                segment.own_sizes(known),
+                tuple(laid_out),
+                tuple(256 for _ in laid_out),
+                DataType.Int32,
+                segment.own_stable(frozenset(known)),  # as in a first call
             )
 
         call = Call(tuple(sizes.items()), lambda segments: None, facts, H200)

@@ -6,9 +6,9 @@ Both are lists of passes that change a fusion in place, keep its inputs and outp
 (tensors without elements), `uniform` (tensors of one value as scalars), `casts` (chains of them), `parts`
 (reads of one part of a join), `round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions
 of what a reshape has merged), `nested_reductions` (in one step), `rows_first` (or in two), `common` (what is
-written twice), `dead` (what no output needs), `slices` (of what is computed row by row), `aliases` (outputs
-that are views), `memory_order` (of what passes between kernels), and `operand_views` (a library reads what
-its operands are views of).
+written twice), `roots` (as divisors), `logarithms` (of exponentials), `dead` (what no output needs), `slices`
+(of what is computed row by row), `aliases` (outputs that are views), `memory_order` (of what passes between
+kernels), and `operand_views` (a library reads what its operands are views of).
 
 `REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `lift` (changes
 of shape and order move up to the loads), `sink` (or down to the stores), `implied` (choices by the position
@@ -36,12 +36,14 @@ from fusewright.rewrite.empty import drop_empty_tensors
 from fusewright.rewrite.equal_reads import share_equal_reads
 from fusewright.rewrite.implied import simplify_choices
 from fusewright.rewrite.lift import lift_views
+from fusewright.rewrite.logarithms import simplify_logarithms
 from fusewright.rewrite.memory_order import keep_memory_order
 from fusewright.rewrite.nested_reductions import join_nested_reductions
 from fusewright.rewrite.operand_views import view_operands
 from fusewright.rewrite.parts import read_parts
 from fusewright.rewrite.powers import expand_powers
 from fusewright.rewrite.reduced_reshapes import reduce_before_reshapes
+from fusewright.rewrite.roots import divide_by_roots
 from fusewright.rewrite.round_trips import cancel_round_trips
 from fusewright.rewrite.rows_first import reduce_rows_first
 from fusewright.rewrite.separate import separate_small_tensors
@@ -61,6 +63,9 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("join nested reductions", join_nested_reductions),
     ("reduce rows first", reduce_rows_first),
     ("merge equal nodes", merge_equal_nodes),
+    ("divide by roots", divide_by_roots),
+    ("simplify logarithms", simplify_logarithms),
+    ("merge what became equal", merge_equal_nodes),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),
     ("separate aliases", separate_aliases),

@@ -99,7 +99,8 @@ def _nested(outer: Reduction, outputs: set[TensorView]) -> _Nested | None:
 
 
 def _follows_rows(node: Reduction) -> bool:
-    """Whether what it reduces was reduced along the same dimensions before."""
+    """Whether it reduces rows that results were broadcast along, all of each."""
     (source,) = node.tensor_inputs
     reduced = {dim for dim, axis in enumerate(node.output.logical) if axis.is_reduction}
-    return not reduced.isdisjoint(reduced_before(source))
+    rows = reduced_before(source)
+    return bool(rows) and rows <= reduced

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
@@ -31,7 +33,7 @@ def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
     assert isinstance(avg, TensorView) and isinstance(m2, TensorView)
     dims = [i for i, axis in enumerate(avg.logical) if axis.is_reduction]
     count = fusion.size_scalar(product(x.shape[dim].extent for dim in dims))
-    (total,) = reduce_states(fusion, SUM, [x], dims)
+    total = _known_sum(x, dims) or reduce_states(fusion, SUM, [x], dims)[0]
     mean = fusion.new_tensor([fusion.copy_axis(axis) for axis in total.shape], avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["truediv"], (total, count), mean))
     wide = broadcast(fusion, mean, [axis.is_reduction for axis in avg.logical])
@@ -40,3 +42,10 @@ def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
     square = fusion.new_tensor([fusion.copy_axis(a) for a in x.shape], avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["mul"], (deviation, deviation), square))
     return {avg: mean, m2: reduce_states(fusion, SUM, [square], dims)[0]}
+
+
+def _known_sum(x: TensorView, dims: Sequence[int]) -> TensorView | None:
+    """The sum over the same dimensions that is there already."""
+    sums = (node.output for node in x.uses if isinstance(node, Reduction) and node.op is SUM)
+    own = list(dims)
+    return next((t for t in sums if [i for i, a in enumerate(t.logical) if a.is_reduction] == own), None)

@@ -85,30 +85,36 @@ class HeldLength:
         Raises:
             ParamsError: the params assume sizes that the dimensions cannot have.
         """
-        known = [as_int(axis.extent) for axis in space.reduction]
+        extents = space.reduced_extents
+        known = list(map(as_int, extents))
         if self.sizes:
             fits = len(self.sizes) == len(known) and all(b in (None, a) for a, b in zip(self.sizes, known))
-            if not fits or not all(isinstance(axis.extent, (Symbol, Const)) for axis in space.reduction):
-                expected = ", ".join(str(axis.extent) for axis in space.reduction)
+            if not fits or not all(isinstance(extent, (Symbol, Const)) for extent in extents):
                 raise ParamsError(
-                    path="assumed_reduction_sizes", expected=f"() or ({expected})", given=self.sizes
+                    path="assumed_reduction_sizes",
+                    expected=f"() or ({', '.join(map(str, extents))})",
+                    given=self.sizes,
                 )
             return prod(self.sizes)
-        return as_int(product(axis.extent for axis in space.reduction))
+        return as_int(product(extents))
 
 
 def assume_sizes(schedule: Schedule, space: ReductionSpace, ranges: Iterable[tuple[int, int]]) -> None:
-    """Assumes the least and the greatest size of each reduced dimension, of those that are not constant."""
-    tensor = space.reference
-    for axis, (low, high) in zip(space.reduction, ranges):
-        if as_int(axis.extent) is None:
-            schedule.assume(tensor, tensor.logical.index(axis), low, high)
+    """Assumes the least and the greatest of the reduced sizes, of those that are not constant."""
+    for extent, (low, high) in zip(space.reduced_extents, ranges):
+        if extent in space.unknown_extents:
+            schedule.assume(*space.dimensions[extent], low, high)
 
 
 def are_stable(space: ReductionSpace, facts: Facts) -> bool:
     """Whether the kernel may take sizes of reduced dimensions as constants that are not constant anyway."""
-    sizes = [axis.extent for axis in space.reduction if as_int(axis.extent) is None]
-    return bool(sizes) and facts.stable.issuperset(sizes) and all(map(facts.value, sizes))
+    sizes = space.unknown_extents
+    return (
+        bool(sizes)
+        and facts.stable >= sizes
+        and space.dimensions.keys() >= sizes
+        and all(map(facts.value, sizes))
+    )
 
 
 def for_this_length(params: P, space: ReductionSpace, facts: Facts, what: str) -> P:

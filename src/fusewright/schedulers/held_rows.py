@@ -193,16 +193,41 @@ def hold_in_shared(schedule: Schedule, held: Iterable[TensorView], first: int = 
 def _is_cheap(fusion: Fusion, tensor: TensorView, space: ReductionSpace) -> bool:
     """Whether it is cheaper to do again than to hold.
 
-    That is so of a cast to a wider type, of a broadcast of what was computed, and of a load that is the
-    same for all rows, which comes from the caches.
+    That is so of a cast to a wider type, also where one instruction follows that brings in nothing but
+    values a row (`x - mean`); of a broadcast of what was computed; and of a load that is the same for all
+    rows, which comes from the caches.
     """
     node = tensor.definition
     assert node is not None
     if isinstance(node, Pointwise):
-        return node.op.rule is Rule.CAST and node.inputs[0].dtype.size < tensor.dtype.size
+        return _is_widened(node) or _shifts_widened(node, space)
     if fusion.is_input(node.inputs[0]):
         return _is_same_for_all_rows(tensor, space)
     return node.traits.view
+
+
+def _is_widened(node: Node | None) -> bool:
+    return (
+        isinstance(node, Pointwise)
+        and node.op.rule is Rule.CAST
+        and node.inputs[0].dtype.size < node.output.dtype.size
+    )
+
+
+def _shifts_widened(node: Pointwise, space: ReductionSpace) -> bool:
+    """Whether a node computes with one instruction on what is widened, and on values a row."""
+    elements = [v for v in dict.fromkeys(node.tensor_inputs) if not _is_value_a_row(v, space)]
+    return (
+        len(elements) == 1
+        and _is_widened(elements[0].definition)
+        and node.op.spelling(node.output.dtype).slots == 1
+    )
+
+
+def _is_value_a_row(tensor: TensorView, space: ReductionSpace) -> bool:
+    covered = space.maps.get(tensor, {})
+    along = (covered.get(axis) for axis in space.reduction if not axis.is_broadcast)
+    return all(axis is None or axis.is_broadcast for axis in along)
 
 
 def _is_same_for_all_rows(tensor: TensorView, space: ReductionSpace) -> bool:

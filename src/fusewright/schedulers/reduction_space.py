@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -12,6 +12,7 @@ from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.vectorize import unit_stride_axis
+from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
@@ -19,6 +20,7 @@ from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 from fusewright.schedulers.sectors import Sectors
+from fusewright.sym import Expr, Mul, Symbol, as_int, const
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +47,13 @@ class ReductionSpace:
     stores: tuple[Access, ...]
     main: Access | None
 
-    @property
+    @cached_property
     def is_inner(self) -> bool:
         """Whether the dimension that is contiguous in the main load is reduced."""
         inner = self.inner_axis
         return inner.is_reduction if inner is not None else True
 
-    @property
+    @cached_property
     def inner_axis(self) -> IterDomain | None:
         """The reference's axis that is contiguous in the main load."""
         if self.main is None:
@@ -80,17 +82,17 @@ class ReductionSpace:
         """Whether an access touches an element for each point of the space."""
         return access.concrete.issuperset(self.concrete)
 
-    @property
+    @cached_property
     def full_loads(self) -> tuple[Access, ...]:
         """The loads of an element for each point of the space."""
         return tuple(access for access in self.loads if self.is_full(access))
 
-    @property
+    @cached_property
     def element_bytes(self) -> int:
         """What is loaded for each point of the space."""
         return sum(access.tensor.dtype.size for access in self.full_loads)
 
-    @property
+    @cached_property
     def stores_all(self) -> bool:
         """Whether an element is stored for each point of the space."""
         return any(map(self.is_full, self.stores))
@@ -99,7 +101,7 @@ class ReductionSpace:
         """Whether all loads of these touch an element for each point of the space."""
         return all(self.is_full(load) for load in self.loads if load.tensor in tensors)
 
-    @property
+    @cached_property
     def read_once(self) -> frozenset[TensorView]:
         """The inputs of which one load reads an element for each point of the space."""
         return read_once(self.loads, self.concrete)
@@ -110,7 +112,7 @@ class ReductionSpace:
         own = (covered.get(axis) for axis in self.concrete)
         return all(axis is not None and not axis.is_broadcast and not axis.is_reduction for axis in own)
 
-    @property
+    @cached_property
     def concrete(self) -> tuple[IterDomain, ...]:
         """The reference's axes that are no broadcasts."""
         return tuple(a for a in (*self.iteration, *self.reduction) if not a.is_broadcast)
@@ -141,9 +143,37 @@ class ReductionSpace:
     def reduction_size(self, facts: Facts) -> int:
         return prod(self.reduction_sizes(facts))
 
+    @cached_property
+    def reduced_extents(self) -> tuple[Expr, ...]:
+        """The sizes that the reduced dimensions have, one of several where a reshape has merged those."""
+        return tuple(factor for axis in self.reduction for factor in _factors(axis.extent))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the definition says how large the reduced dimensions are."""
+        return not self.unknown_extents
+
+    @cached_property
+    def unknown_extents(self) -> frozenset[Expr]:
+        """Those of `reduced_extents` that a call brings."""
+        return frozenset(extent for extent in self.reduced_extents if as_int(extent) is None)
+
+    @cached_property
+    def dimensions(self) -> Mapping[Expr, tuple[TensorView, int]]:
+        """Of each size that the reference or an input has, one of its dimensions."""
+        tensors = [*(access.tensor for access in self.loads), self.reference]
+        return {axis.extent: (tensor, dim) for tensor in tensors for dim, axis in enumerate(tensor.logical)}
+
     def reduction_sizes(self, facts: Facts) -> tuple[int, ...]:
-        """The size of each reduced dimension."""
-        return tuple(facts.value(a.extent) for a in self.reduction)
+        """The value of each of `reduced_extents`."""
+        return tuple(map(facts.value, self.reduced_extents))
+
+
+def _factors(extent: Expr) -> tuple[Expr, ...]:
+    """The symbols whose product a size is; itself, if it is none."""
+    if not isinstance(extent, Mul) or not all(isinstance(factor, Symbol) for factor in extent.factors):
+        return (extent,)
+    return extent.factors if extent.coefficient == 1 else (const(extent.coefficient), *extent.factors)
 
 
 @kept

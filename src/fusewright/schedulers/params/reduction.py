@@ -99,10 +99,11 @@ class ReductionParams(HeuristicParams):
     hold, of unroll_factor_iter_dom rows at a time; 0 batches: it holds none and reads the row again.
     blocks_per_cluster blocks of a cluster hold a row, or a column, together. persistent_in_shared_memory:
     held there, not in registers. project_persistent_buffers: only inputs are held, what follows from them is
-    computed again. assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first,
-    where the kernel has them as constants and serves no others; () where it serves all that its threads can
-    hold. shift_rows: the vectors of each row begin at aligned addresses, whatever its length and its place.
-    unaligned_inputs: positions of the inputs whose vectors may start at any element.
+    computed again. assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, or
+    those that a reshape has merged to one, where the kernel has them as constants and serves no others; ()
+    where it serves all that its threads can hold. shift_rows: the vectors of each row begin at aligned
+    addresses, whatever its length and its place. unaligned_inputs: positions of the inputs whose vectors may
+    start at any element.
 
     With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from

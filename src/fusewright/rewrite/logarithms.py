@@ -1,0 +1,141 @@
+"""Logarithms of exponentials, and exponentials of logarithms.
+
+    log(exp(x))                      becomes    x
+    log(exp(x) / s)                  becomes    x - log(s)
+    exp(x - log(sum(exp(x))))        becomes    exp(x) / sum(exp(x))
+    x - (m + log(sum(exp(x - m))))   becomes    (x - m) - log(sum(exp(x - m)))
+
+So the logarithm of a softmax is a log-softmax, and the exponential of that a softmax, by one exponential an
+element in each case.
+
+No result is less accurate. An exponential is off by a few units of the last place, and its logarithm by as
+many of those of 1; it is 0 or infinite where `x` is neither. `m + log(s)` loses what `x - m` keeps; with the
+largest element as `m` both numbers that are taken off are positive, so that nothing cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusewright.core.dtype import DataType
+from fusewright.core.op import ElementwiseOp
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Copy, Node, Pointwise, Reduction
+from fusewright.ir.value import TensorView, Val
+from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.reductions import SUM
+from fusewright.rewrite.lift import remove_dead
+from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead
+from fusewright.rewrite.roots import QUOTIENTS
+from fusewright.rewrite.shown import Shown, shown_by
+
+_ADD, _SUB, _MUL, _TRUEDIV, _EXP, _LOG, _RECIPROCAL = (
+    ELEMENTWISE[name] for name in ("add", "sub", "mul", "truediv", "exp", "log", "reciprocal")
+)
+#: Types that are computed in themselves.
+_TYPES = frozenset({DataType.Float, DataType.Double})
+
+
+def simplify_logarithms(fusion: Fusion) -> Fusion:
+    """`fusion` itself, without logarithms and exponentials that undo each other."""
+    outputs = set(fusion.output_tensors())
+    for node in fusion.ordered_nodes():
+        if node.is_scalar or node not in fusion.nodes:
+            continue
+        new = next((new for rule in _RULES if (new := rule(fusion, node.output)) is not None), None)
+        if new is None:
+            continue
+        if isinstance(new, Copy) and not is_in_memory_of_its_own(node.output, outputs):
+            read_instead(fusion, node.output, new.tensor_inputs[0])
+            remove_dead(fusion, node, outputs)
+            continue
+        fusion.remove_node(node)
+        fusion.add_node(new)
+        for value in node.tensor_inputs:
+            if value.definition is not None:
+                remove_dead(fusion, value.definition, outputs)
+    return fusion
+
+
+def _operands(tensor: Val, *ops: ElementwiseOp) -> tuple[TensorView, ...]:
+    """The operands of what computes a tensor, if that is one of `ops`, of tensors of its own type."""
+    node = tensor.definition
+    if not isinstance(node, Pointwise) or node.op not in ops or tensor.dtype not in _TYPES:
+        return ()
+    operands = tuple(node.tensor_inputs)
+    alike = len(operands) == len(node.inputs) and all(value.dtype is tensor.dtype for value in operands)
+    return operands if alike else ()
+
+
+def _logarithm_of_power(fusion: Fusion, out: TensorView) -> Node | None:
+    """log(exp(x)), and log(exp(x) / s)."""
+    for power in _operands(out, _LOG):
+        for x in _operands(power, _EXP):
+            return Copy(x, out)
+        for top, bottom in _quotients(power):
+            for x in _operands(top, _EXP):
+                return Pointwise(_SUB, (x, _logarithm(fusion, bottom)), out)
+    return None
+
+
+def _quotients(tensor: TensorView) -> Iterator[tuple[TensorView, Shown]]:
+    """(a, s) such that a tensor is a / s, or a times the reciprocal of s."""
+    if operands := _operands(tensor, *QUOTIENTS):
+        yield operands[0], shown_by(operands[1])
+    elif operands := _operands(tensor, _MUL):
+        for top, bottom in (operands, operands[::-1]):
+            shown = shown_by(bottom)
+            for divisor in _operands(shown.tensor, _RECIPROCAL):
+                yield top, Shown(divisor, shown.views)
+
+
+def _logarithm(fusion: Fusion, shown: Shown) -> TensorView:
+    """The logarithm of what is shown, computed before it is: once a row, if that is a value a row."""
+    source = shown.tensor
+    result = fusion.new_tensor([fusion.copy_axis(axis) for axis in source.shape], source.dtype)
+    fusion.add_node(Pointwise(_LOG, (source,), result))
+    return shown.of(fusion, result)
+
+
+def _power_of_logarithm(fusion: Fusion, out: TensorView) -> Node | None:
+    """exp(x - log(sum(exp(x))))."""
+    for difference in _operands(out, _EXP):
+        if operands := _operands(difference, _SUB):
+            shown = shown_by(operands[1])
+            for total in _operands(shown.tensor, _LOG):
+                power = _summed(total)
+                if power is not None and _operands(power, _EXP) == operands[:1]:
+                    return Pointwise(_TRUEDIV, (power, shown.of(fusion, total)), out)
+    return None
+
+
+def _difference(fusion: Fusion, out: TensorView) -> Node | None:
+    """x - (m + log(sum(exp(x - m))))."""
+    if not (operands := _operands(out, _SUB)):
+        return None
+    shown = shown_by(operands[1])
+    parts = _operands(shown.tensor, _ADD)
+    for shift, log in (parts, parts[::-1]) if parts else ():
+        for total in _operands(shown_by(log).tensor, _LOG):
+            power = _summed(total)
+            for known in _operands(power, _EXP) if power is not None else ():
+                before = _operands(known, _SUB)
+                if before[:1] == operands[:1] and _are_alike(shown_by(before[1]), shown_by(shift), shown):
+                    return Pointwise(_SUB, (known, shown.of(fusion, log)), out)
+    return None
+
+
+def _are_alike(shown: Shown, inner: Shown, outer: Shown) -> bool:
+    """Whether the first shows the same tensor in the same way as `inner`, seen through `outer`."""
+    return (
+        shown.tensor is inner.tensor and shown.dims == Shown(inner.tensor, (*inner.views, *outer.views)).dims
+    )
+
+
+def _summed(tensor: TensorView) -> TensorView | None:
+    """What is summed to what a tensor shows."""
+    node = shown_by(tensor).tensor.definition
+    return node.tensor_inputs[0] if isinstance(node, Reduction) and node.op is SUM else None
+
+
+_RULES = (_logarithm_of_power, _power_of_logarithm, _difference)

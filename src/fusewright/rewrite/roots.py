@@ -1,0 +1,63 @@
+"""Reciprocals of roots, which take one special function and no call.
+
+    1 / x          becomes    reciprocal(x)
+    1 / sqrt(x)    becomes    rsqrt(x)
+    y / sqrt(x)    becomes    y * rsqrt(x)
+
+A reciprocal root is within 2 ulp (docs/accuracy.md), as the quotient by a root is; so is their product.
+"""
+
+from __future__ import annotations
+
+from fusewright.core.dtype import DataType
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Copy, Node, Pointwise
+from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.rewrite.lift import remove_dead
+from fusewright.rewrite.shown import shown_by
+
+_MUL, _SQRT, _RSQRT, _RECIPROCAL = (ELEMENTWISE[name] for name in ("mul", "sqrt", "rsqrt", "reciprocal"))
+#: The rows that divide floats.
+QUOTIENTS = frozenset({ELEMENTWISE["div"], ELEMENTWISE["truediv"]})
+
+
+def divide_by_roots(fusion: Fusion) -> Fusion:
+    """`fusion` itself, in which quotients by roots are reciprocal roots, or products with them."""
+    outputs = set(fusion.output_tensors())
+    for node in fusion.ordered_nodes():
+        new = _replacement(fusion, node) if isinstance(node, Pointwise) and not node.is_scalar else None
+        if new is not None:
+            fusion.remove_node(node)
+            fusion.add_node(new)
+            for value in node.tensor_inputs:
+                if value.definition is not None:
+                    remove_dead(fusion, value.definition, outputs)
+    return fusion
+
+
+def _replacement(fusion: Fusion, node: Pointwise) -> Node | None:
+    """What computes the same as a quotient without dividing by a root, or without dividing."""
+    out, divisor = node.output, node.inputs[-1]
+    if node.op not in (*QUOTIENTS, _RECIPROCAL) or not isinstance(divisor, TensorView):
+        return None
+    if any(tensor.dtype is not DataType.Float for tensor in (*node.tensor_inputs, out)):
+        return None
+    is_reciprocal = node.op is _RECIPROCAL or _is_one(node.inputs[0])
+    shown = shown_by(divisor)
+    root = shown.tensor.definition
+    if not isinstance(root, Pointwise) or root.op is not _SQRT or root.inputs[0].dtype is not DataType.Float:
+        return (
+            Pointwise(_RECIPROCAL, (divisor,), out) if is_reciprocal and node.op is not _RECIPROCAL else None
+        )
+    if is_reciprocal and not shown.views:
+        return Pointwise(_RSQRT, root.inputs, out)
+    factor = fusion.new_tensor([fusion.copy_axis(axis) for axis in root.output.shape], DataType.Float)
+    fusion.add_node(Pointwise(_RSQRT, root.inputs, factor))
+    if is_reciprocal:
+        return Copy(shown.of(fusion, factor), out)
+    return Pointwise(_MUL, (node.inputs[0], shown.of(fusion, factor)), out)
+
+
+def _is_one(value: Val) -> bool:
+    return isinstance(value, Scalar) and value.value == 1
