@@ -179,17 +179,17 @@ def read_beginnings(reader: Reader, lines: Lines) -> None:
         if (const, kind, count) != (False, "unsigned", None) or value[:3] != ("call", "fw::grid_round", ()):
             raise Mismatch("the rounds of a grid reduction are not counted")
         check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
-        started_last = None
+        started_before = None
         if stmt.is_last is not None:
-            const, kind, started_last, count, value = lines.take("declare").parts
+            const, kind, started_before, count, value = lines.take("declare").parts
             axes = (_bits(stmt.grid_axes, BLOCK_AXES),)
-            if (const, kind, count) != (True, "bool", None) or value[:3] != (
-                *("call", "fw::grid_starts_last"),
+            if (const, kind, count) != (True, "unsigned", None) or value[:3] != (
+                *("call", "fw::grid_started_before"),
                 axes,
             ):
                 raise Mismatch("no block counts that it has started")
             check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
-        reader.exchanges[stmt.exchange] = counted, started_last
+        reader.exchanges[stmt.exchange] = counted, started_before
 
 
 def _declared_last(reader: Reader, stmt: GridReduce, lines: Lines) -> str:
@@ -213,11 +213,11 @@ def _check_grid_call(
         raise Mismatch(f"{partial} is not what is reduced")
     _memory(reader, workspace, stmt.workspace)
     check_address(reader.names, exchange, Ref(stmt.exchange, ZERO))
-    counted, started_last = reader.exchanges[stmt.exchange]
+    counted, started_before = reader.exchanges[stmt.exchange]
     if round_ != ("name", counted):
         raise Mismatch("no count of the rounds")
-    if started_last is not None and rest.pop(0) != ("name", started_last):
-        raise Mismatch("it is not said whether the block started last")
+    if started_before is not None and rest.pop(0) != ("name", started_before):
+        raise Mismatch("it is not said how many blocks started before")
     return tuple(rest)
 
 

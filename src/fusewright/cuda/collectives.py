@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 #: What counts a kernel's reductions across the blocks of a cluster.
 TURN = "fw_turn"
 #: Before the name of what blocks of the grid exchange through: what counts the rounds of their reductions,
-#: and whether the block started last.
-_ROUND, _STARTED_LAST = "fw_round_", "fw_started_last_"
+#: and how many blocks have started before this one.
+_ROUND, _STARTED_BEFORE = "fw_round_", "fw_started_before_"
 
 __all__ = [
     "begin",
@@ -169,7 +169,8 @@ def begin(printer: KernelPrinter, stmt: GridReduce) -> list[str]:
     lines = [f"unsigned {_ROUND}{exchange} = fw::grid_round({exchange});"]
     if stmt.is_last is not None:
         axes = _bits(stmt.grid_axes, BLOCK_AXES)
-        lines.append(f"const bool {_STARTED_LAST}{exchange} = fw::grid_starts_last<{axes}>({exchange});")
+        started = f"fw::grid_started_before<{axes}>({exchange})"
+        lines.append(f"const unsigned {_STARTED_BEFORE}{exchange} = {started};")
     return lines
 
 
@@ -179,7 +180,7 @@ def _of_grid(printer: KernelPrinter, stmt: GridReduce, struct: StateStruct) -> t
     exchange = printer.name(stmt.exchange.name)
     arguments = [_memory(printer, stmt.workspace), exchange, f"{_ROUND}{exchange}"]
     if stmt.is_last is not None:
-        arguments.append(f"{_STARTED_LAST}{exchange}")
+        arguments.append(f"{_STARTED_BEFORE}{exchange}")
     return f"{struct.name}, {grid}, {threads}, {_shape(printer)}", ", ".join(arguments)
 
 

@@ -145,18 +145,19 @@ __device__ __forceinline__ void set_grid_round(long long* exchange, int thread, 
   if (thread == 0) exchange[grid_group<7>().rank] = round;
 }
 
-// Whether the block is the last of its group to start, as its first thread knows: what a kernel begins with. The count
-// wraps back to zero.
-template <int GRID_AXES> __device__ __forceinline__ bool grid_starts_last(long long* exchange) {
+// How many blocks of its group have started before, as the first thread of a block knows: what a kernel begins with. The
+// count wraps back to zero. Nobody looks at it before the reduction, so nobody waits for it either.
+template <int GRID_AXES> __device__ __forceinline__ unsigned grid_started_before(long long* exchange) {
   const grid_group<GRID_AXES> grid;
-  if (threadIdx.x != 0 || threadIdx.y != 0 || threadIdx.z != 0) return false;
+  unsigned before = ~0u;
   unsigned* const started =
       reinterpret_cast<unsigned*>(exchange + (long long)grid.groups * grid.blocks + grid.segment);
-  return atomicInc(started, grid.blocks - 1) == grid.blocks - 1;
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) before = atomicInc(started, grid.blocks - 1);
+  return before;
 }
 
 // A reduction of `value` over the threads on THREAD_AXES and the blocks on GRID_AXES, whose result the block has that
-// `started_last`. `last` becomes 1 in all threads of that block, and 0 in the others.
+// started last of its group. `last` becomes 1 in all threads of that block, and 0 in the others.
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, class Flag> struct grid_part_of {
   using Grid = grid_group<GRID_AXES>;
   using Group = block_group<THREAD_AXES, Shape>;
@@ -164,9 +165,11 @@ template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, c
   typename State::Memory workspace;
   long long* exchange;
   unsigned& round;
-  bool started_last;
+  unsigned started_before;
   Flag& last;
 
+  // That of the last block to start.
+  __device__ __forceinline__ unsigned last_number() const { return Grid().blocks - 1; }
   __device__ __forceinline__ void say() {
     block_reduce<State, THREAD_AXES, Shape>(value, workspace);
     ++round;
@@ -190,25 +193,25 @@ template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, c
 
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, class Flag>
 __device__ __forceinline__ grid_part_of<State, GRID_AXES, THREAD_AXES, Shape, WIDTH, Flag> grid_part(
-    State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round, bool started_last,
+    State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round, unsigned started_before,
     Flag& last) {
-  return {value, workspace, exchange, round, started_last, last};
+  return {value, workspace, exchange, round, started_before, last};
 }
 
 // Reductions that do not need each other: a block says what it has found for all before it waits for others.
 template <class... Parts> __device__ __forceinline__ void grid_reduce_together(Parts... parts) {
   (parts.say(), ...);
-  ((parts.last = __syncthreads_or(parts.started_last) != 0), ...);
+  ((parts.last = __syncthreads_or(parts.started_before == parts.last_number()) != 0), ...);
   (parts.combine(), ...);
 }
 
 // One such reduction; returns `last`.
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
 __device__ __forceinline__ int grid_reduce(
-    State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round, bool started_last) {
+    State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round, unsigned started_before) {
   int last;
   grid_reduce_together(
-      grid_part<State, GRID_AXES, THREAD_AXES, Shape>(value, workspace, exchange, round, started_last, last));
+      grid_part<State, GRID_AXES, THREAD_AXES, Shape>(value, workspace, exchange, round, started_before, last));
   return last;
 }
 
