@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from bench.tuning_problems import problems
+from bench.tuning_problems import drawn, problems
 from fusewright import Options
 from fusewright.frontend.problems import load
 from fusewright.tune.document import write_document
@@ -24,7 +24,7 @@ from fusewright.tune.recording import recording_text
 from fusewright.tune.runner import COMPILERS, Runner
 from fusewright.tune.sweep import Effort as SweepEffort
 from fusewright.tune.sweep import sweep_with
-from fusewright.tune.table import recorded
+from fusewright.tune.table import measurements_of
 from fusewright.tune.tuner import Effort, Tuned, Tuner
 
 STEPS = (8, 30)
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--points", type=int, default=200, help="of each sample (default: 200)")
     parser.add_argument("--seconds", type=float, default=80.0, help="in all (default: 80)")
     parser.add_argument("--only", default="", help="problems whose name has this")
+    parser.add_argument("--drawn", action="store_true", help="problems by chance, not those that are listed")
     parser.add_argument("--record", type=Path, help="a file for all measurements (tune.recording)")
 
 
@@ -46,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     device = torch.device("cuda" if on_gpu else "cpu")
     options = Options.from_environment()
     with tempfile.TemporaryDirectory() as folder:
-        given = list(problems(arguments.only, Path(folder), device))
+        cases = drawn() if arguments.drawn else None
+        given = list(problems(arguments.only, Path(folder), device, cases))
         print(
             f"{len(given)} problems, {COMPILERS} processes compile, {time.monotonic() - start:.0f} s so far"
         )
@@ -71,9 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
             sweep_with(runner, given, journal, load, SweepEffort(arguments.points, max(0.1, left)), options)
             _print(found, journal)
             if arguments.record is not None:
-                types = {each.problem.scheduler: type(each.best) for each, _ in found}
                 name = torch.cuda.get_device_name() if on_gpu else "none"
-                text = recording_text(list(recorded(journal, types, name)), name)
+                text = recording_text(list(measurements_of(journal, name)), name)
                 write_document(arguments.record, text)
     return 0
 

@@ -17,6 +17,13 @@ def group_norm(ops, x, w, b):
     return [y * ops.broadcast(w, channels) + ops.broadcast(b, channels)]
 
 
+def instance_norm(ops, x, w, b):
+    """As a batch norm of one image, which has a dimension of one point more."""
+    image = ops.reshape(x, [1, 12, 5, 8])
+    var, mean = ops.var_mean(image, [0, 2, 3], 0, True)
+    return [ops.reshape((image - mean) * ops.rsqrt(var + 1e-5), [2, 6, 5, 8])]
+
+
 def softmax_of_merged_rows(ops, x, w, b):
     rows = ops.reshape(x, [60, 8])
     e = ops.exp(rows - ops.max(rows, [1], keepdim=True))
@@ -46,6 +53,7 @@ def loss_of_a_class(ops, x, w, b):
 
 CASES = {
     group_norm: lambda x, w, b: [F.group_norm(x, 3, w, b)],
+    instance_norm: lambda x, w, b: [F.instance_norm(x)],
     softmax_of_merged_rows: lambda x, w, b: [x.softmax(-1)],
     reshaped_total: lambda x, w, b: [x.sum(3).reshape(12, 5) * 2.0],
     loss_of_a_class: lambda x, w, b: [x.reshape(60, 8).log_softmax(1)[:, 5:6]],
@@ -70,6 +78,8 @@ def test_one_kernel_stores_every_shape(target, body, static: bool):
     for out, expected in zip(outputs, CASES[body](*inputs), strict=True):
         torch.testing.assert_close(out, expected)
     assert fd.profile().segments == 1
+    if body is instance_norm and static:
+        assert "fw::store<4>" in fd.last_cuda_code()
 
 
 def test_a_reshaped_input_is_read_again_rather_than_stored(target):

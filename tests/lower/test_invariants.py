@@ -79,6 +79,17 @@ STORE = k.Copy(b.at(Y.buffer, I * 32 + T), b.at(B))
 EXP = "B[0] = exp.Float(A[0])"
 
 
+def test_a_load_leaves_the_loop_whose_guards_its_index_does_not_need() -> None:
+    """X has 1024 elements, and a block 32 threads: a load that a guard keeps inside of X stays under it."""
+    guard = lt(I * 32 + T, N)
+    for index, first in ((T, "A[0] = X[threadIdx.x]"), (T * 64, "for i in 4:"), (I + T, "for i in 4:")):
+        body = (k.Copy(b.at(A), b.at(X.buffer, index)), k.Compute(b.EXP, b.at(B), (b.at(A),), DataType.Float))
+        found = hoisted(loop(4, k.If(guard, (*body, STORE))))
+        assert found[0] == first
+        assert found.index(EXP) == (1 if index is T else 3)
+        assert hoisted(k.If(SMALL, (*body, STORE)))[0] == "if threadIdx.x < n:"  # no loop
+
+
 def test_what_reads_a_load_without_a_fill_stays_under_its_predicate() -> None:
     """Threads outside have no value there."""
     assert hoisted(load(SMALL), loop(4, guarded_exp(SMALL)))[1:] == [

@@ -230,6 +230,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
         "separate edges",
         "separate whole chunks",
         "hoist invariants",
+        "hoist vector invariants",
         "store before loops",
         "round in registers",
         "combine packed runs",

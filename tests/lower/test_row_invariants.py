@@ -32,8 +32,18 @@ def _windows_in_loops(body: tuple[k.Stmt, ...], inside: bool = False) -> list[bo
     return found
 
 
+# Rows that are copied ahead, beside weights that are kept in shared memory.
+COPIED_AHEAD = {
+    "circular_stages": 2,
+    "weights_in_shared_memory": True,
+    "persistent_in_shared_memory": True,
+    "project_persistent_buffers": True,
+}
+
+
+@pytest.mark.parametrize("changes", [{}, COPIED_AHEAD], ids=["in registers", "in shared memory"])
 @pytest.mark.parametrize(("blocks", "in_loop"), [(BLOCKS, False), (BLOCKS - 1, True)])
-def test_rows_that_are_shifted_alike_share_the_weights_that_are_chosen(blocks, in_loop):
+def test_rows_that_are_shifted_alike_share_the_weights_that_are_chosen(blocks, in_loop, changes):
     x, weight = torch.randn(ROWS, LENGTH).bfloat16(), torch.randn(LENGTH + 3).bfloat16()[3:]
     with FusionDefinition() as fd:
         fd.add_output(_scaled(fd, fd.from_pytorch(x), fd.from_pytorch(weight)))
@@ -51,6 +61,7 @@ def test_rows_that_are_shifted_alike_share_the_weights_that_are_chosen(blocks, i
         assumed_reduction_sizes=(),
         persistent_blocks=blocks,
         lparams=LaunchParams(bdimx=96, bdimy=1),
+        **changes,
     )
     [found] = fd.execute([x, weight], schedules={0: params})
     wide = x.float()

@@ -120,8 +120,10 @@ def normalized(dtype: DataType = DataType.Float) -> Fusion:
     return built(body)
 
 
-def softmax_of(fusion: Fusion, dims: Sequence[int], dtype: DataType = DataType.BFloat16) -> TensorView:
-    """The softmax of a matrix over some of its dimensions."""
-    x = convert_tensor(fusion, define_tensor(fusion, [-1, -1], True, dtype), DataType.Float)
+def softmax_of(
+    fusion: Fusion, dims: Sequence[int], dtype: DataType = DataType.BFloat16, rank: int = 2
+) -> TensorView:
+    """The softmax of a tensor over some of its dimensions."""
+    x = convert_tensor(fusion, define_tensor(fusion, [-1] * rank, True, dtype), DataType.Float)
     e = apply_to_tensor(fusion, "exp", apply_to_tensor(fusion, "sub", x, max_(fusion, x, list(dims), True)))
     return convert_tensor(fusion, apply_to_tensor(fusion, "div", e, sum_(fusion, e, list(dims), True)), dtype)

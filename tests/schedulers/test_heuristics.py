@@ -181,16 +181,32 @@ def test_the_contiguous_dimension_decides_between_inner_and_outer():
 def test_a_bias_cuts_rows_from_columns_and_too_many_rows_leave_grid_y():
     fusion = p.biased()
     few = propose(POINTWISE, fusion, p.facts_of(fusion, [(4096, 4096), (4096,)]), p.H200)
-    many = propose(POINTWISE, fusion, p.facts_of(fusion, [(10_000_000, 128), (128,)]), p.H200)
+    many = propose(POINTWISE, fusion, p.facts_of(fusion, [(1_000_000, 1024), (1024,)]), p.H200)
     assert few.break_point == many.break_point == 1
     assert not few.flip_grid_binding and (many.flip_grid_binding or many.split_grid_y_dim)
 
 
+def test_rows_that_leave_threads_idle_or_that_vectors_do_not_divide_are_one_dimension():
+    fusion = p.biased()
+    for rows, columns in ((1_000_000, 128), (65536, 256), (131072, 257), (16384, 4097)):
+        params = propose(POINTWISE, fusion, p.facts_of(fusion, [(rows, columns), (columns,)]), p.H200)
+        assert params.break_point == 0 and params.vectorization_factor > 1, (rows, columns)
+
+
 def test_small_work_is_spread_over_the_gpu_before_it_is_unrolled():
-    fusion = p.elementwise(1)
+    def body(fusion):
+        x = define_tensor(fusion, [-1], True)
+        for _ in range(4):
+            x = p.apply_to_tensor(fusion, "tanh", x)
+        return x
+
+    fusion = p.built(body)
     small = propose(POINTWISE, fusion, p.facts_of(fusion, [(100_000,)]), p.H200)
     large = propose(POINTWISE, fusion, p.facts_of(fusion, [(2**28,)]), p.H200)
     assert small.unroll_factor_inner == 1 < large.unroll_factor_inner
+    # Where there is little to compute a vector in flight is enough.
+    fusion = p.elementwise(1)
+    assert propose(POINTWISE, fusion, p.facts_of(fusion, [(2**28,)]), p.H200).unroll_factor_inner == 1
 
 
 def test_vectors_go_through_merged_dimensions():
@@ -216,10 +232,10 @@ def test_vectors_through_merged_dimensions_regard_loads_of_indices():
 
     fusion = p.built(body)
     shapes = [(8, 100, 3), (5, 100, 3)]
-    for alignment, width in ((256, 2), (4, 1)):
+    for alignment, unaligned in ((256, ()), (4, (1,))):
         facts = p.facts_of(fusion, shapes, alignment=alignment)
         params, _ = p.propose(POINTWISE, fusion, facts)
-        assert params.vectorization_factor == width
+        assert (params.vectorization_factor, params.unaligned_inputs) == (4, unaligned)
 
 
 def test_a_block_sums_whole_columns_where_these_are_short_and_many():

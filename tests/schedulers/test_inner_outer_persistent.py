@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from itertools import product
@@ -14,7 +15,8 @@ from fusewright import DataType, FusionDefinition, ParamsError
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import described
-from fusewright.cuda.nvrtc import Resources
+from fusewright.cuda.nvrtc import NvrtcOptions, Resources, compile_cubin
+from fusewright.cuda.printer import print_kernel
 from fusewright.ir import Fusion
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
@@ -33,7 +35,7 @@ from fusewright.schedulers import (
 from fusewright.sym import as_int
 from tests.lower.running import lowered, run
 from tests.schedulers import proposals as p
-from tests.ways.row_gradients import rms_norm_backward
+from tests.ways.row_gradients import layer_norm_backward, rms_norm_backward
 
 SCHEDULER = InnerOuterPersistentScheduler()
 
@@ -82,8 +84,11 @@ def params_of(
     )
 
 
+SHIFTED: dict[str, Any] = {"shift_rows": True, "unaligned_inputs": (4,), "project_persistent_buffers": True}
+
+
 def _reads_weights_once(body: tuple[k.Stmt, ...]) -> bool:
-    """Whether the rows' loop reads the weights, which are input 4, from shared memory alone."""
+    """Whether the rows' loop reads no weights, which are input 4, from global memory."""
     loops = [stmt for stmt in k.walk(body) if isinstance(stmt, k.For) and not stmt.unroll]
     reads = [ref.buffer for loop in loops for stmt in k.walk(loop.body) for ref in access.read_refs(stmt)]
     return not any(buffer.space is k.Space.GLOBAL and buffer.name == "T4" for buffer in reads)
@@ -97,8 +102,9 @@ def _reads_weights_once(body: tuple[k.Stmt, ...]) -> bool:
         ((9, 201), params_of(2, 1, 2, -1, 4, prefetch_rows=True)),
         ((3, 5, 264), params_of(1, 4, 70, 3, 1, columns_in_shared_memory=True)),
         ((11, 200), params_of(1, 4, 2, 2, 2, columns_in_shared_memory=True, columns_a_thread=2)),
+        ((3, 7, 203), params_of(1, 4, 4, 2, 2, **SHIFTED, assumed_reduction_sizes=(203,))),
     ],
-    ids=["rows at a time", "ahead", "odd", "more blocks than rows", "weights in shared memory"],
+    ids=["rows at a time", "ahead", "odd", "more blocks than rows", "weights in shared memory", "shifted"],
 )
 def test_gradients(shape: tuple[int, ...], params: InnerOuterPersistentParams) -> None:
     """One kernel, in which blocks wait for each other once."""
@@ -110,7 +116,8 @@ def test_gradients(shape: tuple[int, ...], params: InnerOuterPersistentParams) -
         torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)
     kernel = lowered(schedule).kernel
     assert sum(isinstance(stmt, k.GridBarrier) for stmt in k.walk(kernel.body)) == 1
-    assert _reads_weights_once(kernel.body) == params.columns_in_shared_memory
+    once = params.columns_in_shared_memory or params.shift_rows  # then registers hold them
+    assert _reads_weights_once(kernel.body) == once
     again = lowered(replay(fusion, schedule.trace()))
     assert kernel_text(again.kernel) == kernel_text(kernel)
 
@@ -119,6 +126,24 @@ def test_threads_cover_the_row() -> None:
     fusion = backward(3)
     with pytest.raises(ParamsError, match=r"lparams.gdimx"):
         apply(SCHEDULER, Schedule(fusion), params_of(1, 4, -1, -1, 1), p.H200)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            {"lparams": LaunchParams(gdimx=6, bdimx=32, bdimy=1, bdimz=1)},
+            "a multiple of 4 where rows are shifted",
+        ),
+        ({"prefetch_rows": True}, "circular_stages"),
+    ],
+)
+def test_shifted_rows_ask_for_turns(change: dict[str, Any], message: str) -> None:
+    params = dataclasses.replace(
+        params_of(2, 4, 4, 1, 1, **SHIFTED, assumed_reduction_sizes=(203,)), **change
+    )
+    with pytest.raises(ParamsError, match=message):
+        apply(SCHEDULER, Schedule(backward()), params, p.H200)
 
 
 def _meets_columns(fd: FusionDefinition, x: Any) -> None:
@@ -221,3 +246,15 @@ def test_blocks_with_rings_share_an_sm(columns: int, blocks: int) -> None:
         shared = as_int(lowered(schedule).kernel.shared_bytes)
         assert shared is not None
         assert blocks * (shared + p.H200.shared_memory_reserved) <= p.H200.shared_memory_per_sm
+
+
+def test_threads_have_the_registers_that_rows_of_any_length_take() -> None:
+    fusion = layer_norm_backward.fusion("aten")[1]
+    canonicalize(fusion)
+    shapes = ((16384, 4096),) * 2 + ((16384,),) * 2 + ((4096,),)
+    params, _ = p.propose(SCHEDULER, fusion, p.facts_of(fusion, shapes))
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params, p.H200)
+    options = NvrtcOptions("sm_90a", max_registers=params.cparams.maxrregcount)
+    (used,) = compile_cubin(print_kernel(lowered(schedule).kernel).text, options).resources.values()
+    assert used.spill_stores == 0, params.reason

@@ -20,7 +20,7 @@ from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.clustered_rows import clustered
-from fusewright.schedulers.held_rows import Held
+from fusewright.schedulers.held_rows import Held, held_bytes
 from fusewright.schedulers.row_threads import part_of_a_warp
 from fusewright.schedulers.shared_rows import MOST_THREADS
 from fusewright.schedulers.streamed_rows import chunk_elements, streamed
@@ -193,6 +193,16 @@ def test_rows_of_which_registers_hold_one_on_an_sm_are_held_in_shared_memory() -
     assert not found(32768, normalized(DataType.BFloat16)).persistent_in_shared_memory
 
 
+def test_rows_whose_results_meet_later_are_held_at_once() -> None:
+    """Neither is needed for the other's reductions, and both are for what follows from all."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
+        fd.add_output(fd.ops.softmax(x, 1) * fd.ops.softmax(y, 1))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    assert held_bytes(fusion, project=True).at_once == 2 * DataType.Float.size
+
+
 def test_rows_that_are_computed_with_weights_and_held_have_a_constant_length() -> None:
     with FusionDefinition() as fd:
         x, weight = (fd.define_tensor([-1] * rank, True, DataType.BFloat16) for rank in (2, 1))
@@ -300,6 +310,28 @@ def test_parts_of_warps_hold_rows(params: ReductionParams, target: torch.device)
     torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_rows_in_several_pieces_of_memory_are_not_shifted() -> None:
+    """A channel has 49 elements of each image: a vector that starts elsewhere would leave them."""
+    fusion = built(lambda f: softmax_of(f, [0, 2], rank=3))
+    params = schedulers.propose(SCHEDULER, fusion, facts_of(fusion, [(256, 2048, 49)]), described("h200"))
+    assert not params.shift_rows
+    schedulers.apply(SCHEDULER, Schedule(fusion), params, described("h200"))
+
+
+@pytest.mark.parametrize("shape, dims", [((1, 6, 4, 16), [0, 2, 3]), ((6, 4, 16, 1), [1, 2, 3])])
+def test_reduced_dimensions_of_one_element_change_nothing(shape: tuple[int, ...], dims: list[int]) -> None:
+    """A batch of one image, normalized by its channels, is rows in one kernel, and is stored in vectors."""
+    x = torch.randn(shape).bfloat16()
+    with FusionDefinition() as fd:
+        values = fd.ops.cast(fd.from_pytorch(x), DataType.Float)
+        variance, mean = fd.ops.var_mean(values, dims, correction=0, keepdim=True)
+        result = fd.ops.reshape((values - mean) * fd.ops.rsqrt(variance + 1e-5), [2, 3, 4, 16])
+        fd.add_output(fd.ops.cast(result, DataType.BFloat16))
+    [kernel] = fd.kernels_for([x])
+    assert kernel.scheduler == "inner_persistent"
+    assert "load<8>(" in kernel.cuda_text and "store<8>(" in kernel.cuda_text
+
+
 def test_short_rows_take_parts_of_warps() -> None:
     """Lanes and their vectors: none in vain where that can be, two loads in flight at least."""
     assert [part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
@@ -314,28 +346,26 @@ def test_short_rows_take_parts_of_warps() -> None:
 
 
 @pytest.mark.parametrize(
-    "length, constant, expected",
+    "length, expected",
     [
-        (65536, True, None),
-        (98304, True, (3, 512, 8, True)),
-        (98304, False, (6, 256, 8, False)),
-        (262144, True, (8, 512, 8, True)),
-        (802816, True, (16, 512, 13, True)),
-        (802816, False, None),
-        (4194304, True, None),
+        (65536, None),
+        (98304, (3, 512, 8)),
+        (262144, (8, 512, 8)),
+        (524288, (16, 256, 16)),
+        (802816, (16, 512, 13)),
     ],
 )
-def test_rows_too_long_for_one_block_are_held_by_clusters(length, constant, expected) -> None:
-    """Blocks of a cluster, threads of each, vectors of each, and whether they are in shared memory."""
-    found = clustered(100, length // 8, 8, Held(2, 2), constant, described("h200"))
-    assert clustered(100, length // 8, 8, Held(2, 2), constant, described("a100")) is None
+def test_rows_too_long_for_one_block_are_held_by_clusters(length, expected) -> None:
+    """Blocks of a cluster, threads of each, and vectors of each thread in shared memory."""
+    found = clustered(100, length // 8, 8, Held(2, 2), described("h200"))
+    assert clustered(100, length // 8, 8, Held(2, 2), described("a100")) is None
     if expected is None:
         assert found is None
         return
-    assert found is not None
+    assert found is not None and found.persistent_in_shared_memory
     found.validate(described("h200"))
-    held = found.batches_per_block_inner_reduction, found.persistent_in_shared_memory
-    assert (found.blocks_per_cluster, found.lparams.bdimx, *held) == expected
+    held = found.batches_per_block_inner_reduction
+    assert (found.blocks_per_cluster, found.lparams.bdimx, held) == expected
 
 
 def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) -> None:

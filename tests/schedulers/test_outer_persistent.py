@@ -11,6 +11,7 @@ import torch
 from fusewright import DataType, FusionDefinition, ParamsError
 from fusewright.core.hardware import KIB
 from fusewright.ir import Fusion
+from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.lower import SizeArgument
 from fusewright.ops.evaluate import bind_sizes
@@ -121,6 +122,30 @@ def test_tiles(dims: Sequence[int], shape: tuple[int, ...], params: ReductionPar
     assert kernel_text(again.kernel) == kernel_text(made.kernel)
 
 
+def test_what_follows_from_a_column_alone_is_computed_once_a_column() -> None:
+    """Not for each row that a thread holds of it: a division that is rounded correctly, and a root."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        variance, mean = fd.ops.var_mean(x, [0], correction=0, keepdim=True)
+        fd.add_output((x - mean) * fd.ops.rsqrt(variance + 1e-5))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params_of(4, 8, shared=True), p.H200)
+
+    def inside_rows(body: Sequence[k.Stmt], rows: bool = False) -> set[str]:
+        found: set[str] = set()
+        for stmt in body:
+            if isinstance(stmt, k.Compute) and rows:
+                found.add(stmt.op.name)
+            found |= inside_rows(k.children(stmt), rows or (isinstance(stmt, k.For) and not stmt.unroll))
+        return found
+
+    body = lowered(schedule).kernel.body
+    computed = {stmt.op.name for stmt in k.walk(body) if isinstance(stmt, k.Compute)}
+    assert {"truediv", "rsqrt"} <= computed and inside_rows(body) == {"sub", "mul"}
+
+
 def test_threads_cover_the_columns() -> None:
     fusion = masked_columns([0])
     with pytest.raises(ParamsError, match=r"lparams.bdimy.*expected -1 or 24, for columns of 70"):
@@ -156,7 +181,7 @@ def test_proposals_hold_what_fits() -> None:
 def test_clusters_have_the_threads_that_columns_need(constant: bool) -> None:
     for length in (65, 300, 513, 700, 1000, 2100, 3136, 4097, 8191):
         for held in (Held(2, 2), Held(6, 7)):
-            columns = Columns(4096, length, 8, 2, held, constant)
+            columns = Columns(4096, length, 8, 2, held, constant, constant)
             tile = clustered_tile(columns, p.H200)
             if tile is None:
                 assert length > 4096 and held.in_all > 2

@@ -12,7 +12,9 @@ from fusewright.core.errors import ParamsError
 from fusewright.kernel import ir as k
 from fusewright.schedulers.params import LaunchParams
 
-ROWS, LENGTH = 16, 21
+LENGTH = 21
+# of whole blocks of 8, and of a last one that is not
+WHOLE, MORE = 16, 21
 
 
 def _definition(x: torch.Tensor, weight: torch.Tensor) -> FusionDefinition:
@@ -24,14 +26,15 @@ def _definition(x: torch.Tensor, weight: torch.Tensor) -> FusionDefinition:
     return fd
 
 
-def _run(threads: int, block_rows: int, in_flight: int, vector: int) -> FusionDefinition:
+def _run(threads: int, block_rows: int, in_flight: int, vector: int, rows: int = WHOLE) -> FusionDefinition:
     """The definition after a call with such params, whose result is right."""
-    x, weight = torch.randn(ROWS, LENGTH).half(), torch.randn(LENGTH).half()
+    x, weight = torch.randn(rows, LENGTH).half(), torch.randn(LENGTH).half()
     fd = _definition(x, weight)
     [before] = fd.kernels_for([x, weight], device="cpu")
     params = replace(
         before.params,
         staged_vector=vector,
+        whole_blocks=rows == WHOLE,
         unroll_factor_inner_reduction=1,
         vectorize_inner_reduction=False,
         batches_per_block_inner_reduction=-(-LENGTH // threads),
@@ -45,19 +48,32 @@ def _run(threads: int, block_rows: int, in_flight: int, vector: int) -> FusionDe
     return fd
 
 
-@pytest.mark.parametrize("shape", [(32, 8, 1), (8, 4, 2), (16, 2, 4)], ids=str)
-def test_the_rows_of_a_block_pass_as_one_run(shape):
-    kernel = _run(*shape, vector=8)._last_kernels()[0].kernel
+@pytest.mark.parametrize("rows", [WHOLE, MORE])
+@pytest.mark.parametrize("shape", [(32, 8, 1), (8, 4, 2)], ids=str)
+def test_the_rows_of_a_block_pass_as_one_run(shape, rows):
+    kernel = _run(*shape, vector=8, rows=rows)._last_kernels()[0].kernel
     copies = [
         stmt for stmt in k.walk(kernel.body) if isinstance(stmt, k.Copy) and isinstance(stmt.src, k.Ref)
     ]
     stores = {copy.width for copy in copies if copy.dst.buffer.space is k.Space.GLOBAL}
     loads = {copy.width for copy in copies if copy.src.buffer.space is k.Space.GLOBAL}
-    assert stores == {8}
+    assert stores == ({8} if rows == WHOLE else {1, 8}), "one by one at the end of the tensor"
     assert loads == {1, 8}, "the weight's elements, and the rows"
     # One before rows are read and one before they are stored, none in the loops that write them.
     assert sum(isinstance(stmt, k.Barrier) for stmt in kernel.body) == 2
     assert sum(isinstance(stmt, k.Barrier) for stmt in k.walk(kernel.body)) == 2
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_rows_along_several_dimensions_are_one_run(swapped):
+    x = torch.randn(3, 133, 8, 65).bfloat16()
+    x = x.transpose(1, 2) if swapped else x
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.softmax(fd.from_pytorch(x), dim=3))
+    [kernel] = fd.kernels_for([x], device="cpu")
+    assert kernel.params.staged_vector == 8
+    [found] = fd.execute([x])
+    torch.testing.assert_close(found, torch.softmax(x.float(), 3).bfloat16(), rtol=1e-2, atol=1e-3)
 
 
 def test_a_block_has_a_multiple_of_the_vector_of_rows():

@@ -357,8 +357,8 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
 @pytest.mark.parametrize(
     "dims, shape, dtype, tiles, widths, merged",
     [
-        ((1, 0), (4096, 16384), BF16, (128, 64), (8, 8), ((), ())),
-        ((1, 0), (4096, 16384), F32, (64, 32), (4, 4), ((), ())),
+        ((1, 0), (4096, 16384), BF16, (64, 128), (8, 8), ((), ())),
+        ((1, 0), (4096, 16384), F32, (64, 64), (4, 4), ((), ())),
         # Without vectors, long pieces of the output.
         ((1, 0), (4095, 16383), BF16, (128, 32), (1, 1), ((), ())),
         ((1, 0), (4096, 16383), BF16, (64, 64), (8, 1), ((), ())),
@@ -369,9 +369,11 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         ((0, 2, 3, 1), (16, 257, 129, 63), BF16, (128, 32), (1, 1), ((), (1,))),
         ((2, 0, 1), (1000, 9, 200), BF16, (64, 64), (1, 8), ((1,), ())),
         # What lies between other dimensions in one of the tensors is not.
-        ((3, 1, 0, 2), (40, 50, 80, 70), BF16, (128, 64), (8, 2), ((), ())),
+        ((3, 1, 0, 2), (40, 50, 80, 70), BF16, (64, 128), (8, 2), ((), ())),
+        # A tile of 129 elements would be two.
+        ((0, 3, 1, 4, 2), (5, 17, 31, 63, 129), BF16, (32, 32), (1, 1), ((), ())),
         # Rows of 14 fill a tile together.
-        ((0, 3, 1, 2), (64, 14, 14, 256), BF16, (128, 64), (2, 8), ((2,), ())),
+        ((0, 3, 1, 2), (64, 14, 14, 256), BF16, (64, 128), (2, 8), ((2,), ())),
     ],
 )
 def test_proposals(

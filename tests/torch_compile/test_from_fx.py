@@ -38,6 +38,15 @@ def test_a_symbolic_size_may_be_any():
         torch.testing.assert_close(converted(x), function(x))
 
 
+def test_a_mean_divides_by_a_symbolic_size():
+    def function(x):
+        return x / (x.shape[0] / 2) + x.sum(1, keepdim=True) / x.shape[1]
+
+    converted = from_fx(traced(function, torch.randn(3, 4), symbolic=True))
+    x = torch.randn(5, 7)
+    torch.testing.assert_close(converted(x), function(x))
+
+
 def test_a_size_that_is_a_number_must_be_that():
     x = torch.randn(3, 4)
     converted = from_fx(traced(lambda x: x * 2, x))
@@ -152,6 +161,21 @@ def test_views_of_what_is_in_memory_are_no_kernels():
     for a, b in zip(made, expected):
         torch.testing.assert_close(a, b)
         assert a.stride() == b.stride()
+
+
+def test_views_of_arguments_are_no_kernels_unless_the_call_writes_there():
+    def function(x, w):
+        return x.relu(), w.t().t()[1:], x.add_(1).t()
+
+    x, w = torch.randn(8, 4), torch.randn(16, 4)
+    converted = from_fx(traced(function, x, w))
+    expected = function(x.clone(), w)
+    made = converted(x, w)
+    for a, b in zip(made, expected):
+        torch.testing.assert_close(a, b)
+    assert made[1].data_ptr() == w[1:].data_ptr()
+    assert len(kernels(converted)) == 1
+    assert torch.equal(from_fx(traced(lambda w: w.t(), w))(w), w.t())
 
 
 def test_inputs_in_another_memory_order_are_copied():

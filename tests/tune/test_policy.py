@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from fusewright import FusionDefinition
-from fusewright.core.errors import TuneError
+from fusewright.core.errors import ParamsError, TuneError
 from fusewright.core.hardware import DESCRIBED
 from fusewright.core.options import Options
 from fusewright.frontend.active_tuning import ACTIVE, ActiveTuning
 from fusewright.frontend.problems import load, problems_of
-from fusewright.tune.changes import with_differences
+from fusewright.tune.changes import Change, with_differences
 from fusewright.tune.entry import Entry
 from fusewright.tune.heuristic import seeds_of
 from fusewright.tune.heuristics import NearSizes
 from fusewright.tune.policy import Policy, policy_of, read_policy
-from fusewright.tune.rules import HeldOut, Rule, features_of
+from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of
 from fusewright.tune.space import ParamsSpace, points_of
 from fusewright.tune.table import Measurements
 from fusewright.tune.worker import Planned
@@ -65,8 +65,41 @@ def test_rules_that_do_not_prove_themselves_are_not_used():
     one = policy_of(tables(SIZES[:1]))
     assert not one.rules[0].is_used and "not used" in one.rules_text()
     features = features_of(problem(64, 512).facts, H200)
-    assert Rule("pointwise", {"bytes / L2": (0.0, 1e9)}, {}, 1.0, 2).holds(features)
-    assert not Rule("pointwise", {"rows / SMs": (0.0, 1e9)}, {}, 1.0, 2).holds(features)
+    assert Rule("pointwise", {"bytes / L2": (0.0, 1e9)}, Change({}), 1.0, 2).holds(features)
+    assert not Rule("pointwise", {"rows / SMs": (0.0, 1e9)}, Change({}), 1.0, 2).holds(features)
+
+
+def test_a_rule_changes_numbers_by_factors_and_holds_near_what_it_was_fitted_to(tmp_path):
+    change = Change({"unroll_factor_outer": 4}, {"lparams.bdimx": 0.5})
+    assert Change.of(FORMULA, change.fields(FORMULA)) == Change(
+        {}, {"unroll_factor_outer": 4, **change.factors}
+    )
+    assert change.fields(FORMULA) == {"unroll_factor_outer": 4, "lparams.bdimx": 64}
+    one = replace(FORMULA, lparams=replace(FORMULA.lparams, bdimx=1))
+    with pytest.raises(ParamsError, match=r"lparams\.bdimx.*multiplied by 0\.5, got 1"):
+        change.fields(one)
+    rule = Rule("pointwise", {"bytes / L2": (0.0, 1.0)}, change, 1.1, 3, {"rows / SMs": (1.0, 2.0)})
+    assert rule.holds({"bytes / L2": 0.5, "rows / SMs": 1.5})
+    assert not rule.holds({"bytes / L2": 0.5, "rows / SMs": 2.0}) and not rule.holds({"bytes / L2": 0.5})
+    assert str(rule) == (
+        "if 0 <= bytes / L2 < 1: unroll_factor_outer = 4, lparams.bdimx *= 0.5  "
+        "# 1.100x on 3 problems; only for rows / SMs 1 to 2"
+    )
+    fitted = Fitted("pointwise", H200.name, 1.1, 1.0, 3, (rule,))
+    policy, facts = Policy(rules=(fitted,)), problem(64, 512).facts
+    path = tmp_path / "p.json"
+    path.write_text(policy.text())
+    assert read_policy(path) == policy
+    everywhere = Policy(rules=(replace(fitted, rules=(replace(rule, within={}),)),))
+    assert everywhere.change("pointwise", facts, H200, FORMULA)[0] == change.fields(FORMULA)
+    assert (
+        everywhere.change("pointwise", facts, H200, one)
+        is policy.change("pointwise", facts, H200, one)
+        is None
+    )
+    path.write_text(policy.text().replace('"lparams.bdimx"', '"lparams.x"'))
+    with pytest.raises(TuneError, match=r"(?s)rules\[0\]\.rules\[0\].*lparams\.x"):
+        read_policy(path)
 
 
 def definition(x: torch.Tensor):

@@ -1,8 +1,9 @@
 """What an H200 measured drives searches, races, policies and reports without one.
 
-`recorded_h200.json` has 78 problems with 70 to 210 params each: the formula's with its neighbours, a
-stratified sample of what is legal, and what lies beside the best; the best of each were timed again, in
-turns.
+`drawn_h200.json` has the problems that bench/tuning_problems.py draws, with 32 to 267 params each: those of a
+search, of one from plain params, changes that served others, and a stratified sample of what is legal; the
+best of each were timed again, in turns. `recorded_h200.json` has those that are listed there, with the
+formula's params, what differs in a few fields, and the best.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 from fusewright.core.errors import TuneError
 from fusewright.core.serialization import from_json
 from fusewright.schedulers import default_registry, type_name
+from fusewright.schedulers.params.launch import UNSET
 from fusewright.tune.changes import with_changes
 from fusewright.tune.heuristic import Seed, Seeds, seeds_of
 from fusewright.tune.heuristics import default_heuristics
@@ -24,22 +26,27 @@ from fusewright.tune.journal import Journal, Race
 from fusewright.tune.model import refusal
 from fusewright.tune.policy import policy_of
 from fusewright.tune.recording import read_recording, recording_text
-from fusewright.tune.search import Search
+from fusewright.tune.search import LEAST_RAN, Search
 from fusewright.tune.space import ParamsSpace, TableSpace
 from fusewright.tune.table import Measurements, drive
 from fusewright.tune.tuner import Effort, ProblemSearch, _Budget
 
-RECORDED = Path(__file__).parent / "recorded_h200.json"
+LISTED, DRAWN = (Path(__file__).parent / name for name in ("recorded_h200.json", "drawn_h200.json"))
 FIXED = {type_name(each.type): getattr(each, "fixed_params", {}) for each in default_registry()}
-# Searches are made of one in so many of the problems: all of them take ten seconds.
-EACH = 10
+# Searches are made of one in so many of the problems that were held out: all of them take some seconds.
+EACH = 3
 # Kernels that are made while others are measured.
 AHEAD = 4
 
 
 @cache
-def tables() -> tuple[Measurements, ...]:
-    return tuple(read_recording(RECORDED))
+def tables(path: Path = DRAWN) -> tuple[Measurements, ...]:
+    return tuple(read_recording(path))
+
+
+def held_out() -> tuple[Measurements, ...]:
+    """With the others the autotuner's own heuristics were made."""
+    return tables()[1::2]
 
 
 def space_of(table: Measurements) -> TableSpace:
@@ -78,34 +85,34 @@ def mean(values: list[float]) -> float:
 
 def test_searches_come_near_the_best_of_all_that_was_measured():
     assert len(tables()) >= 60
-    found = [searched(table, 30) for table in tables()[::EACH]]
+    found = [searched(table, 30) for table in held_out()[::EACH]]
     after = {count: [each[min(count, len(each)) - 1] for each in found] for count in (8, 30)}
     assert mean(after[8]) < 1.03 and mean(after[30]) < 1.01 and max(after[30]) < 1.1, after
 
 
 def test_a_search_without_a_limit_ends_where_nothing_that_is_left_is_expected_to_be_faster():
-    found = [searched(table, len(table.seconds)) for table in tables()[5 :: 2 * EACH]]
-    assert all(8 < len(each) < 100 for each in found)
+    found = [searched(table, len(table.seconds)) for table in held_out()[1 :: 2 * EACH]]
+    assert all(LEAST_RAN <= len(each) < 110 for each in found), [len(each) for each in found]
     assert mean([each[-1] for each in found]) < 1.01, [each[-1] for each in found]
 
 
-def test_the_same_holds_after_60_where_the_only_seed_uses_nothing_that_makes_kernels_fast():
-    found = [searched(t, 60, t.plain) for t in tables()[3 :: 2 * EACH] if t.plain in t.seconds]
+def test_searches_come_near_it_where_the_only_seed_uses_nothing_that_makes_kernels_fast():
+    found = [searched(t, 60, t.plain) for t in held_out()[2 :: 2 * EACH] if t.plain in t.seconds]
     last = [each[-1] for each in found]
     assert mean([each[0] for each in found]) > 1.5, "the seed is slow"
-    assert mean(last) < 1.01 and max(last) < 1.1, last
+    assert mean(last) < 1.02, last
 
 
-def test_a_policy_of_one_half_serves_the_other_and_no_shape_is_slower():
+def test_a_policy_of_listed_problems_serves_those_that_are_drawn_and_no_shape_is_slower():
     """The rules are fitted without the shapes that they are judged by."""
-    policy = policy_of(tables()[::2])
+    policy = policy_of(tables(LISTED))
     ratios, regrets, unknown = [], [], 0
-    for table in tables()[1::2]:
+    for table in tables():
         of, formula = table.problem, table.seconds[table.formula]
         chosen = policy.change(of.scheduler, of.facts, of.hardware, table.formula)
         params = table.formula if chosen is None else with_changes(table.formula, chosen[0], of.length)
-        seconds = table.seconds.get(params, formula)
         unknown += params not in table.seconds
+        seconds = table.seconds.get(params, formula)
         ratios.append(seconds / formula)
         regrets.append((seconds / table.best, formula / table.best))
     assert max(ratios) <= 1.05 and unknown < 3, ratios
@@ -113,8 +120,18 @@ def test_a_policy_of_one_half_serves_the_other_and_no_shape_is_slower():
     assert "each held out once" in policy.rules_text()
 
 
+def test_no_step_is_to_params_that_mean_the_same():
+    """The blocks that share a row: left open by the formula, or one."""
+    table = next(table for table in tables() if table.problem.scheduler == "inner_persistent")
+    assert table.formula.lparams.gdimy == UNSET
+    of = table.problem
+    space = ParamsSpace(table.formula, of.hardware, FIXED[of.scheduler], of.length)
+    extents = {step.params.lparams.gdimy for step in space.steps(table.formula)}
+    assert UNSET in extents and 1 not in extents
+
+
 def test_a_search_with_a_journal_races_what_it_found_and_stops_with_a_reason(tmp_path):
-    table = next(table for table in tables() if table.problem.name == "add_relu 3000x7168")
+    table = next(table for table in tables() if table.problem.name == "add_relu 13553x2240")
     of = replace(table.problem, formula=table.formula)
     seeds, effort = seeds_of(of, space_of(table), default_heuristics()), Effort(200)
     with Journal(tmp_path / "j.sqlite", "a") as journal:

@@ -6,17 +6,15 @@ import random
 from math import exp, log
 from pathlib import Path
 
-from fusewright.schedulers import default_registry, type_name
 from fusewright.tune.heuristic import seeds_of
 from fusewright.tune.heuristics import default_heuristics
 from fusewright.tune.journal import Journal
 from fusewright.tune.search import Search
 from fusewright.tune.space import ParamsSpace, TableSpace, points_of
-from fusewright.tune.table import recorded
+from fusewright.tune.table import measurements_of
 from tests.tune.invented import FORMULA, H200, problem, search_of, seconds
 
 RECORDED = Path(__file__).parents[2] / "docs" / "sweeps" / "four_fusions.sqlite"
-PARAMS_TYPES = {type_name(each.type): each.params_type for each in default_registry()}
 SIZES = [(64, 512), (4096, 1024), (16384, 4096), (100, 50000)]
 
 
@@ -69,7 +67,7 @@ def test_the_same_answers_lead_to_the_same_questions_in_whichever_order_they_com
 
 def test_a_search_of_what_an_h200_measured_finds_the_best_within_30():
     with Journal(RECORDED, None) as journal:
-        tables = list(recorded(journal, PARAMS_TYPES, "NVIDIA H200"))
+        tables = list(measurements_of(journal, "NVIDIA H200"))
     assert {table.problem.scheduler for table in tables} == {
         "pointwise", "reduction", "inner_persistent", "transpose",
     }  # fmt: skip

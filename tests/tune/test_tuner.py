@@ -21,7 +21,7 @@ from fusewright.tune.heuristics.seed_table import TableSeed, table_text
 from fusewright.tune.journal import Journal, Status, Trial
 from fusewright.tune.report import outcomes
 from fusewright.tune.space import ParamsSpace
-from fusewright.tune.table import drive, recorded
+from fusewright.tune.table import drive, measurements_of
 from fusewright.tune.tuner import Effort, ProblemSearch, Tuner, _Budget
 from fusewright.tune.worker import params_text
 from tests.tune import here
@@ -84,7 +84,7 @@ def test_who_was_asked_and_what_came_of_it_is_recorded(tmp_path):
     registry = HeuristicRegistry([*default_heuristics(), Odd(), Same()])
     found = seeds_of(OF, SPACE, registry, [FORMULA])
     said = {asked.name: str(asked) for asked in found.asked}
-    assert list(said) == ["heuristic", "broadcasts", "odd_sizes", "odd", "same", "seeds[0]"]
+    assert list(said) == ["heuristic", "variations", "broadcasts", "odd_sizes", "odd", "same", "seeds[0]"]
     assert said["odd"] == "odd: not eligible (there is an even number of inputs)"
     assert "legalized: " in said["same"] and "duplicate" in said["seeds[0]"]
     with (
@@ -214,7 +214,7 @@ def test_rows_that_cannot_be_read_are_left_out(tmp_path):
         assert len(journal.trials(OF.key)) == count
         assert journal.race(OF.key) is None and journal.search(OF.key) is None
         [outcome] = outcomes(journal)
-        [table] = recorded(journal, {"pointwise": PointwiseParams}, "invented")
+        [table] = measurements_of(journal, "invented", {"pointwise": PointwiseParams})
     assert outcome.to_dict()["speedup"] and len(table.seconds) == 9
 
 

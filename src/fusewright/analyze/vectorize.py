@@ -75,6 +75,12 @@ def is_shifted(tensor: TensorView) -> bool:
     return bool(tensor.loop) and isinstance(tensor.loop[-1].definition, ShiftedSplit)
 
 
+def is_one_run(tensor: TensorView) -> bool:
+    """Whether such vectors go along one run, of which the last one alone may not be whole."""
+    split = tensor.loop[-1].definition if tensor.loop else None
+    return isinstance(split, ShiftedSplit) and not split.rows
+
+
 def is_shifted_run(tensor: TensorView) -> bool:
     """Whether the innermost loop merges what goes through such vectors, as that of a bulk copy does."""
     axis = tensor.loop[-1]

@@ -34,7 +34,7 @@ from fusewright.tune.plot import svg
 from fusewright.tune.policy import Policy, policy_of
 from fusewright.tune.recording import read_recording
 from fusewright.tune.report import Outcome, outcome_of, outcomes
-from fusewright.tune.table import params_types, recorded
+from fusewright.tune.table import measurements_of
 from fusewright.tune.tuner import Effort
 
 DESCRIPTION = """
@@ -129,7 +129,7 @@ def _of_journal(path: Path, keys: set[str] | None) -> _Known:
     with Journal(path, None if keys is None else journal_version()) as journal:
         found = outcomes(journal, keys)
         searches = {outcome.problem.key: journal.search(outcome.problem.key) for outcome in found}
-        policy = policy_of(recorded(journal, params_types(), str(path)))
+        policy = policy_of(measurements_of(journal, str(path)))
         return _Known(found, searches, policy, journal.unreadable)
 
 

@@ -1513,16 +1513,34 @@ class SchedulingMethods:
     @overload
     def split(self, arg: Tensor, axis: int, factor: int, inner_split: bool = True) -> None: ...
     @overload
-    def shifted_split(self, tensor: Tensor, dim: int, factor: int, aligned: Tensor) -> None:
+    def shifted_split(
+        self,
+        tensor: Tensor,
+        dim: int,
+        factor: int,
+        aligned: Tensor,
+        turn: int | None = None,
+    ) -> None:
         """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
 
         The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
         computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
         multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
         and the last vector of a row have points outside of it, which nothing computes.
+
+        `turn`: a loop axis of one row a point, of which equal points are rows that begin alike: the inner
+        result of a split of the rows by a constant. Then s follows from it alone, so that a loop over
+        such rows has each column at one place.
         """
     @overload
-    def shifted_split(self, arg: Tensor, dim: int, factor: int, aligned: Tensor) -> None: ...
+    def shifted_split(
+        self,
+        arg: Tensor,
+        dim: int,
+        factor: int,
+        aligned: Tensor,
+        turn: int | None = None,
+    ) -> None: ...
     @overload
     def merge(self, tensor: Tensor, dim: int, inner: int | None = None) -> None:
         """[.., a, b, ..] -> [.., a*b, ..]: dim and the next axis, or `inner`."""
@@ -2078,13 +2096,17 @@ class TensorMethods:
         """[.., n, ..] -> [.., ceilDiv(n, factor), factor, ..]; inner_split=False: the factor is outer."""
     @overload
     def split(self, axis: int, factor: int, inner_split: bool = True) -> Tensor: ...
-    def shifted_split(self, dim: int, factor: int, aligned: Tensor) -> Tensor:
+    def shifted_split(self, dim: int, factor: int, aligned: Tensor, turn: int | None = None) -> Tensor:
         """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
 
         The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
         computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
         multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
         and the last vector of a row have points outside of it, which nothing computes.
+
+        `turn`: a loop axis of one row a point, of which equal points are rows that begin alike: the inner
+        result of a split of the rows by a constant. Then s follows from it alone, so that a loop over
+        such rows has each column at one place.
         """
     @overload
     def merge(self, dim: int, inner: int | None = None) -> Tensor:
@@ -2436,6 +2458,8 @@ class EditableInnerOuterPersistentParams:
     columns_a_thread: int
     columns_in_shared_memory: bool
     circular_stages: int
+    shift_rows: bool
+    unaligned_inputs: tuple[int, ...]
     assumed_reduction_sizes: tuple[int, ...]
     @property
     def copies(self) -> int: ...
@@ -2443,6 +2467,8 @@ class EditableInnerOuterPersistentParams:
     def elements_a_warp(self) -> int: ...
     @property
     def elements_held(self) -> int: ...
+    @property
+    def places_before(self) -> int: ...
     @property
     def vector_widths(self) -> tuple[int, ...]: ...
     def update(self, fields: Mapping[str, Any]) -> None: ...
@@ -2619,10 +2645,12 @@ class EditableReductionParams:
     streams_last_sweep: bool
     circular_stages: int
     warp_specialized: bool
+    weights_in_shared_memory: bool
     teams: int
     held_inputs: tuple[int, ...]
     persistent_blocks: int
     staged_vector: int
+    whole_blocks: bool
     schedule_3d: bool
     lanes_down_columns: bool
     joined_rows: int

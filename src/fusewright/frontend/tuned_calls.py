@@ -36,7 +36,7 @@ from fusewright.tune.journal import Journal
 from fusewright.tune.policy import policy_of
 from fusewright.tune.problem import Problem
 from fusewright.tune.runner import COMPILERS, Runner
-from fusewright.tune.table import params_types, recorded
+from fusewright.tune.table import measurements_of, params_types
 from fusewright.tune.tuner import EFFORTS, INTERRUPTED, Effort, Progress, Tuned, Tuner
 
 __all__ = ["TuningSession", "effort_of", "journal_version", "tuning"]
@@ -221,11 +221,11 @@ class TuningSession:
         except OSError as error:
             raise TuneError(f"the journal {path}: its folder cannot be made: {error}") from None
         with Journal(path, journal_version()) as journal:
-            known = chosen_entries(list(recorded(journal, params_types(), "journal")))
+            known = chosen_entries(list(measurements_of(journal, "journal")))
             heuristics = (*default_heuristics(), NearSizes(known), *self._heuristics)
             tuner = Tuner(self._runner, journal, load, options, heuristics)
             found = tuner.tune(distinct, effort, self._seeds, self._report)
-            learned = policy_of(recorded(journal, params_types(), "journal"))
+            learned = policy_of(measurements_of(journal, "journal"))
             ACTIVE.learned = learned.over(ACTIVE.given)
         self.results += found
         if any(each.stop == INTERRUPTED for each in found):

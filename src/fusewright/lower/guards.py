@@ -19,6 +19,7 @@ from fusewright.sym import (
     const,
     is_nonneg,
     land,
+    le,
     substitute,
     symbol,
 )
@@ -131,6 +132,9 @@ def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
             continue
         step = _step(part, lane)
         if step is None:
+            part = _without_subtracted_quotient(part, lane)
+            step = _step(part, lane)
+        if step is None:
             return None
         steps.add(step)
         first, last = (substitute(part, {lane: const(n)}) for n in (0, width - 1))
@@ -138,6 +142,21 @@ def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
         some.append(last if step > 0 else first)
     step = steps.pop() if len(steps) == 1 else 0
     return Lanes(condition, land(*necessary(every)), land(*necessary(some)), step)
+
+
+def _without_subtracted_quotient(condition: Expr, lane: Symbol) -> Expr:
+    """e - q // f >= 0 is e*f + f - 1 - q >= 0, for integers and f > 0, where the lane is in q alone."""
+    slack = _slack(condition)
+    if slack is None:
+        return condition
+    for core, coefficient in slack.terms:
+        if coefficient != -1 or not isinstance(core, FloorDiv) or not is_nonneg(core.args[1] - 1):
+            continue
+        dividend, divisor = core.args
+        rest = slack + core
+        if lane not in rest.free_symbols | divisor.free_symbols:
+            return le(dividend, (rest + 1) * divisor - 1)
+    return condition
 
 
 def _step(condition: Expr, lane: Symbol) -> int | None:

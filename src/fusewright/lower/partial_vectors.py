@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fusewright.analyze.vectorize import is_one_run
 from fusewright.core.enums import CacheOp
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.value import TensorView
@@ -43,6 +44,7 @@ from fusewright.sym import (
     Symbol,
     as_int,
     const,
+    is_nonneg,
     land,
     le,
     lnot,
@@ -130,9 +132,16 @@ def edged_store(move: Move, tensor: TensorView) -> list[k.Stmt]:
     Raises:
         ScheduleError: see `Move.lanes`.
     """
-    lanes = move.lanes(tensor)
-    whole = k.Copy(move.dst, move.src, move.width, move.cache)
+    lanes, dst = move.lanes(tensor), move.dst
+    whole = k.Copy(dst, move.src, move.width, move.cache)
+    if dst.buffer.space is k.Space.SHARED and is_one_run(tensor) and _ends_inside(dst, move.width):
+        return guarded([lanes.some], [whole])  # what no lane has stands for nothing, as a fill does
     return [*guarded([lanes.all], [whole]), *_edges(move, lanes, lanes.all, None)]
+
+
+def _ends_inside(vector: k.Ref, width: int) -> bool:
+    """Whether so many elements from there on are known to lie in a buffer."""
+    return is_nonneg(vector.index) and is_nonneg(vector.buffer.size - vector.index - width)
 
 
 def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.Stmt]]:

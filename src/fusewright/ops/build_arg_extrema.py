@@ -16,7 +16,7 @@ from fusewright.ops.build_elementwise import (
 from fusewright.ops.build_factory import filled, iota
 from fusewright.ops.build_reduction import (
     of_copies,
-    reduce_states,
+    reduce_apart,
     reduced_dims,
     with_kept_dims,
     without_broadcasts,
@@ -69,9 +69,11 @@ def _arg_extremum(
 ) -> TensorView:
     dims = reduced_dims(arg, dim)
     computed, _ = reduction_dtypes(row, arg.dtype)
-    values, left, copies = without_broadcasts(fusion, convert_tensor(fusion, arg, computed), dims)
-    if left:
-        _, found = reduce_states(fusion, row, [values, _positions(fusion, values, left)], left)
+    reduced = without_broadcasts(fusion, convert_tensor(fusion, arg, computed), dims)
+    values, copies = reduced.source, reduced.copies
+    if reduced.dims:
+        positions = _positions(fusion, values, reduced.dims)
+        _, found = reduce_apart(fusion, row, reduced, [values, positions])
         found = _among_copies(fusion, convert_tensor(fusion, found, DataType.Int), arg, dims)
     else:
         found = filled(fusion, values.extents, fusion.new_scalar(DataType.Int, 0), DataType.Int)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fusewright.core.dtype import Category, DataType, PyScalar
 from fusewright.core.errors import DtypeError, RankError, ShapeError
@@ -34,16 +34,42 @@ def reduced_dims(tensor: TensorView, dims: Dims | None) -> list[int]:
     return sorted(wrap_dims([dims] if isinstance(dims, int) else dims, tensor.ndim, "reduction"))
 
 
-def without_broadcasts(
-    fusion: Fusion, tensor: TensorView, dims: Sequence[int]
-) -> tuple[TensorView, list[int], Expr]:
-    """`tensor` with the broadcast axes among `dims` squeezed away, the positions of the others then, and how
-    many copies of each element the squeezed axes show."""
+class Reduced(NamedTuple):
+    """What is left to reduce of a tensor once the broadcast axes among the reduced ones are taken apart.
+
+    Attributes:
+        source: the tensor without those that are expanded, or without all where no other axis is reduced.
+        dims: its axes that a node reduces. points: its reduced axes of one element, which the node keeps: so
+            the results have the loops of what is computed from them and the tensor.
+        copies: how many copies of each element the broadcast axes show.
+    """
+
+    source: TensorView
+    dims: list[int]
+    points: list[int]
+    copies: Expr
+
+
+def without_broadcasts(fusion: Fusion, tensor: TensorView, dims: Sequence[int]) -> Reduced:
+    """`tensor` with the broadcast axes among `dims` apart."""
     broadcasts = [dim for dim in dims if tensor.shape[dim].is_broadcast]
     copies = product(tensor.shape[dim].visible_extent for dim in broadcasts)
-    kept = [dim for dim in range(tensor.ndim) if dim not in broadcasts]
-    positions = [kept.index(dim) for dim in dims if dim not in broadcasts]
-    return remove_axes(fusion, tensor, broadcasts), positions, copies
+    only = len(broadcasts) == len(dims)
+    gone = [dim for dim in broadcasts if only or tensor.shape[dim].expanded is not None]
+    kept = [dim for dim in range(tensor.ndim) if dim not in gone]
+    left = [kept.index(dim) for dim in dims if dim not in broadcasts]
+    points = [kept.index(dim) for dim in broadcasts if dim not in gone]
+    return Reduced(remove_axes(fusion, tensor, gone), left, points, copies)
+
+
+def reduce_apart(
+    fusion: Fusion, row: ReductionOp, reduced: Reduced, operands: Sequence[TensorView] = ()
+) -> list[TensorView]:
+    """The states of a reduction of `reduced`, or of `operands` in place of its source, without its axes."""
+    states = reduce_states(fusion, row, operands or [reduced.source], reduced.dims)
+    rest = [dim for dim in range(reduced.source.ndim) if dim not in reduced.dims]
+    points = [rest.index(dim) for dim in reduced.points]
+    return [remove_axes(fusion, state, points) for state in states]
 
 
 def reduce_states(
@@ -124,8 +150,9 @@ def _reduced(
         out = convert_tensor(fusion, source, result)
         return copy_tensor(fusion, arg) if out is arg else out
     source = convert_tensor(fusion, source, computed)
-    source, left, copies = without_broadcasts(fusion, source, positions)
-    out = reduce_states(fusion, row, [source], left)[0] if left else source
+    reduced = without_broadcasts(fusion, source, positions)
+    copies = reduced.copies
+    out = reduce_apart(fusion, row, reduced)[0] if reduced.dims else reduced.source
     if row in _REPEATED and copies is not product(()):
         out = _REPEATED[row](fusion, out, scalar_of_extent(fusion, copies))
     (identity,) = row.identity(computed)
@@ -249,9 +276,10 @@ def moments(
 ) -> tuple[TensorView, TensorView, TensorView]:
     """Mean, sum of squared deviations and count over `dims`, which vanish."""
     computed, _ = reduction_dtypes(WELFORD, arg.dtype)
-    source, left, copies = without_broadcasts(fusion, convert_tensor(fusion, arg, computed), dims)
-    if left:
-        avg, m2, n = reduce_states(fusion, WELFORD, [source], left)
+    reduced = without_broadcasts(fusion, convert_tensor(fusion, arg, computed), dims)
+    source, copies = reduced.source, reduced.copies
+    if reduced.dims:
+        avg, m2, n = reduce_apart(fusion, WELFORD, reduced)
         if copies is not product(()):
             times = scalar_of_extent(fusion, copies)
             m2 = apply_to_tensor(fusion, "mul", m2, times)

@@ -22,7 +22,7 @@ from fusewright.ops.build_reduction import (
     max_,
     of_copies,
     one_dim_as_list,
-    reduce_states,
+    reduce_apart,
     reduced_dims,
     sum_,
     with_kept_dims,
@@ -90,11 +90,10 @@ def max_sum_exp(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView
     if not arg.ndim:
         raise RankError(what="the input of max_sum_exp", expected="at least 1", given=0)
     computed, _ = reduction_dtypes(MAX_SUM_EXP, arg.dtype)
-    source, left, copies = without_broadcasts(
-        fusion, convert_tensor(fusion, arg, computed), reduced_dims(arg, dims)
-    )
-    if left:
-        top, total = reduce_states(fusion, MAX_SUM_EXP, [source], left)
+    reduced = without_broadcasts(fusion, convert_tensor(fusion, arg, computed), reduced_dims(arg, dims))
+    source, copies = reduced.source, reduced.copies
+    if reduced.dims:
+        top, total = reduce_apart(fusion, MAX_SUM_EXP, reduced)
     else:
         largest = torch.finfo(computed.torch).max
         shift = apply_to_tensor(fusion, "maximum", source, fusion.new_scalar(computed, -largest))

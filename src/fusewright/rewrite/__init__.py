@@ -5,10 +5,11 @@ Both are lists of passes that change a fusion in place, keep its inputs and outp
 `GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic: `empty`
 (tensors without elements), `uniform` (tensors of one value as scalars), `casts` (chains of them), `parts`
 (reads of one part of a join), `round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions
-of what a reshape has merged), `nested_reductions` (in one step), `rows_first` (or in two), `common` (what is
-written twice), `roots` (as divisors), `logarithms` (of exponentials), `dead` (what no output needs), `slices`
-(of what is computed row by row), `aliases` (outputs that are views), `memory_order` (of what passes between
-kernels), and `operand_views` (a library reads what its operands are views of).
+of what a reshape has merged), `reduced_relabels` (or put into another order), `nested_reductions` (in one
+step), `rows_first` (or in two), `common` (what is written twice), `roots` (as divisors), `logarithms` (of
+exponentials), `shared_sums` (of products), `row_factors` (multiplied first), `dead` (what no output needs),
+`slices` (of what is computed row by row), `aliases` (outputs that are views), `memory_order` (of what passes
+between kernels), and `operand_views` (a library reads what its operands are views of).
 
 `REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `lift` (changes
 of shape and order move up to the loads), `sink` (or down to the stores), `implied` (choices by the position
@@ -42,11 +43,14 @@ from fusewright.rewrite.nested_reductions import join_nested_reductions
 from fusewright.rewrite.operand_views import view_operands
 from fusewright.rewrite.parts import read_parts
 from fusewright.rewrite.powers import expand_powers
+from fusewright.rewrite.reduced_relabels import reduce_before_relabels
 from fusewright.rewrite.reduced_reshapes import reduce_before_reshapes
 from fusewright.rewrite.roots import divide_by_roots
 from fusewright.rewrite.round_trips import cancel_round_trips
+from fusewright.rewrite.row_factors import multiply_row_factors
 from fusewright.rewrite.rows_first import reduce_rows_first
 from fusewright.rewrite.separate import separate_small_tensors
+from fusewright.rewrite.shared_sums import share_sums
 from fusewright.rewrite.sink import sink_views
 from fusewright.rewrite.slices import move_slices_up
 from fusewright.rewrite.uniform import read_scalars
@@ -60,11 +64,14 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("read parts", read_parts),
     ("cancel round trips", cancel_round_trips),
     ("reduce before reshapes", reduce_before_reshapes),
+    ("reduce before relabels", reduce_before_relabels),
     ("join nested reductions", join_nested_reductions),
     ("reduce rows first", reduce_rows_first),
     ("merge equal nodes", merge_equal_nodes),
     ("divide by roots", divide_by_roots),
     ("simplify logarithms", simplify_logarithms),
+    ("share sums", share_sums),
+    ("multiply row factors", multiply_row_factors),
     ("merge what became equal", merge_equal_nodes),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),

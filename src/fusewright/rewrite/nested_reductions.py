@@ -12,6 +12,7 @@ is reduced further is less to read then; and one along dimensions that its opera
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusewright.ir.fusion import Fusion
@@ -26,8 +27,9 @@ from fusewright.rewrite.rows_first import reduced_before
 def join_nested_reductions(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which what one reduction alone reads of another is reduced in one step."""
     outputs = set(fusion.output_tensors())
+    before = reduced_before(fusion)
     for node in fusion.ordered_nodes():
-        found = _nested(node, outputs) if isinstance(node, Reduction) else None
+        found = _nested(node, outputs, before) if isinstance(node, Reduction) else None
         if found is None:
             continue
         old, new = node.output, found.joined(fusion)
@@ -72,7 +74,10 @@ class _Nested:
         return out
 
 
-def _nested(outer: Reduction, outputs: set[TensorView]) -> _Nested | None:
+def _nested(
+    outer: Reduction, outputs: set[TensorView], before: Mapping[TensorView, frozenset[int]]
+) -> _Nested | None:
+    """`before`: what tensors were reduced along before (`reduced_before`)."""
     if not combines_elements(outer):
         return None
     (source,) = outer.tensor_inputs
@@ -81,7 +86,7 @@ def _nested(outer: Reduction, outputs: set[TensorView]) -> _Nested | None:
     while source not in outputs and len(source.uses) == 1 and not source.is_cpu:
         node = source.definition
         if isinstance(node, Reduction):
-            if node.op is not outer.op or not combines_elements(node) or _follows_rows(node):
+            if node.op is not outer.op or not combines_elements(node) or _follows_rows(node, before):
                 return None
             kept = [dim for dim, axis in enumerate(node.output.logical) if not axis.is_reduction]
             found = tuple(None if dim is None else kept[dim] for dim in table)
@@ -98,9 +103,9 @@ def _nested(outer: Reduction, outputs: set[TensorView]) -> _Nested | None:
     return None
 
 
-def _follows_rows(node: Reduction) -> bool:
+def _follows_rows(node: Reduction, before: Mapping[TensorView, frozenset[int]]) -> bool:
     """Whether it reduces rows that results were broadcast along, all of each."""
     (source,) = node.tensor_inputs
     reduced = {dim for dim, axis in enumerate(node.output.logical) if axis.is_reduction}
-    rows = reduced_before(source)
-    return bool(rows) and rows <= reduced
+    rows = before.get(source)
+    return rows is not None and rows <= reduced

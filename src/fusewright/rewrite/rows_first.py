@@ -9,8 +9,10 @@ one step y would be stored, or computed again from what another kernel found. Th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
+from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.build_reduction import reduce_states
 from fusewright.rewrite.replacement import combines_elements, return_instead
@@ -21,12 +23,13 @@ __all__ = ["reduce_rows_first", "reduced_before"]
 def reduce_rows_first(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which a reduction along more dimensions than one before it is two."""
     outputs = set(fusion.output_tensors())
-    for node in fusion.ordered_nodes():
+    before = reduced_before(fusion)
+    for node in fusion.ordered_nodes() if before else ():
         if not isinstance(node, Reduction) or not combines_elements(node):
             continue
         (source,) = node.tensor_inputs
         reduced = {dim for dim, axis in enumerate(node.output.logical) if axis.is_reduction}
-        rows = reduced_before(source)
+        rows = before.get(source)
         if not rows or not rows < reduced:
             continue
         (parts,) = reduce_states(fusion, node.op, [source], sorted(rows))
@@ -37,33 +40,41 @@ def reduce_rows_first(fusion: Fusion) -> Fusion:
     return fusion
 
 
-def reduced_before(tensor: TensorView) -> frozenset[int]:
-    """The dimensions that results of reductions were broadcast along on the way to a tensor.
+def reduced_before(fusion: Fusion) -> dict[TensorView, frozenset[int]]:
+    """By tensor the dimensions that results of reductions were broadcast along on the way to it, if any.
 
     None where two results differ in them.
     """
-    found: set[frozenset[int]] = set()
-    seen = {tensor}
-    stack = [(tensor, tuple(range(tensor.ndim)))]
-    while stack:
-        value, names = stack.pop()
-        node = value.definition
-        if node is None or node.reduced or not node.traits.pointwise:
+    found: dict[TensorView, frozenset[frozenset[int]]] = {}
+    for node in fusion.ordered_nodes():
+        if node.reduced or not node.traits.pointwise or not isinstance(node.outputs[0], TensorView):
             continue
-        for position, operand in enumerate(node.inputs):
-            if not isinstance(operand, TensorView) or operand.is_cpu:
-                continue
-            own = dict.fromkeys(range(operand.ndim), -1)
-            more: set[int] = set()
-            for name, axis, dim in zip(names, value.shape, node.axis_map(position)):
-                if dim is not None:
-                    own[dim] = name
-                if not axis.is_broadcast and (dim is None or operand.shape[dim].is_broadcast):
-                    more.add(name)
-            if operand.definition is not None and operand.definition.reduced:
-                found.add(frozenset(more))
-            elif operand not in seen:
-                seen.add(operand)
-                stack.append((operand, tuple(own.values())))
-    found.discard(frozenset())
-    return found.pop() if len(found) == 1 else frozenset()
+        # Two differing sets say as much as more would.
+        if along := frozenset([*dict.fromkeys(_broadcast_along(node, found))][:2]):
+            found[node.output] = along
+    return {tensor: dims for tensor, (dims, *others) in found.items() if not others}
+
+
+def _broadcast_along(
+    node: Node, before: Mapping[TensorView, frozenset[frozenset[int]]]
+) -> Iterator[frozenset[int]]:
+    """For each result that a pointwise node sees, at once or by an operand, the output's dimensions that
+    it was broadcast along; -1 among them where the output lacks one.
+    """
+    shape = node.output.shape
+    for position, operand in enumerate(node.inputs):
+        if not isinstance(operand, TensorView) or operand.is_cpu:
+            continue
+        dims = node.axis_map(position)
+        if operand.definition is not None and operand.definition.reduced:
+            axes = enumerate(zip(shape, dims))
+            new = {i for i, (axis, dim) in axes if not axis.is_broadcast and _is_new(operand, dim)}
+            if new:
+                yield frozenset(new)
+        for along in before.get(operand, ()):
+            places = {dim: i for i, dim in enumerate(dims)}
+            yield frozenset(places.get(dim, -1) for dim in along)
+
+
+def _is_new(operand: TensorView, dim: int | None) -> bool:
+    return dim is None or operand.shape[dim].is_broadcast

@@ -199,15 +199,21 @@ class Schedule:
         transforms.split(self.fusion, tensor, dim, factor, inner_split)
 
     @_primitive
-    def shifted_split(self, tensor: TensorView, dim: int, factor: int, aligned: TensorView) -> None:
+    def shifted_split(
+        self, tensor: TensorView, dim: int, factor: int, aligned: TensorView, turn: int | None = None
+    ) -> None:
         """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
 
         The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
         computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
         multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
         and the last vector of a row have points outside of it, which nothing computes.
+
+        `turn`: a loop axis of one row a point, of which equal points are rows that begin alike: the inner
+        result of a split of the rows by a constant. Then s follows from it alone, so that a loop over
+        such rows has each column at one place.
         """
-        transforms.shifted_split(self.fusion, tensor, dim, factor, aligned)
+        transforms.shifted_split(self.fusion, tensor, dim, factor, aligned, turn)
 
     @_primitive
     def merge(self, tensor: TensorView, dim: int, inner: int | None = None) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, Merge, Reverse, ShiftedSplit, Split, Swizzle, ancestors
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
-from fusewright.sym import Expr, as_int, const
+from fusewright.sym import ONE, Expr, as_int, const, divides
 
 # Kernels of small tensors count their loops in 32 bits.
 MAX_FACTOR = 2**31 - 1
@@ -82,7 +82,12 @@ def split(fusion: Fusion, tensor: TensorView, position: int, factor: int, inner_
 
 
 def shifted_split(
-    fusion: Fusion, tensor: TensorView, position: int, factor: int, aligned: TensorView
+    fusion: Fusion,
+    tensor: TensorView,
+    position: int,
+    factor: int,
+    aligned: TensorView,
+    turn: int | None = None,
 ) -> ShiftedSplit:
     """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], as the rows of `aligned` lie."""
     position = wrap(position, len(tensor.loop))
@@ -91,6 +96,8 @@ def shifted_split(
     _check_free(tensor, position, "shifted_split")
     axis = tensor.loop[position]
     rows, strides = _rows_of(tensor, ancestors(axis, tensor.maybe_root), aligned)
+    if turn is not None:
+        rows, strides = _turn_of(tensor, turn, factor, rows, strides)
     transform = ShiftedSplit(axis, const(factor), rows, strides, fusion.plain_axis)
     tensor.loop[position : position + 1] = [transform.outer, transform.inner]
     return transform
@@ -125,6 +132,40 @@ def _rows_of(
         )
     strides = list(itertools.accumulate((axis.extent for axis, _ in reversed(memory)), operator.mul))
     return ours[count:], strides[count - 1 : -1]
+
+
+def _turn_of(
+    tensor: TensorView, position: int, factor: int, rows: Sequence[IterDomain], strides: Sequence[Expr]
+) -> tuple[list[IterDomain], list[Expr]]:
+    """The loop axis by whose points rows begin alike, and the stride along it.
+
+    `rows`: the dimensions of the rows, innermost first, and the strides along them.
+
+    Raises:
+        ScheduleError: it is no such axis.
+    """
+    axis = tensor.loop[wrap(position, len(tensor.loop))]
+    made = axis.definition
+    of_rows: list[IterDomain] = []
+    if isinstance(made, Split) and made.inner is axis and divides(const(factor), made.factor):
+        of_rows = _merged(made.inputs[0])
+    if not rows or of_rows != list(reversed(rows)):
+        raise ScheduleError(
+            f"shifted_split: rows do not begin alike at equal points of {axis}",
+            expected=f"the inner axis of a split by a multiple of {factor} of all rows, as in memory",
+            given=str(made.inputs[0]) if made is not None else str(axis),
+        )
+    return [axis], [strides[0]]
+
+
+def _merged(axis: IterDomain) -> list[IterDomain]:
+    """The axes that are merged to this one, outermost first; splits by one are none."""
+    made = axis.definition
+    if isinstance(made, Merge):
+        return [found for each in made.inputs for found in _merged(each)]
+    if isinstance(made, Split) and made.outer is axis and made.inner.extent is ONE:
+        return _merged(made.inputs[0])
+    return [axis]
 
 
 def merge(fusion: Fusion, tensor: TensorView, outer: int, inner: int | None = None) -> Merge:

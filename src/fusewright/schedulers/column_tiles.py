@@ -17,8 +17,15 @@ THREADS, MOST_BATCHES, FEWER_BATCHES, FEW_BLOCKS = 256, 16, 8, 2
 # Bytes of shared memory, and of registers of a thread, that the rows take at most.
 TILE_BYTES, REGISTER_TILE_BYTES = 64 * KIB, 256
 # Bytes of a tile's row, and the most blocks that hold it. Larger clusters leave more SMs idle between them,
-# which costs more than runs of memory half as long.
-WIDE_ROW, NARROW_ROW, BLOCKS_OF_WIDE_ROWS = 128, 64, 8
+# which costs more than runs of memory half as long. (An H200, of a copy's speed: 150 rows in the widest ones
+# 0.97, before 0.87; 512 rows 0.84, before 0.71. Where the length is no constant, more than two blocks are no
+# faster with wide rows.)
+WIDEST_ROW, WIDE_ROW, NARROW_ROW, BLOCKS_OF_WIDE_ROWS = 256, 128, 64, 8
+# Rows of a column that one thread holds in registers, or a few; the threads of a block of such columns, the
+# bytes of their vectors, and those that each holds. (An H200, of a copy's speed, with 8 threads a column and
+# more, and so: 8 rows 0.39, 0.97; 10 rows 0.64, 0.97; 21 rows 0.66, 0.98; 64 rows 0.95, 0.99.)
+LONGEST_OF_A_THREAD, LONGEST_SHORT, SHORT_THREADS = 24, 64, 128
+SHORT_VECTOR_BYTES, SHORT_BYTES = 8, 192
 # The least that an asynchronous copy moves (PTX ISA, cp.async).
 COPIED_BYTES = 4
 
@@ -31,6 +38,7 @@ class Tile:
         row_bytes: of the narrowest tensor that is read.
         threads_x, threads_y: of a block, along the columns and down them.
         batches: rows of a thread.
+        width: of the vectors, in elements.
         project: only inputs are held.
         blocks: of the cluster that holds a tile.
         shared: in shared memory, not in registers.
@@ -40,6 +48,7 @@ class Tile:
     threads_x: int
     threads_y: int
     batches: int
+    width: int
     project: bool
     blocks: int = 1
     shared: bool = False
@@ -54,6 +63,7 @@ class Columns:
         width, element_bytes: of the vectors that are read, in elements, and of each of the narrowest.
         held: the bytes of what is held, inputs alone.
         constant: whether the kernel takes the length as a constant.
+        known: whether it takes the number of threads that hold a column as one, at least.
     """
 
     count: int
@@ -62,18 +72,19 @@ class Columns:
     element_bytes: int
     held: Held
     constant: bool
+    known: bool
 
 
 def clustered_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
     """How blocks of 256 threads hold the columns, those of a cluster together where one has no room.
 
-    In shared memory where the length is constant: otherwise each access has an address and a comparison of
-    its own. None where vectors are narrow, or no cluster has room for a tile.
+    In shared memory where the number of threads is known: otherwise each access has an address of its own.
+    None where vectors are narrow, or no cluster has room for a tile.
     """
     bytes_of_vector = columns.width * columns.element_bytes
     if bytes_of_vector < COPIED_BYTES or not columns.held.in_all:
         return None
-    shared = columns.constant
+    shared = columns.known
     if shared:
         most = min(MOST_BATCHES, TILE_BYTES // (THREADS * columns.width * columns.held.in_all))
     else:
@@ -81,10 +92,13 @@ def clustered_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
     fewer = min(most, FEWER_BATCHES)
     if not most:
         return None
-    wide, narrow = (_threads_along(columns, row) for row in (WIDE_ROW, NARROW_ROW))
-    if _blocks(columns, wide, fewer) <= FEW_BLOCKS:
+    widest, wide, narrow = (_threads_along(columns, row) for row in (WIDEST_ROW, WIDE_ROW, NARROW_ROW))
+    most_of_wide = BLOCKS_OF_WIDE_ROWS if columns.constant else FEW_BLOCKS
+    if shared and _blocks(columns, widest, most) <= FEW_BLOCKS:
+        ways = [(widest, most), (wide, fewer)]
+    elif _blocks(columns, wide, fewer) <= FEW_BLOCKS:
         ways = [(wide, fewer)]
-    elif shared and _blocks(columns, wide, most) <= BLOCKS_OF_WIDE_ROWS:
+    elif shared and _blocks(columns, wide, most) <= most_of_wide:
         ways = [(wide, most), (narrow, fewer)]
     else:
         ways = [(narrow, most), (narrow, fewer)]
@@ -94,9 +108,30 @@ def clustered_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
     if not found:
         return None
     along, _, blocks = (busy or found[::-1])[0]
-    batches = ceil_div(columns.length, THREADS // along * blocks)
+    batches = most if blocks == 1 and shared else ceil_div(columns.length, THREADS // along * blocks)
     down, batches = fewest_threads(columns.length, along, batches, blocks)
-    return Tile(along * bytes_of_vector, along, down, batches, True, blocks, shared)
+    return Tile(along * bytes_of_vector, along, down, batches, columns.width, True, blocks, shared)
+
+
+def short_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
+    """How threads hold columns of few rows in registers: all of a column each, or a few threads of a block.
+
+    None where columns are longer, or a warp's row would be shorter than memory is fast with.
+    """
+    single = columns.length <= LONGEST_OF_A_THREAD
+    down = 1 if single else ceil_div(columns.length, MOST_BATCHES)
+    batches = ceil_div(columns.length, down)
+    along = SHORT_THREADS if single else WARP_SIZE
+    width = min(columns.width, max(1, SHORT_VECTOR_BYTES // columns.element_bytes))
+    all_sms = along * hardware.sm_count
+    while width > 1 and (
+        batches * width * columns.held.at_once > SHORT_BYTES
+        or (width * columns.element_bytes > COPIED_BYTES and columns.count < width * all_sms)
+    ):
+        width //= 2
+    if columns.length > LONGEST_SHORT or width * columns.element_bytes < COPIED_BYTES:
+        return None
+    return Tile(along * width * columns.element_bytes, along, down, batches, width, True)
 
 
 def fewest_threads(length: int, along: int, batches: int, blocks: int = 1) -> tuple[int, int]:

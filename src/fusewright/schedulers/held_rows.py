@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusewright.analyze.persistent import persistent_tensors
+from fusewright.analyze.persistent import Reachability, persistent_tensors
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView, Val
+from fusewright.ops.reductions import WELFORD
 from fusewright.rewrite.one_pass_softmax import in_one_pass, softmax_sums
 from fusewright.rewrite.two_pass import is_plain_welford, two_pass
 from fusewright.schedule.schedule import Schedule
@@ -18,6 +19,11 @@ from fusewright.schedulers.base import Part, Rewrite
 from fusewright.schedulers.io import cache_inputs_and_outputs
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.sym import Expr
+
+# What is left of a kernel's speed where Welford's steps, with a division each, take the place of two sums of
+# a held row, and the seconds of their last chain of divisions (an H200: 0.93 in layer norm, 0.94 and 0.81 in
+# its gradients, of 1024 and 4096 elements).
+WELFORD_SPEED, WELFORD_SECONDS = 0.93, 0.4e-6
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     held = held_tensors(schedule.fusion, space)
     sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
     copied = sizes.pop() if len(sizes) == 1 else 0
-    return Held(most_held(held), sum(tensor.dtype.size for tensor in held), copied)
+    return Held(most_held(schedule.fusion, held), sum(tensor.dtype.size for tensor in held), copied)
 
 
 def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:
@@ -57,6 +63,16 @@ def state_bytes(fusion: Fusion) -> int:
     """Bytes that the reductions across a block exchange for each of its threads."""
     states = {tuple(out.dtype for out in n.outputs) for n in fusion.nodes if isinstance(n, Reduction)}
     return sum(dtype.size for dtypes in states for dtype in dtypes)
+
+
+def has_welford(fusion: Fusion) -> bool:
+    """Whether Welford's steps find a variance."""
+    return any(isinstance(node, Reduction) and node.op is WELFORD for node in fusion.nodes)
+
+
+def with_welford(speed: float, steps: float) -> tuple[float, float]:
+    """The share of a copy's speed, and the seconds besides, of a kernel that takes Welford's steps."""
+    return speed * WELFORD_SPEED, steps + WELFORD_SECONDS
 
 
 def variance_in_two_passes(part: Part) -> Rewrite | None:
@@ -115,13 +131,35 @@ def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list
     return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
 
 
-def most_held(held: Mapping[TensorView, Sequence[TensorView]]) -> int:
-    """The most bytes for each element that are held across any one reduction, of `held_tensors`."""
+def most_held(fusion: Fusion, held: Mapping[TensorView, Sequence[TensorView]]) -> int:
+    """The most bytes for each element that are held at once, of `held_tensors`: across any one reduction, or
+    for what is computed with results of several that do not depend on each other.
+    """
     across: dict[TensorView, int] = {}
     for tensor, reductions in held.items():
         for reduction in reductions:
             across[reduction] = across.get(reduction, 0) + tensor.dtype.size
-    return max(across.values(), default=0)
+    read: dict[TensorView, int] = {}
+    if len(held) > 1:
+        reachability = Reachability(fusion)
+        for tensor, reductions in held.items():
+            for user in _computed_with(tensor, held):
+                if any(reachability.reaches(reduction, user) for reduction in reductions):
+                    read[user] = read.get(user, 0) + tensor.dtype.size
+    return max((*across.values(), *read.values()), default=0)
+
+
+def _computed_with(tensor: TensorView, held: Collection[TensorView]) -> set[TensorView]:
+    """What is computed in one loop with a tensor, but for what follows from others that are held."""
+    found: set[TensorView] = set()
+    stack = [tensor]
+    while stack:
+        for user in stack.pop().consumers:
+            if user not in found:
+                found.add(user)
+                if user not in held and not user.is_reduction:
+                    stack.append(user)
+    return found
 
 
 def longest_chain(fusion: Fusion) -> int:

@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
-from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.hardware import MAX_VECTOR_BYTES, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import BuiltInScheduler, Planner, Reject, accepted
+from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Reject, Rewrite, accepted
 from fusewright.schedulers.held_length import HeldLength
-from fusewright.schedulers.held_rows import recompute, times_computed
+from fusewright.schedulers.held_rows import recompute, times_computed, variance_in_two_passes
 from fusewright.schedulers.inner_outer_persistent_heuristic import (
     EXCHANGED_BYTES,
     InnerOuterPersistentPlanner,
@@ -29,9 +29,16 @@ from fusewright.schedulers.inner_outer_persistent_space import (
     InnerOuterPersistentSpace,
     inner_outer_persistent_space,
 )
-from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, find_loads, vectorize_ports
+from fusewright.schedulers.io import (
+    Ports,
+    cache_inputs_and_outputs,
+    check_unaligned,
+    find_loads,
+    vectorize_ports,
+)
 from fusewright.schedulers.params import InnerOuterPersistentParams
 from fusewright.schedulers.reduction_loops import feeds, inline, merge_to_rows_and_reduction
+from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.schedulers.sizes import ceil_div
 
 # Loop positions of the reference, and what they are bound to.
@@ -70,10 +77,15 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         space = _space(fusion)
         return Reject(space) if isinstance(space, str) else InnerOuterPersistentPlanner(fusion, space)
 
+    def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
+        """Two sums in place of Welford's steps, of rows that are held."""
+        return variance_in_two_passes(part)
+
     def apply(self, schedule: Schedule, params: InnerOuterPersistentParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         length = _length_of(params)
         length.check(original.rows)
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
         ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, inner_outer_persistent_space(schedule.fusion))
         rows = space.rows
@@ -87,7 +99,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         loads = _loads_of_rows(schedule.fusion, space)
         streamed = [t for t in loads if rows.has_every_element(t)] if params.circular_stages else []
         ahead = [load for load in loads if params.prefetch_rows and load not in streamed]
-        _cut_columns(schedule, reference, params)
+        _cut_columns(schedule, reference, params, aligned_rows(rows) if params.shift_rows else None)
         # What is loaded once a row stays one element of it.
         whole = {reference, *(load for load in ahead if not rows.has_every_element(load))}
         schedule.transform_like(reference, [tensor for tensor in others if tensor not in whole])
@@ -102,7 +114,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         schedule.parallelize_like(lead, selected=[tensor for tensor in bound if tensor is not lead])
         width = params.vectorization_factor
         points = (tuple(port for port in each if port not in last) for each in (ports.loads, ports.stores))
-        vectorize_ports(schedule, Ports(*points), width)
+        vectorize_ports(schedule, Ports(*points), width, unaligned=params.unaligned_inputs)
         recompute(schedule, rows, everything=params.project_persistent_buffers, loads=False)
         targets = {*partials, *(each.partial for each in sums)}
         rings = [_through_ring(schedule, load, targets, params) for load in streamed]
@@ -207,19 +219,36 @@ def _length_of(params: InnerOuterPersistentParams) -> HeldLength:
         elements=params.elements_a_warp,
         step=1,
         sizes=params.assumed_reduction_sizes,
+        before=params.places_before,
     )
 
 
 def _cut_rows(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> None:
-    """[I, R] -> [I blocks, I threads z, I steps, R]."""
+    """[I, R] -> [I blocks, I threads z, I steps, R].
+
+    Where rows are shifted, blocks take them in turns, so that all rows of a block begin alike.
+    """
+    if params.shift_rows:
+        schedule.split(tensor, 0, params.lparams.gdimx)
+        schedule.split(tensor, 0, params.lparams.bdimz)
+        schedule.reorder(tensor, {0: _STEPS, 2: _BLOCKS})
+        return
     schedule.split(tensor, 0, params.lparams.bdimz)
     schedule.split(tensor, 0, params.lparams.gdimx)
     schedule.reorder(tensor, {0: _STEPS})
 
 
-def _cut_columns(schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams) -> None:
-    """[.., R] -> [.., R threads y, R threads x, R batches, R vector]."""
-    schedule.split(tensor, 3, params.vectorization_factor)
+def _cut_columns(
+    schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams, aligned: TensorView | None
+) -> None:
+    """[.., R] -> [.., R threads y, R threads x, R batches, R vector].
+
+    With `aligned`, vectors begin where those of its rows do.
+    """
+    if aligned is None:
+        schedule.split(tensor, 3, params.vectorization_factor)
+    else:
+        schedule.shifted_split(tensor, 3, params.vectorization_factor, aligned, turn=_BLOCKS)
     schedule.split(tensor, 3, params.lparams.bdimx)
     schedule.split(tensor, 3, params.batches_per_block_inner_reduction, inner_split=False)
     schedule.reorder(tensor, {3: _BATCHES})
@@ -251,7 +280,7 @@ class _Exchange:
                 if elements * sum(state.dtype.size for state in states) <= EXCHANGED_BYTES:
                     schedule.merge(tensor, -2)
                 schedule.parallelize(tensor, -1, ParallelType.unroll)
-        for tensor in self.stored:
+        for tensor in () if params.shift_rows else self.stored:
             own = min(width, MAX_VECTOR_BYTES // tensor.dtype.size)
             if own > 1:
                 schedule.split(tensor, -1, own)

@@ -21,7 +21,13 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts, Proposal, Reject
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
-from fusewright.schedulers.held_rows import held_tensors, most_held, recompute
+from fusewright.schedulers.held_rows import (
+    has_welford,
+    held_tensors,
+    most_held,
+    recompute,
+    with_welford,
+)
 from fusewright.schedulers.inner_outer_persistent_space import (
     InnerOuterPersistentSpace,
     inner_outer_persistent_space,
@@ -29,11 +35,26 @@ from fusewright.schedulers.inner_outer_persistent_space import (
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.sym import as_int
 
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
 REGISTERS_TO_PREFETCH = 8
 REGISTERS_TO_STREAM = 16
+# Of threads that read a ring, beside those of an estimate, where blocks share an SM and so its registers (an
+# H200, layer norm backward of 16384 x 8192 bfloat16: two blocks of 256 threads that spill reach 0.81 of a
+# copy's speed, one of 512 that do not 0.94).
+REGISTERS_TO_SHARE_AN_SM = 24
+# Of a kernel that takes rows of any length, beside those of one that knows theirs (an H200, layer norm
+# backward of 16384 x 4096 bfloat16: three rows a block that spill reach 0.68 of a copy's speed).
+REGISTERS_TO_GUARD = 16
+# A thread takes so many elements more, one of so many, if a row needs fewer threads then.
+MOST_OVER = 8
+# Of rows of several warps that one block takes at once: of more, two blocks take 0.8 to 0.9 of the time (the
+# gradients of normalizations within those of GPT-2 and LLaMA, 16384 x 4096, an H200).
+MOST_LOADS_TOGETHER = 2
+# Rows that a ring has room for at most where one block has an SM to itself.
+MOST_STAGES = 4
 # An SM gives a thread registers in steps of so many, and to so many warps together.
 REGISTER_STEP, WARPS_TOGETHER = 8, 4
 # Partial results of a column that one thread finishes side by side: a vector of floats.
@@ -70,6 +91,7 @@ _IN_REGISTERS, _IN_SHARED_MEMORY, _STARVED, _NOT_AHEAD, _AT_LEAST = 4, 3, 2, 1, 
 CHOICES = (
     _Choice(32, prefetches=True, rank=_IN_REGISTERS),
     _Choice(16, prefetches=True, rank=_IN_REGISTERS),
+    _Choice(8, prefetches=True, rank=_IN_REGISTERS),
     _Choice(32, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
     _Choice(16, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
     _Choice(32, prefetches=False, rank=_NOT_AHEAD),
@@ -139,7 +161,11 @@ class InnerOuterPersistentPlanner:
         space = inner_outer_persistent_space(schedule.fusion)
         assert isinstance(space, InnerOuterPersistentSpace), space
         recompute(schedule, space.rows, everything=everything, loads=False)
-        return most_held(held_tensors(schedule.fusion, space.rows))
+        return most_held(schedule.fusion, held_tensors(schedule.fusion, space.rows))
+
+    @cached_property
+    def _has_welford(self) -> bool:
+        return has_welford(self.fusion)
 
     @cached_property
     def _state_bytes(self) -> int:
@@ -163,24 +189,27 @@ class InnerOuterPersistentPlanner:
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         if not rows or not length:
             return Reject("there is nothing to reduce")
-        params = self._params(rows, length, width, hardware)
+        is_stable = are_stable(space, facts)
+        knows_length = is_stable or all(as_int(axis.extent) is not None for axis in space.reduction)
+        params = self._params(rows, length, width, knows_length, hardware)
         if isinstance(params, Reject):
             return params
         blocks, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
         steps = GRID_REDUCTION_SECONDS + 2 * passed / (hardware.memory_bandwidth_gbs * 1e9)
-        estimate = self._cost.estimate(
-            facts, hardware, speed=SPEED * busy_share(blocks, hardware), steps=steps
-        )
-        if are_stable(space, facts):
+        speed = SPEED * busy_share(blocks, hardware)
+        if self._has_welford:
+            speed, steps = with_welford(speed, steps)
+        estimate = self._cost.estimate(facts, hardware, speed=speed, steps=steps)
+        if is_stable:
             # There are no guards along the rows then: 1.2 times as fast (an H200, layer norm backward of
             # 16384 x 4096 bfloat16).
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimy"), estimate)
 
     def _params(
-        self, rows: int, length: int, width: int, hardware: HardwareInfo
+        self, rows: int, length: int, width: int, knows_length: bool, hardware: HardwareInfo
     ) -> InnerOuterPersistentParams | Reject:
-        tiles = [self._tile(rows, length, width, choice, hardware) for choice in CHOICES]
+        tiles = [self._tile(rows, length, width, choice, knows_length, hardware) for choice in CHOICES]
         fitting = [tile for tile in tiles if tile is not None]
         if not fitting:
             return Reject(f"a block cannot hold a row of {length} and what its columns have come to")
@@ -189,10 +218,11 @@ class InnerOuterPersistentPlanner:
             fitting, key=lambda tile: (self._rank(tile, length), tile.rows_an_sm, -tile.choice.elements)
         )
         at_once, resident = chosen.at_once, chosen.resident
-        if chosen.choice.rank == _IN_REGISTERS:
+        loads = len(self.space.rows.full_loads)
+        if chosen.choice.rank == _IN_REGISTERS and (chosen.along == 1 or loads <= MOST_LOADS_TOGETHER):
             # One block an SM passes on the least (both gradients of 16384 x 4096 on an H200: 0.95 to 0.97 of
             # the time).
-            most = min(hardware.max_threads_per_block // chosen.threads, max(1, rows // hardware.sm_count))
+            most = min(hardware.max_threads_per_block // chosen.threads, ceil_div(rows, hardware.sm_count))
             at_once, resident = min(chosen.rows_an_sm, most, hardware.max_block[2]), 1
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
@@ -200,16 +230,15 @@ class InnerOuterPersistentPlanner:
         blocks = min(hardware.sm_count * resident, ceil_div(rows, at_once))
         groups = ceil_div(length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and rows > blocks * at_once
-        stages = chosen.choice.stages if ahead else 0
+        stages = self._stages(length, chosen, hardware) if ahead and chosen.choice.stages else 0
         return InnerOuterPersistentParams(
             vectorization_factor=width,
             batches_per_block_inner_reduction=chosen.batches,
-            project_persistent_buffers=self._projects or stages > 0,
+            project_persistent_buffers=self._projects(width) or stages > 0,
             prefetch_rows=ahead,
             columns_a_thread=min(width, MAX_COLUMNS_A_THREAD, power_of_two_at_least(groups)),
             columns_in_shared_memory=ahead
-            and not stages
-            and self._holds_columns(length, chosen, at_once, resident, hardware),
+            and self._holds_columns(length, chosen, at_once, resident, stages, hardware),
             circular_stages=stages,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=min(registers, hardware.max_registers_per_thread)),
@@ -224,27 +253,57 @@ class InnerOuterPersistentPlanner:
         starved = tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
         return _STARVED if tile.choice.rank == _IN_REGISTERS and starved else tile.choice.rank
 
-    @cached_property
-    def _projects(self) -> bool:
+    def _loaded_in_registers(self, width: int) -> int:
+        """Bytes of registers that loads of an element of a row take: narrow vectors leave some unused."""
+        sizes = [access.tensor.dtype.size for access in self.space.rows.full_loads]
+        return sum(ceil_div(width * size, REGISTER_BYTES) * REGISTER_BYTES // width for size in sizes)
+
+    def _inputs_in_registers(self, width: int) -> int:
+        """The same where inputs alone are held."""
+        return ceil_div(self._held.inputs * self._loaded_in_registers(width), max(1, self._loaded_bytes))
+
+    def _projects(self, width: int) -> bool:
         """Whether inputs alone are held."""
-        return self._held.inputs < self._held.everything
+        return self._inputs_in_registers(width) < self._held.everything
+
+    def _held_in_registers(self, width: int) -> int:
+        return min(self._inputs_in_registers(width), self._held.everything)
+
+    def _arriving_in_registers(self, width: int) -> int:
+        """Bytes of registers of an element of the next row, and of this one beside what is held of it.
+
+        The next row is on its way before this one has been read. Where that was left out, threads with five
+        inputs spilled, or loaded one after the other what they had no registers for: 0.76 of a copy's speed
+        instead of 1.0 (the gradients of RMS norm within LLaMA's, 16384 x 4096, an H200).
+        """
+        loaded = self._loaded_in_registers(width)
+        return loaded + max(0, loaded - self._held_in_registers(width))
 
     def _tile(
-        self, rows: int, length: int, width: int, choice: _Choice, hardware: HardwareInfo
+        self,
+        rows: int,
+        length: int,
+        width: int,
+        choice: _Choice,
+        knows_length: bool,
+        hardware: HardwareInfo,
     ) -> _Tile | None:
         """How threads lie along a row by a choice, if a block has the registers and memory for it."""
         vectors = ceil_div(length, width)
         lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
         batches = min(ceil_div(vectors, lanes), max(1, choice.elements // width))
         along = ceil_div(vectors, lanes * batches)
+        fewer = max(1, along - 1)
+        if ceil_div(vectors, lanes * fewer) <= batches + batches // MOST_OVER:
+            along, batches = fewer, ceil_div(vectors, lanes * fewer)
         threads = lanes * along
         if choice.stages and not self._may_be_streamed(length, width, choice.stages, threads, hardware):
             return None
         of_element = self._state_bytes
         if not choice.stages:
-            of_element += self._held.inputs if self._projects else self._held.everything
-            of_element += self._loaded_bytes if choice.prefetches else 0
-        to_work = REGISTERS_TO_WORK
+            of_element += self._held_in_registers(width)
+            of_element += self._arriving_in_registers(width) if choice.prefetches else 0
+        to_work = REGISTERS_TO_WORK + (0 if knows_length else REGISTERS_TO_GUARD)
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
@@ -253,7 +312,8 @@ class InnerOuterPersistentPlanner:
             return None
         most = min(BLOCK // threads, rows // hardware.sm_count, hardware.max_block[2])
         at_once = 1 if choice.stages else power_of_two_at_most(max(1, most))
-        resident = _resident(threads * at_once, registers, hardware)
+        beside = REGISTERS_TO_SHARE_AN_SM if choice.stages else 0
+        resident = _resident(threads * at_once, registers + beside, hardware)
         if choice.stages:
             shared = self._streamed(length, choice.stages, threads) + hardware.shared_memory_reserved
             resident = max(1, min(resident, hardware.shared_memory_per_sm // shared))
@@ -268,12 +328,23 @@ class InnerOuterPersistentPlanner:
         return threads * (MAX_COLUMNS_A_THREAD * a_column + of_rows) + SHARED_SLACK
 
     def _holds_columns(
-        self, length: int, tile: _Tile, at_once: int, resident: int, hardware: HardwareInfo
+        self, length: int, tile: _Tile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
     ) -> bool:
-        """Whether what is the same for all rows fits into shared memory."""
-        needed = length * self._column_bytes + self._exchanged(tile.threads * at_once, at_once)
+        """Whether what is the same for all rows fits into shared memory, beside a ring of so many rows."""
+        needed = length * (self._column_bytes + stages * self._loaded_bytes)
+        needed += self._exchanged(tile.threads * at_once, at_once)
         room = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         return self._column_bytes > 0 and needed <= min(room, hardware.shared_memory_per_block_optin)
+
+    def _stages(self, length: int, tile: _Tile, hardware: HardwareInfo) -> int:
+        """How many rows a ring has room for: more than the choice says where a block is alone."""
+        stages = tile.choice.stages
+        if tile.resident > 1 or tile.choice.rank == _AT_LEAST:
+            return stages
+        room = hardware.shared_memory_per_block_optin - length * self._column_bytes
+        while stages < MOST_STAGES and self._streamed(length, stages + 1, tile.threads) <= room:
+            stages += 1
+        return stages
 
     def _streamed(self, length: int, stages: int, threads: int) -> int:
         """Bytes of shared memory of a block that has room for so many rows."""

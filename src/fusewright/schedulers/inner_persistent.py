@@ -48,6 +48,7 @@ from fusewright.schedulers.staged_rows import (
     bind_staged_rows,
     check_staged,
     cut_along,
+    inline_staged_loads,
     lay_side_by_side,
     stage,
 )
@@ -96,7 +97,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
         if along:
-            lay_side_by_side(schedule, reference, along, params)
+            lay_side_by_side(schedule, reference, along, space, params)
         moved = _cut(schedule, reference, params, length, space)
         position = moved[0]
         if params.rows_in_flight > 1:
@@ -121,6 +122,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
                 schedule.prefetch(load)
         several = params.rows_in_flight > 1
         placed = [] if several else inline_row_results(schedule, partials[0], position)
+        placed += inline_staged_loads(schedule, along)
         inline(schedule, space, partials, width, position, placed=placed, side_by_side=several)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:

@@ -12,13 +12,18 @@ from fusewright.core.dtype import DataType
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
-from fusewright.ops.reductions import WELFORD
-from fusewright.schedulers import clustered_rows
+from fusewright.schedulers import clustered_rows, staged_rows
 from fusewright.schedulers.base import Cost, Facts, Proposal
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
-from fusewright.schedulers.held_rows import Held, held_bytes, longest_chain, state_bytes
+from fusewright.schedulers.held_rows import (
+    Held,
+    has_welford,
+    held_bytes,
+    longest_chain,
+    state_bytes,
+    with_welford,
+)
 from fusewright.schedulers.io import VectorLimits, Vectors
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
@@ -29,12 +34,13 @@ from fusewright.schedulers.row_threads import (
     least_idle,
     threads_and_batches,
 )
-from fusewright.schedulers.rows_in_turns import in_turns
+from fusewright.schedulers.rows_in_turns import copied_in_turns, in_turns
 from fusewright.schedulers.shared_rows import in_shared
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
     ShiftedRows,
     is_narrow,
+    is_narrow_to_stage,
     rows_of_reductions,
     wider_vectors,
     with_wider_vectors,
@@ -57,17 +63,17 @@ L2_READ_COST = 0.3
 # some: between the last load and the first store (an H200: 0.7 of a copy's speed for rows of 65536 bfloat16,
 # one block an SM, and 0.8 for rows of 16384 float).
 ROW_SECONDS = 2e-6
-# What that adds to a kernel, whose last blocks nothing overlaps with; and Welford's chain of divisions.
-HELD_SECONDS, WELFORD_SECONDS = 0.3e-6, 0.4e-6
+# What that adds to a kernel, whose last blocks nothing overlaps with.
+HELD_SECONDS = 0.3e-6
 # Of a copy's speed, what is left where a block reads its row again and again, a barrier after each; and where
-# rows are copied ahead.
+# rows are copied ahead, or pass through shared memory as one run.
 RELOADED_SPEED, STREAMED_SPEED = 0.85, 0.88
-# What is left of it where Welford's steps, with a division each, take the place of two sums of a held row.
-WELFORD_SPEED = 0.93
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
-# Threads of a block that handles several short rows.
+# Threads of a block that handles several short rows, each by a warp or a part of it: two warps a row need
+# barriers, at which they would wait for another row (rows of 1024 float: softmax 1.02 times as fast, layer
+# norm and RMS norm 1.03 times on an H200).
 SHORT_ROW_BLOCK = 128
 
 
@@ -105,13 +111,17 @@ class InnerPersistentPlanner:
         space = self.space
         vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        staged = self._staged(rows, length, facts, hardware)
+        if staged is not None:
+            estimate = self._estimate(rows, length, staged, facts, hardware)
+            return Proposal(for_this_length(staged, space, facts, "rows"), estimate)
         held = self._held(rows, length, vectors, shifts, hardware)
         if shifts or vectors.unaligned:
             params, turns, clustered = with_wider_vectors(held, vectors, shifts), None, None
         else:
             turns = self._in_turns(rows, length, vectors.width, facts, hardware)
             params = held
-            clustered = self._of_clusters(rows, length, vectors.width, facts, hardware)
+            clustered = self._of_clusters(rows, length, vectors.width, hardware)
         shared = self._in_shared(params, length, hardware)
         params = (
             shared
@@ -121,7 +131,7 @@ class InnerPersistentPlanner:
             or params
         )
         estimate = self._estimate(rows, length, params, facts, hardware)
-        few = 2 * rows <= hardware.sm_count or params.blocks_per_cluster == hardware.max_cluster
+        few = 2 * rows <= hardware.sm_count or clustered_rows.is_crowded(params, hardware)
         if few and not (shifts or vectors.unaligned or params.circular_stages):
             what = swept(self.fusion, space, vectors.width, are_stable(self.space, facts), facts)
             sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
@@ -132,6 +142,23 @@ class InnerPersistentPlanner:
         if self._constant_row_is_faster(facts, params, in_shared=shared is not None):
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
+
+    def _staged(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
+        """How the rows of a block pass through shared memory as one run, if they are to."""
+        width = self._shifted.run((*self.space.iteration, *self.space.reduction), facts)
+        aligned = self._vectors.width(facts) if self._vectors is not None else 1
+        space, shares = self.space, self._shares_loads
+        if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):
+            return None
+        constant = are_stable(space, facts) or space.is_constant
+        if not space.iteration or not is_one_size(space) or not constant:
+            return None
+        stores = sum(store.tensor.dtype.size for store in space.stores if space.is_full(store))
+        bytes_ = space.element_bytes + stores
+        # Vectors go over dimensions that lie in memory in another order, but are not known to be whole there.
+        in_order = [axis for axis in space.reference.logical if axis in space.iteration]
+        side_by_side = facts.value(in_order[-1].extent) if in_order == list(space.iteration) else 1
+        return staged_rows.staged(rows, side_by_side, length, width, bytes_, shares, hardware)
 
     def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
@@ -163,8 +190,11 @@ class InnerPersistentPlanner:
             return None
         if not is_one_size(self.space) or not are_stable(self.space, facts):
             return None
-        held = self.everything.at_once + sum(weight.dtype.size for weight in weights)
-        return in_turns(rows, length, found, held, hardware)
+        of_weights = sum(weight.dtype.size for weight in weights)
+        held = self.everything.at_once + of_weights
+        return copied_in_turns(rows, length, found, self.projected, of_weights, hardware) or in_turns(
+            rows, length, found, held, hardware
+        )
 
     def _copied_ahead(
         self,
@@ -223,12 +253,10 @@ class InnerPersistentPlanner:
         return not all(map(self.space.is_full, self.space.loads))
 
     def _of_clusters(
-        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+        self, rows: int, length: int, width: int, hardware: HardwareInfo
     ) -> ReductionParams | None:
         """How clusters hold the rows, if they are to."""
-        constant = are_stable(self.space, facts) or self.space.is_constant
-        vectors = ceil_div(length, width)
-        return clustered_rows.clustered(rows, vectors, width, self.projected, constant, hardware)
+        return clustered_rows.clustered(rows, ceil_div(length, width), width, self.projected, hardware)
 
     def _in_shared(
         self, params: ReductionParams, length: int, hardware: HardwareInfo
@@ -252,7 +280,7 @@ class InnerPersistentPlanner:
         A row that is held is read once, and blocks that are few on an SM wait for each other's phases. One
         that is not is read again after each reduction: from L2, if all rows that are worked on fit there.
         """
-        if params.circular_stages:
+        if params.circular_stages or params.staged_vector:
             return partial(self._cost_kept, facts, hardware, rows, STREAMED_SPEED)
         blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight)
         if not params.batches_per_block_inner_reduction:
@@ -295,7 +323,7 @@ class InnerPersistentPlanner:
         """Of rows that are held by blocks that keep so much of the memory's speed."""
         speed, steps = busy_share(blocks, hardware) * kept, HELD_SECONDS
         if self._has_welford:
-            speed, steps = speed * WELFORD_SPEED, steps + WELFORD_SECONDS
+            speed, steps = with_welford(speed, steps)
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
 
     @cached_property
@@ -309,7 +337,7 @@ class InnerPersistentPlanner:
 
     @cached_property
     def _has_welford(self) -> bool:
-        return any(isinstance(node, Reduction) and node.op is WELFORD for node in self.fusion.nodes)
+        return has_welford(self.fusion)
 
     def _constant_row_is_faster(self, facts: Facts, params: ReductionParams, in_shared: bool) -> bool:
         """Whether to take the length of a row that is held as a constant, which may be done if it is stable.
@@ -395,7 +423,8 @@ def _params(
             1, min(vectors // threads, RELOADED_BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once))
         )
     row_threads = 1
-    while row_threads * 2 * threads <= SHORT_ROW_BLOCK and rows > row_threads * hardware.sm_count:
+    share = SHORT_ROW_BLOCK // threads if threads <= hardware.warp_size else 1
+    while row_threads * 2 <= share and rows > row_threads * hardware.sm_count:
         row_threads *= 2
     return ReductionParams(
         fastest_dim=True,

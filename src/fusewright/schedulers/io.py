@@ -118,6 +118,7 @@ def vectorize_ports(
         if _innermost_is(load, width) and loads_along_lane(load.definition, width, load.unaligned):
             schedule.parallelize(load, -1, ParallelType.vectorize)
     for store in ports.stores:
+        _order_vectors_last(schedule, store, width)
         in_part = store.is_placed and is_shifted(store)
         if _innermost_is(store, width) and stores_along_lane(store, width) and not in_part:
             schedule.parallelize(store, -1, ParallelType.vectorize)
@@ -139,6 +140,15 @@ def inline_rest(schedule: Schedule, placed: Collection[TensorView]) -> None:
     rest = [t for t in fusion.tensors() if t.definition is not None and t.consumers and t not in placed]
     if rest:
         schedule.inline_most(rest)
+
+
+def _order_vectors_last(schedule: Schedule, store: TensorView, width: int) -> None:
+    """Moves loops of one point, which only a store has, out of that over the elements of its vectors."""
+    rank, last = len(store.loop), len(store.loop) - 1
+    while last > 0 and store.loop[last].is_broadcast:
+        last -= 1
+    if 0 <= last < rank - 1 and store.loop[last].extent is const(width):
+        schedule.reorder(store, {last: rank - 1})
 
 
 def _innermost_is(tensor: TensorView, width: int) -> bool:

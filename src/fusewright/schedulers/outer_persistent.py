@@ -38,9 +38,16 @@ from fusewright.schedulers.column_tiles import (
     Tile,
     clustered_tile,
     fewest_threads,
+    short_tile,
 )
 from fusewright.schedulers.cost import CostModel, busy_share
-from fusewright.schedulers.held_length import HeldLength, are_stable, for_any_length, for_this_length
+from fusewright.schedulers.held_length import (
+    HeldLength,
+    are_stable,
+    for_any_length,
+    for_this_length,
+    is_one_size,
+)
 from fusewright.schedulers.held_rows import (
     Held,
     held_bytes,
@@ -174,8 +181,9 @@ class _Planner:
         # As constants, sizes leave guards of the last batch alone.
         stable = are_stable(space, facts)
         constant = stable or all(isinstance(axis.extent, Const) for axis in space.reduction)
+        known = constant or is_one_size(space)
         tile = self._tile(
-            Columns(columns, length, width, self._element_bytes, self._held[True], constant), hardware
+            Columns(columns, length, width, self._element_bytes, self._held[True], constant, known), hardware
         )
         if tile is None:
             what = swept(self.fusion, space, width, stable, facts)
@@ -183,6 +191,7 @@ class _Planner:
             if sweeps is None:
                 return Reject(f"columns of {length} do not fit in a block, and are too many to share out")
             return Proposal(sweeps.params, sweeps.estimate)
+        width = tile.width
         blocks = ceil_div(columns, tile.threads_x * width) * tile.blocks
         params = ReductionParams(
             fastest_dim=False,
@@ -207,6 +216,9 @@ class _Planner:
 
     def _tile(self, columns: Columns, hardware: HardwareInfo) -> Tile | None:
         """Short columns in wide rows of registers, others in clusters, the rest as registers allow."""
+        few = short_tile(columns, hardware)
+        if few is not None:
+            return few
         tiles = list(self._tiles(columns.count, columns.length, columns.width))
         short = [
             tile for tile in tiles if tile.row_bytes == TILE_ROW_BYTES[0] and tile.batches <= FEWER_BATCHES
@@ -230,11 +242,12 @@ class _Planner:
                 for project, held in enumerate(self._held):
                     registers = REGISTERS_TO_HOLD if project else REGISTERS_TO_HOLD_ALL
                     if batches * width * held.at_once <= registers * REGISTER_BYTES:
-                        yield Tile(row_bytes, threads_x, threads_y, batches, bool(project))
+                        yield Tile(row_bytes, threads_x, threads_y, batches, width, bool(project))
 
     def _speed(self, tile: Tile, blocks: int, facts: Facts, hardware: HardwareInfo) -> float:
         """The share of a copy's speed that is kept."""
-        share = LEAST_SHARE + SHARE_A_DOUBLING * log2(tile.row_bytes / TILE_ROW_BYTES[-1])
+        row_bytes = min(tile.row_bytes, TILE_ROW_BYTES[0])
+        share = LEAST_SHARE + SHARE_A_DOUBLING * log2(row_bytes / TILE_ROW_BYTES[-1])
         moving = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
         computing = EXPOSED_ARITHMETIC * self._cost.computing_seconds(facts, hardware)
         kept = moving / (moving / share + computing) if moving else 1.0

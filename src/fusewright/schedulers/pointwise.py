@@ -28,7 +28,7 @@ from fusewright.core.hardware import (
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Choose, Iota, Random
+from fusewright.ir.node import Choose, Indexed, Iota, Random
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Cost, Facts, Planner, Proposal, Reject, accepted
@@ -50,7 +50,12 @@ from fusewright.schedulers.io import (
     inline_rest,
     vectorize_ports,
 )
-from fusewright.schedulers.merged_vectors import MergedVectorLimits
+from fusewright.schedulers.merged_vectors import (
+    CACHED_COST,
+    MergedVectorLimits,
+    is_cached,
+    mixed_width,
+)
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.pointwise_space import (
     PointwiseSpace,
@@ -69,10 +74,20 @@ THREADS = 128
 # Bytes of loads that a thread should have in flight: Little's law on an H200 (4.8 TB/s at about 800 ns, 132
 # SMs of 2048 threads) asks for 14 bytes a resident thread; twice a 16-byte load covers uneven progress.
 LOADED_BYTES_IN_FLIGHT = 32
+# Fewer where nothing but memory counts (scales, biases and casts of 67 million elements are 1 to 2% faster on
+# an H200), more where a load waits for an index (rows of an embedding, 5%).
+FEWEST_BYTES_IN_FLIGHT, MOST_BYTES_IN_FLIGHT = 16, 64
+# The share of the memory's time up to which arithmetic does not count.
+LITTLE_COMPUTING = 0.5
+# Threads of a block that gathers elements of a row: they share the row's lines (columns of 16384 x 4096
+# bfloat16 in another order take half the time on an H200).
+GATHERING_THREADS = 512
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
-
-_LAUNCH = LaunchParams(bdimx=THREADS)
+# What it costs to divide the index of an access to a broadcast input, in accesses: rows that take three of
+# four threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are
+# not (640: 1.06 as one dimension, 128: 1.05 and as rows 0.52).
+DIVIDED_COST = 1.0
 
 
 class PointwiseScheduler(BuiltInScheduler):
@@ -156,6 +171,26 @@ def _merge_for_vectors(schedule: Schedule, space: PointwiseSpace, params: Pointw
     return len(lanes)
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Rows and columns that the dimensions are cut into.
+
+    Attributes:
+        at: how many dimensions are rows; 0: all are one.
+        why: for people.
+        vectors: those of the columns. dim: whose size they divide. shifts: whether all is one row, of which
+            the first and the last vector may not be whole.
+        cost: accesses an element, in threads that have none, too.
+    """
+
+    at: int
+    why: str
+    vectors: Vectors
+    dim: int
+    shifts: bool
+    cost: float
+
+
 @dataclass(frozen=True, eq=False)
 class _Planner:
     """Derives params from the sizes of a call."""
@@ -181,6 +216,12 @@ class _Planner:
     def _concrete(self) -> list[Access]:
         """Those that are no broadcast of one element."""
         return [access for access in self._accesses if access.concrete]
+
+    @cached_property
+    def _from_memory(self) -> float:
+        """How many accesses there are, of which those that come from the caches count for a part."""
+        cached = sum(is_cached(self.fusion, access, self.space.axes) for access in self._concrete)
+        return len(self._concrete) - (1 - CACHED_COST) * cached
 
     @cached_property
     def _merged(self) -> MergedVectorLimits:
@@ -230,17 +271,12 @@ class _Planner:
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
         total = prod(sizes)
-        break_point, why = _break_point(self._broadcasts, sizes)
-        vectors, dim = self._vector(break_point, facts)
-        flat = self._flat.vectors(facts) if self._flat is not None and not break_point else None
-        # Where vectors start at any element, or some accesses are of single ones, those tell.
-        narrowest = vectors.width if vectors.cost * vectors.width <= len(self._concrete) else 1
-        shifted = flat is not None and flat.cost < vectors.cost and is_narrow(narrowest, flat)
-        if flat is not None and shifted:
-            vectors, dim = flat, -1
+        cut = min((self._cut(at, sizes, facts) for at in self._cuts(sizes)), key=lambda cut: cut.cost)
+        break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
         width = vectors.width
         twice = sum(self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
-        unroll = _unroll((self._loaded_bytes + twice) * width, width, total, hardware)
+        in_flight = self._in_flight(vectors, dim, facts, hardware)
+        unroll = _unroll((self._loaded_bytes + twice) * width, in_flight, width, total, hardware)
         assumed = self._assumed_sizes(break_point, facts)
         split, flip = (False, False) if not break_point else _fit_rows(sizes, break_point, unroll, width)
         params = PointwiseParams(
@@ -254,7 +290,7 @@ class _Planner:
             vectorized_dim=dim,
             unaligned_inputs=vectors.unaligned,
             shift_rows=shifted,
-            lparams=_LAUNCH,
+            lparams=LaunchParams(bdimx=self._threads(prod(sizes[break_point:]), width)),
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
             + ("; the last of them in part" if shifted else "")
             + ("; some from any element on" if vectors.unaligned else "")
@@ -278,21 +314,77 @@ class _Planner:
         speed = busy_share(blocks, hardware) * kept
         return self._cost.estimate(facts, hardware, speed=speed, steps=computing)()
 
-    def _vector(self, break_point: int, facts: Facts) -> tuple[Vectors, int]:
+    def _cuts(self, sizes: Sequence[int]) -> list[int]:
+        """Where dimensions may be cut into rows and columns: nowhere, or where that serves most inputs."""
+        served = {at: _served(self._broadcasts, at) for at in range(1, len(sizes))}
+        most = max(served.values(), default=0)
+        return [0, *(at for at, count in served.items() if count == most > 0)]
+
+    def _cut(self, at: int, sizes: Sequence[int], facts: Facts) -> _Cut:
+        """The vectors of the fewest accesses for rows and columns that are cut there, and what they cost."""
+        vectors, dim = self._vectors_at(at, facts)
+        if not at:
+            flat = self._flat.vectors(facts) if self._flat is not None else None
+            # Where vectors start at any element, or some accesses are of single ones, those tell.
+            narrowest = vectors.width if vectors.cost * vectors.width <= len(self._concrete) else 1
+            shifts = flat is not None and flat.cost < vectors.cost and is_narrow(narrowest, flat)
+            found = flat if flat is not None and shifts else vectors
+            cost = found.cost + DIVIDED_COST * len(self._broadcasts) / found.width
+            why = (
+                "by which broadcast inputs are indexed" if self._broadcasts else "as no input is a broadcast"
+            )
+            return _Cut(0, f"one dimension, {why}", found, -1 if shifts else dim, shifts, cost)
+        served = _served(self._broadcasts, at)
+        columns, a_block = prod(sizes[at:]), THREADS * vectors.width
+        busy = columns / (ceil_div(max(1, columns), a_block) * a_block)
+        why = f"rows and columns cut at {at}, which serves {served} broadcast inputs"
+        divided = DIVIDED_COST * (len(self._broadcasts) - served) / vectors.width
+        cost = (vectors.cost + divided) / max(busy, 1 / a_block)
+        return _Cut(at, why, vectors, dim, False, cost)
+
+    def _vectors_at(self, break_point: int, facts: Facts) -> tuple[Vectors, int]:
         """The vectors of the fewest accesses, and the dimension whose size they divide.
 
         Vectors along the innermost dimension serve what does not go through several as one, too.
         """
         best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
-        best_dim, best_cost = -1, (len(self._concrete) + extra) / best.width
+        best_dim, best_cost = -1, (self._from_memory + extra) / best.width
         best = replace(best, cost=best_cost)
+        if self._by_element:
+            widest = min(mixed_width(access.tensor.dtype.size) for access in self._concrete)
+            best = replace(best, width=min(best.width, widest))
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
         for merged in self._merged.vectors(break_point, facts):
-            if merged.vectors.cost < best_cost:
+            as_cheap = merged.vectors.cost == best_cost and best.unaligned
+            if merged.vectors.cost < best_cost or as_cheap:
                 best, best_dim, best_cost = merged.vectors, merged.dim, merged.vectors.cost
         return best, best_dim
+
+    @cached_property
+    def _by_element(self) -> list[Access]:
+        """The loads that are no vectors, whatever the sizes, but for those that come from the caches."""
+        inner, fusion = _innermost(self.space.reference), self.fusion
+        loads = [access for access in self._concrete if fusion.is_input(access.tensor)]
+        loads = [access for access in loads if not is_cached(fusion, access, self.space.axes)]
+        units = ((access, unit_stride_axis(access.tensor)) for access in loads)
+        return [a for a, unit in units if unit is None or inner is None or a.axes.get(inner) is not unit]
+
+    def _in_flight(self, vectors: Vectors, dim: int, facts: Facts, hardware: HardwareInfo) -> int:
+        """Bytes that a thread should have in flight."""
+        if any(isinstance(access.node, Indexed) and access.node.indices for access in self._accesses):
+            return MOST_BYTES_IN_FLIGHT
+        memory = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
+        computing = self._cost.computing_seconds(facts, hardware)
+        is_plain = vectors.width > 1 and not vectors.unaligned and dim == -1 and not self._by_element
+        is_simple = is_plain and computing < LITTLE_COMPUTING * memory
+        return FEWEST_BYTES_IN_FLIGHT if is_simple else LOADED_BYTES_IN_FLIGHT
+
+    def _threads(self, columns: int, width: int) -> int:
+        """Of a block, for so many columns in vectors."""
+        gathers = any(isinstance(each.node, Indexed) and each.node.indices for each in self._by_element)
+        return GATHERING_THREADS if gathers and columns >= GATHERING_THREADS * width else THREADS
 
     def _assumed_sizes(self, break_point: int, facts: Facts) -> tuple[int, ...]:
         """Constants for the sizes by which indices are divided, if they have not changed so far.
@@ -369,33 +461,22 @@ def _fit_rows(sizes: Sequence[int], break_point: int, unroll: int, width: int) -
     return (False, True) if column_blocks <= MAX_GRID[1] else (True, False)
 
 
-def _break_point(broadcasts: Sequence[Sequence[bool]], sizes: Sequence[int]) -> tuple[int, str]:
-    """Where to cut the dimensions into rows and columns.
+def _served(broadcasts: Sequence[Sequence[bool]], cut: int) -> int:
+    """How many broadcast inputs two dimensions, rows and columns cut there, serve.
 
     In one dimension every access to a broadcast input divides its index; in two, an input that is a broadcast
     along all rows or all columns does not, and one read serves all of a thread's rows.
     """
-    if not broadcasts:
-        return 0, "one dimension, as no input is a broadcast"
-    best, best_score = 0, 0
-    for cut in range(1, len(sizes)):
-        if prod(sizes[cut:]) < THREADS:
-            continue  # rows this short leave threads idle
-        served = sum(not any(p[:cut]) or not any(p[cut:]) for p in broadcasts)
-        if served > best_score:
-            best, best_score = cut, served
-    if not best:
-        return 0, "one dimension, as no cut serves the broadcast inputs"
-    return best, f"rows and columns cut at {best}, which serves {best_score} broadcast inputs"
+    return sum(not any(p[:cut]) or not any(p[cut:]) for p in broadcasts)
 
 
-def _unroll(loaded: int, width: int, total: int, hardware: HardwareInfo) -> int:
-    """Accesses a thread has in flight along the unrolled axis: enough bytes, yet a full wave of blocks.
+def _unroll(loaded: int, in_flight: int, width: int, total: int, hardware: HardwareInfo) -> int:
+    """Accesses a thread has in flight along the unrolled axis: so many bytes, yet a full wave of blocks.
 
     `loaded`: bytes of one access to each input, of two to those whose vectors start at any element.
     """
     unroll = 1
-    while unroll < MAX_ACCESSES_IN_FLIGHT and 2 * unroll * max(loaded, 1) <= LOADED_BYTES_IN_FLIGHT:
+    while unroll < MAX_ACCESSES_IN_FLIGHT and 2 * unroll * max(loaded, 1) <= in_flight:
         unroll *= 2
     wave = hardware.sm_count * hardware.max_threads_per_sm * width
     while unroll > 1 and total < wave * unroll:

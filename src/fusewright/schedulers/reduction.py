@@ -211,7 +211,8 @@ class _Planner:
         if found is None:
             return plain
         vectors, shifts = found
-        wide = inner_params(rows, length, vectors.width, hardware, self._states)
+        before = vectors.width - 1 if shifts else 0
+        wide = inner_params(rows, length + before, vectors.width, hardware, self._states)
         return with_wider_vectors(wide, vectors, shifts)
 
     def _proposal(

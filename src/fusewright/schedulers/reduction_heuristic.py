@@ -12,6 +12,11 @@ from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_o
 # in flight at most. On an H200, for bfloat16 rows of 64 to 16384, two are 0.01 to 0.06 of a copy's speed
 # faster than four.
 VECTORS_A_THREAD, LOADS_IN_FLIGHT, FEW_VECTORS = 2, 4, 8
+# Rows whose last step would leave more than this share of the loads in vain have other threads, of as many
+# vectors in flight: one vector more than a power of two is one step more. (An H200: bfloat16 rows of 4097 at
+# 0.98 of a copy's speed, 0.63 with 512 threads of two; 513 0.91 with 16 threads, 0.73 with 32 of three; 2049
+# 0.99 with 64, 0.94 with 32 of nine.)
+IN_VAIN_SHARE, IN_ONE_STEP = 1 / 3, 5
 # The same of elements that are no vectors.
 ELEMENTS_A_THREAD = 9
 # The same of what has several states, whose exchange between threads costs more: in rows that a warp reduces
@@ -147,7 +152,13 @@ def _threads_of_row(
     else:
         wanted = vectors if vectors <= FEW_VECTORS else ceil_div(vectors, VECTORS_A_THREAD)
     threads = min(MAX_THREADS_A_ROW, max(least, power_of_two_at_least(wanted)))
-    return threads, max(1, min(loads, ceil_div(vectors, threads)))
+    unroll = max(1, min(loads, ceil_div(vectors, threads)))
+    if states == 1 and width > 1 and threads > WARP_SIZE:
+        steps = ceil_div(vectors, threads * unroll)
+        if vectors < (1 - IN_VAIN_SHARE) * steps * threads * unroll:
+            threads = min(MAX_THREADS_A_ROW, power_of_two_at_least(ceil_div(vectors, IN_ONE_STEP)))
+            unroll = min(IN_ONE_STEP, ceil_div(vectors, threads))
+    return threads, unroll
 
 
 def split_params(

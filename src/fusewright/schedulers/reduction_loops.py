@@ -208,7 +208,7 @@ def inline(
     that stretch are made before one collective combines them all.
     """
     lead = partials[0]
-    loads = find_loads(schedule.fusion)
+    loads = [load for load in find_loads(schedule.fusion) if load not in placed]
     early = [load for load in loads if load not in space.after and feeds(load, {*partials, *columns})]
     early += [load for load in loads if load.unaligned and load not in early]
     if side_by_side:

@@ -13,11 +13,68 @@ from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.io import Ports
-from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.io import Ports, find_loads
+from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.shifted_rows import aligned_rows
+from fusewright.schedulers.sizes import ceil_div
+
+# Lanes of a row, and elements of each at most: rows of up to 16 * 17 elements have half a warp, longer ones a
+# warp, and rows beside weights two where a lane of one would have more. (An H200, bfloat16, of a copy's speed
+# so and otherwise: softmax of 65 elements 0.75 and 0.35, 129 0.83 and 0.66, 257 0.92 and 0.82, 513 0.94 and
+# 0.69, 1023 1.03 and 0.91; layer norm of 513 0.75 and 0.41, 1023 0.71 and 0.52.)
+FEWEST_LANES, ELEMENTS_A_LANE, MOST_ELEMENTS_A_LANE = WARP_SIZE // 2, 17, 33
+# Elements of a row beside weights up to which two warps have it (2047: 0.70, and 0.79 copied ahead).
+MOST_BESIDE_WEIGHTS = 1536
+# Rows of a block, which whole vectors of all widths divide.
+ROWS_A_BLOCK = 8
+# Elements up to which each thread has two rows in flight (softmax of 65: 0.75, 0.69 with one).
+TWO_IN_FLIGHT = 160
+# Blocks for each SM that make up for the phases in which a block loads or stores nothing, as many resident.
+BLOCKS_AN_SM = 3
+
+
+def staged(
+    rows: int,
+    side_by_side: int,
+    length: int,
+    width: int,
+    element_bytes: int,
+    shares_loads: bool,
+    hardware: HardwareInfo,
+) -> ReductionParams | None:
+    """How blocks stage `rows` of a constant `length`, by vectors of `width`; None where others are as fast.
+
+    Args:
+        side_by_side: rows of the innermost of the dimensions that they lie along, or what divides these.
+        element_bytes: that are loaded and stored for each element of a row.
+        shares_loads: whether rows read something in common.
+    """
+    lanes = FEWEST_LANES if length <= FEWEST_LANES * ELEMENTS_A_LANE else WARP_SIZE
+    if shares_loads and length > lanes * ELEMENTS_A_LANE:
+        lanes = 2 * WARP_SIZE
+    tiles = ROWS_A_BLOCK * length * element_bytes
+    most = MOST_BESIDE_WEIGHTS if shares_loads else WARP_SIZE * MOST_ELEMENTS_A_LANE
+    if length > most or BLOCKS_AN_SM * tiles > hardware.shared_memory_per_sm:
+        return None
+    if rows < BLOCKS_AN_SM * ROWS_A_BLOCK * hardware.sm_count:
+        return None
+    in_flight = 2 if length <= TWO_IN_FLIGHT else 1
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        batches_per_block_inner_reduction=ceil_div(length, lanes),
+        unroll_factor_iter_dom=in_flight,
+        pad_inner_reduction_to_warp=True,
+        staged_vector=width,
+        whole_blocks=side_by_side % ROWS_A_BLOCK == 0,
+        lparams=LaunchParams(bdimx=lanes, bdimy=ROWS_A_BLOCK // in_flight),
+        reason=f"{rows} rows of {length}: {ROWS_A_BLOCK} of a block pass through shared memory as one run, "
+        f"in vectors of {width}; {lanes} threads a row, {in_flight} rows in flight",
+    )
 
 
 def check_staged(space: ReductionSpace, params: ReductionParams) -> None:
@@ -28,12 +85,8 @@ def check_staged(space: ReductionSpace, params: ReductionParams) -> None:
     params.expect("shift_rows", False, where)
     params.expect("persistent_blocks", 0, where)
     params.expect("blocks_per_cluster", 1, where)
-    if len(space.iteration) != 1:
-        raise ParamsError(
-            path="staged_vector",
-            expected="0, as rows lie along several dimensions",
-            given=params.staged_vector,
-        )
+    if not space.iteration:
+        raise ParamsError(path="staged_vector", expected="0, as all is one row", given=params.staged_vector)
     rows = params.lparams.bdimy * params.rows_in_flight
     if rows % params.staged_vector:
         raise ParamsError(
@@ -67,7 +120,11 @@ def stage(schedule: Schedule, ports: Ports, space: ReductionSpace) -> list[Tenso
 
 
 def lay_side_by_side(
-    schedule: Schedule, reference: TensorView, along: Sequence[TensorView], params: ReductionParams
+    schedule: Schedule,
+    reference: TensorView,
+    along: Sequence[TensorView],
+    space: ReductionSpace,
+    params: ReductionParams,
 ) -> None:
     """[I, R] -> [BIDx, rows in flight, TIDy, R] of the reference, and of the tiles of results, which lie in
     shared memory along these.
@@ -75,10 +132,11 @@ def lay_side_by_side(
     read = [tensor.definition.inputs[0] for tensor in along if tensor.definition is not None]
     tiles = [t for t in read if isinstance(t, TensorView) and t.memory is MemoryType.shared]
     results = [tile for tile in tiles if tile not in along]
-    rows = reference.loop[0]
-    schedule.assume_multiple(
-        reference, reference.logical.index(rows), params.lparams.bdimy * params.rows_in_flight
-    )
+    if params.whole_blocks:
+        rows = reference.logical.index(space.iteration[-1])
+        schedule.assume_multiple(reference, rows, params.lparams.bdimy * params.rows_in_flight)
+    for tile in results:
+        _merge_as_memory_goes(schedule, tile, space)
     for tensor in (reference, *results):
         schedule.split(tensor, 0, params.lparams.bdimy)
         schedule.split(tensor, 0, params.rows_in_flight)
@@ -95,10 +153,23 @@ def bind_staged_rows(schedule: Schedule, tensor: TensorView, serial: int) -> Non
     schedule.parallelize(tensor, position, ParallelType.unroll)
 
 
+def inline_staged_loads(schedule: Schedule, along: Collection[TensorView]) -> list[TensorView]:
+    """Inlines what is loaded along memory into the loop over blocks alone. Returns it.
+
+    So all of a thread's loads are in flight before the first is staged.
+    """
+    loads = [load for load in find_loads(schedule.fusion) if load in along]
+    for load in loads:
+        schedule.inline_at(load, 1)
+    return loads
+
+
 def cut_along(
     schedule: Schedule, along: Collection[TensorView], space: ReductionSpace, params: ReductionParams
 ) -> None:
-    """The loops of what goes along memory."""
+    """The loops of what goes along memory, of which the last vector may not be whole."""
+    aligned = aligned_rows(space)
+    assert aligned is not None
     kinds = (
         ParallelType.grid_x,
         ParallelType.unroll,
@@ -107,16 +178,26 @@ def cut_along(
         ParallelType.vectorize,
     )
     for tensor in along:
-        order = [space.maps[tensor][axis] for axis in (*space.iteration, *space.reduction)]
-        moves = {tensor.loop.index(axis): i for i, axis in enumerate(order)}
-        if any(old != new for old, new in moves.items()):
-            schedule.reorder(tensor, moves)
-        for _ in range(len(space.reduction) - 1):
-            schedule.merge(tensor, 1)
+        _merge_as_memory_goes(schedule, tensor, space)
         schedule.split(tensor, 0, params.lparams.bdimy * params.rows_in_flight)
         schedule.merge(tensor, 1)
-        schedule.split(tensor, 1, params.staged_vector)
+        if params.whole_blocks:
+            schedule.split(tensor, 1, params.staged_vector)
+        else:
+            schedule.shifted_split(tensor, 1, params.staged_vector, aligned)
         schedule.split(tensor, 1, params.lparams.bdimx)
         schedule.split(tensor, 1, params.lparams.bdimy)
         for position, kind in enumerate(kinds):
             schedule.parallelize(tensor, position, kind)
+
+
+def _merge_as_memory_goes(schedule: Schedule, tensor: TensorView, space: ReductionSpace) -> None:
+    """[..] -> [I, R]"""
+    order = [space.maps[tensor][axis] for axis in (*space.iteration, *space.reduction)]
+    moves = {tensor.loop.index(axis): i for i, axis in enumerate(order)}
+    if any(old != new for old, new in moves.items()):
+        schedule.reorder(tensor, moves)
+    for _ in range(len(space.iteration) - 1):
+        schedule.merge(tensor, 0)
+    for _ in range(len(space.reduction) - 1):
+        schedule.merge(tensor, 1)

@@ -18,7 +18,7 @@ from fusewright.ir.node import Copy
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.held_length import assume_sizes, is_one_size
-from fusewright.schedulers.held_rows import Held, held_tensors, recompute
+from fusewright.schedulers.held_rows import Held, held_tensors, hold_in_shared, recompute
 from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
@@ -78,9 +78,13 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     _check_copied(rings, params)
     reads = [read for ring in rings for read in _copy_ahead(schedule, ring, params)]
     schedule.inline_at(partials[0], row, best_effort=True, selected=rings)
-    # All vectors of a chunk are read before any is used: its stage is free then, in the last pass.
     held = [_hold_for_all_rows(schedule, position, params) for position in params.held_inputs]
     loads = [load for load in find_loads(schedule.fusion) if load not in rings and load not in held]
+    weights: list[TensorView] = []
+    if params.weights_in_shared_memory:
+        weights = _hold_weights(schedule, loads, partials[0], row)
+        loads = [load for load in loads if load not in weights]
+    # All vectors of a chunk are read before any is used: its stage is free then, in the last pass.
     early = [*reads, *loads]
     schedule.inline_at(partials[0], row + 1, best_effort=True, selected=early)
     for load in loads:  # these come from L2, where what all rows have in common stays
@@ -90,7 +94,22 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     runs = combined_runs(partials, early)
     if runs:
         schedule.inline_at(partials[0], len(partials[0].loop) - 1, best_effort=True, selected=runs)
-    inline_rest(schedule, {*rings, *early, *runs, *held})
+    inline_rest(schedule, {*rings, *early, *runs, *held, *weights})
+
+
+def _hold_weights(
+    schedule: Schedule, loads: Iterable[TensorView], lead: TensorView, row: int
+) -> list[TensorView]:
+    """load -> use  becomes  load -> shared -> read -> use  for vectors that start at any element.
+
+    Returns the loads, and what is held.
+    """
+    found = [load for load in loads if load.unaligned]
+    held = [schedule.cache_after(load) for load in found]
+    hold_in_shared(schedule, held, first=row)
+    if held:
+        schedule.inline_at(lead, row, best_effort=True, selected=[*found, *held])
+    return [*found, *held]
 
 
 def _hold_for_all_rows(schedule: Schedule, position: int, params: ReductionParams) -> TensorView:

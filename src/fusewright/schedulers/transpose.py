@@ -65,10 +65,14 @@ from fusewright.sym import Symbol
 # Bytes of a tile's row in global memory, of the smallest element: full lines of the L2 cache.
 ROW_BYTES = 128
 MIN_TILE, MAX_TILE = 32, 64
-# How much longer tiles in vectors are along the first side: two lines of the output for one of each input.
-# Over eight permutations of 16 to 67 MB (an H200), tiles of 128 x 64 take 1.02 times as long as the best of
-# 200 points, tiles of 64 x 64 take 1.06 times as long.
-ALONG_OUTPUT = 2
+# Tiles in vectors: elements along the first side, bytes and at most elements along the second, threads. Over
+# six permutations and transposes of 8 and 8 bfloat16 (an H200) tiles of 64 x 128 by 256 threads reach 0.97 of
+# a copy's speed in geometric mean, of 64 x 64 by 128 0.96, and of 128 x 64 by 128 0.91; over four of float
+# those of 64 x 64 by 256 reach 0.99, of 64 x 32 by 128 0.97.
+VECTOR_TILE, VECTOR_BYTES, MOST_ALONG, VECTOR_THREADS = 64, 256, 128, 256
+# How much more than all elements tiles may cover that are lengthened to fill a block: rows of 129 are two
+# tiles of 128, the second nearly empty.
+MOST_COVERED = 1.25
 # Elements of the longer side of a tile whose other side is cut short by a small dimension.
 MAX_LONG_TILE = 512
 # Blocks that should fit in an SM's shared memory: with 16 KiB of loads each, eight hide their latency.
@@ -82,6 +86,13 @@ TRANSPOSE_SPEED = 0.97
 # keep loads waiting: 8191 x 4095 bfloat16 takes 50 us in tiles of 128 x 32 by 256 threads, 64 us in tiles of
 # 64 x 64 by 128 (an H200).
 SINGLE_TILE, SINGLE_BYTES, SINGLE_STORES, SINGLE_THREADS = 128, 64, 16, 256
+
+
+def _lengthened(least: int, most: int, size: int) -> int:
+    """The longest tile along a dimension, from `least` to `most` elements, of which few lie beyond it."""
+    while most > least and ceil_div(size, most) * most > MOST_COVERED * size:
+        most //= 2
+    return max(least, most)
 
 
 def assumable(fusion: Fusion, groups: AccessGroups, params: TransposeParams) -> tuple[IterDomain, ...]:
@@ -214,22 +225,22 @@ class _Planner:
         wanted1, wanted2 = side1.wanted(width1), side2.wanted(width2)
         if width1 == width2 == 1:
             wanted1, wanted2 = SINGLE_TILE, max(MIN_TILE, SINGLE_BYTES // side2.element_bytes)
+        elif min(width1, width2) > 1:
+            wanted1, wanted2 = VECTOR_TILE, max(width2, min(MOST_ALONG, VECTOR_BYTES // side2.element_bytes))
         merged1, size1 = _fill(sizes, side1, wanted1)
         merged2, size2 = _fill(sizes, side2, wanted2)
-        if min(width1, width2) > 1:
-            wanted1 *= ALONG_OUTPUT
         tile_bytes = sum(member.tensor.dtype.size for member in self.groups.second)
         most1, most2 = (max(w, power_of_two_at_least(n)) for w, n in ((width1, size1), (width2, size2)))
         # A dimension that is smaller than its side of the tile leaves room to the other.
         tile1, tile2 = min(wanted1, most1), min(wanted2, most2)
         if tile2 < wanted2:
-            tile1 = min(most1, MAX_LONG_TILE, wanted1 * wanted2 // tile2)
+            tile1 = _lengthened(tile1, min(most1, MAX_LONG_TILE, wanted1 * wanted2 // tile2), size1)
         elif tile1 < wanted1:
-            tile2 = min(most2, MAX_LONG_TILE, wanted1 * wanted2 // tile1)
+            tile2 = _lengthened(tile2, min(most2, MAX_LONG_TILE, wanted1 * wanted2 // tile1), size2)
         shared = min(hardware.shared_memory_per_block, hardware.shared_memory_per_sm // BLOCKS_PER_SM)
         most = min(
             shared // tile_bytes,
-            TRANSPOSE_THREADS * MAX_LOADED_BYTES // max(1, self._loaded_bytes(width1, width2)),
+            VECTOR_THREADS * MAX_LOADED_BYTES // max(1, self._loaded_bytes(width1, width2)),
         )
         others = prod(sizes) // max(1, size1 * size2)
         while tile1 * tile2 > min(MIN_TILE * MIN_TILE, most):
@@ -243,9 +254,9 @@ class _Planner:
             else:
                 break
         if width1 > 1:
-            threads = min(TRANSPOSE_THREADS, tile1 * tile2 // max(width1, width2))
+            threads = min(VECTOR_THREADS, tile1 * tile2 // max(width1, width2))
         else:
-            threads = min(SINGLE_THREADS, tile1 * tile2 // SINGLE_STORES)
+            threads = min(SINGLE_THREADS, max(TRANSPOSE_THREADS, tile1 * tile2 // SINGLE_STORES))
         threads = max(hardware.warp_size, threads)
         params = TransposeParams(
             tile_size1=tile1,

@@ -344,13 +344,22 @@ class _Conversion:
         elsewhere.update(more)
         results = [r for r in dict.fromkeys(self.pure.results) if isinstance(r, fx.Node) and r in inside]
         results = [r for r in results if isinstance(recording.value(r), Tensor)]
-        views = result_views([r for r in results if r not in elsewhere], inside, recording.library)
+        own = [r for r in results if r not in elsewhere]
+        views = result_views(own, inside, recording.library, self._unwritten())
+        if not elsewhere and len(views) == len(results):  # a definition has outputs
+            views = result_views(own, inside, recording.library)
         wanted = elsewhere.union(results).difference(view.node for view in views)
-        wanted.update(view.base for view in views)
+        wanted.update(view.base for view in views if view.base in inside)
         outputs = tuple(node for node in tensors if node in wanted)
         for node in outputs:
             recording.fd.add_output(recording.value(node))
         return outputs, tuple(views)
+
+    def _unwritten(self) -> set[fx.Node]:
+        """The arguments of a call that it does not change."""
+        written = {place for _, place in self.pure.written}
+        arguments = self.pure.placeholders[: self.pure.arguments]
+        return {node for place, node in enumerate(arguments) if place not in written}
 
     def _leaves(self, node: fx.Node, inside: Collection[fx.Node]) -> bool:
         return node in self._results or self._is_read_elsewhere(node, inside)

@@ -57,7 +57,10 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def result_views(
-    results: Collection[fx.Node], made: Collection[fx.Node], library: Collection[fx.Node]
+    results: Collection[fx.Node],
+    made: Collection[fx.Node],
+    library: Collection[fx.Node],
+    arguments: Collection[fx.Node] = (),
 ) -> list[ResultView]:
     """The results that may be views of nodes that are in memory as they are.
 
@@ -65,14 +68,16 @@ def result_views(
         results: nodes that are returned.
         made: the nodes of the definition that returns them.
         library: those that torch computes, and their parts: they, and what they read, are in memory.
+        arguments: of the graph, into which nothing is written.
     """
     held = {base_of(source) for node in library for source in node.all_input_nodes}
     held.update(library)
     held |= {node for node in results if base_of(node) is node}
+    held.update(arguments)
     found = []
     for node in results:
         base = base_of(node)
-        if base is node or base not in held or base not in made:
+        if base is node or base not in held or (base not in made and base not in arguments):
             continue
         tensor, (source, *_) = meta_of(node), result_tensors(base)
         offset = tensor.storage_offset()

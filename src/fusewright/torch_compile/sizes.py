@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from fusewright.core.dtype import DataType
+
 __all__ = ["SIZE_FUNCTIONS", "is_known", "is_size"]
 
 
@@ -27,6 +29,8 @@ SIZE_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     # Sizes are not negative, so a quotient that is rounded to zero is rounded down.
     operator.floordiv: _binary("div"),
     operator.mod: _binary("mod"),
+    operator.truediv: _binary("truediv"),
+    torch.sym_float: lambda ops, a: ops.cast(a, DataType.Double),
     torch.sym_max: _binary("maximum"),
     torch.sym_min: _binary("minimum"),
 }

@@ -106,7 +106,7 @@ class Change:
         for path, factor in self.factors.items():
             value = known.get(path)
             product = value * factor if _is_count(value) else 0.0
-            if product < 1 or not product.is_integer():
+            if product < 1 or product != int(product):
                 expected = f"a number that can be multiplied by {factor:g}"
                 raise ParamsError(path=path, expected=expected, given=value)
             found[path] = int(product)

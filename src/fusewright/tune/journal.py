@@ -298,6 +298,10 @@ class Journal:
             ).fetchall()
         return list({trial.params: trial for row in rows if (trial := _trial(*row)) is not None}.values())
 
+    def ended(self, key: str, on_gpu: bool) -> dict[str, Trial]:
+        """By params the trials that are not repeated: on a GPU those that were only compiled are."""
+        return {t.params: t for t in self.trials(key) if t.status is not Status.COMPILED or not on_gpu}
+
     def race(self, key: str) -> Race | None:
         """The last one."""
         with self._naming_the_file():

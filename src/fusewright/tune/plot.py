@@ -72,7 +72,7 @@ def _panel(outcome: Outcome) -> list[str]:
             f"<title>{escape(label)}</title></circle>"
         )
     marks = [
-        ("heuristic", outcome.heuristic, HEURISTIC),
+        ("formula", outcome.heuristic, HEURISTIC),
         ("best", outcome.best, BEST),
         ("copy of as many bytes", outcome.copy_seconds, COPY),
     ]

@@ -64,10 +64,10 @@ class Policy:
     def choose(self, segment: Segment, facts: Facts, hardware: HardwareInfo, params: Any) -> Any | None:
         """The params for a call of a segment, given the formula's. None: these are the ones."""
         known = facts_of(segment, facts, hardware)
+        change = self.change(type_name(segment.scheduler.type), known, hardware, params)
+        if change is None or not change[0]:
+            return None
         try:
-            change = self.change(type_name(segment.scheduler.type), known, hardware, params)
-            if change is None or not change[0]:
-                return None
             length = None if known.reduction is None else known.reduction.length
             chosen = with_changes(params, change[0], length)
             for name, value in getattr(segment.scheduler, "fixed_params", {}).items():
@@ -80,17 +80,17 @@ class Policy:
     def change(
         self, scheduler: str, facts: ProblemFacts, hardware: HardwareInfo, formula: Any
     ) -> tuple[dict[str, Any], str] | None:
-        """What to change in the formula's params, and who says so. None: nobody knows.
-
-        ParamsError: it cannot be changed in these.
-        """
+        """What to change in the formula's params, and who says so. None: nobody knows."""
         exact = self._by_segment.get((hardware.name, facts.segment))
         if exact is not None:
             return exact.change, f"measured for {exact.name}"
         features = features_of(facts, hardware)
         for rule in self._used.get((scheduler, hardware.name), ()):
             if rule.holds(features):
-                return rule.change.fields(formula), f"rule: {rule}"
+                try:
+                    return rule.change.fields(formula), f"rule: {rule}"
+                except ParamsError:  # as when it was fitted, the formula serves then
+                    return None
         near = self._neighbour(scheduler, facts, hardware)
         return None if near is None else (near.change, f"measured for {near.name}, which is near")
 

@@ -7,10 +7,10 @@ fit by chance more often. Problems that a change makes slow, or of which nobody 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, log
+from math import ceil, exp, log
 
 import torch
 
@@ -31,8 +31,14 @@ WORST_FITTED = 1.01
 MOST_CHANGED, LEAST_PROPOSERS = 2, 2
 # How far beyond the least and the greatest value of a feature that was measured a rule may hold.
 BEYOND = 2.0
-# Problems that a rule has to be fitted to.
-LEAST_SUPPORT = 3
+# The same of the features that it does not ask for: a rule for long columns made short ones 40 times as slow
+# as the formula does. LEAST_FEATURE: less than any that is not 0.
+AROUND, LEAST_FEATURE = 2.5, 1e-9
+# Problems that a rule has to be fitted to, and which share of the scheduler's: of thousands of changes and
+# ranges some fit few problems by chance.
+LEAST_SUPPORT, SHARE = 3, 0.25
+# Extents go with sizes: no rule says how many threads or blocks there are, but how many times as many.
+LAUNCH = "lparams."
 # In the place of the gain on a problem that no rule may hold for.
 FORBIDDEN = -1e9
 
@@ -56,12 +62,13 @@ def fit(measured: Sequence[Measurements]) -> list[Fitted]:
 
 def _fitted(scheduler: str, hardware: str, table: _Table) -> Fitted:
     count = len(table.known)
+    support = max(LEAST_SUPPORT, ceil(count * SHARE))
     results = []
     for i in range(count):
         others = [j for j in range(count) if j != i]
-        results.append(table.result(i, table.rules(scheduler, others, LEAST_SUPPORT - 1)))
+        results.append(table.result(i, table.rules(scheduler, others, support - 1)))
     worth = held_out(scheduler, hardware, results)
-    rules = tuple(fitted.rule for fitted in table.rules(scheduler, range(count)))
+    rules = tuple(fitted.rule for fitted in table.rules(scheduler, range(count), support))
     return Fitted(scheduler, hardware, worth.held_out, worth.worst, worth.problems, rules)
 
 
@@ -97,8 +104,9 @@ class _Known:
             fields = changes_of(table.formula, params, table.problem.length)
             if 0 < len(fields) <= MOST_CHANGED:
                 change = Change.of(table.formula, fields)
-                yield change
-                if change.factors:
+                if not any(path.startswith(LAUNCH) for path in change.values):
+                    yield change
+                if change.factors and not any(path.startswith(LAUNCH) for path in fields):
                     yield Change(fields)
 
 
@@ -143,7 +151,7 @@ class _Table:
         gain = 0.0 if fitted is None else float(self._gains[fitted.change, problem])
         return -gain if gain == gain else 0.0
 
-    def rules(self, scheduler: str, problems: Sequence[int], support: int = LEAST_SUPPORT) -> list[_Fit]:
+    def rules(self, scheduler: str, problems: Sequence[int], support: int) -> list[_Fit]:
         """The rule that gains most in all, then the next one for what it does not hold for, and so on.
 
         support: problems that each is fitted to at least; where one is held out that is one less.
@@ -159,7 +167,8 @@ class _Table:
             gain = float(self._gains[best.change, own].sum())
             if gain < GAIN_A_RULE * len(problems):
                 break
-            rule = Rule(scheduler, best.when, rule.change, exp(gain / len(own)), len(own))
+            around = _around([self.known[i].features for i in own])
+            rule = Rule(scheduler, best.when, rule.change, exp(gain / len(own)), len(own), around)
             rules.append(_Fit(rule, best.change))
             left = [i for i in left if i not in own]
         return rules
@@ -196,6 +205,13 @@ class _Table:
         between = [values[0] / BEYOND, *middle, values[-1] * BEYOND]
         when = {name: (between[int(first[best])], between[int(last[best]) + 1])}
         return _Interval(float(score[best]), best, when)
+
+
+def _around(features: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
+    """By name the range of a feature that all have, and somewhat more."""
+    names = [name for name in features[0] if all(name in each for each in features)]
+    values = {name: [each[name] for each in features] for name in names}
+    return {name: (min(own) / AROUND, max(own) * AROUND + LEAST_FEATURE) for name, own in values.items()}
 
 
 def _greatest_sums(

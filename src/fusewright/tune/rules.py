@@ -9,7 +9,7 @@ used only where these results beat the formula.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, inf, log
 
 from fusewright.core.errors import ParamsError
@@ -39,6 +39,7 @@ def features_of(facts: ProblemFacts, hardware: HardwareInfo) -> dict[str, float]
     }
     if facts.reduction is not None:
         rows, length = facts.reduction.rows, facts.reduction.length
+        found["stride / element"] = 1.0 if facts.reduction.is_inner else float(rows)
         found["rows / SMs"] = rows / hardware.sm_count
         found["length / (vectors of a warp)"] = (
             length * facts.element_bytes / (WIDEST_ACCESS * hardware.warp_size)
@@ -57,6 +58,8 @@ class Rule:
 
     Attributes:
         when: by the name of a feature, the least value and the one below which it has to be.
+        within: likewise of all features, around those of the problems that it was fitted to: what it does to
+            problems unlike these nobody knows.
         gain: of the problems that it was fitted to, the mean speedup. problems: how many these are.
     """
 
@@ -65,15 +68,17 @@ class Rule:
     change: Change
     gain: float
     problems: int
+    within: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def holds(self, features: Mapping[str, float]) -> bool:
-        return all(
-            name in features and low <= features[name] < high for name, (low, high) in self.when.items()
-        )
+        limits = (*self.when.items(), *self.within.items())
+        return all(name in features and low <= features[name] < high for name, (low, high) in limits)
 
     def __str__(self) -> str:
         limits = " and ".join(f"{low:.4g} <= {name} < {high:.4g}" for name, (low, high) in self.when.items())
-        return f"if {limits or 'always'}: {self.change}  # {self.gain:.3f}x on {self.problems} problems"
+        within = ", ".join(f"{name} {low:.2g} to {high:.2g}" for name, (low, high) in self.within.items())
+        known = f"{self.gain:.3f}x on {self.problems} problems" + (f"; only for {within}" if within else "")
+        return f"if {limits or 'always'}: {self.change}  # {known}"
 
 
 @dataclass(frozen=True)

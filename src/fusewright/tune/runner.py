@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.runtime.disk_cache import default_directory
-from fusewright.tune.journal import Race, Status, Trial
+from fusewright.tune.journal import Journal, Race, Status, Trial
 from fusewright.tune.pool import Done, Pool, wait_for
 from fusewright.tune.problem import Problem
 from fusewright.tune.worker import Attempt, Best, Load, Made, Making, RaceOf, Ran, Running
@@ -30,6 +30,8 @@ COMPILE_SECONDS, RUN_SECONDS = 60.0, 20.0
 GRACE_SECONDS = 1.0
 # Processes that run kernels: lowering for a launch takes a few times as long as to time it.
 RUNNERS = 4
+# The best of the trials of a problem that race in the end, beside the formula's.
+FINALISTS = 3
 # Compilations ahead, for each process that compiles.
 AHEAD = 2
 POLL_SECONDS = 0.2
@@ -236,6 +238,17 @@ class Runner:
                 wait_for([self._running], POLL_SECONDS)
         finally:
             self._running.abandon()
+
+
+def final_race(problem: Problem, journal: Journal, formula: str) -> RaceOf | None:
+    """The best of a problem's trials, beside the formula's params; None: it has raced, or nothing ran."""
+    trials = [t for t in journal.trials(problem.key) if t.seconds is not None]
+    raced = journal.race(problem.key)
+    best = [t.params for t in sorted(trials, key=lambda trial: trial.seconds or 0)[:FINALISTS]]
+    if not best or (raced is not None and best[0] in raced.seconds):
+        return None
+    first = [t.params for t in trials if t.params == formula]
+    return RaceOf(problem, tuple(dict.fromkeys([*first, *best])))
 
 
 def _turns_folder() -> Path | None:

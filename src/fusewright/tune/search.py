@@ -19,19 +19,20 @@ from fusewright.tune.space import Space
 # Questions that are asked before their answers are needed.
 LAG = 8
 # The best points whose neighbours are tried.
-PARENTS = 3
+PARENTS = 5
 # Of so many questions after the seeds, one is about any legal point.
 RANDOM_EVERY = 5
 # What a point that was refused counts as, as a logarithm of times.
 REFUSED = 0.3
 # What a step that was never tried may bring, as a logarithm of times: more than most do.
-HOPE = 0.05
+HOPE = 0.1
 #: Origins of what is neither a heuristic's seed nor the user's.
 STEP, NAMED, RANDOM = "step", "neighbor", "random"
 # Of the best time that the roofline may be below, for a search to end.
 CLOSE = 1.02
-# As a logarithm of times: what is left has to be expected to gain so much, for a search to go on.
-LEAST_HOPED = 0.003
+# As a logarithm of times: what is left has to be expected to gain so much, for a search to go on once so many
+# configurations have run, or so many were asked for. Before that little is known of what steps bring.
+LEAST_HOPED, LEAST_RAN, LEAST_ASKED = 0.003, 60, 120
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,8 @@ class Search:
         expected = min((expected for (expected, _), _ in choices), default=inf)
         if ran:
             expected = min(expected, log(ran[0][0]) + gains.get((RANDOM, 1), _Gain()).expected)
-            if expected > log(ran[0][0]) - LEAST_HOPED:
+            knows = len(ran) >= LEAST_RAN or len(known) >= LEAST_ASKED
+            if knows and expected > log(ran[0][0]) - LEAST_HOPED:
                 return None, True
         self._after_seeds += 1
         found = self._drawn() if self._after_seeds % RANDOM_EVERY == 0 or not choices else None

@@ -10,12 +10,10 @@ from typing import Any
 from fusewright.core.options import Options
 from fusewright.tune.journal import FORMULA, Journal, Status, Trial
 from fusewright.tune.problem import Problem
-from fusewright.tune.runner import COMPILERS, Runner
+from fusewright.tune.runner import COMPILERS, Runner, final_race
 from fusewright.tune.space import ParamsSpace, points_of
 from fusewright.tune.worker import Attempt, Best, Load, Planned, RaceOf, params_text
 
-# The best of the trials that race in the end, beside the heuristic's.
-FINALISTS = 3
 #: The origin of trials of other params than the scheduler's.
 SPACE = "space"
 
@@ -129,9 +127,7 @@ class _Swept:
         texts = dict.fromkeys([self._heuristic])
         if effort.points is not None:
             texts.update(dict.fromkeys(map(params_text, points)))
-        known = {
-            t.params: t for t in journal.trials(problem.key) if t.status is not Status.COMPILED or not on_gpu
-        }
+        known = journal.ended(problem.key, on_gpu)
         for trial in known.values():
             self._note(trial)
         if progress.total is not None:
@@ -178,11 +174,4 @@ class _Swept:
             self._progress.heuristic[self.problem.key] = trial.seconds
 
     def race(self) -> RaceOf | None:
-        """The best beside the heuristic's; None where that is known, or nothing was measured."""
-        trials = [t for t in self._journal.trials(self.problem.key) if t.seconds is not None]
-        raced = self._journal.race(self.problem.key)
-        if not trials or (raced is not None and self.best is not None and self.best.params in raced.seconds):
-            return None
-        best = sorted(trials, key=lambda trial: trial.seconds or 0)[:FINALISTS]
-        heuristic = [t.params for t in trials if t.params == self._heuristic]
-        return RaceOf(self.problem, tuple(dict.fromkeys([*heuristic, *(trial.params for trial in best)])))
+        return final_race(self.problem, self._journal, self._heuristic)

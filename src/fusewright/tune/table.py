@@ -50,12 +50,18 @@ class Measurements:
         return Trial(text, origin, Status.MEASURED, seconds)
 
 
-def recorded(journal: Journal, params_types: Mapping[str, type], made_by: str) -> Iterator[Measurements]:
-    """The problems of a journal of which something was measured, and the formula's params are known."""
+def measurements_of(
+    journal: Journal, made_by: str, types: Mapping[str, type] | None = None
+) -> Iterator[Measurements]:
+    """The problems of a journal of which something was measured, and the formula's params are known.
+
+    types: the class of the params of each scheduler; None: of those that are registered.
+    """
+    types = params_types() if types is None else types
     for problem in journal.problems():
         trials = journal.trials(problem.key)
         formula = next((t.params for t in trials if t.origin == FORMULA), None)
-        kind = params_types.get(problem.scheduler)
+        kind = types.get(problem.scheduler)
         if formula is None or kind is None:
             continue
         read: dict[str, Any] = {}

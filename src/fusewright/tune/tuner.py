@@ -14,7 +14,7 @@ from fusewright.tune.heuristic import Asked, AutotunerHeuristic, Seeds, seeds_of
 from fusewright.tune.journal import FAILED, Journal, SearchRecord, Status, Trial
 from fusewright.tune.model import refusal, refusal_of_code, roofline
 from fusewright.tune.problem import Problem
-from fusewright.tune.runner import Runner
+from fusewright.tune.runner import Runner, final_race
 from fusewright.tune.search import CLOSE, LAG, Candidate, Search, is_at_roofline
 from fusewright.tune.space import ParamsSpace
 from fusewright.tune.worker import Attempt, Best, Load, Planned, RaceOf, params_text
@@ -23,8 +23,6 @@ from fusewright.tune.worker import Attempt, Best, Load, Planned, RaceOf, params_
 INTERRUPTED = "interrupted"
 # Configurations that fail before a search ends of which none runs: as many as are tried at a time.
 MOST_FAILED = LAG
-# The best of the trials that race in the end, beside the formula's.
-FINALISTS = 3
 # Of an effort in configurations, what each problem may have at least.
 LEAST_CONFIGURATIONS = 8
 
@@ -238,9 +236,7 @@ class ProblemSearch:
         self._progression: list[float | None] = []
         journal.add_problem(self.problem)
         raced = journal.race(problem.key)
-        self._known = {
-            t.params: t for t in journal.trials(problem.key) if t.status is not Status.COMPILED or not on_gpu
-        }
+        self._known = journal.ended(problem.key, on_gpu)
         if raced is not None:
             self.progress.copy_seconds = raced.copy_seconds
 
@@ -345,14 +341,7 @@ class ProblemSearch:
     # ---- the end
 
     def race(self) -> RaceOf | None:
-        """The best beside the formula's; None where that is known, or nothing was measured."""
-        trials = [t for t in self._journal.trials(self.problem.key) if t.seconds is not None]
-        raced = self._journal.race(self.problem.key)
-        best = sorted(trials, key=lambda trial: trial.seconds or 0)[:FINALISTS]
-        if not best or (raced is not None and best[0].params in raced.seconds):
-            return None
-        formula = [t.params for t in trials if t.params == self._formula_text]
-        return RaceOf(self.problem, tuple(dict.fromkeys([*formula, *(trial.params for trial in best)])))
+        return final_race(self.problem, self._journal, self._formula_text)
 
     def ended(self, reason: str) -> Tuned:
         """What was found; it is recorded, too."""

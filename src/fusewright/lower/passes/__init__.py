@@ -35,6 +35,7 @@ from fusewright.lower.passes.rounding import round_in_registers
 from fusewright.lower.passes.row_invariants import keep_invariant_vectors
 from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.unroll import unroll_register_loops
+from fusewright.lower.passes.vector_invariants import hoist_vector_invariants
 from fusewright.lower.passes.workspaces import order_reductions
 
 PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
@@ -51,6 +52,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("gather guards", gather_guards),
     ("approximate", approximate),
     ("hoist invariants", hoist_invariants),
+    ("hoist vector invariants", hoist_vector_invariants),
     ("store before loops", store_before_loops),
     ("round in registers", round_in_registers),
     ("combine packed runs", combine_packed_runs),

@@ -3,8 +3,9 @@
     for j: if guard: a = s / n; y[j] = x[j] * a      becomes      a = s / n; for j: if guard: y[j] = x[j] * a
 
 What follows from a reduction alone is inlined into the loops of its readers, and stands under their guards,
-which no division is moved out of by the CUDA compiler. A value that a thread has only under a guard, as of a
-load without a fill, keeps what reads it there:
+which the CUDA compiler moves neither a division nor a load out of. A load moves out of a loop, whatever the
+guards, if its index is provably one of the tensor: a channel's weight is loaded once. A value that a thread
+has only under a guard, as of a load without a fill, keeps what reads it there:
 
     a = x[i] if guard; for j: if guard: b = a % 3; ...
 """
@@ -18,7 +19,7 @@ from functools import partial
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of
-from fusewright.sym import Expr, as_int
+from fusewright.sym import Expr, Symbol, as_int, le, lt, prove
 
 # Registers that have values, and the conditions under which a thread has them beyond those that hold here.
 _Known = Mapping[k.Buffer, Conditions]
@@ -44,7 +45,16 @@ class _Hoister:
                 changed = {b for inner in k.walk(k.children(stmt)) for b in access.written_buffers(inner)}
                 always = {buffer for buffer, conditions in known.items() if not conditions}
                 moved: list[k.Stmt] = []
-                stmt = self._without(stmt, always, changed, moved)
+                inside_of = (
+                    {
+                        symbol
+                        for inner in k.walk((stmt,))
+                        if (symbol := access.defined_symbol(inner)) is not None
+                    }
+                    if isinstance(stmt, k.For)
+                    else None
+                )
+                stmt = self._without(stmt, always, changed, moved, inside_of)
                 result += moved
                 for each in moved:
                     _note_values(each, known)
@@ -58,14 +68,24 @@ class _Hoister:
         return k.body_of(body, result)
 
     def _without(
-        self, stmt: k.Stmt, known: set[k.Buffer], changed: set[k.Buffer], moved: list[k.Stmt]
+        self,
+        stmt: k.Stmt,
+        known: set[k.Buffer],
+        changed: set[k.Buffer],
+        moved: list[k.Stmt],
+        own: Collection[Symbol] | None,
     ) -> k.Stmt:
-        """`stmt` without the statements in it that can stand before it; they are added to `moved`."""
+        """`stmt` without the statements in it that can stand before it; they are added to `moved`.
+
+        own: the symbols of a loop and of what is in it; None for what is no loop, where loads stay.
+        """
 
         def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
             kept: list[k.Stmt] = []
             for inner in body:
-                if self._is_invariant(inner, known, changed):
+                if self._is_invariant(inner, known, changed) or (
+                    own is not None and self._is_invariant_load(inner, own)
+                ):
                     moved.append(inner)
                     buffers = access.written_buffers(inner)
                     known.update(buffers)
@@ -95,6 +115,21 @@ class _Hoister:
             if isinstance(arg, k.Ref)
             else not isinstance(arg, k.IndexValue)
             for arg in args
+        )
+
+    def _is_invariant_load(self, stmt: k.Stmt, own: Collection[Symbol]) -> bool:
+        """Whether a statement loads one element, that exists, of a tensor that the kernel only reads."""
+        if not isinstance(stmt, k.Copy) or stmt.width != 1 or stmt.pred is not k.TRUE or stmt.asynchronous:
+            return False
+        src, dst = stmt.src, stmt.dst
+        if not isinstance(src, k.Ref) or src.buffer.space is not k.Space.GLOBAL or not _is_register(dst):
+            return False
+        return (
+            self._writers[src.buffer] == 0
+            and self._writers[dst.buffer] == 1
+            and src.index.free_symbols.isdisjoint(own)
+            and prove(le(0, src.index))
+            and prove(lt(src.index, src.buffer.size))
         )
 
 

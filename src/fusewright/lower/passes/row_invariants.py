@@ -6,7 +6,8 @@
       y[row, i:+8] = x[row, i:+8] * a                 y[row, i:+8] = x[row, i:+8] * a
 
 Such are the weights of shifted rows, where all rows of a block are shifted alike. A vector takes
-two loads, and a choice from them. Other loads stay in their loop: they would hold registers throughout it.
+two loads, and a choice from them. What is kept in shared memory of such a vector is stored before the loop,
+too. Other loads stay in their loop: they would hold registers throughout it.
 """
 
 from __future__ import annotations
@@ -61,20 +62,26 @@ class _Keeper:
 
 
 def _with_choices(found: Sequence[k.Stmt]) -> Collection[k.Stmt]:
-    """Those of the statements that choose vectors, or write the registers that these read or write."""
+    """Those of the statements that choose vectors, write the registers that these read or write, or store
+    what was chosen.
+    """
     choices = [stmt for stmt in found if any(isinstance(each, k.Window) for each in k.walk((stmt,)))]
-    buffers = _written(choices) | _read(choices)
+    chosen = _written(choices)
+    buffers = chosen | _read(choices)
+    buffers |= _written(stmt for stmt in found if not chosen.isdisjoint(_read([stmt])))
     return [stmt for stmt in found if not buffers.isdisjoint(_written([stmt]))]
 
 
 def _only_loads(stmt: k.Stmt) -> bool:
-    """Whether a statement copies into registers, or chooses from them, and does nothing else."""
+    """Whether a statement copies into memory of the block, or chooses from registers, and does nothing
+    else.
+    """
     for each in k.walk((stmt,)):
         if not isinstance(each, (k.For, k.If, k.Copy, k.Window)):
             return False
         if isinstance(each, k.For) and not each.unroll:
             return False
-    return all(buffer.space is k.Space.LOCAL for buffer in _written([stmt]))
+    return all(buffer.space is not k.Space.GLOBAL for buffer in _written([stmt]))
 
 
 def _uses(stmt: k.Stmt, symbols: Collection[Symbol]) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import MAX_UNROLL, TRIED_UNROLL, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import REQUIRED, UNSET, Extent, LaunchParams, launch, threads_to_hold
@@ -29,6 +31,9 @@ class InnerOuterPersistentParams(HeuristicParams):
     columns_in_shared_memory: what is the same for all rows is copied there once, and not loaded for each row.
     columns_a_thread: those whose sums a thread finishes at a time.
     assumed_reduction_sizes: as of ReductionParams.
+    shift_rows: the vectors of a row begin at aligned addresses, whatever its length. Blocks take rows in
+    turns then, so that all rows of a block begin alike and a thread's columns stay the same.
+    unaligned_inputs: positions of the inputs whose vectors may start at any element.
     """
 
     lparams: LaunchParams = launch(
@@ -45,12 +50,19 @@ class InnerOuterPersistentParams(HeuristicParams):
     columns_a_thread: int = choice(1, WIDTHS)
     columns_in_shared_memory: bool = False
     circular_stages: int = choice(0, counts(0, tried=(0,)))
+    shift_rows: bool = False
+    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)))
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
 
     @property
     def elements_a_warp(self) -> int:
         """Of a row, those that the threads x hold."""
         return self.vectorization_factor * self.lparams.bdimx * self.batches_per_block_inner_reduction
+
+    @property
+    def places_before(self) -> int:
+        """Places that the first vector of a row may have before the row."""
+        return self.vectorization_factor - 1 if self.shift_rows else 0
 
     @property
     def copies(self) -> int:
@@ -60,8 +72,25 @@ class InnerOuterPersistentParams(HeuristicParams):
     def for_length(self, length: int) -> InnerOuterPersistentParams:
         if self.lparams.bdimy < 1:
             return self
-        needed = threads_to_hold(length, self.elements_a_warp, 1)
+        needed = threads_to_hold(length + self.places_before, self.elements_a_warp, 1)
         return replace(self, lparams=replace(self.lparams, bdimy=needed))
+
+    def validate(self, hardware: HardwareInfo) -> None:
+        HeuristicParams.validate(self, hardware)
+        if not self.shift_rows:
+            return
+        self.expect("columns_in_shared_memory", False, "where rows are shifted")
+        self.expect("columns_a_thread", 1, "where rows are shifted")
+        if self.prefetch_rows and not self.circular_stages:
+            raise ParamsError(
+                path="circular_stages", expected="2 or more where shifted rows are loaded ahead", given=0
+            )
+        if self.lparams.gdimx % self.vectorization_factor:
+            raise ParamsError(
+                path="lparams.gdimx",
+                expected=f"a multiple of {self.vectorization_factor} where rows are shifted",
+                given=self.lparams.gdimx,
+            )
 
     @property
     def vector_widths(self) -> tuple[int, ...]:

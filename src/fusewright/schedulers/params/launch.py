@@ -119,7 +119,10 @@ class LaunchChoice(Choice):
         limit = (hardware.max_grid + hardware.max_block)[EXTENTS.index(name)]
         required = extent.required(params)
         tried = tuple(n for n in extent.tried if n <= limit and not (n == UNSET and required))
-        return tried if own == UNSET or own in tried else (own, *tried)
+        if own in tried or (own == UNSET and required):
+            return tried
+        # UNSET is 1 where it is not tried itself: which of both stands there makes no other kernel.
+        return (own, *(n for n in tried if own != UNSET or n != 1))
 
 
 def threads_to_hold(length: int, elements: int, step: int) -> int:

@@ -55,6 +55,7 @@ _READS_VECTORS = When(
     "without vectors along rows",
 )
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
+_STAGES_ROWS = When(lambda params: params.staged_vector > 0, "with staged_vector 0")
 _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
@@ -108,9 +109,11 @@ class ReductionParams(HeuristicParams):
     With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
     one row into the next, and each of persistent_blocks blocks goes over every so many-th row.
-    warp_specialized: a warp of its own starts the copies, not one of these threads. teams: a block has so
-    many times lparams.bdimx threads, and each team takes every so many-th of its rows. held_inputs: positions
-    of inputs that all rows have in common, of which threads hold their part in registers for all rows.
+    warp_specialized: a warp of its own starts the copies, not one of these threads. weights_in_shared_memory:
+    vectors of unaligned_inputs, which all rows have in common, are chosen once and kept there. teams: a block
+    has so many times lparams.bdimx threads, and each team takes every so many-th of its rows. held_inputs:
+    positions of inputs that all rows have in common, of which threads hold their part in registers for all
+    rows.
 
     schedule_3d: rows are reduced along two stretches of memory, of which the threads lie along the inner one;
     each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
@@ -181,10 +184,12 @@ class ReductionParams(HeuristicParams):
     streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
+    weights_in_shared_memory: bool = choice(False, when=_STREAMS_ROWS)
     teams: int = choice(1, counts(1, tried=(1,)), _STREAMS_ROWS)
     held_inputs: tuple[int, ...] = choice((), each(counts(0)), _STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     staged_vector: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
+    whole_blocks: bool = choice(False, when=_STAGES_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     joined_rows: int = choice(1, UNROLLING, _OUTER)
@@ -391,6 +396,8 @@ class ReductionParams(HeuristicParams):
         self.expect("unroll_factor_iter_dom", 1, where)
         if self.blocks_per_cluster > 1:
             self.expect("warp_specialized", False, "where clusters hold rows")
+        if self.weights_in_shared_memory:
+            self.expect("teams", 1, "where each thread keeps its part of the weights")
         if not self.warp_specialized:
             self.expect("teams", 1, "where threads that compute start the copies")
         if self.lparams.bdimy > 1:

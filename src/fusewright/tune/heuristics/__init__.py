@@ -15,6 +15,7 @@ from fusewright.tune.heuristics.row_gradients import RowGradients
 from fusewright.tune.heuristics.row_sums import RowSums
 from fusewright.tune.heuristics.seed_table import SeedTable
 from fusewright.tune.heuristics.transposes import Transposes
+from fusewright.tune.heuristics.variations import Variations
 
 __all__ = [
     "Broadcasts",
@@ -29,12 +30,14 @@ __all__ = [
     "RowSums",
     "SeedTable",
     "Transposes",
+    "Variations",
     "default_heuristics",
 ]
 
 _DEFAULT = HeuristicRegistry(
     [
         BuiltIn(),
+        Variations(),
         PersistentRows(),
         HeldColumns(),
         FewColumns(),

@@ -1,0 +1,180 @@
+"""Computes what is the same for all rows of a vector of columns once, before the loop over the rows.
+
+    for i: x = load; for j < 8: a = s[j] / n; y[j] = x[j] - a
+        ->
+    for j < 8: a = s[j] / n; v[j] = a
+    for i: x = load; for j < 8: a = v[j]; y[j] = x[j] - a
+
+What follows from a reduction of columns alone is inlined into the loops of its readers. The CUDA compiler
+leaves a division there if it is rounded correctly, or stands under a guard.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.lower.guards import Conditions, conditions_of
+from fusewright.sym import ZERO, Expr, Symbol, as_int, const
+
+# Slots (`core.op.Spelling`) of what is moved at least: an addition costs no more than its register.
+LEAST_SLOTS = 8
+# Elements of a vector at most: each takes a register.
+MOST_ELEMENTS = 16
+
+
+def hoist_vector_invariants(kernel: k.Kernel) -> k.Kernel:
+    statements = list(k.walk(kernel.body))
+    if not any(map(_takes_long, statements)):
+        return kernel
+    hoister = _Hoister(access.writers(statements), _readers(statements))
+    body = hoister.body(kernel.body, {})
+    if not hoister.kept:
+        return kernel
+    return k.with_body(kernel, (*map(k.Alloc, hoister.kept), *body))
+
+
+def _takes_long(stmt: k.Stmt) -> bool:
+    return isinstance(stmt, k.Compute) and stmt.op.spelling(stmt.dtype).slots >= LEAST_SLOTS
+
+
+def _readers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
+    return Counter(buffer for stmt in statements for buffer in set(access.read_buffers(stmt)))
+
+
+class _Hoister:
+    """Attributes:
+    writers, readers: how many statements write and read each buffer.
+    kept: the buffers that were added, of what is computed once.
+    """
+
+    def __init__(self, writers: Counter[k.Buffer], readers: Counter[k.Buffer]) -> None:
+        self.writers = writers
+        self.readers = readers
+        self.kept: list[k.Buffer] = []
+
+    def body(self, body: tuple[k.Stmt, ...], known: Mapping[k.Buffer, Conditions]) -> tuple[k.Stmt, ...]:
+        """`body` with what is moved before its loops.
+
+        `known`: buffers that were written before, and the conditions under which a thread has their values
+        beyond those that hold here.
+        """
+        known = dict(known)
+        result: list[k.Stmt] = []
+        for stmt in body:
+            if isinstance(stmt, k.For) and as_int(stmt.extent) != 1:
+                before: list[k.Stmt] = []
+                there = {buffer for buffer, conditions in known.items() if not conditions}
+                stmt = self._without(stmt, there, before)
+                result += before
+            if k.children(stmt):
+                given = conditions_of(stmt.cond) if isinstance(stmt, k.If) else frozenset[Expr]()
+                inside = {buffer: conditions - given for buffer, conditions in known.items()}
+                stmt = k.with_children(stmt, partial(self.body, known=inside))
+            result.append(stmt)
+            known.update(_values(stmt, frozenset()))
+        return k.body_of(body, result)
+
+    def _without(self, loop: k.For, there: Collection[k.Buffer], before: list[k.Stmt]) -> k.For:
+        """`loop` without what is the same in all of its iterations, which is added to `before`."""
+        inside = list(k.walk(loop.body))
+        changed = {buffer for stmt in inside for buffer in access.written_buffers(stmt)}
+        defined = map(access.defined_symbol, inside)
+        bound = {loop.symbol, *(symbol for symbol in defined if symbol is not None)}
+        usable = set(there) - changed
+
+        def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+            return k.body_of(body, [changed_statement(stmt) for stmt in body])
+
+        def changed_statement(stmt: k.Stmt) -> k.Stmt:
+            size = as_int(stmt.extent) if isinstance(stmt, k.For) else None
+            if isinstance(stmt, k.For) and stmt.unroll and size is not None and 1 < size <= MOST_ELEMENTS:
+                return self._vector(stmt, size, usable, bound, before)
+            return k.with_children(stmt, change) if k.children(stmt) else stmt
+
+        return k.with_body(loop, change(loop.body))
+
+    def _vector(
+        self,
+        loop: k.For,
+        size: int,
+        usable: Collection[k.Buffer],
+        bound: Collection[Symbol],
+        before: list[k.Stmt],
+    ) -> k.For:
+        """A loop along a vector without what it computes of `usable` buffers alone."""
+        moved: list[k.Compute | k.Copy] = []
+        made: set[k.Buffer] = set()
+        for stmt in loop.body:
+            if self._is_invariant(stmt, loop.symbol, {*usable, *made}, bound):
+                assert isinstance(stmt, (k.Compute, k.Copy))
+                moved.append(stmt)
+                made.add(stmt.dst.buffer)
+        if not any(map(_takes_long, moved)):
+            return loop
+        readers = _readers(moved)
+        arrays = {
+            stmt.dst.buffer: self._array(stmt.dst.buffer, size)
+            for stmt in moved
+            if isinstance(stmt, k.Compute) and self.readers[stmt.dst.buffer] > readers[stmt.dst.buffer]
+        }
+        index = loop.symbol
+        stored = [k.Copy(k.Ref(array, index), k.Ref(own, ZERO)) for own, array in arrays.items()]
+        before.append(dataclasses.replace(loop, body=(*moved, *stored)))
+        rest: list[k.Stmt] = []
+        for each in loop.body:
+            if each not in moved:
+                rest.append(each)
+            elif each.dst.buffer in arrays:
+                rest.append(k.Copy(each.dst, k.Ref(arrays[each.dst.buffer], index)))
+            elif isinstance(each, k.Copy) and self.readers[each.dst.buffer] > readers[each.dst.buffer]:
+                rest.append(each)
+        return dataclasses.replace(loop, body=tuple(rest))
+
+    def _array(self, register: k.Buffer, size: int) -> k.Buffer:
+        name = f"{register.name}_once{len(self.kept)}"
+        self.kept.append(k.Buffer(name, register.dtype, k.Space.LOCAL, const(size)))
+        return self.kept[-1]
+
+    def _is_invariant(
+        self, stmt: k.Stmt, along: Symbol, usable: Collection[k.Buffer], bound: Collection[Symbol]
+    ) -> bool:
+        """Whether a statement computes one register, which no other does, from scalars and `usable` ones."""
+        if isinstance(stmt, k.Compute):
+            args = stmt.args
+        elif isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
+            args = (stmt.src,)
+        else:
+            return False
+        dst = stmt.dst.buffer
+        if dst.space is not k.Space.LOCAL or as_int(dst.size) != 1 or self.writers[dst] != 1:
+            return False
+        others = {symbol for symbol in bound if symbol is not along}
+        return all(
+            arg.buffer.space is k.Space.LOCAL
+            and arg.buffer in usable
+            and others.isdisjoint(arg.index.free_symbols)
+            if isinstance(arg, k.Ref)
+            else not isinstance(arg, k.IndexValue)
+            for arg in args
+        )
+
+
+def _values(stmt: k.Stmt, under: Conditions) -> Iterator[tuple[k.Buffer, Conditions]]:
+    """The buffers that a statement gives values, and the conditions under which it does."""
+    if isinstance(stmt, k.If):
+        under = under | conditions_of(stmt.cond)
+    elif isinstance(stmt, k.For) and not as_int(stmt.extent):
+        return
+    for child in k.children(stmt):
+        yield from _values(child, under)
+    if isinstance(stmt, k.GridReduce) and stmt.is_last is not None:
+        return  # one block alone holds the result of a reduction across blocks
+    if isinstance(stmt, k.Copy) and stmt.fill is None:
+        under = under | conditions_of(stmt.pred)
+    for buffer in access.written_buffers(stmt):
+        yield buffer, under

@@ -1,0 +1,152 @@
+"""Sums that differ in factors which are the same for all that is summed.
+
+    sum(x), sum(x * w)                 becomes    s = sum(x), s * w
+    sum(x * y * r), sum(x * y * w)     becomes    s = sum(x * y), s * r, s * w
+    sum(-2 * x), sum(-x)               becomes    -2 * sum(x), -sum(x)
+
+where `w` and `r` have no dimension that is summed, as a channel's weight in the gradients of a normalization.
+The factor is rounded once and not with each element, so no sum is less accurate; a constant of less than 1
+stays, as it may be there to keep the sum finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from fusewright.core.dtype import DataType
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Node, Pointwise, Reduction
+from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.ir.view import Relabel
+from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_reduction import reduce_states
+from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.reductions import SUM
+from fusewright.rewrite.lift import remove_dead
+from fusewright.rewrite.replacement import return_instead
+
+_MUL, _NEG = ELEMENTWISE["mul"], ELEMENTWISE["neg"]
+_TYPES = frozenset({DataType.Float, DataType.Double})
+# Factors of one product that are looked at: more than definitions have.
+MAX_FACTORS = 16
+
+
+def share_sums(fusion: Fusion) -> Fusion:
+    """`fusion` itself, in which sums of products of the same factors are one, but for those that all have."""
+    outputs = set(fusion.output_tensors())
+    found: dict[tuple[tuple[int, ...], frozenset[int]], list[_Sum]] = {}
+    for node in fusion.ordered_nodes():
+        each = _sum_of(node)
+        if each is not None:
+            key = tuple(sorted(map(id, each.elements))), each.dims
+            found.setdefault(key, []).append(each)
+    for alike in found.values():
+        if len(alike) > 1:
+            _share(fusion, alike, outputs)
+        elif alike[0].constants and alike[0].node.tensor_inputs[0].uses == [alike[0].node]:
+            _take_out_constants(fusion, alike[0], outputs)
+    return fusion
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of products along `dims`.
+
+    Attributes:
+        elements: the factors that differ from element to element.
+        common: those that have no dimension that is summed, as operands of the products.
+    """
+
+    node: Reduction
+    dims: frozenset[int]
+    elements: tuple[TensorView, ...]
+    common: tuple[Val | float, ...]
+
+    @property
+    def constants(self) -> tuple[Scalar | float, ...]:
+        """Those of `common` that are numbers."""
+        return tuple(factor for factor in self.common if not isinstance(factor, TensorView))
+
+    def of(self, fusion: Fusion, factors: Sequence[TensorView]) -> TensorView:
+        """The sum of the products of these factors alone."""
+        product = factors[0]
+        for factor in factors[1:]:
+            product = apply_to_tensor(fusion, "mul", product, factor)
+        return reduce_states(fusion, SUM, [product], sorted(self.dims))[0]
+
+
+def _sum_of(node: Node) -> _Sum | None:
+    """What a node sums, if it sums a product of Floats that differ from element to element."""
+    if not isinstance(node, Reduction) or node.op is not SUM or node.output.dtype not in _TYPES:
+        return None
+    (product,) = node.tensor_inputs
+    dims = frozenset(i for i, axis in enumerate(node.output.logical) if axis.is_reduction)
+    elements: list[TensorView] = []
+    common: list[Val | float] = []
+    stack: list[Val | float] = [product]
+    while stack and len(elements) + len(common) < MAX_FACTORS:
+        value = stack.pop()
+        if not isinstance(value, TensorView) or all(value.shape[dim].is_broadcast for dim in dims):
+            common.append(value)
+        elif (factors := _factors(value)) is not None:
+            stack += reversed(factors)
+        else:
+            elements.append(value)
+    summed = {dim for value in elements for dim in dims if not value.shape[dim].is_broadcast}
+    return _Sum(node, dims, tuple(elements), tuple(common)) if summed == dims and not stack else None
+
+
+def _factors(tensor: TensorView) -> Sequence[Val | float] | None:
+    """The factors of a product, or of what is negated; None for what is neither."""
+    node = tensor.definition
+    if not isinstance(node, Pointwise) or any(t.dtype is not tensor.dtype for t in node.tensor_inputs):
+        return None
+    if node.op is _NEG:
+        return (*node.inputs, -1.0)
+    if node.op is not _MUL or not all(map(_may_come_out, node.inputs)):
+        return None
+    return node.inputs
+
+
+def _may_come_out(value: Val) -> bool:
+    return isinstance(value, TensorView) or (isinstance(value.value, (int, float)) and abs(value.value) >= 1)
+
+
+def _share(fusion: Fusion, sums: Sequence[_Sum], outputs: set[TensorView]) -> None:
+    """Computes all from one sum."""
+    plain = next((each.node.output for each in sums if not each.common), None)
+    total = sums[0].of(fusion, sums[0].elements) if plain is None else plain
+    for each in sums:
+        if each.common:
+            _replace(fusion, each.node, _scaled(fusion, total, each.common, each.dims), outputs)
+
+
+def _take_out_constants(fusion: Fusion, each: _Sum, outputs: set[TensorView]) -> None:
+    """Multiplies by the constants once, where the products are only summed."""
+    factors = [*each.elements, *(value for value in each.common if isinstance(value, TensorView))]
+    total = _scaled(fusion, each.of(fusion, factors), each.constants, each.dims)
+    _replace(fusion, each.node, total, outputs)
+
+
+def _scaled(
+    fusion: Fusion, total: TensorView, factors: Sequence[Val | float], dims: Collection[int]
+) -> TensorView:
+    """A sum along `dims` times factors that have none of these."""
+    for factor in factors:
+        if isinstance(factor, TensorView):
+            left = [dim for dim in range(factor.ndim) if dim not in dims]
+            row = fusion.new_tensor([fusion.copy_axis(factor.shape[dim]) for dim in left], factor.dtype)
+            fusion.add_node(Relabel(factor, row, left))
+            total = apply_to_tensor(fusion, "mul", total, row)
+        else:
+            total = apply_to_tensor(fusion, "mul", total, factor)
+    return total
+
+
+def _replace(fusion: Fusion, node: Reduction, new: TensorView, outputs: set[TensorView]) -> None:
+    return_instead(fusion, node.output, new, outputs)
+    (product,) = node.tensor_inputs
+    fusion.remove_node(node)
+    if product.definition is not None:
+        remove_dead(fusion, product.definition, outputs)

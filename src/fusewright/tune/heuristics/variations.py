@@ -1,0 +1,91 @@
+"""Changes that made many problems faster, whatever the params are that they are made in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fusewright.core.errors import ParamsError
+from fusewright.schedulers import ReductionParams
+from fusewright.tune.changes import Change, with_changes
+from fusewright.tune.heuristic import AutotunerHeuristic
+from fusewright.tune.problem import Problem
+
+ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
+#: By scheduler, or by what is summed: those that gained most beyond the ones before them on an H200, over the
+#: problems that bench/tuning_problems.py lists and every other one of those that are drawn there.
+VARIATIONS: Mapping[str, tuple[Change, ...]] = {
+    "inner_persistent": (
+        Change({"pad_inner_reduction_to_warp": False}),
+        Change({"project_persistent_buffers": True}),
+        Change(
+            {"pad_inner_reduction_to_warp": False, "streams_inputs": True},
+            {"batches_per_block_inner_reduction": 2},
+        ),
+        Change({"streams_inputs": True}),
+        Change({"persistent_in_shared_memory": True, "pad_inner_reduction_to_warp": False}),
+    ),
+    "outer_persistent": (
+        Change({"batches_per_block_inner_reduction": 16}, {"unroll_factor_iter_dom": 0.5}),
+        Change({"batches_per_block_inner_reduction": 16}, {"lparams.bdimx": 0.5}),
+        Change(
+            {"project_persistent_buffers": False, "streams_inputs": True}, {"unroll_factor_iter_dom": 0.5}
+        ),
+        Change({"persistent_in_shared_memory": True}),
+    ),
+    "inner_outer_persistent": (
+        Change({"project_persistent_buffers": False}),
+        Change({"project_persistent_buffers": False, "columns_in_shared_memory": True}),
+    ),
+    "inner_outer": (
+        Change({}, {"rows_per_block": 2}),
+        Change({}, {"lparams.bdimy": 0.5, "unroll_factor": 2}),
+    ),
+    ROW_SUMS: (
+        Change({}, {"lparams.bdimx": 2}),
+        Change({"unroll_factor_top_of_vectorization": 2}),
+        Change({}, {"unroll_factor_top_of_vectorization": 2}),
+    ),
+    COLUMN_SUMS: (
+        Change({}, {"lparams.gdimy": 0.5}),
+        Change({}, {"lparams.bdimy": 2}),
+        Change({}, {"unroll_factor_iter_dom": 0.5, "lparams.gdimy": 0.5}),
+        Change({}, {"unroll_factor_iter_dom": 0.5}),
+        Change({}, {"unroll_factor_iter_dom": 0.5, "lparams.gdimy": 2}),
+    ),
+    "transpose": (
+        Change({}, {"lparams.bdimx": 4, "tile_size1": 2}),
+        Change({"lparams.bdimx": 512, "tile_size2": 128, "vectorize_factor1": 4, "vectorize_factor2": 4}),
+        Change({"lparams.bdimx": 256, "tile_size2": 128, "vectorize_factor1": 4}),
+        Change({}, {"lparams.bdimx": 4, "tile_size1": 2, "vectorize_factor2": 0.5}),
+        Change({"lparams.bdimx": 256, "tile_size1": 128, "vectorize_factor2": 4}),
+    ),
+    "pointwise": (
+        Change({}, {"lparams.bdimx": 0.5, "unroll_factor_inner": 4}),
+        Change({}, {"lparams.bdimx": 0.5, "unroll_factor_inner": 2}),
+        Change({"vectorization_factor": 4, "unroll_factor_inner": 4, "shift_rows": True}),
+        Change({"break_point": 0, "lparams.bdimx": 64, "unroll_factor_inner": 2, "unroll_factor_outer": 1}),
+    ),
+}
+
+
+class Variations(AutotunerHeuristic):
+    """Names no seed: what lies beside the formula's params comes next anyway."""
+
+    name = "variations"
+
+    def is_eligible(self, problem: Problem) -> bool | str:
+        return _kind(problem.scheduler, problem.formula) in VARIATIONS or "none are known for this scheduler"
+
+    def get_neighbors(self, problem: Problem, params: Any) -> Iterator[Any]:
+        for change in VARIATIONS[_kind(problem.scheduler, params)]:
+            try:
+                yield with_changes(params, change.fields(params), problem.length)
+            except ParamsError:  # a number that cannot be halved
+                continue
+
+
+def _kind(scheduler: str, params: Any) -> str:
+    if scheduler == "reduction" and isinstance(params, ReductionParams):
+        return ROW_SUMS if params.fastest_dim else COLUMN_SUMS
+    return scheduler

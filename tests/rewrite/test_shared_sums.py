@@ -1,0 +1,64 @@
+"""Sums that differ in common factors are one, and factors of a row meet its elements as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+from fusewright.ir import Fusion
+from fusewright.ops.evaluate import evaluate_fusion
+from fusewright.rewrite import simplified
+
+Write = Callable[..., Sequence[Any]]
+
+
+def _of_channels(fd: FusionDefinition, t: Any) -> Any:
+    return fd.ops.broadcast(t, [True, False, True])
+
+
+def _fusion(write: Write, dtype: DataType) -> Fusion:
+    """Of x, y of [N, C, L], and a, b of [C]."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1] * 3, contiguity=True, dtype=dtype) for _ in range(2))
+        a, b = (fd.define_tensor([-1], contiguity=True, dtype=dtype) for _ in range(2))
+        for result in write(fd, x, y, _of_channels(fd, a), _of_channels(fd, b)):
+            fd.add_output(result)
+    return fd._complete().fusion
+
+
+def _sum(fd: FusionDefinition, t: Any) -> Any:
+    return fd.ops.sum(t, [0, 2])
+
+
+WAYS: dict[str, tuple[Write, int, int]] = {
+    # what, sums, products of elements
+    "a sum that is there": (lambda fd, x, y, a, b: (_sum(fd, x * y), _sum(fd, a * (x * y))), 1, 1),
+    "factors of factors": (lambda fd, x, y, a, b: (_sum(fd, (x * a) * y), _sum(fd, (y * b) * (x * a))), 1, 1),
+    "signs and constants": (lambda fd, x, y, a, b: (_sum(fd, fd.ops.neg(x)), _sum(fd, y * 2.0)), 2, 0),
+    "a sum along other dimensions": (
+        lambda fd, x, y, a, b: (_sum(fd, x), fd.ops.sum(x * a, [0, 1, 2]), fd.ops.sum(x * a, [2])),
+        3,
+        1,
+    ),
+    "constants that keep a sum finite": (lambda fd, x, y, a, b: (_sum(fd, x * 0.125), _sum(fd, x)), 2, 1),
+    "factors of a row": (lambda fd, x, y, a, b: ((x + y) * a * b, _sum(fd, x)), 1, 1),
+    "a product that is a result": (lambda fd, x, y, a, b: ((p := x * a), p * b), 0, 2),
+}
+
+
+@pytest.mark.parametrize("write, sums, products", WAYS.values(), ids=WAYS)
+def test_sums_and_products_that_are_left(write: Write, sums: int, products: int) -> None:
+    new = simplified(_fusion(write, DataType.Float))
+    nodes = [node for node in new.nodes if not node.is_scalar]
+    assert sum(node.label == "sum" for node in nodes) == sums
+    shapes = [node.output.shape for node in nodes if node.label == "mul"]
+    assert sum(len(axes) == 3 and not any(a.is_broadcast for a in axes) for axes in shapes) == products
+    draw = torch.Generator().manual_seed(3)
+    inputs = [torch.rand(shape, generator=draw) - 0.25 for shape in ((5, 4, 33), (5, 4, 33), (4,), (4,))]
+    exact = evaluate_fusion(_fusion(write, DataType.Double), [t.double() for t in inputs])
+    for found, right in zip(evaluate_fusion(new, inputs), exact, strict=True):
+        torch.testing.assert_close(found.double(), right, rtol=2e-6, atol=2e-6)
