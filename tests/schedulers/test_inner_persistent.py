@@ -19,7 +19,7 @@ from fusewright.ops.evaluate import bind_sizes
 from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
-from fusewright.schedulers.clustered_rows import clustered
+from fusewright.schedulers.clustered_rows import clustered, spread
 from fusewright.schedulers.held_rows import Held, held_bytes
 from fusewright.schedulers.row_threads import part_of_a_warp
 from fusewright.schedulers.shared_rows import MOST_THREADS
@@ -180,15 +180,15 @@ def test_rows_of_which_registers_hold_one_on_an_sm_are_held_in_shared_memory() -
         assert isinstance(params, ReductionParams)
         return params
 
-    for length in (32000, 49152, 50257):
+    for length in (32000, 30001):
         params = found(length)
         assert params.persistent_in_shared_memory and params.lparams.bdimx <= MOST_THREADS
-        assert not params.circular_stages
+        assert params.blocks_per_cluster == 1 and not params.circular_stages
         # Vectors that rows align by themselves are faster without a constant.
         assert params.assumed_reduction_sizes == (() if params.shift_rows else (length,))
     assert not found(32000, stable=False).assumed_reduction_sizes
     assert not found(16384).persistent_in_shared_memory  # registers hold two
-    assert found(65536).circular_stages  # shared memory holds one, too
+    assert found(65536).blocks_per_cluster > 1  # shared memory holds one, too
     # Nothing is held but the row itself, in no more registers than the row has bytes.
     assert not found(32768, normalized(DataType.BFloat16)).persistent_in_shared_memory
 
@@ -282,6 +282,21 @@ def test_what_an_index_chooses_is_not_loaded_ahead_beside_rows_that_are(target: 
     torch.testing.assert_close(chances, torch.softmax(inputs[0], 1), rtol=1e-4, atol=1e-6)
 
 
+def test_what_an_index_chooses_once_a_row_is_loaded_with_the_row(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x, t = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, 1], [True, None], DataType.Int)
+        lse = fd.ops.log(fd.ops.sum(fd.ops.exp(x), dims=[1], keepdim=True))
+        fd.add_output(lse - fd.ops.take_along_axis(x, t, dim=1))
+        fd.add_output(fd.ops.exp(x - lse))
+    inputs = [torch.randn(5, 512, device=target), torch.randint(512, (5, 1), device=target)]
+    loss, _ = fd.execute(inputs)
+    expected = -torch.log_softmax(inputs[0], 1).gather(1, inputs[1])
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+    [kernel] = fd.kernels_for(inputs)
+    text = kernel.cuda_text[kernel.cuda_text.index("__global__") :]
+    assert max(text.rindex("= T1["), text.rindex("? T0[")) < text.index("block_reduce")
+
+
 def short_rows(threads: int, batches: int, rows: int, in_flight: int) -> ReductionParams:
     """Rows of which a part of a warp holds each, in registers."""
     return ReductionParams(
@@ -329,7 +344,7 @@ def test_reduced_dimensions_of_one_element_change_nothing(shape: tuple[int, ...]
         fd.add_output(fd.ops.cast(result, DataType.BFloat16))
     [kernel] = fd.kernels_for([x])
     assert kernel.scheduler == "inner_persistent"
-    assert "load<8>(" in kernel.cuda_text and "store<8>(" in kernel.cuda_text
+    assert "load<4>(" in kernel.cuda_text and "store<4>(" in kernel.cuda_text
 
 
 def test_short_rows_take_parts_of_warps() -> None:
@@ -346,19 +361,22 @@ def test_short_rows_take_parts_of_warps() -> None:
 
 
 @pytest.mark.parametrize(
-    "length, expected",
+    "rows, length, expected",
     [
-        (65536, None),
-        (98304, (3, 512, 8)),
-        (262144, (8, 512, 8)),
-        (524288, (16, 256, 16)),
-        (802816, (16, 512, 13)),
+        (100, 32768, None),
+        (2, 65536, None),
+        (100, 65536, (4, 256, 8)),
+        (100, 98304, (6, 256, 8)),
+        (2, 131072, (8, 256, 8)),
+        (100, 262144, (8, 512, 8)),
+        (100, 524288, (16, 256, 16)),
+        (100, 802816, (16, 512, 13)),
     ],
 )
-def test_rows_too_long_for_one_block_are_held_by_clusters(length, expected) -> None:
+def test_long_rows_are_held_by_clusters(rows, length, expected) -> None:
     """Blocks of a cluster, threads of each, and vectors of each thread in shared memory."""
-    found = clustered(100, length // 8, 8, Held(2, 2), described("h200"))
-    assert clustered(100, length // 8, 8, Held(2, 2), described("a100")) is None
+    found = clustered(rows, length // 8, 8, Held(2, 2), False, described("h200"))
+    assert clustered(rows, length // 8, 8, Held(2, 2), False, described("a100")) is None
     if expected is None:
         assert found is None
         return
@@ -381,3 +399,29 @@ def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) 
     torch.testing.assert_close(found, torch.nn.functional.batch_norm(given, None, None, training=True))
     with pytest.raises(ParamsError, match=r"\(\) or \(i0, i2, i3\), got \(2, 32\)"):
         fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 32)}})
+
+
+@pytest.mark.parametrize(
+    "rows, length, expected",
+    [
+        (33, 8192, None),
+        (33, 16384, (8, 256, 1)),
+        (12, 12288, (8, 192, 1)),
+        (33, 32768, (8, 256, 2)),
+        (300, 32768, (4, 256, 4)),
+        (1024, 32768, None),
+        (12, 262144, None),
+    ],
+)
+def test_few_rows_are_spread_over_clusters(rows, length, expected) -> None:
+    found = spread(rows, length // 8, 8, Held(2, 2), described("h200"))
+    assert spread(rows, length // 8, 8, Held(2, 2), described("a100")) is None
+    if found is not None:
+        found.validate(described("h200"))
+    blocks = found and (found.blocks_per_cluster, found.lparams.bdimx)
+    assert (found and (*blocks, found.batches_per_block_inner_reduction)) == expected
+
+
+def test_vectors_that_rows_align_are_held_by_fewer_larger_blocks() -> None:
+    found = clustered(4096, 6284, 8, Held(2, 2), True, described("h200"))
+    assert found is not None and (found.blocks_per_cluster, found.lparams.bdimx) == (2, 416)

@@ -5,32 +5,49 @@ Measured on an H200 for rows of 49,152 to 524,288 bfloat16 of softmax, RMS norm,
 
 from __future__ import annotations
 
+from math import isqrt
+
 from fusewright.core.hardware import KIB, HardwareInfo
 from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.sizes import ceil_div, whole_warps
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most, whole_warps
 
-# Bytes of a row that one block, alone on its SM, holds in shared memory as fast as a cluster does.
-ROW_OF_A_BLOCK = 160 * KIB
+# Bytes of a row that one block holds as fast as a cluster does. Fractions of a copy's speed, by blocks and by
+# clusters: softmax of 32,768 bfloat16 0.99 and 0.99, of 49,152 0.96 and 0.98, of 65,536 0.87 and 0.96, of
+# 98,304 0.84 and 0.97; RMS norm of 32,768 0.96 and 0.96, of 65,536 0.91 and 0.98; layer norm 0.95 and 0.90,
+# 0.86 and 0.88; softmax's gradient of 32,768 0.94 and 1.00; softmax of 50,257 0.90 and 0.93.
+ROW_OF_A_BLOCK = 64 * KIB
+# The same of very few rows, which all blocks may share as well (`sweep_heuristic`).
+ROW_OF_A_GRID = 160 * KIB
 # What a thread of a cluster holds of a row, in vectors of 16 bytes of one input or less of several.
 HELD_BYTES = 128
-# Threads of a block: more of them where VERY_FEW_BLOCKS suffice then, or FEW_BLOCKS would not otherwise.
-THREADS, MOST_THREADS, VERY_FEW_BLOCKS, FEW_BLOCKS = 256, 512, 4, 8
+# Threads of a block: more of them where FEW_BLOCKS would not suffice otherwise.
+THREADS, MOST_THREADS, FEW_BLOCKS = 256, 512, 8
+# Where vectors are aligned by the start of each row, fewer and larger blocks are faster (softmax of 50,257
+# bfloat16: 0.93 by 2 blocks, 0.88 by 3, 0.85 by 4).
+SHIFTED_THREADS = 416
+# Of rows that are few: bytes from which on clusters share them, rows from which on that is known to be faster
+# than by all blocks, blocks of a cluster and threads of a block at least, and how many rows there may be for
+# each SM and block of a cluster, times the blocks again. Fractions of a copy's speed, by one block a row and
+# by clusters: softmax of 33 x 32768 bfloat16 0.76 and 0.91, of 132 x 32768 0.77 and 0.88, of 300 x 32768 0.83
+# and 0.94; layer norm of 12 x 12288 0.55 and 0.78, of 33 x 16384 0.58 and 0.87, of 100 x 32768 0.66 and 0.81.
+LEAST_SPREAD, LEAST_ROWS, LEAST_BLOCKS, LEAST_THREADS, ROWS_TIMES_BLOCKS = 16 * KIB, 8, 4, 128, 40
 # Vectors of a thread of the largest clusters, before they have blocks of more threads. (An H200, rows of
 # 262,144 floats, of a copy's speed: softmax 0.95, with 512 threads 0.94, in sweeps 0.60; group norm 0.92,
 # 0.77 and 0.58.)
 MOST_BATCHES = 16
 # Shared memory besides the row: what blocks exchange, and the alignment of all buffers together.
 EXCHANGE_BYTES = 16 * KIB
-# Of a copy's speed, what clusters of the largest size keep: 0.8 to 0.83 (batch norm), 0.72 (layer norm), 0.5
-# (softmax), as 16 blocks have to be free at once in one part of the GPU.
-LARGEST_SPEED = 0.7
-# What a block of a cluster spends on each row with no loads or stores in flight.
-ROW_SECONDS = 10e-6
+# Of a copy's speed, what clusters keep, and those of the largest size (0.82 where those of 8 blocks keep
+# 0.89), as 16 blocks have to be free at once in one part of the GPU.
+SPEED, LARGEST_SPEED = 0.96, 0.9
+# What a block of a cluster spends on each row with no loads or stores in flight (softmax of 131,072 bfloat16
+# by clusters of 2, one block an SM: 0.85 of a copy's speed).
+ROW_SECONDS = 2e-6
 
 
 def clustered(
-    rows: int, vectors: int, width: int, held: Held, hardware: HardwareInfo
+    rows: int, vectors: int, width: int, held: Held, shifts: bool, hardware: HardwareInfo
 ) -> ReductionParams | None:
     """Params for rows of `vectors` of `width` elements, of which `held` are the bytes to hold of each.
 
@@ -39,12 +56,11 @@ def clustered(
     or one block does as well.
     """
     of_vector = width * held.at_once
-    if hardware.max_cluster == 1 or width == 1 or vectors * of_vector <= ROW_OF_A_BLOCK:
+    least = ROW_OF_A_BLOCK if rows >= LEAST_ROWS else ROW_OF_A_GRID
+    if hardware.max_cluster == 1 or width == 1 or vectors * of_vector <= least:
         return None
     batches = max(1, HELD_BYTES // of_vector)
-    cluster = ceil_div(vectors, THREADS * batches)
-    least = ceil_div(vectors, MOST_THREADS * batches)
-    cluster = least if least <= VERY_FEW_BLOCKS else min(cluster, FEW_BLOCKS)
+    cluster = min(FEW_BLOCKS, ceil_div(vectors, (SHIFTED_THREADS if shifts else THREADS) * batches))
     if ceil_div(vectors, cluster * batches) > MOST_THREADS:
         cluster = hardware.max_cluster
         most = THREADS if vectors <= cluster * THREADS * MOST_BATCHES else MOST_THREADS
@@ -55,11 +71,35 @@ def clustered(
     of_block = threads * batches * width * held.in_all + EXCHANGE_BYTES
     if of_block > hardware.shared_memory_per_block_optin:
         return None
+    return _params(rows, vectors, width, cluster, batches, in_shared=True)
+
+
+def spread(rows: int, vectors: int, width: int, held: Held, hardware: HardwareInfo) -> ReductionParams | None:
+    """The same for rows so few that the GPU has blocks for parts of each; None where there are more."""
+    of_vector = width * held.at_once
+    if width == 1 or rows < 1 or vectors * of_vector <= LEAST_SPREAD:
+        return None
+    most = isqrt(ROWS_TIMES_BLOCKS * hardware.sm_count // rows)
+    most = min(most, FEW_BLOCKS, hardware.max_cluster, vectors // LEAST_THREADS)
+    if most < LEAST_BLOCKS:
+        return None
+    cluster = power_of_two_at_most(most)
+    batches = ceil_div(vectors, THREADS * cluster)
+    if batches * of_vector > HELD_BYTES:
+        return None
+    return _params(rows, vectors, width, cluster, batches, in_shared=batches > 1)
+
+
+def _params(
+    rows: int, vectors: int, width: int, cluster: int, batches: int, in_shared: bool
+) -> ReductionParams:
+    threads = whole_warps(ceil_div(vectors, cluster * batches))
+    where = "shared memory" if in_shared else "registers"
     return ReductionParams(
         fastest_dim=True,
         persistent_kernel=True,
         project_persistent_buffers=True,
-        persistent_in_shared_memory=True,
+        persistent_in_shared_memory=in_shared,
         unroll_factor_inner_reduction=width,
         vectorize_inner_reduction=True,
         batches_per_block_inner_reduction=batches,
@@ -67,13 +107,15 @@ def clustered(
         pad_inner_reduction_to_warp=True,
         lparams=LaunchParams(bdimx=threads, bdimy=1),
         reason=f"{rows} rows of {vectors * width}: {cluster} blocks of a cluster a row, {threads} threads "
-        f"each, {batches} vectors of {width} each, held in shared memory, inputs only",
+        f"each, {batches} vectors of {width} each, held in {where}, inputs only",
     )
 
 
 def speed(blocks: int, hardware: HardwareInfo) -> float:
     """Of a copy's speed, what clusters of so many blocks keep besides waiting for each other."""
-    return LARGEST_SPEED if blocks == hardware.max_cluster > 1 else 1.0
+    if blocks == 1:
+        return 1.0
+    return LARGEST_SPEED if blocks == hardware.max_cluster else SPEED
 
 
 def is_crowded(params: ReductionParams, hardware: HardwareInfo) -> bool:

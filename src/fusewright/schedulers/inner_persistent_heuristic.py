@@ -117,19 +117,16 @@ class InnerPersistentPlanner:
             return Proposal(for_this_length(staged, space, facts, "rows"), estimate)
         held = self._held(rows, length, vectors, shifts, hardware)
         if shifts or vectors.unaligned:
-            params, turns, clustered = with_wider_vectors(held, vectors, shifts), None, None
+            params, turns = with_wider_vectors(held, vectors, shifts), None
         else:
-            turns = self._in_turns(rows, length, vectors.width, facts, hardware)
-            params = held
-            clustered = self._of_clusters(rows, length, vectors.width, hardware)
-        shared = self._in_shared(params, length, hardware)
-        params = (
-            shared
-            or self._copied_ahead(rows, length, vectors, shifts, held, facts, hardware)
-            or turns
-            or clustered
-            or params
-        )
+            params, turns = held, self._in_turns(rows, length, vectors.width, facts, hardware)
+        clustered = self._of_clusters(rows, length, vectors, shifts, facts, hardware)
+        constant, shared = self._has_constant_length(facts), None
+        if clustered is None or (self._shares_loads and not constant):
+            shared = self._in_shared(params, length, hardware)
+            ahead = self._copied_ahead(rows, length, vectors, shifts, held, facts, hardware)
+            clustered = shared or ahead or turns or clustered
+        params = self._spread(rows, length, vectors, shifts, hardware) or clustered or params
         estimate = self._estimate(rows, length, params, facts, hardware)
         few = 2 * rows <= hardware.sm_count or clustered_rows.is_crowded(params, hardware)
         if few and not (shifts or vectors.unaligned or params.circular_stages):
@@ -253,10 +250,28 @@ class InnerPersistentPlanner:
         return not all(map(self.space.is_full, self.space.loads))
 
     def _of_clusters(
-        self, rows: int, length: int, width: int, hardware: HardwareInfo
+        self, rows: int, length: int, vectors: Vectors, shifts: bool, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams | None:
         """How clusters hold the rows, if they are to."""
-        return clustered_rows.clustered(rows, ceil_div(length, width), width, self.projected, hardware)
+        if vectors.unaligned or (shifts and not self._has_constant_length(facts)):
+            return None
+        needed = ceil_div(length + (vectors.width - 1 if shifts else 0), vectors.width)
+        found = clustered_rows.clustered(rows, needed, vectors.width, self.projected, shifts, hardware)
+        return found if found is None or not shifts else with_wider_vectors(found, vectors, shifts)
+
+    def _spread(
+        self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How clusters hold the rows, if these are few."""
+        few = rows < clustered_rows.LEAST_ROWS and not shifts  # all blocks may share one row
+        if vectors.unaligned or few or not self.space.iteration:
+            return None
+        needed = ceil_div(length + (vectors.width - 1 if shifts else 0), vectors.width)
+        found = clustered_rows.spread(rows, needed, vectors.width, self.projected, hardware)
+        return found if found is None or not shifts else with_wider_vectors(found, vectors, shifts)
+
+    def _has_constant_length(self, facts: Facts) -> bool:
+        return are_stable(self.space, facts) or self.space.is_constant
 
     def _in_shared(
         self, params: ReductionParams, length: int, hardware: HardwareInfo

@@ -1,12 +1,12 @@
-// requires: maximum, float_limits
+// requires: maximum, float_limits, approximate
 // The maximum of values, and the sum of e^(value - maximum), in one pass (Milakov and Gimelshein 2018, "Online
 // normalizer calculation for softmax").
 
 namespace fw {
 
 // The machine's exponential of base 2 is off by 2 units at most, and its operand by half a unit. What is far below
-// the maximum, whose exponent is off by more, adds little.
-__device__ __forceinline__ float exp_of_less(float x) { return __expf(x); }
+// the maximum, whose exponent is off by more, adds little; less than the least normal number adds nothing.
+__device__ __forceinline__ float exp_of_less(float x) { return approximate_exp2(x * 1.44269504f); }
 __device__ __forceinline__ double exp_of_less(double x) { return ::exp(x); }
 
 // What exponents are less of: finite, so that -inf adds 0 where there is nothing else.

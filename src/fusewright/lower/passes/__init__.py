@@ -14,6 +14,7 @@ from collections.abc import Callable
 from fusewright.kernel.ir import Kernel
 from fusewright.lower.passes.approximate import approximate
 from fusewright.lower.passes.barriers import insert_barriers
+from fusewright.lower.passes.chosen import load_chosen_once
 from fusewright.lower.passes.chunks import separate_whole_chunks
 from fusewright.lower.passes.conversions import convert_in_pairs
 from fusewright.lower.passes.edges import separate_edges
@@ -45,6 +46,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("unroll", unroll_register_loops),
     ("keep invariant vectors", keep_invariant_vectors),
     ("fill with neutral elements", fill_with_neutral_elements),
+    ("load what is chosen once", load_chosen_once),
     ("bring loads forward", bring_loads_forward),
     ("read repeated registers", read_repeated_registers),
     ("narrow comparisons", narrow_comparisons),

@@ -64,7 +64,7 @@ class _Lifter:
         """`body` with the loads before its unrolled loops that are the same in all their iterations."""
         result: list[k.Stmt] = []
         for stmt in body:
-            stmt = _without_foreign_guards(k.with_children(stmt, self.body))
+            stmt = without_foreign_guards(k.with_children(stmt, self.body))
             if isinstance(stmt, k.For) and stmt.unroll and (as_int(stmt.extent) or 0) > 0:
                 lifted, stmt = self._without_invariant_loads(stmt)
                 result += lifted
@@ -98,7 +98,7 @@ class _Lifter:
         return lifted, k.with_body(loop, k.body_of(loop.body, kept))
 
 
-def _without_foreign_guards(stmt: k.Stmt) -> k.Stmt:
+def without_foreign_guards(stmt: k.Stmt) -> k.Stmt:
     """A load of one element without the conditions on what its address does not depend on.
 
     They say that nothing needs the element here; elsewhere it is needed, so it is there to be loaded.
