@@ -43,6 +43,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "row_softmax": builders.row_softmax,
     "column_sum": builders.column_sum,
     "grid_sum": builders.grid_sum,
+    "grid_sums": builders.grid_sums,
     "grid_reverse": builders.grid_reverse,
     "cluster_rows": builders.cluster_rows,
     "row_welford": builders.row_welford,

@@ -327,12 +327,14 @@ def test_column_sum_on_the_host(tmp_path: Path, shape: tuple[int, int]) -> None:
 
 
 @needs_compiler
-def test_grid_sum_on_the_host_leaves_the_semaphore_ready(tmp_path: Path) -> None:
+def test_grid_sum_on_the_host_is_ready_for_the_next_launch(tmp_path: Path) -> None:
     x = torch.randint(-50, 50, (3001,)).float()
-    y, partials, semaphore = torch.full((1,), float("nan")), torch.empty(5), torch.zeros(1, dtype=torch.int32)
-    run(builders.grid_sum(threads=48, blocks=5), [x, y, partials, semaphore, len(x)], tmp_path)
-    assert y.item() == x.sum().item()
-    assert semaphore.item() == 0
+    y, exchange = torch.full((1,), float("nan")), torch.zeros(15, dtype=torch.int64)
+    for launch in (1, 2):
+        run(builders.grid_sum(threads=48, blocks=5), [x, y, exchange, len(x)], tmp_path)
+        assert y.item() == x.sum().item()
+        assert exchange[:10].tolist() == [launch] * 5 + [0] * 5  # rounds; nobody has started
+        x = x * 2
 
 
 @needs_compiler

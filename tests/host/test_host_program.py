@@ -11,11 +11,15 @@ from fusewright.core.tracing import Tracer
 from fusewright.host.codegen import codegen
 from fusewright.host.ir import EvaluateScalar
 from fusewright.host.layout import Layout
+from fusewright.host.plan import Programs
 from fusewright.host.scalars import ScalarFunction
 from fusewright.host.workspaces import ZeroedWorkspace
 from fusewright.ir import TensorView
 from fusewright.ops.build_elementwise import cast
-from fusewright.sym import Symbol
+from fusewright.runtime.arguments import Workspace
+from fusewright.runtime.launch_sizes import LaunchShape
+from fusewright.runtime.targets import SimulatedTarget
+from fusewright.sym import Symbol, const
 from tests.host.fusions import DataType, Definition
 
 
@@ -126,3 +130,16 @@ def test_zeroed_workspace_is_kept_per_stream():
     first = workspace(1)
     assert first.tolist() == [0] * 8
     assert workspace(1) is first and workspace(2) is not first
+
+
+def test_zeroed_workspaces_belong_to_a_kernel_and_a_shape_of_its_grid():
+    """What launches leave there numbers the rounds of the blocks of one grid."""
+    executor = chain()
+    programs = Programs(executor.fusion, SimulatedTarget(Options()), frozenset())
+    workspace = Workspace(const(8), DataType.Int, zeroed=True)
+
+    def of(kernel, *grid):
+        return programs._zeroed(kernel, 0, workspace, 8, LaunchShape(grid, (32, 1, 1), 0))
+
+    assert of("a", 2, 4, 1) is of("a", 2, 4, 1)
+    assert of("a", 2, 4, 1) is not of("a", 4, 2, 1) and of("a", 2, 4, 1) is not of("b", 2, 4, 1)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.op import ReductionOp
+from fusewright.kernel.exchange import grid_exchange_room
 from fusewright.kernel.ir import (
     CLUSTER_INDEX,
     CLUSTER_RANK,
@@ -28,6 +29,7 @@ from fusewright.kernel.ir import (
     For,
     GridBarrier,
     GridReduce,
+    GridReduces,
     If,
     Imm,
     IndexValue,
@@ -249,12 +251,18 @@ def column_sum(block_x: int = 32, block_y: int = 8, width: int = 4) -> Kernel:
     return kernel("column_sum", params, body, [blocks], [block_x, block_y], block_x * block_y * width * 4)
 
 
+def grid_exchange(blocks: int, turns: int = 1, name: str = "exchange") -> Buffer:
+    """Where so many blocks say a float each."""
+    return Buffer(
+        name, DataType.Int, Space.GLOBAL, grid_exchange_room(const(blocks), ONE, [DataType.Float], turns)
+    )
+
+
 def grid_sum(threads: int = 128, blocks: int = 8) -> Kernel:
     """T1[0] = sum of T0, n0 elements, over `blocks` blocks."""
     n, n_param = size("n0")
     x, y = tensor("T0", DataType.Float, n), tensor("T1", DataType.Float, ONE, output=True)
-    partials = Buffer("partials", DataType.Float, Space.GLOBAL, const(blocks))
-    semaphore = Buffer("semaphore", DataType.Int32, Space.GLOBAL, ONE)
+    exchange = grid_exchange(blocks)
     steps = ceildiv(n, threads * blocks)
     step = symbol("step", hi=steps - 1)
     index = (step * blocks + index_symbol(GX, const(blocks))) * threads + index_symbol(BX, const(threads))
@@ -280,14 +288,34 @@ def grid_sum(threads: int = 128, blocks: int = 8) -> Kernel:
             (BX,),
             TRUE,
             (workspace,),
-            (partials,),
-            semaphore,
+            exchange,
             is_last,
         ),
         If(land(is_last, eq(index_symbol(BX, const(threads)), 0)), (Copy(at(y.buffer), at(total)),)),
     ]
-    params = [x, y, WorkspaceParam(partials), WorkspaceParam(semaphore, zeroed=True), n_param]
+    params = [x, y, WorkspaceParam(exchange, zeroed=True), n_param]
     return kernel("grid_sum", params, body, [blocks], [threads], threads * 4)
+
+
+def grid_sums(threads: int = 32, blocks: int = 4) -> Kernel:
+    """T1[0] = sum of T0, threads * blocks elements, and T2[0] = the largest; each in the last block."""
+    n = threads * blocks
+    x, y, z = (tensor(f"T{i}", DataType.Float, const(n if i == 0 else 1), output=i > 0) for i in range(3))
+    place = index_symbol(GX, const(blocks)) * threads + index_symbol(BX, const(threads))
+    value = local("value", DataType.Float)
+    first = eq(index_symbol(BX, const(threads)), 0)
+    body: list[Stmt] = [Alloc(value), Copy(at(value), at(x.buffer, place))]
+    scratch, reductions, stores = [], [], []
+    for i, (op, out) in enumerate(((SUM, y), (MAX, z))):
+        total, is_last = local(f"total{i}", DataType.Float), symbol(f"is_last{i}", hi=1)
+        exchange = grid_exchange(blocks, name=f"exchange{i}")
+        scratch.append(WorkspaceParam(exchange, zeroed=True))
+        body += [Alloc(total), Init(op, (at(total),))]
+        along = (at(total),), (at(value),), (GX,), (BX,), TRUE, (), exchange, is_last
+        reductions.append(GridReduce(op, *along))
+        stores.append(If(land(is_last, first), (Copy(at(out.buffer), at(total)),)))
+    body += [GridReduces(tuple(reductions)), *stores]
+    return kernel("grid_sums", [x, y, z, *scratch], body, [blocks], [threads], 0)
 
 
 def cluster_rows(threads: int = 64, cluster: int = 4) -> Kernel:
@@ -325,13 +353,11 @@ def grid_reverse(threads: int = 32, blocks: int = 4, with_barrier: bool = True) 
     n = threads * blocks
     x, y = tensor("T0", DataType.Float, const(n)), tensor("T1", DataType.Float, const(n), output=True)
     between = Buffer("between", DataType.Float, Space.GLOBAL, const(n))
-    partials = Buffer("partials", DataType.Float, Space.GLOBAL, const(2 * blocks))
-    semaphores = [Buffer(f"semaphore{i}", DataType.Int32, Space.GLOBAL, ONE) for i in range(2)]
+    exchange = grid_exchange(blocks, turns=2)
+    semaphore = Buffer("semaphore", DataType.Int32, Space.GLOBAL, ONE)
     index = index_symbol(GX, const(blocks)) * threads + index_symbol(BX, const(threads))
     value, total = local("value", DataType.Float), local("total", DataType.Float)
-    everywhere = GridReduce(
-        SUM, (at(total),), (at(value),), (GX,), (BX,), TRUE, (), (partials,), semaphores[0], None
-    )
+    everywhere = GridReduce(SUM, (at(total),), (at(value),), (GX,), (BX,), TRUE, (), exchange, None)
     body = [
         Alloc(value),
         Alloc(total),
@@ -340,12 +366,12 @@ def grid_reverse(threads: int = 32, blocks: int = 4, with_barrier: bool = True) 
         everywhere,
         Compute(SUB, at(value), (at(value), at(total)), DataType.Float),
         Copy(at(between, index), at(value)),
-        *([GridBarrier(semaphores[1])] if with_barrier else []),
+        *([GridBarrier(semaphore)] if with_barrier else []),
         Copy(at(value), at(between, n - 1 - index)),
         Copy(at(y.buffer, index), at(value)),
     ]
-    zeroed = [WorkspaceParam(semaphore, zeroed=True) for semaphore in semaphores]
-    params = [x, y, WorkspaceParam(between), WorkspaceParam(partials), *zeroed]
+    zeroed = [WorkspaceParam(buffer, zeroed=True) for buffer in (exchange, semaphore)]
+    params = [x, y, WorkspaceParam(between), *zeroed]
     return kernel("grid_reverse", params, body, [blocks], [threads], 0)
 
 

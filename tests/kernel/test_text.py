@@ -17,6 +17,7 @@ GOLDEN: dict[str, Callable[[], Kernel]] = {
     "row_welford": builders.row_welford,
     "row_welford_of_runs": lambda: builders.row_welford(run=4),
     "grid_sum": builders.grid_sum,
+    "grid_sums": builders.grid_sums,
     "grid_reverse": builders.grid_reverse,
     "cluster_rows": builders.cluster_rows,
     "gathered_rows": builders.gathered_rows,

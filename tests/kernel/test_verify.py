@@ -56,7 +56,8 @@ N, N_PARAM = size("n")
 OUT = tensor("out", F, N, output=True)
 X = tensor("x", DataType.Half, N)
 SEMAPHORE = Buffer("semaphore", DataType.Int32, Space.GLOBAL, const(1))
-PARTIALS = Buffer("partials", F, Space.GLOBAL, const(8))
+EXCHANGE = builders.grid_exchange(8)
+FOUND = Buffer("found", F, Space.GLOBAL, const(8))
 T = index_symbol(BX, const(64))
 A, B = local("a", F), local("b", F)
 COUNT = local("count", DataType.Index)
@@ -67,14 +68,13 @@ S = shared("s", F, 64)
 ONE = Imm(1.0, F)
 K = symbol("k", hi=3)
 STORE = Copy(at(OUT.buffer, T), ONE)
-GRID_SUM = GridReduce(
-    SUM, (at(A),), (at(B),), (GX,), (BX,), TRUE, (S,), (PARTIALS,), SEMAPHORE, symbol("last", hi=1)
-)
+GRID_SUM = GridReduce(SUM, (at(A),), (at(B),), (GX,), (BX,), TRUE, (S,), EXCHANGE, symbol("last", hi=1))
 BLOCK_SUM = BlockReduce(SUM, (at(A),), (at(B),), (BX,), TRUE, (S,))
 
 
 def _kernel(body: Sequence[Stmt]) -> Kernel:
-    params = [OUT, X, N_PARAM, WorkspaceParam(PARTIALS), WorkspaceParam(SEMAPHORE, zeroed=True)]
+    zeroed = [WorkspaceParam(buffer, zeroed=True) for buffer in (EXCHANGE, SEMAPHORE)]
+    params = [OUT, X, N_PARAM, WorkspaceParam(FOUND), *zeroed]
     return builders.kernel("k", params, [*body, STORE], [8], [64], 256)
 
 
@@ -83,6 +83,7 @@ WELL_FORMED = {
     "row_softmax": builders.row_softmax,
     "column_sum": builders.column_sum,
     "grid_sum": builders.grid_sum,
+    "grid_sums": builders.grid_sums,
     "grid_reverse": builders.grid_reverse,
     "cluster_rows": builders.cluster_rows,
     "row_welford": builders.row_welford,
@@ -153,15 +154,15 @@ FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
     "predicate that is a number": ([Alloc(A), Copy(at(A), ONE, pred=N)], "the condition n is not boolean"),
     "scattered to a register": ([Alloc(A), Scatter(at(A), ONE)], "buffer a is in local memory, not global"),
     "scattered from memory": (
-        [Scatter(at(PARTIALS), at(OUT.buffer))],
+        [Scatter(at(FOUND), at(OUT.buffer))],
         "buffer out is in global memory, not local",
     ),
     "scattered in two ways": (
-        [Scatter(at(PARTIALS), ONE), Scatter(at(PARTIALS), ONE, SUM)],
-        f"{PARTIALS.name} is scattered to in another way, too",
+        [Scatter(at(FOUND), ONE), Scatter(at(FOUND), ONE, SUM)],
+        f"{FOUND.name} is scattered to in another way, too",
     ),
     "an addition that no GPU does at once": (
-        [Scatter(at(PARTIALS), ONE, PROD)],
+        [Scatter(at(FOUND), ONE, PROD)],
         "prod of Float is not done at once",
     ),
     "an index that is no integer": ([Alloc(A), LetValue(ROW, at(A), N)], "a[0] is Float, no integer"),

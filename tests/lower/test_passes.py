@@ -217,6 +217,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
     result = kernel(twice, exchange, k.If(SMALL, (STORE,)), k.If(SMALL, (LOAD,)), allocs=(S, R))
     idle = {
         "join reductions",
+        "join grid reductions",
         "keep invariant vectors",
         "copy asynchronously",
         "order reductions",

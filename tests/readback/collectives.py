@@ -15,7 +15,9 @@ from fusewright.kernel.ir import (
     ClusterReduce,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Ref,
+    walk,
 )
 from fusewright.sym import ZERO
 from tests.readback.indices import Mismatch
@@ -33,14 +35,23 @@ def _collective(
     call: Callable[[Lines, str, Struct], None],
 ) -> None:
     """The states of `src` go into an array, `call` reduces it, and `dst` takes it up."""
-    op, dtype = stmt.op, reader.reduced(stmt.op, stmt.dst)
     inner = Lines(reader, lines.take("block").body)
+    partial, struct = _gathered(reader, stmt, inner)
+    call(inner, partial, struct)
+    _taken_up(reader, stmt, inner, partial, struct)
+    inner.end()
+
+
+def _gathered(
+    reader: Reader, stmt: BlockReduce | ClusterReduce | GridReduce, inner: Lines
+) -> tuple[str, Struct]:
+    """The array that the states of `src` go into."""
+    op, dtype = stmt.op, reader.reduced(stmt.op, stmt.dst)
     _, kind, partial, count, value = inner.take("declare").parts
     struct = reader.structs.get(kind)
     if struct is None or count != stmt.width or value is not None:
         raise Mismatch(f"no array of {stmt.width} states")
-    published, clustered = isinstance(stmt, GridReduce), isinstance(stmt, ClusterReduce)
-    struct.check(op, dtype, reader.names, published, clustered)
+    struct.check(op, dtype, reader.names, isinstance(stmt, ClusterReduce))
     with reader.each(stmt.width, inner) as (each, w):
         target, states = each.take("assign").parts
         reader.check_partial(target, partial, w)
@@ -56,7 +67,17 @@ def _collective(
             raise Mismatch(f"{len(matchers)} states are expected")
         for matcher, state in zip(matchers, states[2]):
             matcher(state)
-    call(inner, partial, struct)
+    return partial, struct
+
+
+def _taken_up(
+    reader: Reader,
+    stmt: BlockReduce | ClusterReduce | GridReduce,
+    inner: Lines,
+    partial: str,
+    struct: Struct,
+) -> None:
+    """`dst` takes up what was reduced."""
     with reader.each(stmt.width, inner) as (each, w):
         into = [
             lambda e, ref=ref: check_element(reader.names, e, ref, w)  # type: ignore[misc]
@@ -66,8 +87,7 @@ def _collective(
             lambda e, field=field: reader.check_field(e, partial, w, field)  # type: ignore[misc]
             for field in struct.fields
         ]
-        reader.combined(op, dtype, each, into, values)
-    inner.end()
+        reader.combined(stmt.op, reader.reduced(stmt.op, stmt.dst), each, into, values)
 
 
 def _memory(reader: Reader, e: Expression, buffers: Sequence[Buffer | None]) -> None:
@@ -123,7 +143,7 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
         struct = reader.structs.get(kind)
         if const or struct is None or count != stmt.width or value is not None:
             raise Mismatch(f"no array of {stmt.width} states")
-        struct.check(stmt.op, dtype, reader.names, published=False)
+        struct.check(stmt.op, dtype, reader.names)
         arrays.append(name)
     scanned, carried = arrays
     if scanned == carried or reader.reduced(stmt.op, stmt.carry) is not dtype:
@@ -150,14 +170,59 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
     inner.end()
 
 
+def read_beginnings(reader: Reader, lines: Lines) -> None:
+    """What a kernel begins with for each buffer that blocks of the grid exchange through."""
+    for stmt in walk(reader.kernel.body):
+        if not isinstance(stmt, GridReduce) or stmt.exchange in reader.exchanges:
+            continue
+        const, kind, counted, count, value = lines.take("declare").parts
+        if (const, kind, count) != (False, "unsigned", None) or value[:3] != ("call", "fw::grid_round", ()):
+            raise Mismatch("the rounds of a grid reduction are not counted")
+        check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
+        started_before = None
+        if stmt.is_last is not None:
+            const, kind, started_before, count, value = lines.take("declare").parts
+            axes = (_bits(stmt.grid_axes, BLOCK_AXES),)
+            if (const, kind, count) != (True, "unsigned", None) or value[:3] != (
+                *("call", "fw::grid_started_before"),
+                axes,
+            ):
+                raise Mismatch("no block counts that it has started")
+            check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
+        reader.exchanges[stmt.exchange] = counted, started_before
+
+
+def _declared_last(reader: Reader, stmt: GridReduce, lines: Lines) -> str:
+    assert stmt.is_last is not None
+    const, kind, last, count, value = lines.take("declare").parts
+    if const or kind != reader.index or count is not None or value is not None:
+        raise Mismatch(f"no declaration of {stmt.is_last.name}")
+    reader.names.define(last, kind, stmt.is_last)
+    return last
+
+
+def _check_grid_call(
+    reader: Reader, e: Expression, function: str, stmt: GridReduce, partial: str, struct: Struct
+) -> tuple[Expression, ...]:
+    """What is left of the arguments behind those that all such calls have."""
+    grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
+    if e[:3] != ("call", function, (struct.name, grid, threads, team(reader))):
+        raise Mismatch("no such reduction of the grid")
+    values, workspace, exchange, round_, *rest = e[3]
+    if values != ("name", partial):
+        raise Mismatch(f"{partial} is not what is reduced")
+    _memory(reader, workspace, stmt.workspace)
+    check_address(reader.names, exchange, Ref(stmt.exchange, ZERO))
+    counted, started_before = reader.exchanges[stmt.exchange]
+    if round_ != ("name", counted):
+        raise Mismatch("no count of the rounds")
+    if started_before is not None and rest.pop(0) != ("name", started_before):
+        raise Mismatch("it is not said how many blocks started before")
+    return tuple(rest)
+
+
 def read_grid_reduce(reader: Reader, stmt: GridReduce, lines: Lines) -> None:
-    last = None
-    if stmt.is_last is not None:
-        const, kind, last, count, value = lines.take("declare").parts
-        if const or kind != reader.index or count is not None or value is not None:
-            raise Mismatch(f"no declaration of {stmt.is_last.name}")
-        reader.names.define(last, kind, stmt.is_last)
-    function = "fw::grid_all_reduce" if last is None else "fw::grid_reduce"
+    last = None if stmt.is_last is None else _declared_last(reader, stmt, lines)
 
     def check(inner: Lines, partial: str, struct: Struct) -> None:
         if last is None:
@@ -166,18 +231,27 @@ def read_grid_reduce(reader: Reader, stmt: GridReduce, lines: Lines) -> None:
             target, e = inner.take("assign").parts
             if target != ("name", last):
                 raise Mismatch(f"{last} is not assigned")
-        grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
-        template = struct.name, grid, threads, team(reader)
-        if e[:3] != ("call", function, template):
-            raise Mismatch("no such reduction of the grid")
-        values, workspace, partials, semaphore = e[3]
-        if values != ("name", partial):
-            raise Mismatch(f"{partial} is not what is reduced")
-        _memory(reader, workspace, stmt.workspace)
-        _memory(reader, partials, stmt.partials)
-        check_address(reader.names, semaphore, Ref(stmt.semaphore, ZERO))
+        function = "fw::grid_all_reduce" if last is None else "fw::grid_reduce"
+        if _check_grid_call(reader, e, function, stmt, partial, struct):
+            raise Mismatch("arguments that no reduction has")
 
     _collective(reader, stmt, lines, check)
+
+
+def read_grid_reduces(reader: Reader, stmt: GridReduces, lines: Lines) -> None:
+    """Each goes into an array, one call reduces them all, and each is taken up."""
+    lasts = [_declared_last(reader, each, lines) for each in stmt.body]
+    inner = Lines(reader, lines.take("block").body)
+    found = [_gathered(reader, each, inner) for each in stmt.body]
+    [e] = inner.take("call").parts
+    if e[:3] != ("call", "fw::grid_reduce_together", ()) or len(e[3]) != len(stmt.body):
+        raise Mismatch(f"no {len(stmt.body)} reductions of the grid together")
+    for part, each, last, (partial, struct) in zip(e[3], stmt.body, lasts, found):
+        if _check_grid_call(reader, part, "fw::grid_part", each, partial, struct) != (("name", last),):
+            raise Mismatch(f"{last} is not set")
+    for each, (partial, struct) in zip(stmt.body, found):
+        _taken_up(reader, each, inner, partial, struct)
+    inner.end()
 
 
 def read_grid_barrier(reader: Reader, stmt: GridBarrier, lines: Lines) -> None:

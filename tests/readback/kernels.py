@@ -31,6 +31,7 @@ from fusewright.kernel.ir import (
     For,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Hold,
     If,
     Init,
@@ -54,11 +55,13 @@ from fusewright.kernel.ir import (
 )
 from fusewright.sym import ZERO, Expr, as_int, lt
 from tests.readback.collectives import (
+    read_beginnings,
     read_block_reduce,
     read_block_scan,
     read_cluster_reduce,
     read_grid_barrier,
     read_grid_reduce,
+    read_grid_reduces,
 )
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
@@ -96,7 +99,7 @@ _MOVE = re.compile(r"fw::(load|store_shared|store|copy)(_c[asg])?(_or)?")
 
 def check_kernel(kernel: Kernel, source: CudaSource) -> None:
     """AssertionError, with the statement and the text, unless `source` is the text of `kernel`."""
-    reader = Reader(kernel, source, STATEMENTS)
+    reader = Reader(kernel, source, STATEMENTS, read_beginnings)
     try:
         reader.read()
     except (Mismatch, SyntaxFault) as problem:
@@ -469,6 +472,7 @@ STATEMENTS: Readers = {
     ClusterReduce: read_cluster_reduce,
     BlockScan: read_block_scan,
     GridReduce: read_grid_reduce,
+    GridReduces: read_grid_reduces,
     GridBarrier: read_grid_barrier,
     Barrier: read_barrier,
     Hold: _hold,

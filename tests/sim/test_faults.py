@@ -43,7 +43,7 @@ from fusewright.ops.reductions import SUM
 from fusewright.sim import SimOptions, SimReport, simulate
 from fusewright.sym import Expr, add, const, eq, floordiv, le, lt, mod, mul, symbol
 from tests.kernel import builders
-from tests.kernel.builders import ADD, BX, GX, at, kernel, local, shared, tensor
+from tests.kernel.builders import ADD, BX, GX, at, grid_exchange, kernel, local, shared, tensor
 
 F32 = DataType.Float
 BLOCKS, THREADS = 2, 8
@@ -246,9 +246,9 @@ def test_a_missing_barrier_is_a_race() -> None:
 
 def test_a_missing_grid_barrier_is_a_race() -> None:
     kernel = builders.grid_reverse(with_barrier=False)
-    args = [torch.randn(128), *(torch.empty(size) for size in (128, 128, 8))]
+    args = [torch.randn(128), torch.empty(128), torch.empty(128), torch.zeros(16, dtype=torch.int64)]
     with pytest.raises(RaceError, match=r"which thread .* wrote with no barrier between"):
-        simulate(kernel, [*args, *(torch.zeros(1, dtype=torch.int32) for _ in range(2))])
+        simulate(kernel, [*args, torch.zeros(1, dtype=torch.int32)])
 
 
 def test_a_grid_barrier_is_for_all_blocks(case: Case) -> None:
@@ -382,8 +382,7 @@ class GridCase(Case):
     def __init__(self) -> None:
         super().__init__()
         self.total = local("total", F32)
-        self.partials = WorkspaceParam(tensor("partials", F32, const(BLOCKS)).buffer)
-        self.semaphore = WorkspaceParam(tensor("semaphore", DataType.Int32, const(1)).buffer, zeroed=True)
+        self.exchange = WorkspaceParam(grid_exchange(BLOCKS), zeroed=True)
         self.is_last = symbol("is_last", hi=1)
         self.reduce = GridReduce(
             SUM,
@@ -393,21 +392,19 @@ class GridCase(Case):
             (BX,),
             TRUE,
             (self.s,),
-            (self.partials.buffer,),
-            self.semaphore.buffer,
+            self.exchange.buffer,
             self.is_last,
         )
         self.before: list[Stmt] = [self.load(), Alloc(self.total), Init(SUM, (at(self.total),))]
 
-    def run_grid(self, *body: Stmt, semaphore: int = 0, partials: int = BLOCKS) -> torch.Tensor:
+    def run_grid(self, *body: Stmt, said: int = 0, room: int = 3 * BLOCKS) -> torch.Tensor:
         y = torch.zeros(LANES)
         simulate(
-            self.kernel([*self.before, *body], [self.partials, self.semaphore]),
+            self.kernel([*self.before, *body], [self.exchange]),
             [
                 torch.arange(float(LANES)),
                 y,
-                torch.empty(partials),
-                torch.full((1,), semaphore, dtype=torch.int32),
+                torch.full((room,), said, dtype=torch.int64),
             ],
             options=PARTIAL,
         )
@@ -425,13 +422,13 @@ def test_a_grid_reduction_is_valid_in_the_last_block_only() -> None:
 
 def test_a_grid_reduction_needs_its_scratch_and_all_blocks() -> None:
     case = GridCase()
-    with pytest.raises(SimulationError, match="`semaphore` is not zero when the reduction starts"):
-        case.run_grid(case.reduce, semaphore=1)
-    with pytest.raises(OutOfBoundsError, match="`partials` has 1 elements, but the collective needs 2"):
-        case.run_grid(case.reduce, partials=1)
+    with pytest.raises(SimulationError, match="`exchange` is not zero when the reduction starts"):
+        case.run_grid(case.reduce, said=1)
+    with pytest.raises(OutOfBoundsError, match="`exchange` has 5 elements, but the collective needs 6"):
+        case.run_grid(case.reduce, room=5)
     with pytest.raises(SimulationError, match=r"reached by other blocks .* block \(1, 0, 0\)"):
         case.run_grid(If(eq(B, 0), (case.reduce,)))
-    with pytest.raises(RaceError, match="`partials` for a second grid reduction"):
+    with pytest.raises(RaceError, match="`exchange` for a second grid reduction"):
         case.run_grid(For(STEP, const(2), (case.reduce,)))
 
 

@@ -78,17 +78,23 @@ def test_reduction_along_y_of_the_block_in_vectors() -> None:
     torch.testing.assert_close(y, x.sum(0))
 
 
-def test_reduction_across_blocks_leaves_its_semaphore_zero() -> None:
-    x, y, semaphore = _random(5001), torch.empty(1), torch.zeros(1, dtype=torch.int32)
-    simulate(builders.grid_sum(), [x, y, torch.empty(8), semaphore, 5001])
+def test_reduction_across_blocks() -> None:
+    x, y, exchange = _random(5001), torch.empty(1), torch.zeros(24, dtype=torch.int64)
+    simulate(builders.grid_sum(), [x, y, exchange, 5001])
     torch.testing.assert_close(y[0], x.sum(), rtol=1e-5, atol=1e-4)
-    assert not semaphore.any()
+
+
+def test_reductions_across_blocks_made_together() -> None:
+    x, y, z = _random(128), torch.empty(1), torch.empty(1)
+    simulate(builders.grid_sums(), [x, y, z, *(torch.zeros(12, dtype=torch.int64) for _ in range(2))])
+    torch.testing.assert_close(y[0], x.sum(), rtol=1e-5, atol=1e-4)
+    assert z[0] == x.max()
 
 
 def test_blocks_that_wait_for_each_other() -> None:
-    x, y, between, partials = _random(128), torch.empty(128), torch.empty(128), torch.empty(8)
-    semaphores = [torch.zeros(1, dtype=torch.int32) for _ in range(2)]
-    simulate(builders.grid_reverse(), [x, y, between, partials, *semaphores])
+    x, y, between = _random(128), torch.empty(128), torch.empty(128)
+    exchange, semaphore = torch.zeros(16, dtype=torch.int64), torch.zeros(1, dtype=torch.int32)
+    simulate(builders.grid_reverse(), [x, y, between, exchange, semaphore])
     torch.testing.assert_close(y, (x - x.sum()).flip(0), rtol=1e-5, atol=1e-4)
 
 

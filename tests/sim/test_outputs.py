@@ -134,10 +134,10 @@ def test_a_scalar_output() -> None:
 
 
 def test_the_last_block_of_a_grid_reduction_writes_the_output() -> None:
-    x, y, semaphore = torch.ones(5001), torch.empty(1), torch.zeros(1, dtype=torch.int32)
-    simulate(builders.grid_sum(), [x, y, torch.empty(8), semaphore, 5001])
+    x, y, exchange = torch.ones(5001), torch.empty(1), torch.zeros(24, dtype=torch.int64)
+    simulate(builders.grid_sum(), [x, y, exchange, 5001])
     with pytest.raises(UnwrittenOutputError, match=r"element \[1\]"):
-        simulate(builders.grid_sum(), [x, torch.empty(2), torch.empty(8), semaphore, 5001])
+        simulate(builders.grid_sum(), [x, torch.empty(2), exchange, 5001])
 
 
 # ---- what lies between a tensor's elements ------------------------------------------------------

@@ -23,6 +23,7 @@ from fusewright.kernel.ir import (
     ClusterReduce,
     GridBarrier,
     GridReduce,
+    GridReduces,
 )
 
 if TYPE_CHECKING:
@@ -30,8 +31,19 @@ if TYPE_CHECKING:
 
 #: What counts a kernel's reductions across the blocks of a cluster.
 TURN = "fw_turn"
+#: Before the name of what blocks of the grid exchange through: what counts the rounds of their reductions,
+#: and how many blocks have started before this one.
+_ROUND, _STARTED_BEFORE = "fw_round_", "fw_started_before_"
 
-__all__ = ["block_reduce", "block_scan", "cluster_reduce", "grid_barrier", "grid_reduce"]
+__all__ = [
+    "begin",
+    "block_reduce",
+    "block_scan",
+    "cluster_reduce",
+    "grid_barrier",
+    "grid_reduce",
+    "grid_reduces",
+]
 
 
 def _reduce_collectively(
@@ -41,21 +53,40 @@ def _reduce_collectively(
     call: Callable[[str], str],
 ) -> None:
     """The states of `src` go into `partial`, `call` reduces them, and `dst` takes them up."""
-    op, dtype = stmt.op, struct.dtype
     with printer.nested(""):
-        printer.line(f"{struct.name} partial[{stmt.width}];")
-        with printer.each(stmt.width) as w:
-            states = ", ".join(printer.contributions(op, dtype, stmt.src, w))
-            value = primary(f"{struct.name}{{{states}}}")
-            if stmt.pred is not TRUE:
-                value = conditional(printer.expr(stmt.pred), value, primary(f"{struct.name}::identity()"))
-            printer.line(f"{subscript('partial', printer.expr(w))} = {value};")
+        _gather(printer, stmt, struct, "partial")
         printer.line(call("partial") + ";")
-        with printer.each(stmt.width) as w:
-            into = [printer.element(ref, w) for ref in stmt.dst]
-            partial = subscript("partial", printer.expr(w))
-            values_of = [member(partial, field) for field in struct.fields]
-            printer.line(op.combining(dtype).render(into, values_of, dtype) + ";")
+        _take_up(printer, stmt, struct, "partial")
+
+
+def _gather(
+    printer: KernelPrinter,
+    stmt: BlockReduce | ClusterReduce | GridReduce,
+    struct: StateStruct,
+    array: str,
+) -> None:
+    """Declares an array of the states that a thread brings."""
+    printer.line(f"{struct.name} {array}[{stmt.width}];")
+    with printer.each(stmt.width) as w:
+        states = ", ".join(printer.contributions(stmt.op, struct.dtype, stmt.src, w))
+        value = primary(f"{struct.name}{{{states}}}")
+        if stmt.pred is not TRUE:
+            value = conditional(printer.expr(stmt.pred), value, primary(f"{struct.name}::identity()"))
+        printer.line(f"{subscript(array, printer.expr(w))} = {value};")
+
+
+def _take_up(
+    printer: KernelPrinter,
+    stmt: BlockReduce | ClusterReduce | GridReduce,
+    struct: StateStruct,
+    array: str,
+) -> None:
+    """Combines what was reduced into `dst`."""
+    with printer.each(stmt.width) as w:
+        into = [printer.element(ref, w) for ref in stmt.dst]
+        state = subscript(array, printer.expr(w))
+        values_of = [member(state, field) for field in struct.fields]
+        printer.line(stmt.op.combining(struct.dtype).render(into, values_of, struct.dtype) + ";")
 
 
 def _bits(axes: Sequence[ParallelType], of: Sequence[ParallelType]) -> int:
@@ -121,11 +152,8 @@ def block_scan(printer: KernelPrinter, stmt: BlockScan) -> None:
 
 def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     printer.required.add("grid_reduce")
-    struct = printer.state_struct(stmt.op, stmt.dst, published=True)
-    grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
-    template = f"{struct.name}, {grid}, {threads}, {_shape(printer)}"
-    memories = f"{_memory(printer, stmt.workspace)}, {_memory(printer, stmt.partials)}"
-    arguments = f"{memories}, {printer.name(stmt.semaphore.name)}"
+    struct = printer.state_struct(stmt.op, stmt.dst)
+    template, arguments = _of_grid(printer, stmt, struct)
     if stmt.is_last is None:
         call = f"fw::grid_all_reduce<{template}>"
     else:
@@ -133,6 +161,46 @@ def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
         printer.line(f"{printer.type(DataType.Index)} {last};")
         call = f"{last} = fw::grid_reduce<{template}>"
     _reduce_collectively(printer, stmt, struct, lambda partial: f"{call}({partial}, {arguments})")
+
+
+def begin(printer: KernelPrinter, stmt: GridReduce) -> list[str]:
+    """What a kernel with a grid reduction begins with."""
+    exchange = printer.name(stmt.exchange.name)
+    lines = [f"unsigned {_ROUND}{exchange} = fw::grid_round({exchange});"]
+    if stmt.is_last is not None:
+        axes = _bits(stmt.grid_axes, BLOCK_AXES)
+        started = f"fw::grid_started_before<{axes}>({exchange})"
+        lines.append(f"const unsigned {_STARTED_BEFORE}{exchange} = {started};")
+    return lines
+
+
+def _of_grid(printer: KernelPrinter, stmt: GridReduce, struct: StateStruct) -> tuple[str, str]:
+    """The template arguments of a grid reduction, and its arguments without what is reduced."""
+    grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
+    exchange = printer.name(stmt.exchange.name)
+    arguments = [_memory(printer, stmt.workspace), exchange, f"{_ROUND}{exchange}"]
+    if stmt.is_last is not None:
+        arguments.append(f"{_STARTED_BEFORE}{exchange}")
+    return f"{struct.name}, {grid}, {threads}, {_shape(printer)}", ", ".join(arguments)
+
+
+def grid_reduces(printer: KernelPrinter, stmt: GridReduces) -> None:
+    """The states of each go into an array, one call reduces them all, and each `dst` takes its own up."""
+    printer.required.add("grid_reduce")
+    structs = [printer.state_struct(each.op, each.dst) for each in stmt.body]
+    arrays = [f"states{i}" for i in range(len(structs))]
+    lasts = [printer.symbol_name(each.is_last) for each in stmt.body if each.is_last is not None]
+    for last in lasts:
+        printer.line(f"{printer.type(DataType.Index)} {last};")
+    with printer.nested(""):
+        parts = []
+        for each, struct, array, last in zip(stmt.body, structs, arrays, lasts):
+            _gather(printer, each, struct, array)
+            template, arguments = _of_grid(printer, each, struct)
+            parts.append(f"fw::grid_part<{template}>({array}, {arguments}, {last})")
+        printer.line(f"fw::grid_reduce_together({', '.join(parts)});")
+        for each, struct, array in zip(stmt.body, structs, arrays):
+            _take_up(printer, each, struct, array)
 
 
 def grid_barrier(printer: KernelPrinter, stmt: GridBarrier) -> None:

@@ -53,6 +53,7 @@ from fusewright.kernel.ir import (
     For,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Hold,
     If,
     Imm,
@@ -162,6 +163,9 @@ class KernelPrinter:
         if any(isinstance(s, ClusterReduce) for s in walk(self.kernel.body)):
             self.line(f"int {collectives.TURN} = 0;")
             self.line("fw::cluster_begin();")
+        reductions = (stmt for stmt in walk(self.kernel.body) if isinstance(stmt, GridReduce))
+        for line in dict.fromkeys(line for stmt in reductions for line in collectives.begin(self, stmt)):
+            self.line(line)
         structs = [struct.text for struct in self.states.values()]
         return "\n".join([*structs, *self._signature(params), *self._lines, *body, "}", ""])
 
@@ -286,19 +290,15 @@ class KernelPrinter:
         else:
             self.line(f"{self.element(dst, offset)} = {value};")
 
-    def state_struct(
-        self, op: ReductionOp, dst: Sequence[Ref], published: bool = False, clustered: bool = False
-    ) -> StateStruct:
+    def state_struct(self, op: ReductionOp, dst: Sequence[Ref], clustered: bool = False) -> StateStruct:
         """The struct of `op`'s states, defined before the kernel.
 
         Args:
-            published: other blocks read them in global memory. clustered: those of a cluster store them in
-                each other's shared memory.
+            clustered: blocks of a cluster store them in each other's shared memory.
         """
-        struct = StateStruct(op, self.reduced(op, dst), self.index_dtype, published, clustered)
+        struct = StateStruct(op, self.reduced(op, dst), self.index_dtype, clustered)
         known = self.states.get(struct.name)
         if known is not None:
-            struct.published |= known.published
             struct.clustered |= known.clustered
         self.states[struct.name] = struct
         self.required.update(struct.snippets)
@@ -561,6 +561,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     ClusterReduce: collectives.cluster_reduce,
     BlockScan: collectives.block_scan,
     GridReduce: collectives.grid_reduce,
+    GridReduces: collectives.grid_reduces,
     GridBarrier: collectives.grid_barrier,
     Barrier: waits.barrier,
     Hold: _hold,

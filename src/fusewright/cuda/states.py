@@ -21,16 +21,13 @@ class StateStruct:
     Attributes:
         name: of the struct, unique to `op` and `dtype`.
         fields: one a state.
-        published: its Memory can be read by other blocks (load_cg).
         over_warp: what reduces a value over a warp by one instruction, or "".
         clustered: the blocks of a cluster send them to each other.
     """
 
-    def __init__(
-        self, op: ReductionOp, dtype: DataType, index_dtype: DataType, published: bool, clustered: bool
-    ) -> None:
+    def __init__(self, op: ReductionOp, dtype: DataType, index_dtype: DataType, clustered: bool) -> None:
         self.op, self.dtype, self.index_dtype = op, dtype, index_dtype
-        self.published, self.clustered = published, clustered
+        self.clustered = clustered
         self.name = re.sub(r"\W+", "_", f"{op.name}_{dtype.name}").lower()
         self.fields = [identifier(state) for state in op.states]
         self.dtypes = op.state_dtypes(dtype)
@@ -40,7 +37,6 @@ class StateStruct:
     def snippets(self) -> tuple[str, ...]:
         """What its text builds on."""
         others = {
-            "vec": self.published,
             "cluster_reduce": self.clustered,
             "warp_extremum": self.over_warp != "",
         }
@@ -89,15 +85,6 @@ class StateStruct:
             f"    __device__ {name} load(long long i) const {{ return {{{each('{f}[i]')}}}; }}",
             f"    __device__ void store(long long i, {name} state) const {{ {stores} }}",
         ]
-        if self.published:
-            loads = " ".join(f"fw::load_cg<1>(&state.{field}, {field} + i);" for field in fields)
-            lines += [
-                f"    __device__ {name} load_cg(long long i) const {{",
-                f"      {name} state;",
-                f"      {loads}",
-                "      return state;",
-                "    }",
-            ]
         if self.clustered:
             sends = " ".join(f"fw::send({field}, i, state.{field}, rank, turn);" for field in fields)
             received = each("fw::received({f}, i)")

@@ -84,8 +84,9 @@ class LaunchError(ScheduleError):
         self.cause = cause
 
 
-#: `zeroed(kernel, argument, workspace, count)` yields workspaces that are kept between calls.
-Zeroed = Callable[[CompiledKernel, int, Workspace, int], ZeroedWorkspace]
+#: `zeroed(kernel, argument, workspace, count, shape)` yields workspaces that are kept between launches of one
+#: grid.
+Zeroed = Callable[[CompiledKernel, int, Workspace, int, LaunchShape | None], ZeroedWorkspace]
 
 
 class LaunchPlan:
@@ -203,7 +204,7 @@ class LaunchPlan:
             names[name] = memory.stride(value, dim)
         for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):
             names[f"alloc_work{segment}_{j}"] = (
-                zeroed(self.op.kernel, j, workspace, count)
+                zeroed(self.op.kernel, j, workspace, count, shape)
                 if workspace.zeroed
                 else self._scratch(workspace, count)
             )
@@ -421,12 +422,18 @@ class Programs:
         return BoundProgram(run, names, plans, program, code, binding, stable, shapes)
 
     def _zeroed(
-        self, kernel: CompiledKernel, argument: int, workspace: Workspace, count: int
+        self,
+        kernel: CompiledKernel,
+        argument: int,
+        workspace: Workspace,
+        count: int,
+        shape: LaunchShape | None,
     ) -> ZeroedWorkspace:
         def allocate() -> ZeroedWorkspace:
             return ZeroedWorkspace(count, workspace.dtype.torch, self.target.device)
 
-        return self._workspaces.get((kernel, argument, count), allocate)
+        grid = shape.grid if shape is not None else None
+        return self._workspaces.get((kernel, argument, count, grid), allocate)
 
     def _write(
         self,

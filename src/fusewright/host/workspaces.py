@@ -1,4 +1,4 @@
-"""Scratch memory that kernels leave zeroed (semaphores): allocated and cleared once, then used again."""
+"""Scratch memory that is cleared once (semaphores): each launch leaves it as the next one needs it."""
 
 from __future__ import annotations
 

@@ -66,10 +66,11 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.GridReduce: Fields(
         reads=("src", "dst"),
         writes=("dst",),
-        scratch=("workspace", "partials", "semaphore"),
+        scratch=("workspace", "exchange"),
         conditions=("pred",),
         defines="is_last",
     ),
+    k.GridReduces: Fields(),
     k.GridBarrier: Fields(scratch=("semaphore",)),
     k.Barrier: Fields(),
     k.Hold: Fields(reads=("buffer",)),

@@ -1,4 +1,4 @@
-"""How much threads bring to shared memory to reduce together (snippets block_reduce, cluster_reduce)."""
+"""How much room threads and blocks need to reduce together (snippets block_reduce, and its kin)."""
 
 from __future__ import annotations
 
@@ -45,3 +45,15 @@ def exchange_room(block: Sequence[Expr], axes: Sequence[ParallelType], values: i
     groups = product(extent for axis, extent in zip(THREAD_AXES, block) if axis not in axes)
     senders = maximum(maximum(groups, ONE), product(block) // WARP_SIZE)
     return senders * (2 * values * max(1, WORD_BYTES // dtype.size))
+
+
+def grid_exchange_room(blocks: Expr, values: Expr, dtypes: Sequence[DataType], turns: int) -> Expr:
+    """Elements, of 64 bits, of a buffer where `blocks` of a grid get what others find.
+
+    Each block has two for itself: the round of its reductions that it is in, and how many blocks of a group
+    have started. The others hold a word of a state each, beside the number of the round that it is of: the
+    states of `values` of each block, for as many rounds as take `turns`. A state is a struct of `dtypes`,
+    padded.
+    """
+    words = len(dtypes) * -(-max(dtype.size for dtype in dtypes) // WORD_BYTES)
+    return blocks * (values * (turns * words) + 2)

@@ -350,16 +350,14 @@ class BlockScan:
 class GridReduce:
     """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`.
 
-    Each block publishes its partial result in `partials` (global, one buffer a state, room for
-    width values for each block and each thread not on `thread_axes`), which are combined in block order.
+    Each block says in `exchange` what it has found. With `is_last`, one block of the reduced group combines
+    what all of them say, in block order, and the result is valid there only: `is_last` is set to 1 in that
+    block's threads and 0 in the others, whose dst is undefined. Without it, the blocks of a group wait for
+    each other and each combines them: an all-reduce, for which the launch is cooperative. It may stand in a
+    loop.
 
-    With `is_last`, the block of the reduced group that arrives last combines them, and the result is valid
-    there only: `is_last` is set to 1 in that block's threads and 0 in the others, whose dst is undefined.
-    `semaphore` (global, UInt32-like counts in Int32, one a group of blocks) is zero before and after.
-
-    Without it, the blocks of a group wait for each other and each combines them: an all-reduce, for which
-    the launch is cooperative. It may stand in a loop, so `partials` have room for two iterations. `semaphore`
-    is as of a GridBarrier, one a group of blocks.
+    `exchange` is a buffer of Int in global memory (`exchange.grid_exchange_room`), which is zero before the
+    first launch of a grid of this shape and belongs to this reduction in such launches alone.
     """
 
     op: ReductionOp
@@ -369,10 +367,18 @@ class GridReduce:
     thread_axes: tuple[ParallelType, ...]
     pred: Expr
     workspace: tuple[Buffer, ...]
-    partials: tuple[Buffer, ...]
-    semaphore: Buffer
+    exchange: Buffer
     is_last: Symbol | None
     width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridReduces:
+    """Grid reductions with `is_last` of which none needs what another finds: each block says what it has
+    found for all of them before it waits for others.
+    """
+
+    body: tuple[GridReduce, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -423,6 +429,7 @@ Stmt = (
     | ClusterReduce
     | BlockScan
     | GridReduce
+    | GridReduces
     | GridBarrier
     | Barrier
     | Hold
@@ -440,8 +447,10 @@ Stmt = (
 PACKED_OPERANDS = frozenset({DataType.Half, DataType.BFloat16})
 #: What `Convert` makes.
 PACKED_TYPES = frozenset({DataType.Float8_e4m3fn})
+#: Grid reductions that are made together, at most: each takes registers.
+MAX_GRID_REDUCES = 4
 #: The classes of statements that have a body.
-NESTING = (For, If, Bind, Roles, Role)
+NESTING = (For, If, Bind, GridReduces, Roles, Role)
 
 
 # ---- the kernel -------------------------------------------------------------------------------
@@ -481,7 +490,7 @@ class Kernel:
 
 
 #: What statements stand in.
-BodyT = TypeVar("BodyT", bound=For | If | Bind | Roles | Role | Kernel)
+BodyT = TypeVar("BodyT", bound=For | If | Bind | GridReduces | Roles | Role | Kernel)
 
 
 def reduced_dtype(op: ReductionOp, states: Sequence[DataType]) -> DataType | None:
@@ -505,7 +514,7 @@ def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, .
 
 def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:
     """`outer` with other statements in it; itself where they are the same."""
-    # Of roles only roles are made, which `verify` checks.
+    # Of roles only roles are made, and of grid reductions those, which `verify` checks.
     return outer if body is outer.body else dataclasses.replace(outer, body=body)  # type: ignore[arg-type]
 
 

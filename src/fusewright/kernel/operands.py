@@ -115,7 +115,8 @@ class ScalarParam:
 class WorkspaceParam:
     """A global scratch buffer that the launcher provides; `zeroed`: all zero before the first launch.
 
-    A zeroed workspace (semaphores) is cleared only once: each launch leaves it as the next one needs it.
+    A zeroed workspace (semaphores, what all-reduces of the grid exchange through) is cleared only once: each
+    launch leaves it as the next one of the same grid needs it, and launches of other grids have others.
     """
 
     buffer: Buffer

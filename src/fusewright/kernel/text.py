@@ -40,6 +40,7 @@ from fusewright.kernel.ir import (
     For,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Hold,
     If,
     Imm,
@@ -284,10 +285,13 @@ def _block_scan(stmt: BlockScan) -> str:
 
 
 def _grid_reduce(stmt: GridReduce) -> str:
-    partials = ", ".join(buffer.name for buffer in stmt.partials)
     reduced = _reduction(stmt, "grid", (*stmt.grid_axes, *stmt.thread_axes))
     holders = "in all blocks" if stmt.is_last is None else f"last {stmt.is_last.name}"
-    return f"{reduced} partials {partials} semaphore {stmt.semaphore.name} {holders}"
+    return f"{reduced} exchange {stmt.exchange.name} {holders}"
+
+
+def _grid_reduces(stmt: GridReduces) -> str:
+    return "grid reductions together:"
 
 
 def _grid_barrier(stmt: GridBarrier) -> str:
@@ -359,6 +363,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridReduces: _grid_reduces,
     GridBarrier: _grid_barrier,
     Barrier: _barrier,
     Hold: _hold,

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.op import ReductionOp
+from fusewright.kernel.access import read_buffers
 from fusewright.kernel.ir import (
     BLOCK_AXES,
+    MAX_GRID_REDUCES,
     PACKED_OPERANDS,
     THREAD_AXES,
     Barrier,
@@ -20,6 +22,7 @@ from fusewright.kernel.ir import (
     Combine,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Init,
     Operand,
     Ref,
@@ -108,15 +111,33 @@ def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
     if v.kernel.cluster > 1:
         v.fail("a reduction of the grid counts blocks, of which clusters have several")
     _collective(v, stmt, stmt.thread_axes)
-    _scratch(v, stmt, stmt.partials, Space.GLOBAL, "partials")
-    _semaphore(v, stmt.semaphore)
+    v.buffer(stmt.exchange, Space.GLOBAL)
+    if stmt.exchange.dtype is not DataType.Int:
+        v.fail(f"blocks exchange through {stmt.exchange.dtype.name}, not Int")
     if stmt.is_last is None:
         return
     for loop in v.loops:
-        # Blocks that run ahead would overwrite partial results which the last block still reads.
+        # Blocks that run ahead would overwrite what the last block has still to hear.
         if as_int(loop.extent) != 1:
             v.fail(f"a grid reduction inside the loop over {loop.symbol.name}")
     v.define(stmt.is_last, varies=False)
+
+
+def _grid_reduces(v: Verifier, stmt: GridReduces) -> None:
+    exchanges: set[Buffer] = set()
+    results: set[Buffer] = set()
+    if not 2 <= len(stmt.body) <= MAX_GRID_REDUCES:
+        v.fail(f"{len(stmt.body)} grid reductions together, not 2 to {MAX_GRID_REDUCES}")
+    for each in stmt.body:
+        if not isinstance(each, GridReduce) or each.is_last is None:
+            v.fail("only grid reductions whose results the last block holds are made together")
+        if each.exchange in exchanges:
+            v.fail("grid reductions together need an exchange each")
+        if not results.isdisjoint(read_buffers(each)):
+            v.fail("a grid reduction that needs the result of another comes after it")
+        exchanges.add(each.exchange)
+        results.update(ref.buffer for ref in each.dst)
+    v.body(stmt.body)
 
 
 def _grid_barrier(v: Verifier, stmt: GridBarrier) -> None:
@@ -200,6 +221,7 @@ RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridReduces: _grid_reduces,
     GridBarrier: _grid_barrier,
     Barrier: _barrier,
 }

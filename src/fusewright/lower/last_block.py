@@ -1,5 +1,5 @@
 """Which results only one block holds: a grid reduction that not all blocks get (`TensorView.everywhere`)
-leaves its result in the block that arrives last, and all that is computed from it stands under its flag.
+leaves its result in the block that started last, and all that is computed from it stands under its flag.
 
 Found in one pass over the nodes before any becomes statements, so that it depends on no rule of theirs.
 """
@@ -37,7 +37,7 @@ class LastBlock:
     def __init__(self, nodes: Sequence[Node], loops: LoopMap) -> None:
         self._of_value: dict[Val, tuple[Flag, ...]] = {}
         self._set_by: dict[Node, Flag] = {}
-        scratch = 0  # a flag has the number of the reduction's first scratch buffer
+        scratch = 0  # a flag has the number of the buffer that the reduction exchanges through
         for node in nodes:
             flags = self.needed_by(node)
             for flag in flags:
@@ -46,8 +46,7 @@ class LastBlock:
             if grid and not node.output.everywhere:
                 own = self._set_by[node] = Flag(symbol(f"last{scratch}", lo=0, hi=1), grid)
                 flags = (*flags, own)
-            if grid:
-                scratch += len(node.outputs) + 1  # partial results of each state, and the semaphore
+            scratch += bool(grid)
             if flags:
                 self._of_value.update(dict.fromkeys(node.outputs, flags))
 

@@ -11,6 +11,7 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
+from fusewright.kernel.exchange import grid_exchange_room
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
 from fusewright.lower.indexing import NodeIndices
@@ -231,14 +232,13 @@ def _grid_reduce(
     width: int,
     dtypes: list[DataType],
 ) -> k.GridReduce:
-    """Partial results: one set for each block and each thread off the reduced thread axes."""
+    """Across the grid. Blocks say one set of results for each thread off the reduced thread axes."""
     launched = {p: maximum(extent, ONE) for p, extent in ctx.dims.items()}  # one at least
     blocks = product(launched.get(p, ONE) for p in k.BLOCK_AXES)
     kept = product(launched.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
-    groups = product(launched.get(p, ONE) for p in k.BLOCK_AXES if p not in grid)
     everywhere = node.output.everywhere
     flag = None if everywhere else ctx.last_block.set_by(node).symbol
-    room = blocks * kept * width * (2 if everywhere else 1)
-    partials = tuple(ctx.global_scratch("partial", dtype, room, False) for dtype in dtypes)
-    semaphore = ctx.global_scratch("semaphore", DataType.Int32, groups, True)
-    return k.GridReduce(node.op, dst, src, grid, threads, pred, work, partials, semaphore, flag, width)
+    # Rounds of an all-reduce follow one another in a launch.
+    room = grid_exchange_room(blocks, kept * width, dtypes, turns=2 if everywhere else 1)
+    exchange = ctx.global_scratch("exchange", DataType.Int, room, True)
+    return k.GridReduce(node.op, dst, src, grid, threads, pred, work, exchange, flag, width)

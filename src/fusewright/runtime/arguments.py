@@ -57,7 +57,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Scratch memory of `size` elements (over the kernel's own symbols); `zeroed`: zero before and after."""
+    """Scratch memory of `size` elements (over the kernel's own symbols).
+
+    zeroed: zero before the first launch.
+    """
 
     size: Expr
     dtype: DataType

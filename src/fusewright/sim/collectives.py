@@ -14,7 +14,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.op import ReductionOp, States, converted, selected
-from fusewright.kernel.exchange import exchange_room, threads_a_value
+from fusewright.kernel.exchange import exchange_room, grid_exchange_room, threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -25,12 +25,13 @@ from fusewright.kernel.ir import (
     ClusterReduce,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Operand,
     Ref,
 )
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
-from fusewright.sim.machine import Machine
+from fusewright.sim.machine import Machine, Steps
 from fusewright.sim.memory import LinearMemory, LocalMemory
 from fusewright.sim.statements import input_dtype, load_states, store_combined
 from fusewright.sym import add, as_int, const
@@ -94,7 +95,7 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     grid, block = tuple(reversed(launch.grid)), tuple(reversed(launch.block))
     _check_groups(machine, stmt, present)
     use_workspace(machine, stmt, stmt.thread_axes)
-    _use_partials(machine, stmt, present)
+    _use_exchange(machine, stmt, present)
     contributions = _contributions(machine, stmt)
     dims = (
         *(THREAD_DIMS[axis] for axis in stmt.thread_axes),
@@ -115,6 +116,11 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
         memory = machine.memory(ref.buffer)
         if isinstance(memory, LocalMemory) and not only_block:
             memory.forget(machine.index(ref.index), defined, machine.active)
+
+
+def run_grid_reduces(machine: Machine, stmt: GridReduces) -> Steps:
+    """What each finds does not depend on the others, so one comes after the other here."""
+    yield from machine.steps(stmt.body)
 
 
 def _store_results(
@@ -250,38 +256,34 @@ def _check_ordered(machine: Machine, buffer: Buffer) -> None:
         )
 
 
-def _use_partials(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
-    """Check the scratch in global memory: its size, a zero semaphore, and that no block uses it twice.
+def _use_exchange(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
+    """Check the scratch in global memory: its size, and that no block uses it twice.
 
-    A block that has published its partial result goes on before the last block has read it: to publish
-    another in the same place is a race.
+    A block that has said what it found goes on before the last block has heard it: to say something else in
+    the same place is a race.
     """
     launch = machine.program.launch
     grid = dict(zip(BLOCK_AXES, launch.grid))
     block = dict(zip(THREAD_AXES, launch.block))
     threads_left = math.prod(extent for axis, extent in block.items() if axis not in stmt.thread_axes)
-    group = math.prod(grid[axis] for axis in stmt.grid_axes)
-    for buffer in stmt.partials:
-        memory = machine.memory(buffer)
-        assert isinstance(memory, LinearMemory)
-        turns = 2 if stmt.is_last is None else 1
-        _check_room(memory, stmt.width * launch.blocks * threads_left * turns)
-    semaphore = machine.memory(stmt.semaphore)
-    assert isinstance(semaphore, LinearMemory)
-    _check_room(semaphore, launch.blocks // group)
-    machine.program.arguments.check_zero(stmt.semaphore, "when the reduction starts")
-    if group == 1 or stmt.is_last is None:
+    types = [ref.buffer.dtype for ref in stmt.dst]
+    turns = 2 if stmt.is_last is None else 1
+    needed = as_int(grid_exchange_room(const(launch.blocks), const(stmt.width * threads_left), types, turns))
+    memory = machine.memory(stmt.exchange)
+    assert isinstance(memory, LinearMemory) and needed is not None
+    _check_room(memory, needed)
+    machine.program.arguments.check_zero(stmt.exchange, "when the reduction starts")
+    if math.prod(grid[axis] for axis in stmt.grid_axes) == 1 or stmt.is_last is None:
         return
-    for scratch in (*stmt.partials, stmt.semaphore):
-        before = machine.published.get(scratch)
-        if before is not None and bool((before & present).any()):
-            raise Fault(
-                RaceError,
-                f"race: this block uses `{scratch.name}` for a second grid reduction, "
-                "while another block may still be at the first",
-                int((before & present).nonzero()[0]) * machine.threads,
-            )
-        machine.published[scratch] = present if before is None else before | present
+    before = machine.published.get(stmt.exchange)
+    if before is not None and bool((before & present).any()):
+        raise Fault(
+            RaceError,
+            f"race: this block uses `{stmt.exchange.name}` for a second grid reduction, "
+            "while another block may still be at the first",
+            int((before & present).nonzero()[0]) * machine.threads,
+        )
+    machine.published[stmt.exchange] = present if before is None else before | present
 
 
 def _check_room(memory: LinearMemory, needed: int) -> None:

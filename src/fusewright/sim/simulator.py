@@ -21,6 +21,7 @@ from fusewright.kernel.ir import (
     For,
     GridBarrier,
     GridReduce,
+    GridReduces,
     Hold,
     If,
     Init,
@@ -46,6 +47,7 @@ from fusewright.sim.collectives import (
     run_cluster_reduce,
     run_grid_barrier,
     run_grid_reduce,
+    run_grid_reduces,
 )
 from fusewright.sim.launch import (
     Argument,
@@ -106,6 +108,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     ClusterReduce: run_cluster_reduce,
     BlockScan: run_block_scan,
     GridReduce: run_grid_reduce,
+    GridReduces: run_grid_reduces,
     GridBarrier: run_grid_barrier,
     Barrier: run_barrier,
     Hold: run_hold,

@@ -24,6 +24,10 @@ template <int X, int Y, int Z> struct block_shape {
   static __device__ __forceinline__ int y() { return Y ? Y : int(blockDim.y); }
   static __device__ __forceinline__ int z() { return Z ? Z : int(blockDim.z); }
   static constexpr bool is_known = X && Y && Z;
+  // Threads that differ along `axes` alone, 0 where that is known only at run time.
+  static __device__ constexpr int threads(int axes) {
+    return is_known ? (axes & 1 ? X : 1) * (axes & 2 ? Y : 1) * (axes & 4 ? Z : 1) : 0;
+  }
   // A barrier of all these threads.
   static __device__ __forceinline__ void sync() { __syncthreads(); }
 };

@@ -1,9 +1,15 @@
-// requires: block_reduce, grid_barrier
-// Reductions over blocks: each publishes its partial result, and the one that arrives last combines them all
-// (grid_reduce), or each does, after they have waited for each other (grid_all_reduce).
+// requires: block_reduce
+// Reductions over blocks: each says what it has found, and the one that started last combines what all say
+// (grid_reduce), or each does (grid_all_reduce).
 //
-// `partials` holds WIDTH states for each block and each group of threads. A partial's place and the order of
-// combination do not depend on the order of arrival, so the result is the same in every run.
+// A block says a word of a state and the number of the round that it is of in 64 bits, which are stored, and loaded, at
+// once. So whoever waits for a word has it as soon as it is there, and nobody waits for a fence, an arrival and the word
+// one after another. The one that started last waits for blocks that have started, which do not wait for it.
+//
+// `exchange` belongs to launches of one grid, and is zero before the first. It holds for each block the round that it is
+// in, for each group of blocks how many have started, and what they say: WIDTH states for each block and each group of
+// threads, in a place that does not depend on when blocks arrive, as the order of combination does not. So the
+// result is the same in every run.
 
 namespace fw {
 
@@ -27,102 +33,206 @@ template <int GRID_AXES> struct grid_group {
   }
 };
 
-// Stores the block's partial result among those that start at `first`.
-template <class State, class Group, int WIDTH>
-__device__ __forceinline__ void publish(
-    State (&value)[WIDTH], const Group& group, typename State::Memory partials, long long first, unsigned rank) {
-  if (group.rank == 0) {
-#pragma unroll
-    for (int k = 0; k < WIDTH; ++k) {
-      partials.store(first + ((long long)rank * WIDTH + k) * group.columns, value[k]);
-    }
-  }
-}
+// `exchange` as what it is made of. TURNS: how many rounds have places of their own, which they use in turn. THREADS of a
+// group, or 0, share what the blocks of a grid say: where they are many, each has little to wait for.
+template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREADS> struct grid_exchange {
+  static constexpr int WORDS = (sizeof(State) + 3) / 4;
+  static constexpr int WORDS_AT_ONCE = THREADS < 128 ? 8 : 2;
+  static constexpr int AT_ONCE = WORDS < WORDS_AT_ONCE ? WORDS_AT_ONCE / WORDS : 1;  // states a thread waits for
+  static constexpr int BESIDE = WIDTH < AT_ONCE ? WIDTH : AT_ONCE, AHEAD = AT_ONCE / BESIDE;
+  const Grid& grid;
+  const Group& group;
+  unsigned long long* exchange;
+  unsigned round;
 
-// Combines the partial results of all `blocks`, which start at `first`, over the threads of each group.
-template <class State, int THREAD_AXES, class Shape, class Group, int WIDTH>
-__device__ __forceinline__ void combine_published(
-    State (&value)[WIDTH], const Group& group, typename State::Memory workspace, typename State::Memory partials,
-    long long first, unsigned blocks) {
-#pragma unroll
-  for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
-  // A thread has several loads in flight, as others wait for this block.
-  constexpr unsigned ahead = WIDTH < 16 ? 16 / WIDTH : 1;
-  for (unsigned block = group.rank; block < blocks; block += ahead * group.size) {
-    State loaded[ahead][WIDTH];
-#pragma unroll
-    for (unsigned a = 0; a < ahead; ++a) {
-      const unsigned from = block + a * group.size;
+  // Of state `k` that block `rank` of the group says to this thread's group.
+  __device__ __forceinline__ unsigned long long* slot(unsigned rank, int k) const {
+    const long long blocks = (long long)grid.groups * grid.blocks;
+    const long long block = (round % TURNS) * blocks + (long long)grid.segment * grid.blocks + rank;
+    return exchange + 2 * blocks + ((block * WIDTH + k) * group.columns + group.column) * WORDS;
+  }
+
+  __device__ __forceinline__ void say(const State (&value)[WIDTH]) const {
+    if (group.rank == 0) {
 #pragma unroll
       for (int k = 0; k < WIDTH; ++k) {
-        loaded[a][k] = State::identity();
-        if (from < blocks) {
-          loaded[a][k] = partials.load_cg(first + ((long long)from * WIDTH + k) * group.columns);
+        unsigned state[WORDS] = {};
+        memcpy(state, &value[k], sizeof(State));
+#pragma unroll
+        for (int w = 0; w < WORDS; ++w) {
+          const unsigned long long said = (unsigned long long)state[w] << 32 | round;
+#ifdef __CUDA_ARCH__
+          asm volatile("st.relaxed.gpu.global.u64 [%0], %1;"
+                       ::"l"(__cvta_generic_to_global(slot(grid.rank, k) + w)), "l"(said) : "memory");
+#else
+          *(volatile unsigned long long*)(slot(grid.rank, k) + w) = said;
+#endif
         }
       }
     }
+  }
+
+  static __device__ __forceinline__ unsigned long long hear(const unsigned long long* slot) {
+    unsigned long long said;
+#ifdef __CUDA_ARCH__
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(said) : "l"(__cvta_generic_to_global(slot)) : "memory");
+#else
+    said = *(const volatile unsigned long long*)slot;
+#endif
+    return said;
+  }
+
+  // What all blocks say, combined over the threads of a group as far as each goes alone.
+  __device__ __forceinline__ void combine(State (&value)[WIDTH]) const {
 #pragma unroll
-    for (unsigned a = 0; a < ahead; ++a) {
+    for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
+    for (unsigned block = group.rank; block < grid.blocks; block += AHEAD * group.size) {
 #pragma unroll
-      for (int k = 0; k < WIDTH; ++k) value[k] = State::combine(value[k], loaded[a][k]);
+      for (int first = 0; first < WIDTH; first += BESIDE) {
+        unsigned long long heard[AHEAD][BESIDE][WORDS];
+        bool complete;
+        do {
+          complete = true;
+#pragma unroll
+          for (int a = 0; a < AHEAD; ++a) {
+            const unsigned from = block + a * group.size;
+#pragma unroll
+            for (int k = 0; k < BESIDE; ++k) {
+#pragma unroll
+              for (int w = 0; w < WORDS; ++w) {
+                if (from < grid.blocks && first + k < WIDTH) heard[a][k][w] = hear(slot(from, first + k) + w);
+              }
+            }
+          }
+#pragma unroll
+          for (int a = 0; a < AHEAD; ++a) {
+#pragma unroll
+            for (int k = 0; k < BESIDE; ++k) {
+#pragma unroll
+              for (int w = 0; w < WORDS; ++w) {
+                const bool is_wanted = block + a * group.size < grid.blocks && first + k < WIDTH;
+                complete = complete && (!is_wanted || (unsigned)heard[a][k][w] == round);
+              }
+            }
+          }
+        } while (!complete);
+#pragma unroll
+        for (int a = 0; a < AHEAD; ++a) {
+#pragma unroll
+          for (int k = 0; k < BESIDE; ++k) {
+            if (block + a * group.size < grid.blocks && first + k < WIDTH) {
+              unsigned words[WORDS];
+#pragma unroll
+              for (int w = 0; w < WORDS; ++w) words[w] = heard[a][k][w] >> 32;
+              State state;
+              memcpy(&state, words, sizeof(State));
+              value[first + k] = State::combine(value[first + k], state);
+            }
+          }
+        }
+      }
     }
   }
-  block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+};
+
+// The last round of the launch before, which all blocks have ended: what a kernel begins with.
+__device__ __forceinline__ unsigned grid_round(const long long* exchange) {
+  return (unsigned)*(const volatile long long*)(exchange + grid_group<7>().rank);
 }
 
-// Counts an arrival, from `most` back to zero, which leaves the semaphore ready for the next launch; returns the
-// count before. One thread's arrival orders what the whole block wrote before, and reads after, the barriers around
-// it: it releases and acquires, which costs less than two fences (PTX ISA, memory consistency model).
-__device__ __forceinline__ unsigned arrive(unsigned* semaphore, unsigned most) {
-#ifdef __CUDA_ARCH__
-  unsigned before;
-  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-               : "=r"(before)
-               : "l"(__cvta_generic_to_global(semaphore)), "r"(most)
-               : "memory");
+// The same for the next launch, once all threads of the block have passed a barrier since `grid_round`.
+__device__ __forceinline__ void set_grid_round(long long* exchange, int thread, unsigned round) {
+  if (thread == 0) exchange[grid_group<7>().rank] = round;
+}
+
+// How many blocks of its group have started before, as the first thread of a block knows: what a kernel begins with. The
+// count wraps back to zero. Nobody looks at it before the reduction, so nobody waits for it either.
+template <int GRID_AXES> __device__ __forceinline__ unsigned grid_started_before(long long* exchange) {
+  const grid_group<GRID_AXES> grid;
+  unsigned before = ~0u;
+  unsigned* const started =
+      reinterpret_cast<unsigned*>(exchange + (long long)grid.groups * grid.blocks + grid.segment);
+  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) before = atomicInc(started, grid.blocks - 1);
   return before;
-#else
-  return atomicInc(semaphore, most);
-#endif
 }
 
-// Reduces `value` over the threads on THREAD_AXES and the blocks on GRID_AXES.
-// Returns 1 in all threads of the last block to arrive, whose `value` is the result; 0 in the others.
-// `semaphore` holds one zero for each group of blocks, which wraps back to zero.
+// A reduction of `value` over the threads on THREAD_AXES and the blocks on GRID_AXES, whose result the block has that
+// started last of its group. `last` becomes 1 in all threads of that block, and 0 in the others.
+template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, class Flag> struct grid_part_of {
+  using Grid = grid_group<GRID_AXES>;
+  using Group = block_group<THREAD_AXES, Shape>;
+  State (&value)[WIDTH];
+  typename State::Memory workspace;
+  long long* exchange;
+  unsigned& round;
+  unsigned started_before;
+  Flag& last;
+
+  // That of the last block to start.
+  __device__ __forceinline__ unsigned last_number() const { return Grid().blocks - 1; }
+  __device__ __forceinline__ void say() {
+    block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+    ++round;
+    const Grid grid;
+    const Group group;
+    words(grid, group).say(value);
+  }
+  __device__ __forceinline__ void combine() {
+    const Grid grid;
+    const Group group;
+    set_grid_round(exchange, group.thread, round);
+    if (!last) return;
+    words(grid, group).combine(value);
+    block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+  }
+  __device__ __forceinline__ grid_exchange<State, WIDTH, 1, Grid, Group, Shape::threads(THREAD_AXES)> words(
+      const Grid& grid, const Group& group) {
+    return {grid, group, reinterpret_cast<unsigned long long*>(exchange), round};
+  }
+};
+
+template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH, class Flag>
+__device__ __forceinline__ grid_part_of<State, GRID_AXES, THREAD_AXES, Shape, WIDTH, Flag> grid_part(
+    State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round, unsigned started_before,
+    Flag& last) {
+  return {value, workspace, exchange, round, started_before, last};
+}
+
+// Reductions that do not need each other: a block says what it has found for all before it waits for others.
+template <class... Parts> __device__ __forceinline__ void grid_reduce_together(Parts... parts) {
+  (parts.say(), ...);
+  ((parts.last = __syncthreads_or(parts.started_before == parts.last_number()) != 0), ...);
+  (parts.combine(), ...);
+}
+
+// One such reduction; returns `last`.
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
 __device__ __forceinline__ int grid_reduce(
-    State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory partials, int* semaphore) {
-  block_reduce<State, THREAD_AXES, Shape>(value, workspace);
-  const grid_group<GRID_AXES> grid;
-  const block_group<THREAD_AXES, Shape> group;
-  const long long first = (long long)grid.segment * grid.blocks * WIDTH * group.columns + group.column;
-  publish(value, group, partials, first, grid.rank);
-  __syncthreads();
-  bool arrived_last = false;
-  if (group.thread == 0) {
-    unsigned* const arrivals = reinterpret_cast<unsigned*>(semaphore) + grid.segment;
-    arrived_last = arrive(arrivals, grid.blocks - 1) == grid.blocks - 1;
-  }
-  if (!__syncthreads_or(arrived_last)) return 0;
-  combine_published<State, THREAD_AXES, Shape>(value, group, workspace, partials, first, grid.blocks);
-  return 1;
+    State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round, unsigned started_before) {
+  int last;
+  grid_reduce_together(
+      grid_part<State, GRID_AXES, THREAD_AXES, Shape>(value, workspace, exchange, round, started_before, last));
+  return last;
 }
 
-// The same, with the result in all blocks, which are all resident at once. `partials` has room for two
-// results of each block, used in turn: a block may be one reduction ahead of another, and not two. `semaphore`
-// holds what a grid_barrier needs for each group of blocks, whose top bit tells the turns apart.
+// The same, with the result in all blocks, which are all resident at once. Rounds use two places in turn: a block has
+// what all others say in one round only after they have heard what was said in the round before.
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
 __device__ __forceinline__ void grid_all_reduce(
-    State (&value)[WIDTH], typename State::Memory workspace, typename State::Memory partials, int* semaphore) {
-  const grid_group<GRID_AXES> grid;
-  const block_group<THREAD_AXES, Shape> group;
-  const unsigned turn = *(volatile unsigned*)(semaphore + grid.segment) >> 31;
+    State (&value)[WIDTH], typename State::Memory workspace, long long* exchange, unsigned& round) {
+  using Grid = grid_group<GRID_AXES>;
+  using Group = block_group<THREAD_AXES, Shape>;
+  const Grid grid;
+  const Group group;
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);
-  const long long first =
-      ((long long)turn * grid.groups + grid.segment) * grid.blocks * WIDTH * group.columns + group.column;
-  publish(value, group, partials, first, grid.rank);
-  grid_barrier(semaphore + grid.segment, grid.blocks, grid.rank == 0);
-  combine_published<State, THREAD_AXES, Shape>(value, group, workspace, partials, first, grid.blocks);
+  ++round;
+  const grid_exchange<State, WIDTH, 2, Grid, Group, Shape::threads(THREAD_AXES)> words = {
+      grid, group, reinterpret_cast<unsigned long long*>(exchange), round};
+  words.say(value);
+  words.combine(value);
+  __syncthreads();
+  set_grid_round(exchange, group.thread, round);
+  block_reduce<State, THREAD_AXES, Shape>(value, workspace);
 }
 
 }  // namespace fw

@@ -1,0 +1,113 @@
+"""Makes grid reductions together that do not need each other: a block says what it has found for all of them
+before it waits for others.
+
+    grid reduce a, last p                   c = x * y
+    if p: store a                           together:
+    c = x * y                      ->           grid reduce a, last p
+    grid reduce b, last q                       grid reduce b, last q
+    if q: store b                           if p: store a
+                                            if q: store b
+
+So nobody waits for what a block finds in the later one until the earlier one has ended there. What stands
+between two such reductions and makes what the later one reduces comes before both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+
+
+def join_grid_reductions(kernel: k.Kernel) -> k.Kernel:
+    if sum(_may_join(stmt) for stmt in k.walk(kernel.body)) < 2:
+        return kernel
+    return k.with_body(kernel, _body(kernel.body))
+
+
+def _may_join(stmt: k.Stmt) -> bool:
+    return isinstance(stmt, k.GridReduce) and stmt.is_last is not None
+
+
+def _body(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+    result: list[k.Stmt] = []
+    rest = list(body)
+    while rest:
+        stmt = rest.pop(0)
+        if not _may_join(stmt):
+            if not isinstance(stmt, k.GridReduces):
+                stmt = k.with_children(stmt, _body)
+            result.append(stmt)
+            continue
+        together = [stmt]
+        while len(together) < k.MAX_GRID_REDUCES and (found := _next(together, rest)) is not None:
+            early, other, rest = found
+            result += early
+            together.append(other)
+        result.append(k.GridReduces(tuple(together)) if len(together) > 1 else stmt)  # type: ignore[arg-type]
+    return k.body_of(body, result)
+
+
+def _next(
+    together: Sequence[k.Stmt], rest: Sequence[k.Stmt]
+) -> tuple[list[k.Stmt], k.Stmt, list[k.Stmt]] | None:
+    """What comes before all of them, the reduction that can be made with `together`, and what is left of
+    `rest`.
+    """
+    place = next((i for i, stmt in enumerate(rest) if any(map(_may_join, k.walk((stmt,))))), None)
+    if place is None or not _may_join(rest[place]) or any(map(_orders, k.walk(tuple(rest[:place])))):
+        return None
+    moved = [rest[place]]  # with what makes its operands, last first
+    left: list[k.Stmt] = []
+    for stmt in reversed(rest[:place]):
+        (moved if any(_depends(each, stmt) for each in moved) else left).append(stmt)
+    if not all(map(_is_private, moved)) or any(_depends(each, stmt) for each in moved for stmt in together):
+        return None
+    other, *early = moved
+    return early[::-1], other, [*left[::-1], *rest[place + 1 :]]
+
+
+def _orders(stmt: k.Stmt) -> bool:
+    """Whether threads wait for each other there."""
+    return isinstance(
+        stmt,
+        (
+            *(k.Barrier, k.GridBarrier, k.BlockReduce, k.ClusterReduce, k.BlockScan),
+            *(k.Wait, k.Arrive, k.WaitForCopies, k.ProxyFence, k.Roles),
+        ),
+    )
+
+
+def _is_private(stmt: k.Stmt) -> bool:
+    """Whether a statement reads and writes registers alone."""
+    return all(
+        buffer.space is k.Space.LOCAL
+        for inner in k.walk((stmt,))
+        for buffer in (*access.read_buffers(inner), *access.written_buffers(inner))
+    )
+
+
+def _depends(later: k.Stmt, earlier: k.Stmt) -> bool:
+    """Whether two statements have to stay in their order: they touch what one of them writes, or one names a
+    symbol that the other defines.
+    """
+    if not _written(earlier).isdisjoint(_touched(later)) or not _written(later).isdisjoint(_touched(earlier)):
+        return True
+    defined = {access.defined_symbol(inner) for inner in k.walk((earlier,))}
+    declared = {access.declared_buffer(inner) for inner in k.walk((earlier,))} - {None}
+    named = {s for inner in k.walk((later,)) for e in access.expressions(inner) for s in e.free_symbols}
+    return not defined.isdisjoint(named) or not declared.isdisjoint(_touched(later))
+
+
+def _written(stmt: k.Stmt) -> set[k.Buffer]:
+    return {
+        buffer
+        for inner in k.walk((stmt,))
+        for buffer in (*access.written_buffers(inner), *access.scratch_buffers(inner))
+        if buffer.space is not k.Space.SHARED or not _may_join(inner)
+    }
+
+
+def _touched(stmt: k.Stmt) -> set[k.Buffer]:
+    return _written(stmt) | {buffer for inner in k.walk((stmt,)) for buffer in access.read_buffers(inner)}
