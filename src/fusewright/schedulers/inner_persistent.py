@@ -5,8 +5,9 @@ A block holds its row (or rows) while reductions over it complete, and then uses
     [I, R] -> [I blocks, I threads y, R blocks of a cluster, R threads x | batches, vector]
 
 What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
-memory, or, for rows too long for both, nowhere: the row is loaded again for each use. Long rows of one input
-are copied ahead, through a ring of chunks in shared memory (`streamed_rows`).
+memory, or, for rows too long for both, nowhere: the row is loaded again for each use. The blocks of a cluster
+share long rows, and rows that are few (`clustered_rows`); other long rows of one input are copied ahead,
+through a ring of chunks in shared memory (`streamed_rows`).
 """
 
 from __future__ import annotations
