@@ -357,6 +357,8 @@ class _Planner:
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
         for merged in self._merged.vectors(break_point, facts):
+            if merged.vectors.width == 1:
+                continue
             as_cheap = merged.vectors.cost == best_cost and best.unaligned
             if merged.vectors.cost < best_cost or as_cheap:
                 best, best_dim, best_cost = merged.vectors, merged.dim, merged.vectors.cost

@@ -156,7 +156,8 @@ def _threads_of_row(
     if states == 1 and width > 1 and threads > WARP_SIZE:
         steps = ceil_div(vectors, threads * unroll)
         if vectors < (1 - IN_VAIN_SHARE) * steps * threads * unroll:
-            threads = min(MAX_THREADS_A_ROW, power_of_two_at_least(ceil_div(vectors, IN_ONE_STEP)))
+            wanted = power_of_two_at_least(ceil_div(vectors, IN_ONE_STEP))
+            threads = min(MAX_THREADS_A_ROW, max(least, wanted))
             unroll = min(IN_ONE_STEP, ceil_div(vectors, threads))
     return threads, unroll
 

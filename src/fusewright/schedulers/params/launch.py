@@ -119,9 +119,9 @@ class LaunchChoice(Choice):
         limit = (hardware.max_grid + hardware.max_block)[EXTENTS.index(name)]
         required = extent.required(params)
         tried = tuple(n for n in extent.tried if n <= limit and not (n == UNSET and required))
-        if own in tried or (own == UNSET and required):
+        if own in tried or (own == UNSET and (required or 1 not in tried)):
             return tried
-        # UNSET is 1 where it is not tried itself: which of both stands there makes no other kernel.
+        # UNSET is 1 where that is tried: which of both stands there makes no other kernel.
         return (own, *(n for n in tried if own != UNSET or n != 1))
 
 
