@@ -82,6 +82,18 @@ def test_kernel_and_text_show_the_precise_division(name: str) -> None:
     assert "fw::divide(" in fd.last_cuda_code()
 
 
+def test_division_holds_no_reciprocal_where_registers_are_limited() -> None:
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, 4096], dtype=DataType.BFloat16), fd.define_tensor([4096])
+        mean = fd.ops.mean(fd.ops.mul(x, w), dims=[1], keepdim=True)
+        fd.add_output(x * mean)
+        fd.add_output(fd.ops.sum(x * mean, dims=[0]))
+    [kernel] = fd.kernels_for([torch.empty(16384, 4096, dtype=torch.bfloat16), torch.empty(4096)])
+    assert kernel.kernel.params.cparams.maxrregcount > 0
+    assert "= fw::divide_in_few_registers(" in kernel.kernel.source.text
+    assert "= fw::divide(" not in kernel.kernel.source.text
+
+
 def test_division_of_elements_is_the_fast_one() -> None:
     def softmax(fd: FusionDefinition, x: Any) -> Any:
         return x / fd.ops.sum(x, dims=[1], keepdim=True)

@@ -50,6 +50,7 @@ from fusewright.kernel.ir import (
     Wait,
     WaitForCopies,
     Window,
+    is_cooperative,
     operand_dtype,
     walk,
 )
@@ -397,7 +398,10 @@ def _compute(reader: Reader, stmt: Compute, lines: Lines) -> None:
         for arg, dtype in zip(stmt.args, op.operand_dtypes(stmt.dtype))
     ]
     result = op.result_of(stmt.dtype), stmt.dst.buffer.dtype
-    check_computed(reader.names, value, stmt.spelling.cuda, stmt.dtype, result, matchers)
+    spelling = stmt.spelling
+    if reader.kernel.max_registers and is_cooperative(reader.kernel):
+        spelling = spelling.sparing or spelling
+    check_computed(reader.names, value, spelling.cuda, stmt.dtype, result, matchers)
 
 
 def _init(reader: Reader, stmt: Init, lines: Lines) -> None:

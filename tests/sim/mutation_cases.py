@@ -154,7 +154,7 @@ CASES: dict[str, Case] = {
     "transpose": Case(_transpose, _random((45, 70)), lambda x: [x.T + 1]),
     "transpose of two": Case(_add_transposed, _random((45, 37), (37, 45)), lambda x, y: [y + x.T, -y]),
     "inner sum": Case(
-        _sum(1), _random((2, 4230)), lambda x: [(2 * x).sum(1)], _sizes((2, 4226), (3, 4608), (2, 5000))
+        _sum(1), _random((2, 9350)), lambda x: [(2 * x).sum(1)], _sizes((2, 9346), (3, 9350), (3, 9990))
     ),
     "inner sum by element": Case(
         _sum(1), _random((2, 4701)), lambda x: [(2 * x).sum(1)], _sizes((2, 4703), (3, 5003))

@@ -19,6 +19,7 @@ import torch
 from fusewright.core.errors import SimulationError
 from fusewright.kernel.access import read_buffers, read_refs, written_buffers, written_refs
 from fusewright.kernel.ir import (
+    TRUE,
     Barrier,
     BlockReduce,
     BlockScan,
@@ -223,12 +224,43 @@ def discards_a_state(trial: Trial, mutant: Mutant) -> bool:
     return all(alike)
 
 
+def reads_the_same_value(trial: Trial, mutant: Mutant) -> bool:
+    """A register is read in place of another, of which one is a copy; at no size do they differ there."""
+    right, [wrong] = mutant.stmt, mutant.replacement
+    refs = zip(read_refs(right), read_refs(wrong))
+    pairs = [(old, new) for old, new in refs if old.buffer is not new.buffer]
+    kernel = trial.launch.kernel
+    if written_buffers(right) != written_buffers(wrong):
+        return False
+    if not pairs or not all(_is_copy(kernel, a, b) or _is_copy(kernel, b, a) for a, b in pairs):
+        return False
+    alike: list[bool] = []
+
+    def watch(machine: Machine) -> None:
+        for pair in pairs:
+            alike.append(torch.equal(*[machine.active.compress(machine.load(ref)[0]) for ref in pair]))
+
+    for launch in (trial.launch, *trial.others):
+        _watch(launch, mutant, watch)
+    return bool(alike) and all(alike)
+
+
+def _is_copy(kernel: Kernel, copy: Ref, source: Ref) -> bool:
+    """Whether one statement writes the register of `copy`: all threads execute it once, to copy `source`."""
+    match [stmt for stmt in walk(kernel.body) if copy.buffer in written_buffers(stmt)]:
+        case [Copy(dst=dst, src=Ref() as src, width=1, pred=pred) as stmt]:
+            assigned = [(ref.buffer, ref.index) for ref in (dst, src)]
+            wanted = [(ref.buffer, ref.index) for ref in (copy, source)]
+            return stmt in kernel.body and pred is TRUE and assigned == wanted
+    return False
+
+
 Explanation = Callable[[Trial, Mutant], bool]
 # Any other mistake loses or misplaces something that a result is made from, so that nothing explains it.
 EXPLANATIONS: dict[str, Sequence[Explanation]] = {
     "predicate dropped": (is_implied, writes_the_block_alone, contributes_the_identity, repeats_stores),
     "loop too long": (works_in_registers_alone, repeats_stores),
-    "wrong buffer": (discards_a_state,),
+    "wrong buffer": (discards_a_state, reads_the_same_value),
 }
 
 

@@ -81,6 +81,7 @@ from fusewright.kernel.ir import (
     Window,
     WorkspaceParam,
     index_name,
+    is_cooperative,
     operand_dtype,
     param_name,
     reduced_dtype,
@@ -131,6 +132,8 @@ class KernelPrinter:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.index_dtype = kernel.index_dtype
+        # Threads of blocks that wait for each other hold what they have found until the last row.
+        self.spares_registers = kernel.max_registers > 0 and is_cooperative(kernel)
         self.required: set[str] = set()
         self.states: dict[str, StateStruct] = {}
         self.role: Role | None = None  # the one whose statements are printed
@@ -493,6 +496,8 @@ def _choice(printer: KernelPrinter, stmt: Bind, first: int, end: int) -> None:
 def _compute(printer: KernelPrinter, stmt: Compute) -> None:
     op, target = stmt.op, stmt.dst.buffer.dtype
     spelling = stmt.spelling
+    if printer.spares_registers:
+        spelling = spelling.sparing or spelling
     printer.required.update(spelling.snippets)
     args = [printer.operand(arg, dtype) for arg, dtype in zip(stmt.args, op.operand_dtypes(stmt.dtype))]
     value = spelling.render(args, stmt.dtype)

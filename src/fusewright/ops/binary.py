@@ -92,7 +92,12 @@ def _gcd(a: Tensor, b: Tensor) -> Tensor:
 _DIV = Spelling(
     "{0} / {1}",
     torch.div,
-    precise=Spelling("fw::divide({0}, {1})", torch.div, ("precise_division",)),
+    precise=Spelling(
+        "fw::divide({0}, {1})",
+        torch.div,
+        ("precise_division",),
+        sparing=Spelling("fw::divide_in_few_registers({0}, {1})", torch.div, ("precise_division",)),
+    ),
     slots=14,
 )
 # Complex numbers are divided by the division of doubles, which is correctly rounded.

@@ -82,7 +82,14 @@ _RECIPROCAL = _unary(
         FLOAT: Spelling(
             "({T})1 / {0}",
             torch.reciprocal,
-            precise=Spelling("fw::divide(({T})1, {0})", torch.reciprocal, ("precise_division",)),
+            precise=Spelling(
+                "fw::divide(({T})1, {0})",
+                torch.reciprocal,
+                ("precise_division",),
+                sparing=Spelling(
+                    "fw::divide_in_few_registers(({T})1, {0})", torch.reciprocal, ("precise_division",)
+                ),
+            ),
             slots=8,
         ),
         COMPLEX: Spelling(
