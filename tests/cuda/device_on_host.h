@@ -199,6 +199,7 @@ inline unsigned __float_as_uint(float value) { return host::bit_cast<unsigned>(v
 inline double __longlong_as_double(long long bits) { return host::bit_cast<double>(bits); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline double __dsub_rn(double a, double b) { return a - b; }
 template <class T> T min(T a, T b) { return b < a ? b : a; }
