@@ -28,12 +28,19 @@ class PassManager(Generic[Subject]):
     version: Callable[[Subject], int] = id
 
     def run(self, subject: Subject, tracer: Tracer = SILENT) -> Subject:
-        """What all passes make of `subject`."""
+        """What all passes make of `subject`. A step that changed nothing runs again only after a change."""
+        idle: set[Callable[[Subject], Subject]] = set()
         for name, step in self.passes:
             with tracer.stage(name):
                 before, version = subject, self.version(subject)  # kept, so that no other gets its id
-                subject = step(before)
-                self.check(subject, name, tracer, changed=self.version(subject) != version)
+                if step not in idle:
+                    subject = step(before)
+                changed = self.version(subject) != version
+                self.check(subject, name, tracer, changed=changed)
+                if changed:
+                    idle.clear()
+                else:
+                    idle.add(step)
         return subject
 
     def check(self, subject: Subject, after: str, tracer: Tracer = SILENT, *, changed: bool = True) -> None:

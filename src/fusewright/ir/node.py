@@ -180,6 +180,11 @@ class Reduction(Node):
     def label(self) -> str:
         return self.op.name
 
+    @property
+    def reduced_dims(self) -> tuple[int, ...]:
+        """The positions of the input's dimensions that are reduced, in order."""
+        return tuple([i for i, axis in enumerate(self.output.logical) if axis.is_reduction])
+
     def is_reduced(self) -> bool:
         return True
 

@@ -12,10 +12,12 @@ from fusewright.ops.binary import BINARY
 from fusewright.ops.ternary import TERNARY
 from fusewright.ops.unary import CAST, UNARY
 
-__all__ = ["CAST", "ELEMENTWISE", "add_row", "remove_row"]
+__all__ = ["CAST", "ELEMENTWISE", "QUOTIENTS", "add_row", "remove_row"]
 
 _ROWS: dict[str, ElementwiseOp] = {row.name: row for row in (*UNARY, *BINARY, *TERNARY)}
 ELEMENTWISE: Mapping[str, ElementwiseOp] = MappingProxyType(_ROWS)
+#: The rows that divide floats.
+QUOTIENTS = frozenset({_ROWS["div"], _ROWS["truediv"]})
 
 
 def add_row(row: ElementwiseOp) -> None:

@@ -95,7 +95,7 @@ def _pointwise(node: Pointwise) -> list[Call]:
 
 def _reduction(node: Reduction) -> list[Call]:
     source = node.inputs[0]
-    dims = [i for i, axis in enumerate(node.output.logical) if axis.is_reduction]
+    dims = list(node.reduced_dims)
     if node.op in (WELFORD, MAX_SUM_EXP) and len(node.inputs) == 1:
         return [Call(node.op.name, (source, dims), results=node.outputs)]
     if node.op in (ARGMAX, ARGMIN):

@@ -26,12 +26,8 @@ def can_be_chunked(node: Node) -> bool:
         return not node.tensor_inputs[0].shape[node.dim].is_broadcast
     if not isinstance(node, Reduction) or len(node.inputs) > 1 or len(node.outputs) > 1:
         return False
-    x, dims = node.tensor_inputs[0], _reduced_dims(node)
+    x, dims = node.tensor_inputs[0], node.reduced_dims
     return node.output.dtype is x.dtype and len(dims) == 1 and not x.shape[dims[0]].is_broadcast
-
-
-def _reduced_dims(node: Reduction) -> list[int]:
-    return [dim for dim, axis in enumerate(node.output.logical) if axis.is_reduction]
 
 
 def chunked_reduction(fusion: Fusion, node: Reduction, length: int) -> dict[TensorView, TensorView]:
@@ -40,7 +36,7 @@ def chunked_reduction(fusion: Fusion, node: Reduction, length: int) -> dict[Tens
     Adds its nodes, beside those there are; returns what the reduction's output became.
     """
     x, row = node.tensor_inputs[0], node.op
-    (dim,) = _reduced_dims(node)
+    (dim,) = node.reduced_dims
     chunks = chunked(fusion, x, dim, length, _identity(fusion, row, x))
     (partial,) = reduce_states(fusion, row, [chunks], [dim + 1])
     return {node.output: reduce_states(fusion, row, [partial], [dim])[0]}

@@ -12,7 +12,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import position_of
 from fusewright.ir.node import Choose, Node, Pointwise
 from fusewright.ir.value import TensorView, Val
-from fusewright.rewrite.lift import remove_dead
+from fusewright.rewrite.replacement import remove_dead
 from fusewright.sym import And, Expr, lnot
 
 

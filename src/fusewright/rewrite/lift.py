@@ -16,6 +16,7 @@ from fusewright.ir.node import Copy, Indexed, Node
 from fusewright.ir.value import TensorView, Val
 from fusewright.rewrite.lift_indexed import as_relabel, lift_indexed, reads_in_order
 from fusewright.rewrite.lift_relabel import lift_relabel
+from fusewright.rewrite.replacement import remove_dead
 
 # What is lifted above a tensor that several read in ways of their own is computed for each. A chain of joins
 # of joins could double at each step: beyond this growth it stays, and is cut into kernels.
@@ -93,14 +94,3 @@ def depends_on_more(fusion: Fusion) -> set[Val]:
         if not node.is_scalar and (not is_elementwise or any(v in found for v in node.inputs)):
             found.update(node.outputs)
     return found
-
-
-def remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
-    """Removes a node and all that only it uses, if nothing uses it."""
-    stack = [node]
-    while stack:
-        dead = stack.pop()
-        if dead in fusion.nodes and not any(out.uses or out in outputs for out in dead.outputs):
-            above = [v.definition for v in dead.inputs]
-            fusion.remove_node(dead)
-            stack += [n for n in above if n is not None]

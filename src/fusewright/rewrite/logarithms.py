@@ -22,11 +22,9 @@ from fusewright.core.op import ElementwiseOp
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView, Val
-from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
 from fusewright.ops.reductions import SUM
-from fusewright.rewrite.lift import remove_dead
-from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead
-from fusewright.rewrite.roots import QUOTIENTS
+from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, remove_dead, replace_node
 from fusewright.rewrite.shown import Shown, shown_by
 
 _ADD, _SUB, _MUL, _TRUEDIV, _EXP, _LOG, _RECIPROCAL = (
@@ -40,20 +38,17 @@ def simplify_logarithms(fusion: Fusion) -> Fusion:
     """`fusion` itself, without logarithms and exponentials that undo each other."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
-        if node.is_scalar or node not in fusion.nodes:
+        rule = _RULES.get(node.op) if isinstance(node, Pointwise) and not node.is_scalar else None
+        if rule is None or node not in fusion.nodes:
             continue
-        new = next((new for rule in _RULES if (new := rule(fusion, node.output)) is not None), None)
+        new = rule(fusion, node.output)
         if new is None:
             continue
         if isinstance(new, Copy) and not is_in_memory_of_its_own(node.output, outputs):
             read_instead(fusion, node.output, new.tensor_inputs[0])
             remove_dead(fusion, node, outputs)
             continue
-        fusion.remove_node(node)
-        fusion.add_node(new)
-        for value in node.tensor_inputs:
-            if value.definition is not None:
-                remove_dead(fusion, value.definition, outputs)
+        replace_node(fusion, node, new, outputs)
     return fusion
 
 
@@ -138,4 +133,5 @@ def _summed(tensor: TensorView) -> TensorView | None:
     return node.tensor_inputs[0] if isinstance(node, Reduction) and node.op is SUM else None
 
 
-_RULES = (_logarithm_of_power, _power_of_logarithm, _difference)
+#: By what a node computes, what may compute it instead.
+_RULES = {_LOG: _logarithm_of_power, _EXP: _power_of_logarithm, _SUB: _difference}

@@ -27,10 +27,14 @@ from fusewright.rewrite.rows_first import reduced_before
 def join_nested_reductions(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which what one reduction alone reads of another is reduced in one step."""
     outputs = set(fusion.output_tensors())
-    before = reduced_before(fusion)
+    before: Mapping[TensorView, frozenset[int]] | None = None
     for node in fusion.ordered_nodes():
-        found = _nested(node, outputs, before) if isinstance(node, Reduction) else None
+        found = _nested(node, outputs) if isinstance(node, Reduction) else None
         if found is None:
+            continue
+        if before is None:
+            before = reduced_before(fusion)
+        if _follows_rows(found.inner, before):
             continue
         old, new = node.output, found.joined(fusion)
         return_instead(fusion, old, new, outputs)
@@ -57,7 +61,7 @@ class _Nested:
 
     def joined(self, fusion: Fusion) -> TensorView:
         """The result of both in one step."""
-        reduced = {dim for dim, axis in enumerate(self.inner.output.logical) if axis.is_reduction}
+        reduced = set(self.inner.reduced_dims)
         kept: list[int | None] = []
         for dim, axis in zip(self.table, self.outer.output.logical):
             if not axis.is_reduction:
@@ -74,10 +78,7 @@ class _Nested:
         return out
 
 
-def _nested(
-    outer: Reduction, outputs: set[TensorView], before: Mapping[TensorView, frozenset[int]]
-) -> _Nested | None:
-    """`before`: what tensors were reduced along before (`reduced_before`)."""
+def _nested(outer: Reduction, outputs: set[TensorView]) -> _Nested | None:
     if not combines_elements(outer):
         return None
     (source,) = outer.tensor_inputs
@@ -86,7 +87,7 @@ def _nested(
     while source not in outputs and len(source.uses) == 1 and not source.is_cpu:
         node = source.definition
         if isinstance(node, Reduction):
-            if node.op is not outer.op or not combines_elements(node) or _follows_rows(node, before):
+            if node.op is not outer.op or not combines_elements(node):
                 return None
             kept = [dim for dim, axis in enumerate(node.output.logical) if not axis.is_reduction]
             found = tuple(None if dim is None else kept[dim] for dim in table)
@@ -104,8 +105,6 @@ def _nested(
 
 
 def _follows_rows(node: Reduction, before: Mapping[TensorView, frozenset[int]]) -> bool:
-    """Whether it reduces rows that results were broadcast along, all of each."""
-    (source,) = node.tensor_inputs
-    reduced = {dim for dim, axis in enumerate(node.output.logical) if axis.is_reduction}
-    rows = before.get(source)
-    return rows is not None and rows <= reduced
+    """Whether it reduces rows that results were broadcast along, all of each; `before`: `reduced_before`."""
+    rows = before.get(node.tensor_inputs[0])
+    return rows is not None and rows.issubset(node.reduced_dims)

@@ -41,7 +41,7 @@ def softmax_sums(nodes: Sequence[Node]) -> Iterator[SoftmaxSums]:
     """Those among nodes of one fusion."""
     known = set(nodes)
     tops = {
-        (node.tensor_inputs[0], _reduced(node)): node
+        (node.tensor_inputs[0], node.reduced_dims): node
         for node in nodes
         if isinstance(node, Reduction) and node.op is MAX
     }
@@ -53,11 +53,11 @@ def softmax_sums(nodes: Sequence[Node]) -> Iterator[SoftmaxSums]:
         if power is None or difference is None or len(difference.tensor_inputs) != 2:
             continue
         x, wide = difference.tensor_inputs
-        top, made = tops.get((x, _reduced(node))), wide.definition
+        top, made = tops.get((x, node.reduced_dims)), wide.definition
         if top is None or not isinstance(made, Broadcast) or made not in known:
             continue
         inserted = tuple(i for i, is_inserted in enumerate(made.flags) if is_inserted)
-        if inserted == _reduced(node) and x.dtype is top.output.dtype:
+        if inserted == node.reduced_dims and x.dtype is top.output.dtype:
             yield SoftmaxSums(top, node, made.tensor_inputs[0], (difference.output, power.output))
 
 
@@ -69,17 +69,13 @@ def _computed_by(op: ElementwiseOp, tensor: TensorView, nodes: Collection[Node])
     return made
 
 
-def _reduced(node: Reduction) -> tuple[int, ...]:
-    return tuple(i for i, axis in enumerate(node.output.logical) if axis.is_reduction)
-
-
 def in_one_pass(fusion: Fusion, sums: SoftmaxSums) -> dict[TensorView, TensorView]:
     """top, total = max_sum_exp(x), where total is times exp(top - shift).
 
     Adds its nodes, beside those there are; returns what the maximum and the sum became. As before, an
     infinite maximum that is the shift too gives NaN, and the sum of nothing is 0.
     """
-    x, dims = sums.top.tensor_inputs[0], _reduced(sums.top)
+    x, dims = sums.top.tensor_inputs[0], sums.top.reduced_dims
     top, total = reduce_states(fusion, MAX_SUM_EXP, [x], dims)
     shift = top if sums.shift is sums.top.output else sums.shift
 

@@ -11,8 +11,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Reduction
 from fusewright.ir.view import Relabel
 from fusewright.ops.build_reduction import reduce_states
-from fusewright.rewrite.lift import remove_dead
-from fusewright.rewrite.replacement import combines_elements, return_instead
+from fusewright.rewrite.replacement import combines_elements, remove_dead, return_instead
 
 
 def reduce_before_relabels(fusion: Fusion) -> Fusion:

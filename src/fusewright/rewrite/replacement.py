@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fusewright.core.enums import MemoryType
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Copy, Reduction
+from fusewright.ir.node import Copy, Node, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.sym import Expr
 
@@ -16,6 +16,8 @@ __all__ = [
     "drop_reduced_axes",
     "is_in_memory_of_its_own",
     "read_instead",
+    "remove_dead",
+    "replace_node",
     "return_instead",
     "shape_of",
 ]
@@ -48,6 +50,26 @@ def read_instead(fusion: Fusion, old: TensorView, new: TensorView) -> bool:
     for use in list(old.uses):
         fusion.replace_inputs(use, {old: new})
     return True
+
+
+def remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
+    """Removes a node and all that only it uses, if nothing uses it."""
+    stack = [node]
+    while stack:
+        dead = stack.pop()
+        if dead in fusion.nodes and not any(out.uses or out in outputs for out in dead.outputs):
+            above = [v.definition for v in dead.inputs]
+            fusion.remove_node(dead)
+            stack += [n for n in above if n is not None]
+
+
+def replace_node(fusion: Fusion, old: Node, new: Node, outputs: set[TensorView]) -> None:
+    """Lets `new` compute the outputs of `old`, and removes what only `old` used."""
+    fusion.remove_node(old)
+    fusion.add_node(new)
+    for value in old.inputs:
+        if value.definition is not None:
+            remove_dead(fusion, value.definition, outputs)
 
 
 def drop_reduced_axes(tensor: TensorView) -> None:

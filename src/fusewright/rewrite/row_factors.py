@@ -25,6 +25,8 @@ def multiply_row_factors(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which elements are multiplied once with what is the same along a dimension."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
+        if not isinstance(node, Pointwise) or node.op is not _MUL:
+            continue
         found = next(_splits(node, outputs), None)
         if found is not None:
             elements, inner, row, product = found
@@ -44,7 +46,7 @@ def _splits(
         if inner is None or product in outputs or product.uses != [node]:
             continue
         for elements, factor in _orders(inner):
-            if shape_of(elements) == shape_of(node.output) and _are_alike_along_one(factor, row, elements):
+            if _are_alike_along_one(factor, row, elements) and shape_of(elements) == shape_of(node.output):
                 yield elements, factor, row, inner
 
 

@@ -23,12 +23,14 @@ __all__ = ["reduce_rows_first", "reduced_before"]
 def reduce_rows_first(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which a reduction along more dimensions than one before it is two."""
     outputs = set(fusion.output_tensors())
-    before = reduced_before(fusion)
-    for node in fusion.ordered_nodes() if before else ():
-        if not isinstance(node, Reduction) or not combines_elements(node):
-            continue
-        (source,) = node.tensor_inputs
-        reduced = {dim for dim, axis in enumerate(node.output.logical) if axis.is_reduction}
+    of_several = [
+        node
+        for node in fusion.ordered_nodes()
+        if isinstance(node, Reduction) and combines_elements(node) and len(node.reduced_dims) > 1
+    ]
+    before = reduced_before(fusion) if of_several else {}
+    for node in of_several:
+        source, reduced = node.tensor_inputs[0], frozenset(node.reduced_dims)
         rows = before.get(source)
         if not rows or not rows < reduced:
             continue

@@ -23,8 +23,7 @@ from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_reduction import reduce_states
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.reductions import SUM
-from fusewright.rewrite.lift import remove_dead
-from fusewright.rewrite.replacement import return_instead
+from fusewright.rewrite.replacement import remove_dead, return_instead
 
 _MUL, _NEG = ELEMENTWISE["mul"], ELEMENTWISE["neg"]
 _TYPES = frozenset({DataType.Float, DataType.Double})
@@ -81,7 +80,7 @@ def _sum_of(node: Node) -> _Sum | None:
     if not isinstance(node, Reduction) or node.op is not SUM or node.output.dtype not in _TYPES:
         return None
     (product,) = node.tensor_inputs
-    dims = frozenset(i for i, axis in enumerate(node.output.logical) if axis.is_reduction)
+    dims = frozenset(node.reduced_dims)
     elements: list[TensorView] = []
     common: list[Val | float] = []
     stack: list[Val | float] = [product]

@@ -16,8 +16,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position, position_of
 from fusewright.ir.node import Choose, Copy, Indexed, Node, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
-from fusewright.rewrite.lift import remove_dead
-from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead
+from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, remove_dead
 from fusewright.sym import TRUE, ZERO, Expr
 
 __all__ = ["move_slices_up"]

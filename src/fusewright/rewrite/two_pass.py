@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
@@ -30,8 +28,8 @@ def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
     """
     x = node.tensor_inputs[0]
     avg, m2 = node.outputs[0], node.outputs[1]
-    assert isinstance(avg, TensorView) and isinstance(m2, TensorView)
-    dims = [i for i, axis in enumerate(avg.logical) if axis.is_reduction]
+    assert isinstance(node, Reduction) and isinstance(avg, TensorView) and isinstance(m2, TensorView)
+    dims = node.reduced_dims
     count = fusion.size_scalar(product(x.shape[dim].extent for dim in dims))
     total = _known_sum(x, dims) or reduce_states(fusion, SUM, [x], dims)[0]
     mean = fusion.new_tensor([fusion.copy_axis(axis) for axis in total.shape], avg.dtype)
@@ -44,8 +42,7 @@ def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
     return {avg: mean, m2: reduce_states(fusion, SUM, [square], dims)[0]}
 
 
-def _known_sum(x: TensorView, dims: Sequence[int]) -> TensorView | None:
+def _known_sum(x: TensorView, dims: tuple[int, ...]) -> TensorView | None:
     """The sum over the same dimensions that is there already."""
-    sums = (node.output for node in x.uses if isinstance(node, Reduction) and node.op is SUM)
-    own = list(dims)
-    return next((t for t in sums if [i for i, a in enumerate(t.logical) if a.is_reduction] == own), None)
+    sums = (node for node in x.uses if isinstance(node, Reduction) and node.op is SUM)
+    return next((node.output for node in sums if node.reduced_dims == dims), None)

@@ -16,7 +16,7 @@ from fusewright.ir.view import Expand
 from fusewright.ops.build_elementwise import convert
 from fusewright.ops.elementwise import CAST
 from fusewright.ops.reductions import WELFORD
-from fusewright.rewrite.lift import remove_dead
+from fusewright.rewrite.replacement import remove_dead
 from fusewright.sym import product
 
 

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 # Operations whose torch namesake is another one: torch divides integers truly, and has no C-like division.
 RENAMED: Mapping[str, str] = {"truediv": "div"}
 NAMESAKES = frozenset({"div"})
+#: Further names that torch has for operations.
+_OTHER_NAMES: Mapping[str, str] = {
+    "bitwise_left_shift": "__lshift__",
+    "bitwise_right_shift": "__rshift__",
+    "maximum": "clamp_min",
+    "minimum": "clamp_max",
+}
 #: The type that a Python number of a category stands for where it decides the type of the result.
 DEFAULT_DTYPES: Mapping[Category, DataType] = {
     Category.BOOL: DataType.Bool,
@@ -93,13 +100,14 @@ def _scaled(recording: Recording, operand: Any, factor: Any) -> Any:
 def _derived() -> Iterator[tuple[ElementwiseOp, Overload, list[str]]]:
     """The overloads of ATen that are an operation of the table: their operands are its operands."""
     for op in (*UNARY, *BINARY, *TERNARY):
-        packet = getattr(torch.ops.aten, RENAMED.get(op.name, op.name), None)
-        if packet is None or op.name in NAMESAKES or op.name not in OPS:
+        if op.name in NAMESAKES or op.name not in OPS:
             continue
-        for name in packet.overloads():
-            overload = getattr(packet, name)
-            if _fits(op, overload):
-                yield op, overload, [a.name for a in overload._schema.arguments[: op.arity]]
+        for aten_name in (RENAMED.get(op.name, op.name), _OTHER_NAMES.get(op.name)):
+            packet = getattr(torch.ops.aten, aten_name, None) if aten_name else None
+            for name in packet.overloads() if packet is not None else ():
+                overload = getattr(packet, name)
+                if _fits(op, overload):
+                    yield op, overload, [a.name for a in overload._schema.arguments[: op.arity]]
 
 
 def _fits(op: ElementwiseOp, overload: Overload) -> bool:
@@ -152,29 +160,9 @@ def clamp_tensors(r: Recording, x: Any, min: Any, max: Any) -> Any:
     return x
 
 
-@row("clamp_min.default", "clamp_min.Tensor")
-def clamp_min(r: Recording, x: Any, min: Any) -> Any:
-    return r.ops.maximum(*promoted(r, (x, min)))
-
-
-@row("clamp_max.default", "clamp_max.Tensor")
-def clamp_max(r: Recording, x: Any, max: Any) -> Any:
-    return r.ops.minimum(*promoted(r, (x, max)))
-
-
 @row("logical_xor.default")
 def logical_xor(r: Recording, x: Any, other: Any) -> Any:
     return r.ops.ne(r.ops.cast(x, DataType.Bool), r.ops.cast(other, DataType.Bool))
-
-
-@row("__lshift__.Scalar", "__lshift__.Tensor")
-def left_shift(r: Recording, x: Any, other: Any) -> Any:
-    return r.ops.bitwise_left_shift(*promoted(r, (x, other)))
-
-
-@row("__rshift__.Scalar", "__rshift__.Tensor")
-def right_shift(r: Recording, x: Any, other: Any) -> Any:
-    return r.ops.bitwise_right_shift(*promoted(r, (x, other)))
 
 
 @row("masked_fill.Scalar", "masked_fill.Tensor")

@@ -28,7 +28,7 @@ from fusewright.core.op import ElementwiseOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.ops.approximate import EXP2_OF_PRODUCT, HALF_ERFC, LOGISTIC2, SILU
-from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
 from fusewright.ops.reductions import SUM
 from fusewright.sym import ZERO, as_int, const
 
@@ -46,8 +46,7 @@ _ADD, _SUB, _MUL, _EXP, _LOG, _TANH, _ERF, _SIGMOID, _SILU, _RECIPROCAL = (
 )
 #: Odd functions f: the row for (1 + f(x)) / 2, and the factor of x in it.
 _HALVES = {_TANH: (LOGISTIC2, -2 * _LOG2_E), _ERF: (HALF_ERFC, -1.0)}
-_QUOTIENTS = frozenset({ELEMENTWISE["div"], ELEMENTWISE["truediv"]})
-_FUNCTIONS = frozenset({_EXP, _TANH, _ERF, _SIGMOID, _SILU, *_QUOTIENTS})
+_FUNCTIONS = frozenset({_EXP, _TANH, _ERF, _SIGMOID, _SILU, *QUOTIENTS})
 
 
 def approximate(kernel: k.Kernel) -> k.Kernel:
@@ -318,7 +317,7 @@ class _Pass:
 
     def _quotient(self, stmt: k.Compute, around: tuple[_Around, ...]) -> list[k.Stmt] | None:
         """The product with the divisor's reciprocal, if that is the same for several quotients."""
-        if stmt.op not in _QUOTIENTS or stmt.precise:
+        if stmt.op not in QUOTIENTS or stmt.precise:
             return None
         divisor = stmt.args[1]
         number = _constant(divisor)
