@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
 from fusewright.ir import Fusion
 from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.rewrite import simplified
 
-Write = Callable[[FusionDefinition, Any], Any]
+Write = Callable[..., Any]
 
 
 def _powers(fd: FusionDefinition, x: Any) -> tuple[Any, Any]:
@@ -110,3 +110,70 @@ def test_a_root_and_a_logarithm_that_are_results_stay() -> None:
     found = evaluate_fusion(simplified(fd._complete().fusion), [x])
     for ours, exact in zip(found, (x.sqrt(), x.rsqrt(), x.exp(), x)):
         torch.testing.assert_close(ours, exact)
+
+
+def _log_of_quotient(fd: FusionDefinition, x: Any, y: Any) -> Any:
+    return fd.ops.log(fd.ops.exp(x) / y)
+
+
+def _softmax_without_maximum(fd: FusionDefinition, x: Any, y: Any) -> Any:
+    return fd.ops.exp(x - fd.ops.log(fd.ops.sum(fd.ops.exp(x), 1, keepdim=True)))
+
+
+def _log_of_that(fd: FusionDefinition, x: Any, y: Any) -> Any:
+    e = fd.ops.exp(x)
+    return fd.ops.log(e / fd.ops.sum(e, 1, keepdim=True))
+
+
+def _less_any_shift(fd: FusionDefinition, x: Any, y: Any) -> Any:
+    m = fd.ops.sum(y, 1, keepdim=True)
+    return x - (m + fd.ops.log(fd.ops.sum(fd.ops.exp(x - m), 1, keepdim=True)))
+
+
+def _log_softmax(x: torch.Tensor) -> torch.Tensor:
+    return x.double().log_softmax(1)
+
+
+#: What, and what it is exactly where doubles as written are not.
+EXTREMES: dict[str, tuple[Write, Callable[[torch.Tensor], torch.Tensor] | None]] = {
+    "log(exp(x) / y)": (_log_of_quotient, None),
+    "exp(x - log(sum(exp(x))))": (_softmax_without_maximum, None),
+    "log(exp(x) / sum(exp(x)))": (_log_of_that, None),
+    "x - (m + log(sum(exp(x - m))))": (_less_any_shift, None),
+    "x - logsumexp(x)": (lambda fd, x, y: x - fd.ops.logsumexp(x, [1], keepdim=True), _log_softmax),
+    "log(softmax(x))": (lambda fd, x, y: fd.ops.log(fd.ops.softmax(x, 1)), _log_softmax),
+    "x / sqrt(y)": (lambda fd, x, y: x / fd.ops.sqrt(y), None),
+    "1 / sqrt(y)": (lambda fd, x, y: 1.0 / fd.ops.sqrt(y), None),
+}
+_LIMITS = [0.0, -0.0, 1e-45, -1e-40, 1e-20, 1.5, -5.0, 80.0, 88.0, 100.0, -104.0, 1e20, 3e38, -3e38]
+
+
+@pytest.mark.parametrize("write, reference", EXTREMES.values(), ids=EXTREMES)
+def test_what_a_formula_as_written_has_in_range_stays_in_range(write: Any, reference: Any) -> None:
+    values = torch.tensor([*_LIMITS, torch.inf, -torch.inf, torch.nan])
+    pairs = torch.cartesian_prod(values, values)
+
+    def evaluated(dtype: DataType, rewritten: bool) -> torch.Tensor:
+        with FusionDefinition() as fd:
+            x, y = (fd.define_tensor([-1, -1], contiguity=True, dtype=dtype) for _ in range(2))
+            fd.add_output(write(fd, x, y))
+        fusion = fd._complete().fusion
+        inputs = [pairs.to(dtype.torch), pairs.flip(1).to(dtype.torch)]
+        return evaluate_fusion(simplified(fusion) if rewritten else fusion, inputs)[0].double()
+
+    written, found = evaluated(DataType.Float, False), evaluated(DataType.Float, True)
+    exact = evaluated(DataType.Double, False) if reference is None else reference(pairs)
+    assert not bool((found.isnan() & ~written.isnan()).any())
+    assert bool((found == written)[written.isinf() & (written == exact)].all())
+    finite = written.isfinite() & exact.isfinite()
+    # Of the formula as written: its own error, and a few more roundings, of 1 in a logarithm of a sum.
+    rounded = exact.abs() + (2.0**-127 if reference is None else 1)
+    allowed = (written - exact).abs() + 2.0**-22 * rounded
+    assert bool(((found - exact).abs() <= allowed)[finite].all())
+
+
+def test_a_row_with_positive_infinity_is_as_in_a_softmax() -> None:
+    """Its other elements, which are 0 as written, may be NaN as softmax has them: they need no second power."""
+    x = torch.tensor([[100.0, torch.inf], [-torch.inf, 1.0], [3e38, -3e38]])
+    [found] = evaluate_fusion(simplified(_fusion(_softmax_of_logsumexp)), [x])
+    torch.testing.assert_close(found, x.softmax(1), equal_nan=True)

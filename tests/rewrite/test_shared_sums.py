@@ -62,3 +62,24 @@ def test_sums_and_products_that_are_left(write: Write, sums: int, products: int)
     exact = evaluate_fusion(_fusion(write, DataType.Double), [t.double() for t in inputs])
     for found, right in zip(evaluate_fusion(new, inputs), exact, strict=True):
         torch.testing.assert_close(found.double(), right, rtol=2e-6, atol=2e-6)
+
+
+def test_sums_and_products_of_factors_are_right_as_far_as_a_float_holds_them() -> None:
+    """2^127 in the sum of elements; beyond, the sum is infinite whatever it is multiplied by then."""
+
+    def write(fd: FusionDefinition, x: Any, y: Any, a: Any, b: Any) -> Sequence[Any]:
+        return _sum(fd, x), _sum(fd, x * a), _sum(fd, x * b), y * a * b
+
+    new = simplified(_fusion(write, DataType.Float))
+    assert [node.label for node in new.nodes].count("sum") == 1
+    large = torch.full((1, 4, 2), 2.0**126)
+    a = torch.tensor([0.0, 2.0**-120, 1.0, -(2.0**-126)])
+    b = torch.tensor([2.0**100, 2.0**-6, 2.0**-126, -1.0])
+    inputs = [large, large, a, b]
+    for found, exact in zip(
+        evaluate_fusion(new, inputs),
+        evaluate_fusion(_fusion(write, DataType.Double), [t.double() for t in inputs]),
+    ):
+        torch.testing.assert_close(found.double(), exact.float().double(), rtol=2.0**-22, atol=0)
+    [total, scaled, *_] = evaluate_fusion(new, [2 * large, large, a, b])
+    assert total.isinf().all() and not scaled.isfinite().any()

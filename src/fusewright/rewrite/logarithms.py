@@ -1,16 +1,20 @@
 """Logarithms of exponentials, and exponentials of logarithms.
 
-    log(exp(x))                      becomes    x
-    log(exp(x) / s)                  becomes    x - log(s)
-    exp(x - log(sum(exp(x))))        becomes    exp(x) / sum(exp(x))
-    x - (m + log(sum(exp(x - m))))   becomes    (x - m) - log(sum(exp(x - m)))
+    log(exp(x))             becomes    x
+    log(exp(d) / s)         becomes    d - log(s)
+    exp(d - log(s))         becomes    exp(d) / s
+    x - (max(x) + log(s))   becomes    d - log(s)
 
-So the logarithm of a softmax is a log-softmax, and the exponential of that a softmax, by one exponential an
-element in each case.
+where d = x - max(x) and s = sum(exp(d)), along the same dimensions; a maximum that is infinite may be another
+number there. So the logarithm of a softmax is a log-softmax, and the exponential of that a softmax, by one
+exponential an element in each case.
 
 No result is less accurate. An exponential is off by a few units of the last place, and its logarithm by as
-many of those of 1; it is 0 or infinite where `x` is neither. `m + log(s)` loses what `x - m` keeps; with the
-largest element as `m` both numbers that are taken off are positive, so that nothing cancels.
+many of those of 1; it is 0 or infinite where its operand is neither. `max(x) + log(s)` loses what d keeps. d
+is not positive and s is 1 or more, so that nothing cancels, and nothing overflows: without the maximum,
+x - log(s) would be off by a unit of the last place of x, and exp(x) / s infinity by infinity, where the
+formulas as written have neither. A row with an element of +inf has NaN there in any case; as in a softmax,
+its other elements may be NaN, too.
 """
 
 from __future__ import annotations
@@ -23,12 +27,12 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView, Val
 from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
-from fusewright.ops.reductions import SUM
+from fusewright.ops.reductions import MAX, SUM
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, remove_dead, replace_node
 from fusewright.rewrite.shown import Shown, shown_by
 
-_ADD, _SUB, _MUL, _TRUEDIV, _EXP, _LOG, _RECIPROCAL = (
-    ELEMENTWISE[name] for name in ("add", "sub", "mul", "truediv", "exp", "log", "reciprocal")
+_ADD, _SUB, _MUL, _TRUEDIV, _EXP, _LOG, _RECIPROCAL, _WHERE = (
+    ELEMENTWISE[name] for name in ("add", "sub", "mul", "truediv", "exp", "log", "reciprocal", "where")
 )
 #: Types that are computed in themselves.
 _TYPES = frozenset({DataType.Float, DataType.Double})
@@ -63,13 +67,13 @@ def _operands(tensor: Val, *ops: ElementwiseOp) -> tuple[TensorView, ...]:
 
 
 def _logarithm_of_power(fusion: Fusion, out: TensorView) -> Node | None:
-    """log(exp(x)), and log(exp(x) / s)."""
+    """log(exp(x)), and log(exp(d) / s)."""
     for power in _operands(out, _LOG):
         for x in _operands(power, _EXP):
             return Copy(x, out)
         for top, bottom in _quotients(power):
-            for x in _operands(top, _EXP):
-                return Pointwise(_SUB, (x, _logarithm(fusion, bottom)), out)
+            if _shifted_powers(bottom.tensor) is top:
+                return Pointwise(_SUB, (*_operands(top, _EXP), _logarithm(fusion, bottom)), out)
     return None
 
 
@@ -93,26 +97,26 @@ def _logarithm(fusion: Fusion, shown: Shown) -> TensorView:
 
 
 def _power_of_logarithm(fusion: Fusion, out: TensorView) -> Node | None:
-    """exp(x - log(sum(exp(x))))."""
+    """exp(d - log(s))."""
     for difference in _operands(out, _EXP):
         if operands := _operands(difference, _SUB):
             shown = shown_by(operands[1])
             for total in _operands(shown.tensor, _LOG):
-                power = _summed(total)
+                power = _shifted_powers(total)
                 if power is not None and _operands(power, _EXP) == operands[:1]:
                     return Pointwise(_TRUEDIV, (power, shown.of(fusion, total)), out)
     return None
 
 
 def _difference(fusion: Fusion, out: TensorView) -> Node | None:
-    """x - (m + log(sum(exp(x - m))))."""
+    """x - (m + log(s)), where d = x - m."""
     if not (operands := _operands(out, _SUB)):
         return None
     shown = shown_by(operands[1])
     parts = _operands(shown.tensor, _ADD)
     for shift, log in (parts, parts[::-1]) if parts else ():
         for total in _operands(shown_by(log).tensor, _LOG):
-            power = _summed(total)
+            power = _shifted_powers(total)
             for known in _operands(power, _EXP) if power is not None else ():
                 before = _operands(known, _SUB)
                 if before[:1] == operands[:1] and _are_alike(shown_by(before[1]), shown_by(shift), shown):
@@ -127,10 +131,31 @@ def _are_alike(shown: Shown, inner: Shown, outer: Shown) -> bool:
     )
 
 
-def _summed(tensor: TensorView) -> TensorView | None:
-    """What is summed to what a tensor shows."""
-    node = shown_by(tensor).tensor.definition
-    return node.tensor_inputs[0] if isinstance(node, Reduction) and node.op is SUM else None
+def _shifted_powers(total: TensorView) -> TensorView | None:
+    """exp(x - max(x)), if a tensor shows the sum of that along the dimensions of the maximum."""
+    node = shown_by(total).tensor.definition
+    if not isinstance(node, Reduction) or node.op is not SUM:
+        return None
+    (power,) = node.tensor_inputs
+    for shifted in _operands(power, _EXP):
+        if operands := _operands(shifted, _SUB):
+            x, shift = operands
+            return power if _is_maximum(shown_by(shift), x, node.reduced_dims) else None
+    return None
+
+
+def _is_maximum(shown: Shown, x: TensorView, dims: tuple[int, ...]) -> bool:
+    """Whether each element of `x` is shown the maximum along `dims`, or what a choice has in place of it."""
+    node = shown.tensor.definition
+    if isinstance(node, Reduction):
+        kept = [dim for dim in range(x.ndim) if dim not in dims]
+        table = tuple([kept.index(dim) if dim in kept else None for dim in range(x.ndim)])
+        is_of_x = node.op is MAX and node.tensor_inputs[0] is x and node.reduced_dims == dims
+        return is_of_x and shown.dims == table
+    if not isinstance(node, Pointwise) or node.op is not _WHERE:
+        return False
+    choices = [shown_by(value) for value in node.tensor_inputs]
+    return any(_is_maximum(Shown(each.tensor, (*each.views, *shown.views)), x, dims) for each in choices)
 
 
 #: By what a node computes, what may compute it instead.

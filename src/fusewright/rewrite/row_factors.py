@@ -3,7 +3,8 @@
     x * r * w        becomes    x * (r * w)
 
 where `r` and `w` have a dimension of `x` less than `x`: a channel's deviation and weight in a batch norm.
-There are as many roundings as before, and one product an element less.
+There are as many roundings as before, and one product an element less. That holds where a Float has r * w:
+beyond 2^128 it is infinite, and below 2^-126 it loses digits, also where `x * r` would be of another size.
 """
 
 from __future__ import annotations
