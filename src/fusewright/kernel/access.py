@@ -147,6 +147,20 @@ def mbarrier_buffers(stmt: k.Stmt) -> list[k.Buffer]:
     return _buffers(stmt, FIELDS[type(stmt)].mbarriers)
 
 
+def is_register(buffer: k.Buffer) -> bool:
+    """Whether a buffer is one register of each thread."""
+    return buffer.space is k.Space.LOCAL and as_int(buffer.size) == 1
+
+
+def computed_from(stmt: k.Stmt) -> tuple[k.Operand, ...] | None:
+    """The operands of a statement that computes or copies one element under no predicate; None for others."""
+    if isinstance(stmt, k.Compute):
+        return stmt.args
+    if isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
+        return (stmt.src,)
+    return None
+
+
 def is_at_hand(operand: k.Operand) -> bool:
     """Whether every thread may read an operand: it is in a register, and within it in iterations that
     overrun, too.
@@ -197,6 +211,11 @@ def defined_symbol(stmt: k.Stmt) -> Symbol | None:
     """The symbol that the statement gives a value."""
     name = FIELDS[type(stmt)].defines
     return getattr(stmt, name) if name is not None else None
+
+
+def defined_symbols(statements: Iterable[k.Stmt]) -> set[Symbol]:
+    """The symbols that the statements give values."""
+    return {symbol for symbol in map(defined_symbol, statements) if symbol is not None}
 
 
 def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:

@@ -170,11 +170,8 @@ class _Around:
 
     def _is_same(self, stmt: k.Stmt) -> bool:
         """Whether each iteration computes the same, as `hoist_invariants` sees it."""
-        if isinstance(stmt, k.Compute):
-            operands = stmt.args
-        elif isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
-            operands = (stmt.src,)
-        else:
+        operands = access.computed_from(stmt)
+        if operands is None:
             return False
         refs = [each for each in operands if isinstance(each, k.Ref)]
         return len(refs) + sum(isinstance(each, k.ScalarRef) for each in operands) > 0 and all(
@@ -185,17 +182,13 @@ class _Around:
         )
 
 
-def _is_register(ref: k.Ref) -> bool:
-    return ref.buffer.space is k.Space.LOCAL and as_int(ref.buffer.size) == 1
-
-
 def _without_unread(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
     """`body` without what computes registers that nothing reads."""
     read = {buffer for stmt in k.walk(body) for buffer in access.read_buffers(stmt)}
     unread = {
         stmt.dst.buffer
         for stmt in k.walk(body)
-        if isinstance(stmt, k.Compute) and _is_register(stmt.dst) and stmt.dst.buffer not in read
+        if isinstance(stmt, k.Compute) and access.is_register(stmt.dst.buffer) and stmt.dst.buffer not in read
     }
 
     def is_left(stmt: k.Stmt) -> bool:
@@ -326,7 +319,7 @@ class _Pass:
             if not _LEAST_NORMAL <= abs(number) <= 1 / _LEAST_NORMAL:
                 return None
             return [dataclasses.replace(stmt, op=_MUL, args=(stmt.args[0], _number(1 / number)))]
-        is_register = isinstance(divisor, k.Ref) and _is_register(divisor)
+        is_register = isinstance(divisor, k.Ref) and access.is_register(divisor.buffer)
         if not is_register and not isinstance(divisor, k.ScalarRef):
             return None
         quotients = 1
