@@ -20,6 +20,7 @@ import torch
 
 from bench.tuning_problems import drawn, problems
 from fusewright import Options
+from fusewright.cli.arguments import positive_count, positive_seconds
 from fusewright.frontend.problems import load
 from fusewright.tune.document import write_document
 from fusewright.tune.heuristics import default_heuristics
@@ -37,9 +38,11 @@ SEARCH_SHARE = 0.7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--configurations", type=int, default=40, help="of each search (default: 40)")
-    parser.add_argument("--points", type=int, default=200, help="of each sample (default: 200)")
-    parser.add_argument("--seconds", type=float, default=80.0, help="in all (default: 80)")
+    parser.add_argument(
+        "--configurations", type=positive_count, default=40, help="of each search (default: 40)"
+    )
+    parser.add_argument("--points", type=positive_count, default=200, help="of each sample (default: 200)")
+    parser.add_argument("--seconds", type=positive_seconds, default=80.0, help="in all (default: 80)")
     parser.add_argument("--only", default="", help="problems whose name has this")
     parser.add_argument(
         "--drawn", action="store_true", help="64 problems drawn by chance, not the listed ones"
