@@ -137,6 +137,11 @@ def writers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
     return Counter(buffer for stmt in statements for buffer in written_buffers(stmt))
 
 
+def readers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
+    """How many of the statements load from each buffer."""
+    return Counter(buffer for stmt in statements for buffer in set(read_buffers(stmt)))
+
+
 def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:
     """The buffers that the statement uses while it runs, with barriers of its own."""
     return _buffers(stmt, FIELDS[type(stmt)].scratch)

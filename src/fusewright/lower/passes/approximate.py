@@ -319,13 +319,14 @@ class _Pass:
             if not _LEAST_NORMAL <= abs(number) <= 1 / _LEAST_NORMAL:
                 return None
             return [dataclasses.replace(stmt, op=_MUL, args=(stmt.args[0], _number(1 / number)))]
-        is_register = isinstance(divisor, k.Ref) and access.is_register(divisor.buffer)
-        if not is_register and not isinstance(divisor, k.ScalarRef):
+        if not isinstance(divisor, (k.Ref, k.ScalarRef)):
             return None
-        quotients = 1
-        for loop in reversed(around):
-            if not (isinstance(divisor, k.Ref) and divisor.buffer in loop.varying):
-                quotients *= loop.iterations
+        if isinstance(divisor, k.Ref) and not access.is_register(divisor.buffer):
+            return None
+        shared = (
+            loop for loop in around if isinstance(divisor, k.ScalarRef) or divisor.buffer not in loop.varying
+        )
+        quotients = math.prod(loop.iterations for loop in shared)
         if quotients < MIN_QUOTIENTS:
             return None
         made: list[k.Stmt] = []

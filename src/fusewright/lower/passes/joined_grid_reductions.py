@@ -99,6 +99,7 @@ def _depends(later: k.Stmt, earlier: k.Stmt) -> bool:
 
 
 def _written(stmt: k.Stmt) -> set[k.Buffer]:
+    """What a statement writes, and works in; but for workspaces, which reductions together may share."""
     return {
         buffer
         for inner in k.walk((stmt,))

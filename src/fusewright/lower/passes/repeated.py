@@ -14,7 +14,6 @@ and 778 with it (sm_90a).
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
 
@@ -54,7 +53,7 @@ class _Pass:
     def __init__(self, kernel: k.Kernel) -> None:
         statements = list(k.walk(kernel.body))
         self.writers = access.writers(statements)
-        self.readers = _reads(statements)
+        self.readers = access.readers(statements)
         self.registers: dict[k.Buffer, k.Buffer] = {}
         self.computed: dict[k.Buffer, k.Buffer] = {}
 
@@ -109,7 +108,7 @@ class _Pass:
         first, *readers = users
         return (
             array in access.written_buffers(first)
-            and _reads(statements)[array] == self.readers[array]
+            and access.readers(statements)[array] == self.readers[array]
             and all(isinstance(s, k.Compute) or (isinstance(s, k.Copy) and s.width == 1) for s in readers)
         )
 
@@ -154,8 +153,3 @@ def _fills(stmt: k.Stmt) -> list[k.Copy | k.Compute]:
         if fills and inner.dst.buffer.space is k.Space.LOCAL:
             found.append(inner)
     return found
-
-
-def _reads(statements: Sequence[k.Stmt]) -> Counter[k.Buffer]:
-    """How many statements read each buffer."""
-    return Counter(b for stmt in statements for b in set(access.read_buffers(stmt)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import partial
 
 from fusewright.kernel import access
@@ -32,7 +32,7 @@ def hoist_vector_invariants(kernel: k.Kernel) -> k.Kernel:
     statements = list(k.walk(kernel.body))
     if not any(map(_takes_long, statements)):
         return kernel
-    hoister = _Hoister(access.writers(statements), _readers(statements))
+    hoister = _Hoister(access.writers(statements), access.readers(statements))
     body = hoister.body(kernel.body, {})
     if not hoister.kept:
         return kernel
@@ -41,10 +41,6 @@ def hoist_vector_invariants(kernel: k.Kernel) -> k.Kernel:
 
 def _takes_long(stmt: k.Stmt) -> bool:
     return isinstance(stmt, k.Compute) and stmt.op.spelling(stmt.dtype).slots >= LEAST_SLOTS
-
-
-def _readers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
-    return Counter(buffer for stmt in statements for buffer in set(access.read_buffers(stmt)))
 
 
 class _Hoister:
@@ -108,7 +104,7 @@ class _Hoister:
                 made.add(stmt.dst.buffer)
         if not any(map(_takes_long, moved)):
             return loop
-        readers = _readers(moved)
+        readers = access.readers(moved)
         arrays = {
             stmt.dst.buffer: self._array(stmt.dst.buffer, size)
             for stmt in moved
