@@ -38,10 +38,8 @@ def team(reader: Reader) -> tuple[Any, ...]:
     extents = [as_int(extent) or 0 for extent in kernel.block]
     if reader.role is None:
         return "fw::block_shape", *extents
-    place = THREAD_AXES.index(reader.role.axis)
-    extents[place] = reader.role.count
-    first = (place, reader.role.first) if reader.role.first else ()
-    return "fw::role_shape", *extents, reader.role_number, *first
+    extents[THREAD_AXES.index(reader.role.axis)] = reader.role.count
+    return "fw::role_shape", *extents, reader.role_number
 
 
 def _call(lines: Lines, name: str, count: int) -> Sequence[Expression]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition, schedulers
-from fusewright.core.errors import ParamsError, ScheduleError
+from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import DESCRIBED, described
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion
@@ -120,18 +120,14 @@ def test_rows_in_shared_memory(dims: Sequence[int], shape: tuple[int, ...], para
     torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("by_warp", "sizes", "cluster", "teams"),
-    [(True, (), 1, 1), (False, (480,), 1, 1), (False, (), 3, 1), (True, (480,), 1, 2)],
-)
-def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...], cluster: int, teams: int) -> None:
+@pytest.mark.parametrize(("by_warp", "sizes", "cluster"), [(True, (), 1), (False, (480,), 1), (False, (), 3)])
+def test_rows_that_are_copied_ahead(by_warp: bool, sizes: tuple[int, ...], cluster: int) -> None:
     """Three inputs of three element sizes, in rings of chunks that run on from one row into the next."""
     params = replace(
         params_of(4, sizes=sizes),
         lparams=LaunchParams(bdimx=32),
         circular_stages=4,
         warp_specialized=by_warp,
-        teams=teams,
         persistent_blocks=3,
         blocks_per_cluster=cluster,
     )
@@ -235,62 +231,33 @@ def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:
     expected = torch.nn.functional.layer_norm(inputs[0], (512,), inputs[1], eps=1e-5)
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
     assert "_next" in fd.kernels_for(inputs, schedules={0: params})[0].cuda_text
-    held = replace(params, held_inputs=(0,))  # the weight is the first input of the kernel
-    (result,) = fd.execute(inputs, schedules={0: held})
-    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
-    assert "_next" not in fd.kernels_for(inputs, schedules={0: held})[0].cuda_text
-    for wrong in (1, 5):
-        with pytest.raises(ParamsError, match="inputs that all rows have in common"):
-            fd.execute(inputs, schedules={0: replace(held, held_inputs=(wrong,))})
-    with pytest.raises(ScheduleError, match="the block does more than one loop over rows"):
-        fd.execute(inputs, schedules={0: replace(held, teams=2)})
 
 
-def test_a_team_is_at_most_one_row_behind() -> None:
-    """Of rows that are shorter than half of the ring, a team could wait for a stage that was filled twice."""
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], True)
-        fd.add_output(x - fd.ops.sum(x, [1], keepdim=True))
-    params = replace(
-        params_of(4, sizes=(512,)),
-        lparams=LaunchParams(bdimx=32),
-        circular_stages=5,
-        warp_specialized=True,
-        teams=2,
-        persistent_blocks=2,
-    )
-    with pytest.raises(ScheduleError, match=r"has 5 stages, and a row may be of 2"):
-        fd.execute([torch.ones(5, 512)], schedules={0: params})
-    with pytest.raises(ParamsError, match=r"lparams.bdimx.*up to 496"):
-        replace(params, lparams=LaunchParams(bdimx=512)).validate(described("h200"))
-
-
-def test_what_an_index_chooses_is_not_loaded_ahead_beside_rows_that_are(target: torch.device) -> None:
-    """The element of each row that its target names: its place is known once the target is loaded."""
+def cross_entropy(target: torch.device) -> tuple[FusionDefinition, list[torch.Tensor], torch.Tensor]:
+    """The definition of a loss and its softmax, inputs, and the loss of them."""
     with FusionDefinition() as fd:
         x, t = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, 1], [True, None], DataType.Int)
         lse = fd.ops.log(fd.ops.sum(fd.ops.exp(x), dims=[1], keepdim=True))
         fd.add_output(lse - fd.ops.take_along_axis(x, t, dim=1))
         fd.add_output(fd.ops.exp(x - lse))
+    inputs = [torch.randn(5, 512, device=target), torch.randint(512, (5, 1), device=target)]
+    return fd, inputs, -torch.log_softmax(inputs[0], 1).gather(1, inputs[1])
+
+
+def test_what_an_index_chooses_is_not_loaded_ahead_beside_rows_that_are(target: torch.device) -> None:
+    """The element of each row that its target names: its place is known once the target is loaded."""
+    fd, inputs, expected = cross_entropy(target)
     params = replace(
         params_of(4, sizes=(512,)), lparams=LaunchParams(bdimx=32), circular_stages=3, persistent_blocks=2
     )
-    inputs = [torch.randn(5, 512, device=target), torch.randint(512, (5, 1), device=target)]
     loss, chances = fd.execute(inputs, schedules={0: params})
-    expected = -torch.log_softmax(inputs[0], 1).gather(1, inputs[1])
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(chances, torch.softmax(inputs[0], 1), rtol=1e-4, atol=1e-6)
 
 
 def test_what_an_index_chooses_once_a_row_is_loaded_with_the_row(target: torch.device) -> None:
-    with FusionDefinition() as fd:
-        x, t = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, 1], [True, None], DataType.Int)
-        lse = fd.ops.log(fd.ops.sum(fd.ops.exp(x), dims=[1], keepdim=True))
-        fd.add_output(lse - fd.ops.take_along_axis(x, t, dim=1))
-        fd.add_output(fd.ops.exp(x - lse))
-    inputs = [torch.randn(5, 512, device=target), torch.randint(512, (5, 1), device=target)]
+    fd, inputs, expected = cross_entropy(target)
     loss, _ = fd.execute(inputs)
-    expected = -torch.log_softmax(inputs[0], 1).gather(1, inputs[1])
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
     [kernel] = fd.kernels_for(inputs)
     text = kernel.cuda_text[kernel.cuda_text.index("__global__") :]

@@ -64,12 +64,6 @@ def params_of(width: int, threads: int, shared: bool, sizes: tuple[int, ...] = (
     )
 
 
-# Two blocks, of which one has another tile more.
-PREFETCHING = replace(
-    params_of(4, 8, shared=True), prefetches_tiles=True, lparams=LaunchParams(gdimx=2, bdimx=4, bdimy=8)
-)
-
-
 def inputs_of(*shape: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(sum(shape))
     x, y, mask = (torch.randn(shape, generator=generator) for _ in range(3))
@@ -80,7 +74,6 @@ def inputs_of(*shape: int) -> list[torch.Tensor]:
     "dims, shape, params",
     [
         ((0,), (22, 24), params_of(4, 8, shared=True)),
-        ((0,), (22, 72), PREFETCHING),
         ((0,), (70, 40), params_of(4, 24, shared=False)),
         ((0,), (62, 40), replace(params_of(4, 8, shared=False), blocks_per_cluster=3)),
         ((0,), (140, 40), replace(params_of(4, 16, shared=True, sizes=(140,)), blocks_per_cluster=3)),
@@ -91,7 +84,6 @@ def inputs_of(*shape: int) -> list[torch.Tensor]:
     ],
     ids=[
         "shared",
-        "copied ahead",
         "registers",
         "cluster",
         "cluster, shared",
@@ -115,8 +107,7 @@ def test_tiles(dims: Sequence[int], shape: tuple[int, ...], params: ReductionPar
     sizes = bind_sizes(schedule.fusion, inputs)
     known = {s: evaluate(a.extent, sizes) for s, a in made.symbols.items() if isinstance(a, SizeArgument)}
     accesses = shared_accesses(made.kernel, known)
-    if not params.prefetches_tiles:  # in a loop over tiles, into which `shared_accesses` does not look
-        assert bool(accesses) == params.persistent_in_shared_memory
+    assert bool(accesses) == params.persistent_in_shared_memory
     assert {text: ways for text, ways in accesses if ways > 1} == {}
     again = lowered(replay(fusion, schedule.trace()))
     assert kernel_text(again.kernel) == kernel_text(made.kernel)

@@ -59,8 +59,7 @@ def team_shape(kernel: Kernel, role: Role | None) -> str:
         return f"fw::block_shape<{', '.join(map(str, extents))}>"
     extents[_place(role)] = role.count
     [number] = [i for s in kernel.body if isinstance(s, Roles) for i, r in enumerate(s.body) if r is role]
-    place = [_place(role), role.first] if role.first else []
-    return f"fw::role_shape<{', '.join(map(str, [*extents, number + 1, *place]))}>"
+    return f"fw::role_shape<{', '.join(map(str, extents))}, {number + 1}>"
 
 
 def _place(role: Role) -> int:

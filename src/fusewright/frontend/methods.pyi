@@ -1705,13 +1705,10 @@ class SchedulingMethods:
         parallel_type: ParallelType,
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
-        teams: int = 1,
     ) -> None:
         """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
 
         `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
-        `teams`: the block has so many times its threads along the axis; each team takes every `teams`-th
-        iteration of the outermost loop, so that one reads its stages again while another waits for its own.
         """
     @overload
     def warp_specialize(
@@ -1722,7 +1719,6 @@ class SchedulingMethods:
         parallel_type: ParallelType,
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
-        teams: int = 1,
     ) -> None: ...
     @overload
     def warp_specialize(
@@ -1733,7 +1729,6 @@ class SchedulingMethods:
         parallel_type: ParallelType,
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
-        teams: int = 1,
     ) -> None: ...
     @overload
     def set_allocation_as_loop(self, tensor: Tensor) -> None:
@@ -2198,13 +2193,10 @@ class TensorMethods:
         parallel_type: ParallelType,
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
-        teams: int = 1,
     ) -> Tensor:
         """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
 
         `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
-        `teams`: the block has so many times its threads along the axis; each team takes every `teams`-th
-        iteration of the outermost loop, so that one reads its stages again while another waits for its own.
         """
     def set_allocation_as_loop(self) -> Tensor:
         """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
@@ -2646,15 +2638,12 @@ class EditableReductionParams:
     circular_stages: int
     warp_specialized: bool
     weights_in_shared_memory: bool
-    teams: int
-    held_inputs: tuple[int, ...]
     persistent_blocks: int
     staged_vector: int
     whole_blocks: bool
     schedule_3d: bool
     lanes_down_columns: bool
     joined_rows: int
-    prefetches_tiles: bool
     prefetches_rows: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool

@@ -40,7 +40,6 @@ class CircularBuffer:
         prefetch: how many stages are filled ahead of the one that is read.
         parallel: the axis of the block along which a warp of its own fills them; None: a thread of the block.
         registers: of a thread of the warps that fill, and of those that compute; None: as they are.
-        teams: of threads that compute, which take the iterations of the outermost loop in turns.
     """
 
     stages: int
@@ -48,7 +47,6 @@ class CircularBuffer:
     position: int
     parallel: ParallelType | None = None
     registers: tuple[int, int] | None = None
-    teams: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def _collective(
 ) -> None:
     """What reductions across threads share; `axes` are those of the block."""
     v.collective()
-    _counted(v)
+    _numbered_from_zero(v)
     _accumulators(v, stmt.op, stmt.dst, stmt.width)
     _contributions(v, stmt.op, stmt.src)
     if len(set(axes)) != len(axes) or not set(axes) <= set(THREAD_AXES):
@@ -94,7 +94,7 @@ def _cluster_reduce(v: Verifier, stmt: ClusterReduce) -> None:
 
 def _block_scan(v: Verifier, stmt: BlockScan) -> None:
     v.collective()
-    _counted(v)
+    _numbered_from_zero(v)
     types = {_accumulators(v, stmt.op, refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry)}
     if len(types) > 1:
         v.fail(f"a scan over states of {' and '.join(sorted(dtype.name for dtype in types))}")
@@ -154,10 +154,10 @@ def _barrier(v: Verifier, stmt: Barrier) -> None:
 # ---- what they share ----------------------------------------------------------------------------
 
 
-def _counted(v: Verifier) -> None:
+def _numbered_from_zero(v: Verifier) -> None:
     """Collectives tell threads apart by their place in the block."""
-    if v.role is not None and any(as_int(extent) is None for extent in v.kernel.block):
-        v.fail(f"role {v.role.name} cannot reduce: it is of no constant size")
+    if v.role is not None and (v.role.first or any(as_int(extent) is None for extent in v.kernel.block)):
+        v.fail(f"role {v.role.name} cannot reduce: it is not the first, or of no constant size")
 
 
 def _states(v: Verifier, what: str, op: ReductionOp, dtypes: Sequence[DataType]) -> DataType:

@@ -100,7 +100,6 @@ class Ring:
         read: the numbers of the stages that statements read, each in terms of the loops around them.
         axis: along which warps of their own fill it; None: a thread of the block does.
         registers: of a thread that fills and one that computes; None: as launched.
-        teams: of threads that compute, which take the iterations of the outermost loop in turns.
     """
 
     buffer: Buffer
@@ -112,7 +111,6 @@ class Ring:
     read: tuple[Expr, ...]
     axis: ParallelType | None = None
     registers: tuple[int, int] | None = None
-    teams: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -78,7 +78,6 @@ class Stages:
             tuple(self.read),
             ring.parallel,
             ring.registers,
-            ring.teams,
         )
 
 
@@ -102,8 +101,8 @@ def stages_of(tensor: TensorView, domains: Domains) -> Stages:
     size = product(domains.extent(tensor, axis) for axis in stage_axes(tensor))
     buffer = k.Buffer(tensor.name, tensor.dtype, k.Space.SHARED, size * ring.stages, 128, private=True)
     full, empty = (
-        k.Buffer(f"{tensor.name}_{what}", DataType.Int, k.Space.SHARED, const(count), 16)
-        for what, count in (("full", ring.stages * ring.teams), ("empty", ring.stages))
+        k.Buffer(f"{tensor.name}_{what}", DataType.Int, k.Space.SHARED, const(ring.stages), 16)
+        for what in ("full", "empty")
     )
     return Stages(tensor, buffer, full, empty, size)
 

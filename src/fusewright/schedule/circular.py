@@ -27,7 +27,6 @@ def warp_specialize(
     parallel: ParallelType,
     registers: Sequence[int] | None,
     pos: int,
-    teams: int,
 ) -> None:
     if not parallel.is_block:
         raise ScheduleError(
@@ -43,10 +42,8 @@ def warp_specialize(
                 expected=f"two multiples of 8 from {REGISTERS[0]} to {REGISTERS[-1]}, the second not less",
                 given=str(list(registers)),
             )
-    if teams < 1:
-        raise ScheduleError("warp_specialize: takes 1 team or more", given=str(teams))
     given = (registers[0], registers[1]) if registers is not None else None
-    _set(fusion, "warp_specialize", tensor, CircularBuffer(stages, prefetch, pos, parallel, given, teams))
+    _set(fusion, "warp_specialize", tensor, CircularBuffer(stages, prefetch, pos, parallel, given))
 
 
 def _set(fusion: Fusion, primitive: str, tensor: TensorView, ring: CircularBuffer) -> None:

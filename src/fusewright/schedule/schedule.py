@@ -364,16 +364,13 @@ class Schedule:
         parallel_type: ParallelType,
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
-        teams: int = 1,
     ) -> None:
         """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
 
         `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
-        `teams`: the block has so many times its threads along the axis; each team takes every `teams`-th
-        iteration of the outermost loop, so that one reads its stages again while another waits for its own.
         """
         circular.warp_specialize(
-            self.fusion, tensor, number_of_stages, prefetch_distance, parallel_type, num_registers, pos, teams
+            self.fusion, tensor, number_of_stages, prefetch_distance, parallel_type, num_registers, pos
         )
 
     @_primitive

@@ -58,7 +58,7 @@ from fusewright.schedulers.held_rows import (
     times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, find_loads
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -116,15 +116,8 @@ class OuterPersistentScheduler(BuiltInScheduler):
         # Once loops are bound, what is computed anew takes those of what it stands for.
         project = params.project_persistent_buffers
         recompute(schedule, space, everything=project, loads=False)
-        held: list[TensorView] = []
         if params.persistent_in_shared_memory:
-            held = list(held_tensors(schedule.fusion, space))
-            hold_in_shared(schedule, held, first=batches)
-        if params.prefetches_tiles:
-            schedule.inline_at(partials[0], batches, best_effort=True, selected=held)
-            loads = find_loads(schedule.fusion)
-            for load in (tensor for tensor in held if tensor in loads):
-                schedule.prefetch(load)
+            hold_in_shared(schedule, held_tensors(schedule.fusion, space), first=batches)
         inline(schedule, space, partials, width, batches)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -268,7 +261,7 @@ def _length_of(params: ReductionParams) -> HeldLength:
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength) -> int:
-    """[I, R] -> [I BIDx, (I steps,) (R cluster,) R TIDy, I TIDx | R batches | I vector].
+    """[I, R] -> [I BIDx, (R cluster,) R TIDy, I TIDx | R batches | I vector].
 
     Returns the position of the batches.
     """
@@ -285,10 +278,6 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length
     # now [I blocks, I threads, I vector, R batches, R threads]
     schedule.reorder(tensor, {1: 2, 2: 4, 3: 3, 4: 1})
     first = 1
-    if params.prefetches_tiles:
-        schedule.split(tensor, 0, params.lparams.gdimx)
-        schedule.reorder(tensor, {1: 0})
-        first += 1
     schedule.parallelize(tensor, 0, ParallelType.grid_x)
     if cluster > 1:
         schedule.split(tensor, first, cluster, inner_split=False)

@@ -78,8 +78,7 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     _check_copied(rings, params)
     reads = [read for ring in rings for read in _copy_ahead(schedule, ring, params)]
     schedule.inline_at(partials[0], row, best_effort=True, selected=rings)
-    held = [_hold_for_all_rows(schedule, position, params) for position in params.held_inputs]
-    loads = [load for load in find_loads(schedule.fusion) if load not in rings and load not in held]
+    loads = [load for load in find_loads(schedule.fusion) if load not in rings]
     weights: list[TensorView] = []
     if params.weights_in_shared_memory:
         weights = _hold_weights(schedule, loads, partials[0], row)
@@ -94,7 +93,7 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     runs = combined_runs(partials, early)
     if runs:
         schedule.inline_at(partials[0], len(partials[0].loop) - 1, best_effort=True, selected=runs)
-    inline_rest(schedule, {*rings, *early, *runs, *held, *weights})
+    inline_rest(schedule, {*rings, *early, *runs, *weights})
 
 
 def _hold_weights(
@@ -110,22 +109,6 @@ def _hold_weights(
     if held:
         schedule.inline_at(lead, row, best_effort=True, selected=[*found, *held])
     return [*found, *held]
-
-
-def _hold_for_all_rows(schedule: Schedule, position: int, params: ReductionParams) -> TensorView:
-    """The load of an input that is left before the loop over rows. ParamsError where rows read their own."""
-    inputs = schedule.fusion.inputs
-    source = inputs[position] if position < len(inputs) else None
-    row = _row_position(params)
-    for load in find_loads(schedule.fusion):
-        is_its = load.definition is not None and load.definition.inputs[0] is source
-        if is_its and all(axis.is_broadcast for axis in load.loop[:row]):
-            return load
-    raise ParamsError(
-        path="held_inputs",
-        expected="positions of inputs that all rows have in common, in vectors",
-        given=params.held_inputs,
-    )
 
 
 def streamed(
@@ -179,15 +162,10 @@ def chunk_elements(params: ReductionParams) -> int:
 
 
 def _assume_length(schedule: Schedule, space: ReductionSpace, params: ReductionParams) -> None:
-    """A row of this length, or of any that fits into the ring.
-
-    Of each team's next row, too, only a part may fit: it would wait for a stage that was filled twice.
-    """
+    """A row of this length, or of any that fits into the ring."""
     stages = params.circular_stages - (not params.warp_specialized)
     chunk = chunk_elements(params) * params.blocks_per_cluster
-    low, high = chunk * (ceil_div(stages, params.teams) - 1) + 1 if params.teams > 1 else 1, chunk * stages
-    if params.shift_rows:
-        high -= params.unroll_factor_inner_reduction - 1
+    low, high = 1, chunk * stages - params.places_before
     if params.assumed_reduction_sizes:
         [low] = [high] = params.assumed_reduction_sizes
     assume_sizes(schedule, space, [(low, high)])
@@ -214,7 +192,7 @@ def _copy_ahead(schedule: Schedule, ring: TensorView, params: ReductionParams) -
     schedule.merge(ring, row + 1)
     schedule.merge(ring, row + 1)
     if params.warp_specialized:
-        schedule.warp_specialize(ring, params.circular_stages, -1, ParallelType.block_x, teams=params.teams)
+        schedule.warp_specialize(ring, params.circular_stages, -1, ParallelType.block_x)
     else:
         schedule.circular_buffer(ring, params.circular_stages)
     return reads

@@ -11,7 +11,6 @@ namespace fw {
 template <int X, int Y, int Z> struct block_shape {
   static constexpr int X_EXTENT = X;
   // Where the thread stands along an axis, 0 where that is known.
-  static __device__ __forceinline__ int index_x() { return int(threadIdx.x); }
   static __device__ __forceinline__ int index_y() { return Y == 1 ? 0 : int(threadIdx.y); }
   static __device__ __forceinline__ int index_z() { return Z == 1 ? 0 : int(threadIdx.z); }
   // How many rows of threads groups along y, or along z alone, go down; 0 for other groups.
@@ -43,7 +42,7 @@ template <int AXES, class Shape> struct block_group {
 
   __device__ __forceinline__ block_group() {
     const int x = Shape::x(), y = Shape::y(), z = Shape::z();
-    const int i = Shape::index_x(), j = Shape::index_y(), k = Shape::index_z();
+    const int i = threadIdx.x, j = Shape::index_y(), k = Shape::index_z();
     const int sx = AXES & 1 ? x : 1, sy = AXES & 2 ? y : 1, sz = AXES & 4 ? z : 1;
     const int cx = AXES & 1 ? 1 : x, cy = AXES & 2 ? 1 : y;
     thread = i + x * (j + y * k);

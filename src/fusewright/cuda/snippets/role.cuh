@@ -1,20 +1,14 @@
 // requires: block_reduce
-// Some threads of a block as a block of their own: what a role that reduces is, beside other roles.
+// The first threads of a block as a block of their own: what a role that reduces is, beside other roles.
 
 namespace fw {
 
-// NUMBER: of the hardware barrier, 1 to 15, which no other role uses. AXIS: along which roles follow one another, 0 for
-// x, FIRST: where this one begins.
-template <int X, int Y, int Z, int NUMBER, int AXIS = 0, int FIRST = 0> struct role_shape {
+// NUMBER: of the hardware barrier, 1 to 15, which no other role uses.
+template <int X, int Y, int Z, int NUMBER> struct role_shape {
   static constexpr bool is_known = X && Y && Z;
   static constexpr int X_EXTENT = X;
-  static __device__ __forceinline__ int index_x() { return int(threadIdx.x) - (AXIS == 0 ? FIRST : 0); }
-  static __device__ __forceinline__ int index_y() {
-    return Y == 1 ? 0 : int(threadIdx.y) - (AXIS == 1 ? FIRST : 0);
-  }
-  static __device__ __forceinline__ int index_z() {
-    return Z == 1 ? 0 : int(threadIdx.z) - (AXIS == 2 ? FIRST : 0);
-  }
+  static __device__ __forceinline__ int index_y() { return Y == 1 ? 0 : int(threadIdx.y); }
+  static __device__ __forceinline__ int index_z() { return Z == 1 ? 0 : int(threadIdx.z); }
   static __device__ constexpr bool interleaves(int) { return false; }  // its workspace has room for all values
   static __device__ __forceinline__ int x() { return X; }
   static __device__ __forceinline__ int y() { return Y; }

@@ -24,7 +24,6 @@ from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import WARP_GROUP, WARP_SIZE
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.passes.teams import take_turns, tell_teams
 from fusewright.sym import (
     Expr,
     Symbol,
@@ -303,12 +302,12 @@ def _with_roles(
     kernel: k.Kernel, declared: int, rings: Sequence[k.Ring], copies: tuple[k.Stmt, ...]
 ) -> k.Kernel:
     """The kernel with a role that computes, and one of more threads that fills these rings."""
-    axis, registers, teams = rings[0].axis, rings[0].registers, rings[0].teams
+    axis, registers = rings[0].axis, rings[0].registers
     assert axis is not None
-    if any((ring.axis, ring.registers, ring.teams) != (axis, registers, teams) for ring in rings):
+    if any((ring.axis, ring.registers) != (axis, registers) for ring in rings):
         raise ScheduleError(
-            "circular buffers are filled by different warps, or read by different ones",
-            expected="one parallel_type, num_registers and teams for all",
+            "circular buffers are filled by different warps",
+            expected="one parallel_type and num_registers for all",
             given=", ".join(ring.buffer.name for ring in rings),
         )
     place = k.THREAD_AXES.index(axis)
@@ -328,26 +327,20 @@ def _with_roles(
         )
     more = max(1, needed // inner)
     load, compute = registers or (0, 0)
-    if teams > 1:
-        kernel, bodies = take_turns(kernel, declared, axis, count, rings)
-        declared = len(kernel.body)
-    else:
-        bodies = [kernel.body[declared:]]
-    computing = count * teams
     thread = land(
-        eq(symbol(k.index_name(axis), lo=0, hi=computing + more - 1), computing),
+        eq(symbol(k.index_name(axis), lo=0, hi=count + more - 1), count),
         *(eq(k.index_symbol(p, e), 0) for p, e in zip(k.THREAD_AXES[:place], kernel.block) if as_int(e) != 1),
     )
     filling = k.If(thread, _fused(_filled(copies, rings, (), _loop_symbols(copies))))
     roles = k.Roles(
         (
-            *(k.Role(_COMPUTE, axis, count * team, count, body, compute) for team, body in enumerate(bodies)),
-            k.Role(_LOAD, axis, computing, more, (filling,), load),
+            k.Role(_COMPUTE, axis, 0, count, kernel.body[declared:], compute),
+            k.Role(_LOAD, axis, count, more, (filling,), load),
         )
     )
     block = list(kernel.block)
-    block[place] = const(computing + more)
-    threads = kernel.max_threads and kernel.max_threads // count * (computing + more)
+    block[place] = const(count + more)
+    threads = kernel.max_threads and kernel.max_threads // count * (count + more)
     return dataclasses.replace(
         kernel,
         body=(*kernel.body[:declared], roles),
@@ -373,24 +366,12 @@ def _filled(
                 k.Arrive(k.Ref(ring.full, number % ring.stages)),
             ]
             continue
-        filling: list[k.Stmt] = []
         for stmt in own:
             around = (*loops, stmt.symbol) if isinstance(stmt, k.For) else loops
-            filling.append(
+            result.append(
                 k.with_children(stmt, lambda inner, r=ring, a=around: _filled(inner, [r], a, symbols))  # type: ignore[misc]
             )
-        result += filling if loops else _for_teams(filling, ring, body)
     return tuple(result)
-
-
-def _for_teams(filling: list[k.Stmt], ring: k.Ring, copies: Sequence[k.Stmt]) -> Sequence[k.Stmt]:
-    """What fills a ring, which tells the team whose row it is."""
-    if ring.teams == 1:
-        return filling
-    nest = _Nest.of(ring, tuple(copies))
-    return tell_teams(
-        tuple(filling), ring, nest.loops[0].symbol, product(loop.extent for loop in nest.loops[1:])
-    )
 
 
 def _loop_symbols(body: Sequence[k.Stmt]) -> frozenset[Symbol]:

@@ -31,13 +31,9 @@ from fusewright.schedulers.params.legal import GIVEN, counts, each
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
-_WHOLE = When(
+_WHOLE_ROWS = When(
     lambda params: params.fastest_dim and not params.schedule_3d,
     "with fastest_dim False, or with schedule_3d",
-)
-_HELD_COLUMNS = When(
-    lambda params: params.persistent_in_shared_memory and not params.fastest_dim,
-    "unless columns are held in shared memory",
 )
 _SPLIT = When(
     lambda params: params.fastest_dim and not params.persistent_kernel,
@@ -46,12 +42,8 @@ _SPLIT = When(
 _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
-_READS_ROWS = When(
-    lambda params: params.fastest_dim and not params.schedule_3d,
-    "with fastest_dim False, or with schedule_3d",
-)
 _READS_VECTORS = When(
-    lambda params: _READS_ROWS.holds(params) and params.vectorize_inner_reduction,
+    lambda params: _WHOLE_ROWS.holds(params) and params.vectorize_inner_reduction,
     "without vectors along rows",
 )
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
@@ -110,10 +102,7 @@ class ReductionParams(HeuristicParams):
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
     one row into the next, and each of persistent_blocks blocks goes over every so many-th row.
     warp_specialized: a warp of its own starts the copies, not one of these threads. weights_in_shared_memory:
-    vectors of unaligned_inputs, which all rows have in common, are chosen once and kept there. teams: a block
-    has so many times lparams.bdimx threads, and each team takes every so many-th of its rows. held_inputs:
-    positions of inputs that all rows have in common, of which threads hold their part in registers for all
-    rows.
+    vectors of unaligned_inputs, which all rows have in common, are chosen once and kept there.
 
     schedule_3d: rows are reduced along two stretches of memory, of which the threads lie along the inner one;
     each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
@@ -123,9 +112,7 @@ class ReductionParams(HeuristicParams):
     lparams.gdimy blocks down the columns, or blocks_per_cluster. lanes_down_columns: lparams.bdimx threads
     go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. joined_rows:
     so many rows of memory, each of bdimx elements, are read as one by vectors that do not divide them. A
-    persistent kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold; with
-    prefetches_tiles lparams.gdimx blocks (or clusters) go through all columns, and load the next ones while
-    they work on those that they hold.
+    persistent kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold.
 
     A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as
     other kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps
@@ -146,9 +133,6 @@ class ReductionParams(HeuristicParams):
 
     lparams: LaunchParams = launch(
         from_sizes=(),
-        gdimx=Extent(
-            read=lambda params: params.prefetches_tiles, required=lambda params: params.prefetches_tiles
-        ),
         bdimx=Extent(
             required=lambda params: (
                 not (params.holds_batches and params.fastest_dim) or params.circular_stages > 0
@@ -172,11 +156,11 @@ class ReductionParams(HeuristicParams):
     unroll_factor_inner_reduction: int = choice(1, UNROLLING)
     unroll_factor_top_of_vectorization: int = choice(1, UNROLLING, _INNER)
     vectorize_inner_reduction: bool = choice(False, when=_INNER)
-    pad_inner_reduction_to_warp: bool = choice(False, when=_WHOLE)
+    pad_inner_reduction_to_warp: bool = choice(False, when=_WHOLE_ROWS)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
     blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _ROWS_OR_OUTER)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
-    shift_rows: bool = choice(False, when=_READS_ROWS)
+    shift_rows: bool = choice(False, when=_WHOLE_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
     streams_inputs: bool = choice(False)
     held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
@@ -185,15 +169,12 @@ class ReductionParams(HeuristicParams):
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
     weights_in_shared_memory: bool = choice(False, when=_STREAMS_ROWS)
-    teams: int = choice(1, counts(1, tried=(1,)), _STREAMS_ROWS)
-    held_inputs: tuple[int, ...] = choice((), each(counts(0)), _STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     staged_vector: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     whole_blocks: bool = choice(False, when=_STAGES_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     joined_rows: int = choice(1, UNROLLING, _OUTER)
-    prefetches_tiles: bool = choice(False, when=_HELD_COLUMNS)
     prefetches_rows: bool = choice(False, when=_ROWS_IN_TURNS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_SIDE_BY_SIDE)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
@@ -396,15 +377,11 @@ class ReductionParams(HeuristicParams):
         self.expect("unroll_factor_iter_dom", 1, where)
         if self.blocks_per_cluster > 1:
             self.expect("warp_specialized", False, "where clusters hold rows")
-        if self.weights_in_shared_memory:
-            self.expect("teams", 1, "where each thread keeps its part of the weights")
-        if not self.warp_specialized:
-            self.expect("teams", 1, "where threads that compute start the copies")
         if self.lparams.bdimy > 1:
             raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=self.lparams.bdimy)
         if self.circular_stages < 2:
             raise ParamsError(path="circular_stages", expected="0, or 2 or more", given=self.circular_stages)
-        most = (hardware.max_threads_per_block - WARP_SIZE * self.warp_specialized) // self.teams
+        most = hardware.max_threads_per_block - WARP_SIZE * self.warp_specialized
         if self.lparams.bdimx % WARP_SIZE or self.lparams.bdimx > most:
             raise ParamsError(
                 path="lparams.bdimx",
