@@ -173,7 +173,7 @@ def test_what_a_formula_as_written_has_in_range_stays_in_range(write: Any, refer
 
 
 def test_a_row_with_positive_infinity_is_as_in_a_softmax() -> None:
-    """Its other elements, which are 0 as written, may be NaN as softmax has them: they need no second power."""
+    """Its other elements, 0 as written, may be NaN as softmax has them: no second exponential is needed."""
     x = torch.tensor([[100.0, torch.inf], [-torch.inf, 1.0], [3e38, -3e38]])
     [found] = evaluate_fusion(simplified(_fusion(_softmax_of_logsumexp)), [x])
     torch.testing.assert_close(found, x.softmax(1), equal_nan=True)

@@ -6,9 +6,9 @@
 
 where `w` and `r` have no dimension that is summed, as a channel's weight in the gradients of a normalization.
 The factor is rounded once and not with each element, so no sum is less accurate. A constant of less than 1
-stays, as it may be there to keep the sum finite. Of a tensor's values nothing is known: a sum of more than the
-type holds (2^128 in Float) is infinite, and NaN times 0, also where all products with `w` would be finite.
-Sums of such size are none of a normalization, and its gradients would be read once more without this.
+stays, as it may be there to keep the sum finite. The values of a tensor `w` are not known: a sum beyond what
+the type holds (2^128 in Float) is infinite, and NaN times 0, where the sum of all products with `w` would be
+finite. The sums of a normalization and its gradients are far from that, and they are what this is for.
 """
 
 from __future__ import annotations
