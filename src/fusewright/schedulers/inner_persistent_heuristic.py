@@ -5,16 +5,14 @@ they hold it, and what the kernel is estimated to cost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
-from fusewright.ir.fusion import Fusion
 from fusewright.schedulers import clustered_rows, staged_rows
 from fusewright.schedulers.base import Cost, Facts, Proposal
-from fusewright.schedulers.cost import CostModel, busy_share, overlap
+from fusewright.schedulers.cost import busy_share, overlap
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
 from fusewright.schedulers.held_rows import (
     Held,
@@ -24,9 +22,9 @@ from fusewright.schedulers.held_rows import (
     state_bytes,
     with_welford,
 )
-from fusewright.schedulers.io import VectorLimits, Vectors
+from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.reduction_planner import ReductionPlanner
 from fusewright.schedulers.row_threads import (
     BATCHES,
     BYTES_IN_FLIGHT,
@@ -38,10 +36,8 @@ from fusewright.schedulers.rows_in_turns import copied_in_turns, in_turns
 from fusewright.schedulers.shared_rows import in_shared
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
-    ShiftedRows,
     is_narrow,
     is_narrow_to_stage,
-    rows_of_reductions,
     wider_vectors,
     with_wider_vectors,
 )
@@ -77,20 +73,8 @@ RELOADED_BYTES_IN_FLIGHT = 128
 SHORT_ROW_BLOCK = 128
 
 
-@dataclass(frozen=True, eq=False)
-class InnerPersistentPlanner:
+class InnerPersistentPlanner(ReductionPlanner):
     """Derives params from the sizes of a call."""
-
-    fusion: Fusion
-    space: ReductionSpace
-
-    @cached_property
-    def _vectors(self) -> VectorLimits | None:
-        return self.space.vector_limits(self.fusion)
-
-    @cached_property
-    def _shifted(self) -> ShiftedRows:
-        return rows_of_reductions(self.fusion, self.space)
 
     @cached_property
     def everything(self) -> Held:
@@ -143,7 +127,7 @@ class InnerPersistentPlanner:
     def _staged(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
         """How the rows of a block pass through shared memory as one run, if they are to."""
         width = self._shifted.run((*self.space.iteration, *self.space.reduction), facts)
-        aligned = self._vectors.width(facts) if self._vectors is not None else 1
+        aligned = self._width(facts)
         space, shares = self.space, self._shares_loads
         if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):
             return None
@@ -159,7 +143,7 @@ class InnerPersistentPlanner:
 
     def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
-        width = self._vectors.width(facts) if self._vectors is not None else 1
+        width = self._width(facts)
         plain = Vectors(width, (), 1 / width)
         if self.space.reduction_size(facts) < LEAST_SHIFTED:
             return plain, False
@@ -340,10 +324,6 @@ class InnerPersistentPlanner:
         if self._has_welford:
             speed, steps = with_welford(speed, steps)
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
-
-    @cached_property
-    def _cost(self) -> CostModel:
-        return CostModel(self.fusion, self.space.sectors(self.fusion))
 
     @cached_property
     def _passes(self) -> int:
