@@ -23,6 +23,7 @@ from bench.operations import selected
 from bench.report import OUTPUT, environment, markdown_table, text_table, write
 from bench.throughput import TYPES, Copies, short_median_us
 from fusewright import FusionCache
+from fusewright.cli.arguments import positive_count
 
 LENGTHS = (64, 65, 128, 257, 512, 768, 1000, 1024, 2048, 3072, 4096, 4097, 8192, 12288, 16384, 20000)
 LONG = (32768, 50257, 65536, 65537, 131072, 262144)
@@ -46,18 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=math.inf, help="measure no operation after so many seconds"
     )
     parser.add_argument(
-        "--jobs", type=_count, default=os.cpu_count(), metavar="N", help="processes that compile ahead"
+        "--jobs",
+        type=positive_count,
+        default=os.cpu_count(),
+        metavar="N",
+        help="processes that compile ahead",
     )
     parser.add_argument(
         "--output", type=Path, default=OUTPUT / "sizes", metavar="PATH", help="writes PATH.json, .md and .svg"
     )
     parser.add_argument("--compile-part", type=int, help=argparse.SUPPRESS)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"expected a number of processes, at least 1, got {text}")
-    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

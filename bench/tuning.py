@@ -1,5 +1,9 @@
 """`python -m bench tuning`: how near searches come to the best of a stratified sample, on a GPU.
 
+`--drawn`: the problems are those that bench/tuning_problems.py draws by chance. `--record FILE` writes all
+that was measured, for `fusewright tune --show --table FILE` and for tests. Without a GPU a few small kernels
+are compiled, and nothing is timed.
+
 Each problem is searched by itself; then points of its space are timed until the time is up. What is reported
 is the time after 8, 30 and all configurations of the search, in multiples of the best of all that was timed.
 """
@@ -16,6 +20,7 @@ import torch
 
 from bench.tuning_problems import drawn, problems
 from fusewright import Options
+from fusewright.cli.arguments import positive_count, positive_seconds
 from fusewright.frontend.problems import load
 from fusewright.tune.document import write_document
 from fusewright.tune.heuristics import default_heuristics
@@ -33,17 +38,26 @@ SEARCH_SHARE = 0.7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--configurations", type=int, default=40, help="of each search (default: 40)")
-    parser.add_argument("--points", type=int, default=200, help="of each sample (default: 200)")
-    parser.add_argument("--seconds", type=float, default=80.0, help="in all (default: 80)")
+    parser.add_argument(
+        "--configurations", type=positive_count, default=40, help="of each search (default: 40)"
+    )
+    parser.add_argument("--points", type=positive_count, default=200, help="of each sample (default: 200)")
+    parser.add_argument("--seconds", type=positive_seconds, default=80.0, help="in all (default: 80)")
     parser.add_argument("--only", default="", help="problems whose name has this")
-    parser.add_argument("--drawn", action="store_true", help="problems by chance, not those that are listed")
+    parser.add_argument(
+        "--drawn", action="store_true", help="64 problems drawn by chance, not the listed ones"
+    )
     parser.add_argument("--record", type=Path, help="a file for all measurements (tune.recording)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     start = time.monotonic()
     on_gpu = torch.cuda.is_available()
+    if not on_gpu:
+        print("bench tuning: torch sees no GPU here: kernels of small sizes are compiled, and none is timed")
+        if arguments.record is not None:
+            print(f"{arguments.record} is not written: there is nothing to record")
+            return 1
     device = torch.device("cuda" if on_gpu else "cpu")
     options = Options.from_environment()
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
             sweep_with(runner, given, journal, load, SweepEffort(arguments.points, max(0.1, left)), options)
             _print(found, journal)
             if arguments.record is not None:
-                name = torch.cuda.get_device_name() if on_gpu else "none"
+                name = torch.cuda.get_device_name()
                 text = recording_text(list(measurements_of(journal, name)), name)
                 write_document(arguments.record, text)
     return 0

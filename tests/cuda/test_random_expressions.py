@@ -27,8 +27,8 @@ ALL = (*WHOLE, DataType.Float, DataType.Double)
 ELEMENTS = 4 * THREADS - 13
 
 
-def _drawn(seed: int, dtypes: tuple[DataType, ...], index_dtype: DataType, statements: int):
-    """A kernel, its text, its inputs and the simulator's outputs."""
+def _draw_and_check(seed: int, dtypes: tuple[DataType, ...], index_dtype: DataType, statements: int):
+    """A kernel, its text, which is checked by reading it back, its inputs and the simulator's outputs."""
     kernel, ins, outs = random_kernel(random.Random(seed), dtypes, index_dtype, statements)
     source = print_kernel(kernel)
     check_kernel(kernel, source)
@@ -57,14 +57,14 @@ def _check(source, found: list[torch.Tensor], expected: list[torch.Tensor]) -> N
 @pytest.mark.parametrize("index_dtype", [DataType.Int, DataType.Int32])
 @pytest.mark.parametrize("seed", range(10))
 def test_random_expressions_read_back(seed: int, index_dtype: DataType) -> None:
-    _drawn(seed, ALL, index_dtype, 40)
+    _draw_and_check(seed, ALL, index_dtype, 40)
 
 
 @needs_compiler
 @pytest.mark.parametrize("seed", range(2))
 def test_random_expressions_on_the_host(seed: int, tmp_path: Path) -> None:
     """Of integers and truth values: the text of floats is PTX in part."""
-    kernel, source, given, expected = _drawn(seed, WHOLE, DataType.Int32, 120)
+    kernel, source, given, expected = _draw_and_check(seed, WHOLE, DataType.Int32, 120)
     found = [torch.empty_like(each) for each in expected]
     run(kernel, [*given, *found, ELEMENTS], tmp_path)
     _check(source, found, expected)
@@ -74,7 +74,7 @@ def test_random_expressions_on_the_host(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("index_dtype", [DataType.Int, DataType.Int32])
 @pytest.mark.parametrize("seed", range(100))
 def test_random_expressions_on_a_gpu(seed: int, index_dtype: DataType) -> None:
-    _, source, given, expected = _drawn(seed, ALL, index_dtype, 40)
+    _, source, given, expected = _draw_and_check(seed, ALL, index_dtype, 40)
     arch = hardware_of(torch.device("cuda"), Options.from_environment()).arch
     # Contracted, a product and a sum are rounded once.
     compiled = RtcKernel(source.text, source.name, options=NvrtcOptions(arch, fma=False))

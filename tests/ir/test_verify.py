@@ -32,7 +32,7 @@ def tensor(fusion: Fusion, sizes: list[int], dtype: DataType = DataType.Float) -
     return fusion.new_tensor([fusion.new_axis(const(n)) for n in sizes], dtype)
 
 
-def refused(fusion: Fusion, text: str) -> None:
+def assert_refused(fusion: Fusion, text: str) -> None:
     with pytest.raises(VerifyError, match=text):
         verify_fusion(fusion, "a test")
 
@@ -43,46 +43,46 @@ def test_well_formed(fusion):
 
 def test_message_names_what_was_done_last(fusion):
     fusion.outputs.append(Output(tensor(fusion, [4])))
-    refused(fusion, "fusion verifier, after a test: output T")
+    assert_refused(fusion, "fusion verifier, after a test: output T")
 
 
 def test_output_that_nothing_computes(fusion):
     out = tensor(fusion, [4])
     fusion.add_output(out)
-    refused(fusion, "neither computed nor an input")
+    assert_refused(fusion, "neither computed nor an input")
 
 
 def test_alias_of_no_input(fusion):
     out = fusion.output_tensors()[0]
     fusion.outputs = [Output(out, out)]
-    refused(fusion, "which is no input")
+    assert_refused(fusion, "which is no input")
 
 
 def test_output_in_registers(fusion):
     fusion.output_tensors()[0].memory = MemoryType.local
-    refused(fusion, "not in global memory")
+    assert_refused(fusion, "not in global memory")
 
 
 def test_operand_from_nowhere(fusion):
     out = tensor(fusion, [4])
     fusion.add_node(Copy(tensor(fusion, [4]), out))
-    refused(fusion, "is used, but neither computed nor an input")
+    assert_refused(fusion, "is used, but neither computed nor an input")
 
 
 def test_input_that_is_computed(fusion):
     x = fusion.inputs[0]
     fusion.add_node(Copy(x, x))
-    refused(fusion, "input T0 is also computed")
+    assert_refused(fusion, "input T0 is also computed")
 
 
 def test_node_removed_behind_the_fusions_back(fusion):
     fusion.nodes.popitem()
-    refused(fusion, "not in the fusion|does not belong")
+    assert_refused(fusion, "not in the fusion|does not belong")
 
 
 def test_forgotten_use(fusion):
     fusion.inputs[0].uses.pop()
-    refused(fusion, "T0 is read by 2 nodes, but lists 1 uses")
+    assert_refused(fusion, "T0 is read by 2 nodes, but lists 1 uses")
 
 
 def test_cycle(fusion):
@@ -90,70 +90,70 @@ def test_cycle(fusion):
     fusion.add_node(Copy(a, b))
     fusion.add_node(Copy(b, a))
     fusion.add_output(b)
-    refused(fusion, "depends on itself")
+    assert_refused(fusion, "depends on itself")
 
 
 def test_operands_of_other_types(fusion):
     x = fusion.inputs[0]
     out = tensor(fusion, [4, 6], DataType.Double)
     fusion.add_node(Pointwise(ELEMENTWISE["neg"], (x,), out))
-    refused(fusion, "a result of double where the row gives float")
+    assert_refused(fusion, "a result of double where the row gives float")
 
 
 def test_reduced_float_is_not_computed_with(fusion):
     half = tensor(fusion, [4], DataType.Half)
     fusion.add_input(half)
     fusion.add_node(Pointwise(ELEMENTWISE["exp"], (half,), tensor(fusion, [4], DataType.Half)))
-    refused(fusion, "operands of __half where the row computes in float")
+    assert_refused(fusion, "operands of __half where the row computes in float")
 
 
 def test_copy_that_converts(fusion):
     fusion.add_node(Copy(fusion.inputs[0], tensor(fusion, [4, 6], DataType.Half)))
-    refused(fusion, "a move from float to __half")
+    assert_refused(fusion, "a move from float to __half")
 
 
 def test_sizes_that_differ(fusion):
     fusion.add_node(Copy(fusion.inputs[0], tensor(fusion, [4, 7])))
-    refused(fusion, r"axis iS1\{6\} of T0 becomes iS\d+\{7\}")
+    assert_refused(fusion, r"axis iS1\{6\} of T0 becomes iS\d+\{7\}")
 
 
 def test_ranks_that_differ(fusion):
     x, out = fusion.inputs[0], tensor(fusion, [4, 6, 2])
     fusion.add_node(Copy(x, out))
-    refused(fusion, "T0 has no axis 2")
+    assert_refused(fusion, "T0 has no axis 2")
 
 
 def test_reduction_of_nothing(fusion):
     fusion.add_node(Reduction(SUM, (fusion.inputs[0],), (tensor(fusion, [4, 6]),)))
-    refused(fusion, "no axis is reduced")
+    assert_refused(fusion, "no axis is reduced")
 
 
 def test_reduction_without_one_of_its_states(fusion):
     axes = [fusion.new_axis(const(4)), fusion.new_axis(const(6), IterKind.REDUCTION)]
     outs = [fusion.new_tensor(axes, DataType.Float) for _ in range(2)]
     fusion.add_node(Reduction(SUM, (fusion.inputs[0],), outs))
-    refused(fusion, "2 outputs for 1 states")
+    assert_refused(fusion, "2 outputs for 1 states")
 
 
 def test_loop_that_lost_an_axis(fusion):
     out = fusion.output_tensors()[0]
     transforms.split(fusion, out, 1, 4)
     del out.loop[2]
-    refused(fusion, "the loop axes of T.* left over or missing")
+    assert_refused(fusion, "the loop axes of T.* left over or missing")
 
 
 def test_loop_of_another_tensors_axes(fusion):
     out = fusion.output_tensors()[0]
     out.loop = list(fusion.inputs[0].logical)
-    refused(fusion, "are not made from the others")
+    assert_refused(fusion, "are not made from the others")
 
 
 def test_allocation_of_other_axes(fusion):
     out = fusion.output_tensors()[0]
     out.allocation = out.allocation[:1] * 2
-    refused(fusion, "no permutation of its logical axes")
+    assert_refused(fusion, "no permutation of its logical axes")
 
 
 def test_inlined_beyond_its_loops(fusion):
     fusion.output_tensors()[0].inline_at = 3
-    refused(fusion, "is inlined at 3")
+    assert_refused(fusion, "is inlined at 3")

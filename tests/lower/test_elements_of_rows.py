@@ -174,6 +174,8 @@ def test_what_the_first_iteration_stores_is_stored_before_the_loop() -> None:
     work = k.Compute(b.EXP, b.at(ROW, J), (b.at(ODD, J),), DataType.Float)
     found = lines(store_before_loops(statements(each(first, work))))
     assert found[:2] == ["if threadIdx.x == 0:", "Y[0] = A[0]"], found
+    by_all = k.If(eq(J, 0), (copy(Y.buffer, A, T, 0),))
+    assert lines(store_before_loops(statements(each(by_all, work))))[0] == "Y[threadIdx.x] = A[0]"
     for inner in (
         [k.If(eq(J - T, 0), (copy(Y.buffer, A, 0, 0),)), work],  # may be of any iteration
         [first, k.Compute(b.EXP, b.at(A), (b.at(ODD, J),), DataType.Float)],  # stores what the loop computes

@@ -8,7 +8,10 @@ from fusewright import DataType, FusionDefinition
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.invariants import hoist_invariants
 from fusewright.lower.passes.repeated import read_repeated_registers
-from fusewright.sym import Expr, land, lt, symbol
+from fusewright.lower.passes.vector_invariants import hoist_vector_invariants
+from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.reductions import SUM
+from fusewright.sym import TRUE, Expr, const, eq, land, lt, symbol
 from tests.kernel import builders as b
 from tests.lower.statements import I, N, R, T, X, Y, kernel, lines, loop
 
@@ -61,6 +64,23 @@ def test_what_one_block_alone_knows_stays_where_that_block_computes_it() -> None
     assert any(isinstance(stmt, k.GridReduce) for stmt in k.walk(kernel.body))
     [out] = fd.execute(inputs)
     torch.testing.assert_close(out, inputs[0].square().mean(1).add(1e-6).rsqrt())
+
+
+def test_a_vector_that_one_block_alone_knows_stays_where_that_block_computes_it() -> None:
+    """It has a value in all blocks before it is reduced, and in the last one after that."""
+    quotients = b.local("Q", DataType.Float)
+    exchange = b.grid_exchange(1)
+    last = symbol("last", hi=1)
+    begin = k.Init(SUM, (b.at(R),), 8)
+    reduce = k.GridReduce(SUM, (b.at(R),), (b.at(A),), (b.GX,), (), k.TRUE, (), exchange, last, 8)
+    divide = k.Compute(ELEMENTWISE["truediv"], b.at(quotients), (b.at(R, J), b.at(A)), DataType.Float)
+    columns = k.For(J, const(8), (divide, k.Copy(b.at(Y.buffer, I * 8 + J), b.at(quotients))), unroll=True)
+    set_a = k.Copy(b.at(A), k.Imm(3.0, DataType.Float))
+    for reduced, loops in (((), 2), ((reduce,), 1)):
+        rows = loop(4, k.If(eq(last, 1) if reduced else TRUE, (columns,)))
+        given = kernel(set_a, begin, *reduced, rows, allocs=(A, quotients, R))
+        found = lines(hoist_vector_invariants(given))
+        assert sum(line.startswith("for j") for line in found) == loops, found
 
 
 def hoisted(*body: k.Stmt) -> list[str]:

@@ -20,8 +20,8 @@ A, B, C, D = (b.local(name, R.dtype, 1) for name in "ABCD")
 EXCHANGES = [b.grid_exchange(1, name=f"exchange{i}") for i in range(3)]
 
 
-def reduction(number: int, dst: k.Buffer, src: k.Buffer) -> k.GridReduce:
-    is_last = symbol(f"is_last{number}", hi=1)
+def reduction(number: int, dst: k.Buffer, src: k.Buffer, everywhere: bool = False) -> k.GridReduce:
+    is_last = None if everywhere else symbol(f"is_last{number}", hi=1)
     along = (b.at(dst),), (b.at(src),), (b.GX,), (), k.TRUE, ()
     return k.GridReduce(SUM, *along, EXCHANGES[number], is_last)
 
@@ -56,11 +56,12 @@ def test_what_uses_the_first_result_comes_after_both_and_what_makes_the_second_b
     "between",
     [
         k.Barrier(),
+        reduction(2, D, R, everywhere=True),  # uses its workspace and its barriers in turn with others
         copy(C, A),  # the second one needs the first
         copy(C, X.buffer, 0, T + 1),  # of memory that what comes between may have changed
         k.If(eq(FIRST.is_last, 1), (copy(B, R),)),
     ],
-    ids=["barrier", "result", "load", "last block"],
+    ids=["barrier", "all-reduce", "result", "load", "last block"],
 )
 def test_what_keeps_them_apart(between: k.Stmt) -> None:
     assert joined(FIRST, between, SECOND) == (FIRST, between, SECOND)

@@ -50,8 +50,8 @@ from fusewright.kernel.ir import (
     Wait,
     WaitForCopies,
     Window,
-    is_cooperative,
     operand_dtype,
+    spares_registers,
     walk,
 )
 from fusewright.sym import ZERO, Expr, as_int, lt
@@ -399,7 +399,7 @@ def _compute(reader: Reader, stmt: Compute, lines: Lines) -> None:
     ]
     result = op.result_of(stmt.dtype), stmt.dst.buffer.dtype
     spelling = stmt.spelling
-    if reader.kernel.max_registers and is_cooperative(reader.kernel):
+    if spares_registers(reader.kernel):
         spelling = spelling.sparing or spelling
     check_computed(reader.names, value, spelling.cuda, stmt.dtype, result, matchers)
 

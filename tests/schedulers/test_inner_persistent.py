@@ -233,32 +233,31 @@ def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:
     assert "_next" in fd.kernels_for(inputs, schedules={0: params})[0].cuda_text
 
 
-def test_what_an_index_chooses_is_not_loaded_ahead_beside_rows_that_are(target: torch.device) -> None:
-    """The element of each row that its target names: its place is known once the target is loaded."""
+def cross_entropy(target: torch.device) -> tuple[FusionDefinition, list[torch.Tensor], torch.Tensor]:
+    """The definition of a loss and its softmax, inputs, and the loss of them."""
     with FusionDefinition() as fd:
         x, t = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, 1], [True, None], DataType.Int)
         lse = fd.ops.log(fd.ops.sum(fd.ops.exp(x), dims=[1], keepdim=True))
         fd.add_output(lse - fd.ops.take_along_axis(x, t, dim=1))
         fd.add_output(fd.ops.exp(x - lse))
+    inputs = [torch.randn(5, 512, device=target), torch.randint(512, (5, 1), device=target)]
+    return fd, inputs, -torch.log_softmax(inputs[0], 1).gather(1, inputs[1])
+
+
+def test_what_an_index_chooses_is_not_loaded_ahead_beside_rows_that_are(target: torch.device) -> None:
+    """The element of each row that its target names: its place is known once the target is loaded."""
+    fd, inputs, expected = cross_entropy(target)
     params = replace(
         params_of(4, sizes=(512,)), lparams=LaunchParams(bdimx=32), circular_stages=3, persistent_blocks=2
     )
-    inputs = [torch.randn(5, 512, device=target), torch.randint(512, (5, 1), device=target)]
     loss, chances = fd.execute(inputs, schedules={0: params})
-    expected = -torch.log_softmax(inputs[0], 1).gather(1, inputs[1])
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(chances, torch.softmax(inputs[0], 1), rtol=1e-4, atol=1e-6)
 
 
 def test_what_an_index_chooses_once_a_row_is_loaded_with_the_row(target: torch.device) -> None:
-    with FusionDefinition() as fd:
-        x, t = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, 1], [True, None], DataType.Int)
-        lse = fd.ops.log(fd.ops.sum(fd.ops.exp(x), dims=[1], keepdim=True))
-        fd.add_output(lse - fd.ops.take_along_axis(x, t, dim=1))
-        fd.add_output(fd.ops.exp(x - lse))
-    inputs = [torch.randn(5, 512, device=target), torch.randint(512, (5, 1), device=target)]
+    fd, inputs, expected = cross_entropy(target)
     loss, _ = fd.execute(inputs)
-    expected = -torch.log_softmax(inputs[0], 1).gather(1, inputs[1])
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
     [kernel] = fd.kernels_for(inputs)
     text = kernel.cuda_text[kernel.cuda_text.index("__global__") :]

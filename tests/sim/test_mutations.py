@@ -10,12 +10,13 @@ from __future__ import annotations
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest import mock
 
 import pytest
 import torch
 
+from fusewright.core.dtype import DataType
 from fusewright.core.errors import SimulationError
 from fusewright.kernel.access import read_buffers, read_refs, written_buffers, written_refs
 from fusewright.kernel.ir import (
@@ -30,11 +31,14 @@ from fusewright.kernel.ir import (
     GridReduce,
     GridReduces,
     Hold,
+    If,
     Kernel,
     Ref,
+    ScalarParam,
     Scatter,
     Space,
     Stmt,
+    index_symbol,
     walk,
 )
 from fusewright.runtime.single_thread import SINGLE_THREAD
@@ -43,6 +47,8 @@ from fusewright.sim.activity import Activity
 from fusewright.sim.machine import Machine
 from fusewright.sim.memory import Filled
 from fusewright.sim.statements import input_dtype, load_states
+from fusewright.sym import const, lt, symbol
+from tests.kernel import builders
 from tests.sim.launches import Launch, launches_of
 from tests.sim.mutation_cases import CASES
 from tests.sim.mutations import Mutant, condition_of, mutants_of
@@ -63,11 +69,23 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trial:
-    """A launch, the bytes that its kernel leaves, and launches of the same kernel at other sizes."""
+    """A launch, what its kernel does, and launches of the same kernel at other sizes.
+
+    Attributes:
+        right: the bytes that the kernel leaves.
+        executed: the statements that a thread comes to.
+    """
 
     launch: Launch
     right: list[torch.Tensor]
+    executed: frozenset[Stmt]
     others: list[Launch]
+
+    @staticmethod
+    def of(launch: Launch, others: list[Launch]) -> Trial:
+        executed: set[Stmt] = set()
+        options = SimOptions(on_statement=lambda stmt, machine: executed.add(stmt))
+        return Trial(launch, launch.run(launch.kernel, options), frozenset(executed), others)
 
     def outcome(self, mutant: Mutant) -> str:
         try:
@@ -77,7 +95,12 @@ class Trial:
         return "unnoticed" if all(map(torch.equal, after, self.right)) else "wrong"
 
     def explanation(self, mutant: Mutant) -> str:
-        """The name of what shows that the mutant is right, or 'unexplained'."""
+        """The name of what shows that the mutant is right, or 'unexplained'.
+
+        A statement that never runs is unexplained: to watch it shows nothing.
+        """
+        if mutant.stmt not in self.executed:
+            return "unexplained"
         found = (each for each in EXPLANATIONS.get(mutant.kind, ()) if each(self, mutant))
         return next((each.__name__ for each in found), "unexplained")
 
@@ -146,7 +169,7 @@ def contributes_the_identity(trial: Trial, mutant: Mutant) -> bool:
                 identity.append(bool((active.compress(state) == value).all()))
 
     _watch(trial.launch, mutant, watch)
-    return all(identity)
+    return bool(identity) and all(identity)
 
 
 def repeats_stores(trial: Trial, mutant: Mutant) -> bool:
@@ -221,7 +244,7 @@ def discards_a_state(trial: Trial, mutant: Mutant) -> bool:
         alike.append(torch.equal(*begun))
 
     _watch(trial.launch, mutant, watch)
-    return all(alike)
+    return bool(alike) and all(alike)
 
 
 def reads_the_same_value(trial: Trial, mutant: Mutant) -> bool:
@@ -279,7 +302,7 @@ def test_mistakes_are_noticed(name: str) -> None:
     problems: list[str] = []
     for launch in launches[0]:
         others = [each for call in launches[1:] for each in call if each.kernel is launch.kernel]
-        trial = Trial(launch, launch.run(launch.kernel), others)
+        trial = Trial.of(launch, others)
         for mutant in mutants_of(launch.kernel):
             outcome = trial.outcome(mutant)
             if outcome == "unnoticed":
@@ -291,6 +314,22 @@ def test_mistakes_are_noticed(name: str) -> None:
     for (kind, outcome), count in sorted(counts.items()):
         print(f"  {kind}: {count} {outcome}")
     assert not problems, "\n".join(problems)
+
+
+def test_nothing_explains_a_mistake_in_a_statement_that_never_runs() -> None:
+    threads, size = index_symbol(builders.BX, const(32)), symbol("n", lo=0)
+    x, y = (builders.tensor(name, DataType.Float, const(32), output=name == "y") for name in "xy")
+    copy = Copy(builders.at(y.buffer, threads), builders.at(x.buffer, threads))
+    rarely = If(lt(100, size), (replace(copy, pred=lt(threads, size)),))
+    params = [x, y, ScalarParam("n", DataType.Index, size)]
+    kernel = builders.kernel("rarely", params, [copy, rarely], [1], [32])
+    unexplained = []
+    for number in (5, 500):
+        trial = Trial.of(Launch(kernel, [torch.randn(32), torch.empty(32), number], {}), [])
+        [mutant] = (each for each in mutants_of(kernel, ["predicate dropped"]) if each.stmt in rarely.body)
+        assert trial.outcome(mutant) == "unnoticed"
+        unexplained.append(trial.explanation(mutant) == "unexplained")
+    assert unexplained == [True, False]
 
 
 def test_the_cases_have_kernels_with_every_statement() -> None:

@@ -12,8 +12,10 @@ from fusewright import FusionDefinition
 from fusewright.core.errors import ParamsError, TuneError
 from fusewright.core.hardware import DESCRIBED
 from fusewright.core.options import Options
+from fusewright.core.serialization import to_dict
 from fusewright.frontend.active_tuning import ACTIVE, ActiveTuning
 from fusewright.frontend.problems import load, problems_of
+from fusewright.schedulers import LaunchParams, PointwiseParams
 from fusewright.tune.changes import Change, with_differences
 from fusewright.tune.entry import Entry
 from fusewright.tune.heuristic import seeds_of
@@ -108,39 +110,60 @@ def definition(x: torch.Tensor):
     return fd
 
 
-def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_elsewhere(tmp_path, monkeypatch):
+def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_elsewhere(
+    tmp_path, monkeypatch, caplog
+):
     x = torch.rand(64, 96)
     fd = definition(x)
     [of] = problems_of(fd, [x], None, "relu", tmp_path)
     facts = Planned(of, load, fd._given_options).described().facts
     assert facts == of.facts
-    entry = Entry("relu 64 x 96", "pointwise", DESCRIBED["h200"].name, facts, {"lparams.bdimx": 32}, 1.1)
+    measured = replace(
+        PointwiseParams(), lparams=LaunchParams(bdimx=32), vectorization_factor=2, break_point=0
+    )
+    entry = Entry(
+        "relu 64 x 96",
+        "pointwise",
+        DESCRIBED["h200"].name,
+        facts,
+        to_dict(measured),
+        {"lparams.bdimx": 32},
+        1.1,
+    )
     near = HeldOut("pointwise", entry.hardware, 1.1, 1.0, 2)
     monkeypatch.setattr(ACTIVE, "learned", Policy((entry,), near=(near,)))
 
-    def threads(rows: int) -> tuple[int, str]:
+    def run(rows: int) -> PointwiseParams:
         y = torch.rand(rows, 96) - 0.5
         [made] = fd.execute([y])
         assert torch.equal(made, torch.relu(y) + 1.0)
         [kernel] = fd._ran.last_program.kernels
-        params = kernel.params
-        return params.lparams.bdimx, params.reason
+        return kernel.params
 
-    assert threads(64)[0] == 32 and "measured for relu 64 x 96" in threads(64)[1]
-    assert threads(72)[0] == 32  # near
-    assert threads(640)[0] != 32
+    def threads(rows: int) -> int:
+        return run(rows).lparams.bdimx
+
+    # The params that were measured, not their change of a formula that may be another one since.
+    assert run(64) == measured and "measured for relu 64 x 96" in run(64).reason
+    assert threads(72) == 32 and run(72).vectorization_factor == 4  # near
+    assert threads(640) != 32
     for unproved in ((), (replace(near, worst=0.9),), (replace(near, hardware="another"),)):
         monkeypatch.setattr(ACTIVE, "learned", Policy((entry,), near=unproved))
-        assert threads(72)[0] != 32 and threads(64)[0] == 32
-    # What the scheduler does not take is logged, and its own params serve.
-    monkeypatch.setattr(ACTIVE, "learned", Policy((replace(entry, change={"break_point": 3}),)))
-    assert threads(64)[0] != 32
+        assert threads(72) != 32 and threads(64) == 32
+    # What the scheduler does not take is logged, as is what there is no longer, and its own params serve.
+    for change in ({"break_point": 3}, {"lparams": {"bdimx": 4096}}, {"no_field": 1}):
+        policy = Policy((replace(entry, params={**entry.params, **change}),))
+        monkeypatch.setattr(ACTIVE, "learned", policy)
+        caplog.clear()
+        assert threads(64) != 32 and "params of the policy cannot be used" in caplog.text
     monkeypatch.setattr(ACTIVE, "learned", None)
-    assert threads(64)[0] != 32
+    assert threads(64) != 32
 
 
-START = '{"format": "fusewright-policy", "version": 3,'
-WRITTEN_ENTRY = Entry("f", "pointwise", "GPU", problem(64, 512).facts, {"lparams.bdimx": 32}, 1.1)
+START = '{"format": "fusewright-policy", "version": 4,'
+WRITTEN_ENTRY = Entry(
+    "f", "pointwise", "GPU", problem(64, 512).facts, to_dict(FORMULA), {"lparams.bdimx": 32}, 1.1
+)
 WRITTEN = Policy(
     (WRITTEN_ENTRY,),
     near=(HeldOut("pointwise", "GPU", 1.1, 1.0, 2),),
@@ -163,6 +186,8 @@ WRITTEN = Policy(
         (WRITTEN.replace('"held_out": 1.1', '"held_out": 0'), r"near\[0\].*held_out.*above 0"),
         (WRITTEN.replace('"lparams.bdimx": 32', '"lparams.x": 32'), r"entries\[0\].*lparams.x.*bdimx"),
         (WRITTEN.replace('"lparams.bdimx": 32', '"break_point.x": 32'), r"entries\[0\].*break_point.x"),
+        (WRITTEN.replace('"bdimx": 128', '"bdimx": "128"'), r"entries\[0\], params.*lparams.bdimx.*int"),
+        (WRITTEN.replace('"flip_grid', '"flip_grids'), r"entries\[0\], params.*flip_grids"),
         (WRITTEN.replace('"lparams.bdimx": 32', '"lparams.bdimx": "32"'), r"entries\[0\].*bdimx.*int"),
     ],
 )

@@ -154,17 +154,29 @@ def test_a_search_that_was_killed_goes_on_where_it_was_and_two_share_what_they_k
         assert replayed.best == resumed.best
 
 
-def test_tuners_of_several_processes_write_one_journal(tmp_path):
-    path = tmp_path / "j.sqlite"
+def test_tuners_of_several_processes_write_one_journal_at_once_and_no_row_is_lost(tmp_path):
+    path, origins = tmp_path / "j.sqlite", ["first", "second", "third"]
     children = []
-    for _ in range(3):
+    waiting, starting = os.pipe()
+    for origin in origins:
         children.append(os.fork())
         if children[-1] == 0:
-            with Journal(path, "a") as journal:
-                searched(journal, Effort(20)).ended("")
-            os._exit(0)
+            status = 1
+            try:
+                os.close(starting)
+                os.read(waiting, 1)  # until the parent closes its end
+                with Journal(path, "a") as journal:
+                    for i in range(40):
+                        journal.add_trial(origin, Trial(json.dumps({"i": i}), origin, Status.MEASURED, 1.0))
+                    searched(journal, Effort(20)).ended("")
+                status = 0
+            finally:
+                os._exit(status)
+    os.close(starting)
+    os.close(waiting)
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
     with Journal(path, "a") as journal:
+        assert [len(journal.trials(origin)) for origin in origins] == [40, 40, 40]
         known = journal.trials(OF.key)
         assert searched(journal, Effort(20)).progress.known == len(known) >= 20
         assert len(journal.problems()) == 1 and journal.search(OF.key).tried == 20

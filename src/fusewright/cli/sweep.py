@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from fusewright.cli.arguments import positive_count, positive_seconds
 from fusewright.cli.script_problems import script_problems
 from fusewright.core.errors import TuneError
 from fusewright.core.options import Options
@@ -43,14 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     many.add_argument(
         "--points",
         metavar="N",
-        type=_positive,
+        type=positive_count,
         default=DEFAULT_POINTS,
         help=f"a stratified sample of each kernel's space (default: {DEFAULT_POINTS})",
     )
     many.add_argument("--all", action="store_true", help="the whole space of each kernel")
-    parser.add_argument("--seconds", metavar="S", type=_seconds, help="begin nothing new after so long")
+    parser.add_argument(
+        "--seconds", metavar="S", type=positive_seconds, help="begin nothing new after so long"
+    )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the sample (default: 0)")
-    parser.add_argument("--jobs", metavar="N", type=_positive, help="processes that compile")
+    parser.add_argument("--jobs", metavar="N", type=positive_count, help="processes that compile")
     parser.add_argument("--show", action="store_true", help="run nothing: print what the journal has")
 
 
@@ -162,17 +165,3 @@ def _show(console: Console, found: Sequence[Outcome]) -> None:
 
 def _microseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e6:.2f}"
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("expected 1 or more")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError("expected more than 0")
-    return value

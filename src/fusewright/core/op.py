@@ -84,8 +84,8 @@ class Spelling:
         snippets: the device snippets (`cuda/snippets/*.cuh`) that the text needs.
         precise: the spelling to use once a row, where accuracy is worth more than a few instructions (see
             `ir.Node.reduced`); None: this one.
-        sparing: the spelling that takes fewer registers, in a kernel whose blocks wait for each other and
-            whose registers are limited; None: this one.
+        sparing: the spelling to use where registers are scarce (`kernel.ir.spares_registers`); None: this
+            one.
         divides: whether the last operand divides an integer, so that C leaves undefined what happens where it
             is 0: a compiler may take it for granted that it never is.
         slots: what it takes in Float, as multiples of an addition's share of the time, for estimates: PTX

@@ -158,7 +158,7 @@ class ParamsPolicy(Protocol):
 
     def choose(self, segment: Any, facts: Any, hardware: Any, params: Any) -> Any | None:
         """The params for a call of a segment (`schedulers.Facts`, HardwareInfo), given those that its
-        scheduler proposes. None: these.
+        scheduler proposes. None: these. ParamsError: those that it has for this call are not legal.
         """
         ...
 

@@ -81,10 +81,10 @@ from fusewright.kernel.ir import (
     Window,
     WorkspaceParam,
     index_name,
-    is_cooperative,
     operand_dtype,
     param_name,
     reduced_dtype,
+    spares_registers,
     walk,
 )
 from fusewright.sym import ZERO, Expr, Symbol, as_int, const, lt, symbol, to_text
@@ -132,8 +132,7 @@ class KernelPrinter:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.index_dtype = kernel.index_dtype
-        # Threads of blocks that wait for each other hold what they have found until the last row.
-        self.spares_registers = kernel.max_registers > 0 and is_cooperative(kernel)
+        self.spares_registers = spares_registers(kernel)
         self.required: set[str] = set()
         self.states: dict[str, StateStruct] = {}
         self.role: Role | None = None  # the one whose statements are printed

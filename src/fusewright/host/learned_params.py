@@ -27,15 +27,14 @@ class LearnedParams:
 
     def made(self, segment: Segment, proposal: Proposal, make: Callable[[Segment, Any], Plan]) -> Plan:
         """What `make` makes of a segment with the policy's params, or the scheduler's."""
-        chosen = self._params(segment, proposal)
-        if chosen is None:
-            return make(segment, proposal.params)
-        self._chosen.add(segment)
         try:
-            return make(segment, chosen)
+            chosen = self._params(segment, proposal)
+            if chosen is not None:
+                self._chosen.add(segment)
+                return make(segment, chosen)
         except UserError as error:
-            self.distrust(segment, error)
-            return make(segment, proposal.params)
+            self._refuse(segment, error)
+        return make(segment, proposal.params)
 
     def _params(self, segment: Segment, proposal: Proposal) -> Any | None:
         if self._policy is None or segment.evaluated is not None or segment in self._distrusted:
@@ -47,6 +46,9 @@ class LearnedParams:
         """Whether a segment's params were the policy's; from now on they are the scheduler's."""
         if segment not in self._chosen or segment in self._distrusted:
             return False
+        self._refuse(segment, error)
+        return True
+
+    def _refuse(self, segment: Segment, error: Exception) -> None:
         self._distrusted.add(segment)
         logger.warning("params of the policy cannot be used, the scheduler's are: %s", error)
-        return True

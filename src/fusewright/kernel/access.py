@@ -137,6 +137,11 @@ def writers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
     return Counter(buffer for stmt in statements for buffer in written_buffers(stmt))
 
 
+def readers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
+    """How many of the statements load from each buffer."""
+    return Counter(buffer for stmt in statements for buffer in set(read_buffers(stmt)))
+
+
 def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:
     """The buffers that the statement uses while it runs, with barriers of its own."""
     return _buffers(stmt, FIELDS[type(stmt)].scratch)
@@ -145,6 +150,20 @@ def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:
 def mbarrier_buffers(stmt: k.Stmt) -> list[k.Buffer]:
     """The buffers of mbarriers that the statement takes part in, or waits for."""
     return _buffers(stmt, FIELDS[type(stmt)].mbarriers)
+
+
+def is_register(buffer: k.Buffer) -> bool:
+    """Whether a buffer is one register of each thread."""
+    return buffer.space is k.Space.LOCAL and as_int(buffer.size) == 1
+
+
+def computed_from(stmt: k.Stmt) -> tuple[k.Operand, ...] | None:
+    """The operands of a statement that computes or copies one element under no predicate; None for others."""
+    if isinstance(stmt, k.Compute):
+        return stmt.args
+    if isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
+        return (stmt.src,)
+    return None
 
 
 def is_at_hand(operand: k.Operand) -> bool:
@@ -197,6 +216,11 @@ def defined_symbol(stmt: k.Stmt) -> Symbol | None:
     """The symbol that the statement gives a value."""
     name = FIELDS[type(stmt)].defines
     return getattr(stmt, name) if name is not None else None
+
+
+def defined_symbols(statements: Iterable[k.Stmt]) -> set[Symbol]:
+    """The symbols that the statements give values."""
+    return {symbol for symbol in map(defined_symbol, statements) if symbol is not None}
 
 
 def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:

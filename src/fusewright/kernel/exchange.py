@@ -1,4 +1,4 @@
-"""How much room threads and blocks need to reduce together (snippets block_reduce, and its kin)."""
+"""The room that threads and blocks need to reduce together (block_reduce, cluster_reduce, grid_reduce)."""
 
 from __future__ import annotations
 

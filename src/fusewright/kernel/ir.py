@@ -449,6 +449,8 @@ PACKED_OPERANDS = frozenset({DataType.Half, DataType.BFloat16})
 PACKED_TYPES = frozenset({DataType.Float8_e4m3fn})
 #: Grid reductions that are made together, at most: each takes registers.
 MAX_GRID_REDUCES = 4
+#: The classes of statements that all threads of a block arrive at.
+COLLECTIVES = (Barrier, BlockReduce, ClusterReduce, BlockScan, GridReduce, GridBarrier)
 #: The classes of statements that have a body.
 NESTING = (For, If, Bind, GridReduces, Roles, Role)
 
@@ -514,7 +516,7 @@ def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, .
 
 def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:
     """`outer` with other statements in it; itself where they are the same."""
-    # Of roles only roles are made, and of grid reductions those, which `verify` checks.
+    # `verify` checks that the body of Roles is roles, and that of GridReduces grid reductions.
     return outer if body is outer.body else dataclasses.replace(outer, body=body)  # type: ignore[arg-type]
 
 
@@ -532,6 +534,15 @@ def is_cooperative(kernel: Kernel) -> bool:
         isinstance(stmt, GridBarrier) or (isinstance(stmt, GridReduce) and stmt.is_last is None)
         for stmt in walk(kernel.body)
     )
+
+
+def spares_registers(kernel: Kernel) -> bool:
+    """Whether operations are spelled so that they hold few registers (`Spelling.sparing`): threads may use no
+    more than a limit, and hold what they find until blocks wait for each other.
+
+    A limit may be set after lowering (`CompiledKernel.with_register_limit`), so no pass can decide this.
+    """
+    return kernel.max_registers > 0 and is_cooperative(kernel)
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -72,13 +72,13 @@ class Work:
         return k.Copy(dst, src, width, cache, self.pred, fill, self.fill_is_value)
 
 
-def work_of(ctx: Context, node: Node, indices: NodeIndices, lane: Expr | None = None) -> Work:
+def work_of(ctx: Context, node: Node, indices: NodeIndices, lane: Symbol | None = None) -> Work:
     """Registers are computed by all threads, from fills where there is nothing to load; memory is written
     where there is an element to write. `lane` is 0 in the conditions.
     """
     own, nonempty = ctx.thread_guards(node, indices), ctx.nonempty_guards(node)
     if lane is not None:
-        own = [substitute(guard, {lane: 0}) for guard in own]  # type: ignore[dict-item]
+        own = [substitute(guard, {lane: 0}) for guard in own]
     if node.output.memory is MemoryType.local:
         pred = land(*necessary([*own, *nonempty]))
         return Work(tuple(ctx.block_guards(node)), pred, None, bool(nonempty))
@@ -160,9 +160,9 @@ def moves(
     ]
 
 
-def first_lane(ref: k.Ref, lane: Expr) -> k.Ref | None:
+def first_lane(ref: k.Ref, lane: Symbol) -> k.Ref | None:
     """The reference of lane 0 if the lanes are contiguous from there, else None."""
-    first = substitute(ref.index, {lane: 0})  # type: ignore[dict-item]
+    first = substitute(ref.index, {lane: 0})
     return k.Ref(ref.buffer, first) if first + lane is ref.index else None
 
 

@@ -1,12 +1,13 @@
-"""What a journal says of one problem: the best params, as changes of the formula's."""
+"""What a journal says of one problem: the best params, and how they differ from the formula's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 from typing import Any
 
+from fusewright.core.serialization import to_dict
 from fusewright.tune.changes import changes_of
 from fusewright.tune.facts import ProblemFacts
 from fusewright.tune.table import Measurements
@@ -20,7 +21,9 @@ class Entry:
     """The best params of one problem.
 
     Attributes:
-        change: the fields in which they differ from the formula's, by path; {} where nothing was better.
+        params: as a dict: what serves this problem, whatever the formula becomes.
+        change: the fields in which they differ from the formula's, by path; {} where nothing was better. It
+            serves problems near by.
         speedup: over the formula's.
     """
 
@@ -28,6 +31,7 @@ class Entry:
     scheduler: str
     hardware: str
     facts: ProblemFacts
+    params: dict[str, Any]
     change: dict[str, Any]
     speedup: float
 
@@ -76,10 +80,15 @@ def _good(measured: Measurements) -> list[Any]:
 def _entry(measured: Measurements, params: Any) -> Entry:
     problem = measured.problem
     assert problem.facts is not None
-    change = changes_of(measured.formula, params, problem.length)
     speedup = measured.seconds[measured.formula] / measured.seconds[params]
     return Entry(
-        problem.name, problem.scheduler, problem.hardware.name, problem.facts, change, round(speedup, 4)
+        problem.name,
+        problem.scheduler,
+        problem.hardware.name,
+        problem.facts,
+        to_dict(replace(params, reason="")),
+        changes_of(measured.formula, params, problem.length),
+        round(speedup, 4),
     )
 
 

@@ -21,7 +21,7 @@ from fusewright.core.once import cached_property
 from fusewright.core.serialization import from_dict, to_dict
 from fusewright.schedulers import Facts, type_name
 from fusewright.segment import Segment
-from fusewright.tune.changes import with_changes, with_differences
+from fusewright.tune.changes import fields_by_path, with_changes, with_differences
 from fusewright.tune.document import entries_of, read_document
 from fusewright.tune.entry import Entry, chosen_entries, nearest_of
 from fusewright.tune.facts import ProblemFacts, facts_of
@@ -29,7 +29,7 @@ from fusewright.tune.rule_fitting import fit
 from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of, held_out
 from fusewright.tune.table import Measurements, params_types
 
-FORMAT, VERSION = "fusewright-policy", 3
+FORMAT, VERSION = "fusewright-policy", 4
 # How many times as large a number of another problem's facts may be, for it to be a neighbour.
 NEAR = 1.5
 VERSION_DIGITS = 16
@@ -62,28 +62,38 @@ class Policy:
     # ---- choosing
 
     def choose(self, segment: Segment, facts: Facts, hardware: HardwareInfo, params: Any) -> Any | None:
-        """The params for a call of a segment, given the formula's. None: these are the ones."""
+        """The params for a call of a segment, given the formula's. None: these are the ones.
+
+        Raises:
+            ParamsError: those that were measured for this call are not legal, as those of another version.
+        """
         known = facts_of(segment, facts, hardware)
-        change = self.change(type_name(segment.scheduler.type), known, hardware, params)
-        if change is None or not change[0]:
-            return None
+        exact = self._by_segment.get((hardware.name, known.segment))
         try:
-            length = None if known.reduction is None else known.reduction.length
-            chosen = with_changes(params, change[0], length)
+            if exact is not None:
+                chosen, why = from_dict(type(params), exact.params), f"measured for {exact.name}"
+            else:
+                found = self.change(type_name(segment.scheduler.type), known, hardware, params)
+                if found is None or not found[0]:
+                    return None
+                length = None if known.reduction is None else known.reduction.length
+                chosen, why = with_changes(params, found[0], length), found[1]
             for name, value in getattr(segment.scheduler, "fixed_params", {}).items():
                 chosen.expect(name, value)
             chosen.validate(hardware)
-        except ParamsError:  # the formula says something else here than where it was measured
-            return None
-        return _with_reason(chosen, f"{change[1]}; without it: {params.reason}")
+        except ParamsError:
+            if exact is not None:
+                raise
+            return None  # the formula says something else here than where it was measured
+        return None if chosen == params else _with_reason(chosen, f"{why}; without it: {params.reason}")
 
     def change(
         self, scheduler: str, facts: ProblemFacts, hardware: HardwareInfo, formula: Any
     ) -> tuple[dict[str, Any], str] | None:
-        """What to change in the formula's params, and who says so. None: nobody knows."""
-        exact = self._by_segment.get((hardware.name, facts.segment))
-        if exact is not None:
-            return exact.change, f"measured for {exact.name}"
+        """What to change in the formula's params for a call that was not measured, and who says so.
+
+        None: nobody knows.
+        """
         features = features_of(facts, hardware)
         for rule in self._used.get((scheduler, hardware.name), ()):
             if rule.holds(features):
@@ -204,23 +214,21 @@ def read_policy(path: Path) -> Policy:
     entries = entries_of(data, "entries", Entry, where)
     rules = entries_of(data, "rules", Fitted, where)
     near = entries_of(data, "near", HeldOut, where)
-    changes = [(f"entries[{i}]", entry.scheduler, entry.change) for i, entry in enumerate(entries)]
+    changes: list[tuple[str, str, dict[str, Any]]] = []
+    for i, entry in enumerate(entries):
+        changes.append((f"entries[{i}], params", entry.scheduler, fields_by_path(entry.params)))
+        changes.append((f"entries[{i}], change", entry.scheduler, entry.change))
     for i, fitted in enumerate(rules):
-        changes += [
-            (
-                f"rules[{i}].rules[{j}]",
-                rule.scheduler,
-                {**rule.change.values, **dict.fromkeys(rule.change.factors, 1)},
-            )
-            for j, rule in enumerate(fitted.rules)
-        ]
+        for j, rule in enumerate(fitted.rules):
+            change = {**rule.change.values, **dict.fromkeys(rule.change.factors, 1)}
+            changes.append((f"rules[{i}].rules[{j}], change", rule.scheduler, change))
     known = params_types()
     for place, scheduler, change in changes:
         try:
             if scheduler in known:
                 with_differences(known[scheduler](), change)
         except ParamsError as error:
-            raise TuneError(f"{where}, {place}, change: {error}") from None
+            raise TuneError(f"{where}, {place}: {error}") from None
     return Policy(tuple(entries), tuple(rules), tuple(near))
 
 

@@ -3,13 +3,15 @@
 
 namespace fw {
 
-// All threads of `blocks` blocks arrive before any goes on; it orders their accesses to memory. One of the blocks
-// `leads`. `semaphore` is zero before the first launch: each round adds 2^31 in all, so that its top bit flips
-// with the last arrival and the others are zero again.
-__device__ __forceinline__ void grid_barrier(int* semaphore, unsigned blocks, bool leads) {
+// All threads of the grid arrive before any goes on; it orders their accesses to memory. `semaphore` is zero before the
+// first launch: each round adds 2^31 in all, so that its top bit flips with the last arrival and the others are zero
+// again.
+__device__ __forceinline__ void grid_barrier(int* semaphore) {
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
     unsigned* const arrivals = reinterpret_cast<unsigned*>(semaphore);
+    const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
+    const bool leads = (blockIdx.x | blockIdx.y | blockIdx.z) == 0;
     const unsigned add = leads ? 0x80000000u - (blocks - 1) : 1u;
 #ifdef __CUDA_ARCH__
     // The arrival releases what the block wrote before, and what sees the flip acquires what all others wrote,
@@ -30,11 +32,6 @@ __device__ __forceinline__ void grid_barrier(int* semaphore, unsigned blocks, bo
 #endif
   }
   __syncthreads();
-}
-
-// The same, of all blocks of the grid.
-__device__ __forceinline__ void grid_barrier(int* semaphore) {
-  grid_barrier(semaphore, gridDim.x * gridDim.y * gridDim.z, (blockIdx.x | blockIdx.y | blockIdx.z) == 0);
 }
 
 }  // namespace fw

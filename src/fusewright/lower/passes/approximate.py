@@ -170,11 +170,8 @@ class _Around:
 
     def _is_same(self, stmt: k.Stmt) -> bool:
         """Whether each iteration computes the same, as `hoist_invariants` sees it."""
-        if isinstance(stmt, k.Compute):
-            operands = stmt.args
-        elif isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
-            operands = (stmt.src,)
-        else:
+        operands = access.computed_from(stmt)
+        if operands is None:
             return False
         refs = [each for each in operands if isinstance(each, k.Ref)]
         return len(refs) + sum(isinstance(each, k.ScalarRef) for each in operands) > 0 and all(
@@ -185,17 +182,13 @@ class _Around:
         )
 
 
-def _is_register(ref: k.Ref) -> bool:
-    return ref.buffer.space is k.Space.LOCAL and as_int(ref.buffer.size) == 1
-
-
 def _without_unread(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
     """`body` without what computes registers that nothing reads."""
     read = {buffer for stmt in k.walk(body) for buffer in access.read_buffers(stmt)}
     unread = {
         stmt.dst.buffer
         for stmt in k.walk(body)
-        if isinstance(stmt, k.Compute) and _is_register(stmt.dst) and stmt.dst.buffer not in read
+        if isinstance(stmt, k.Compute) and access.is_register(stmt.dst.buffer) and stmt.dst.buffer not in read
     }
 
     def is_left(stmt: k.Stmt) -> bool:
@@ -326,13 +319,14 @@ class _Pass:
             if not _LEAST_NORMAL <= abs(number) <= 1 / _LEAST_NORMAL:
                 return None
             return [dataclasses.replace(stmt, op=_MUL, args=(stmt.args[0], _number(1 / number)))]
-        is_register = isinstance(divisor, k.Ref) and _is_register(divisor)
-        if not is_register and not isinstance(divisor, k.ScalarRef):
+        if not isinstance(divisor, (k.Ref, k.ScalarRef)):
             return None
-        quotients = 1
-        for loop in reversed(around):
-            if not (isinstance(divisor, k.Ref) and divisor.buffer in loop.varying):
-                quotients *= loop.iterations
+        if isinstance(divisor, k.Ref) and not access.is_register(divisor.buffer):
+            return None
+        shared = (
+            loop for loop in around if isinstance(divisor, k.ScalarRef) or divisor.buffer not in loop.varying
+        )
+        quotients = math.prod(loop.iterations for loop in shared)
         if quotients < MIN_QUOTIENTS:
             return None
         made: list[k.Stmt] = []

@@ -12,19 +12,19 @@ else to do. Only what no thread of the kernel writes is loaded so.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from typing import TypeGuard
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.passes.loads import without_foreign_guards
+from fusewright.lower.passes.loads import is_load, used_symbols, without_foreign_guards
 from fusewright.sym import ZERO, Symbol, const
 
 
 def load_chosen_once(kernel: k.Kernel) -> k.Kernel:
     if not any(isinstance(stmt, k.LetValue) for stmt in k.walk(kernel.body)):
         return kernel
-    written = {buffer for stmt in k.walk(kernel.body) for buffer in access.written_buffers(stmt)}
-    lifter = _Lifter(frozenset(written))
+    lifter = _Lifter(access.writers(k.walk(kernel.body)))
     body = lifter.body(kernel.body)
     allocations = tuple(k.Alloc(buffer) for buffer in lifter.registers)
     return k.with_body(kernel, k.body_of(kernel.body, (*allocations, *body)))
@@ -32,12 +32,12 @@ def load_chosen_once(kernel: k.Kernel) -> k.Kernel:
 
 class _Lifter:
     """Attributes:
-    written: the buffers that the kernel writes.
+    writers: how many statements of the kernel write each buffer.
     registers: those that hold what is loaded once.
     """
 
-    def __init__(self, written: frozenset[k.Buffer]) -> None:
-        self.written = written
+    def __init__(self, writers: Counter[k.Buffer]) -> None:
+        self.writers = writers
         self.registers: list[k.Buffer] = []
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
@@ -53,7 +53,7 @@ class _Lifter:
             result.append(stmt)
         if not lifted:
             return k.body_of(body, result)
-        used = frozenset[Symbol]().union(*map(_symbols, lifted))
+        used = frozenset[Symbol]().union(*map(used_symbols, lifted))
         named = [i for i, stmt in enumerate(result) if access.defined_symbol(stmt) in used]
         place = max(named, default=-1) + 1
         return (*result[:place], *lifted, *result[place:])
@@ -66,10 +66,13 @@ class _Lifter:
                 found, stmt = self._loop(stmt)
                 body += found
             body.append(without_foreign_guards(stmt))
-        varying = {loop.symbol, *_defined(body)}
+        inside = list(k.walk(tuple(body)))
+        varying = {loop.symbol, *access.defined_symbols(inside)}
+        writers = access.writers(inside)
         indices = {stmt.value for stmt in body if isinstance(stmt, k.LetValue)}
         sources = {stmt.src for stmt in body if isinstance(stmt, k.Copy) and stmt.dst in indices}
-        held: dict[k.Ref, k.Ref] = {}  # where what is loaded once is, by the register that it was loaded to
+        # Where an element that is loaded once stays, by the register that it was loaded to.
+        held: dict[k.Operand, k.Ref] = {}
         lifted: list[k.Stmt] = []
         kept: list[k.Stmt] = []
         for stmt in body:
@@ -78,12 +81,10 @@ class _Lifter:
                 and stmt.value in held
                 and varying.isdisjoint(stmt.pred.free_symbols)
             ):
-                assert isinstance(stmt.value, k.Ref)
                 lifted.append(dataclasses.replace(stmt, value=held[stmt.value]))
                 varying.discard(stmt.symbol)
-            elif self._is_load(stmt, body) and varying.isdisjoint(_symbols(stmt)):
-                assert isinstance(stmt, k.Copy)
-                if stmt.src in sources or not _symbols(stmt).isdisjoint(_defined(lifted)):
+            elif self._is_element(stmt, writers) and varying.isdisjoint(used := used_symbols(stmt)):
+                if stmt.src in sources or not used.isdisjoint(access.defined_symbols(lifted)):
                     held[stmt.dst] = self._register(stmt)
                     lifted.append(dataclasses.replace(stmt, dst=held[stmt.dst]))
                     kept += [k.Copy(stmt.dst, held[stmt.dst])] if held[stmt.dst] != stmt.dst else []
@@ -101,21 +102,11 @@ class _Lifter:
         self.registers.append(k.Buffer(name, load.dst.buffer.dtype, k.Space.LOCAL, const(1)))
         return k.Ref(self.registers[-1], ZERO)
 
-    def _is_load(self, stmt: k.Stmt, body: Sequence[k.Stmt]) -> bool:
-        """Whether it brings an element that no thread writes into a register that nothing else sets."""
-        if not isinstance(stmt, k.Copy) or not isinstance(stmt.src, k.Ref) or isinstance(stmt.fill, k.Ref):
+    def _is_element(self, stmt: k.Stmt, writers: Counter[k.Buffer]) -> TypeGuard[k.Copy]:
+        """Whether it loads an element that no thread writes into a register that nothing else sets.
+
+        writers: how many statements of the loop write each buffer.
+        """
+        if not is_load(stmt) or stmt.width > 1 or (stmt.pred is not k.TRUE and stmt.fill is None):
             return False
-        moves = stmt.src.buffer.space is k.Space.GLOBAL and stmt.dst.buffer.space is k.Space.LOCAL
-        sets = sum(stmt.dst.buffer in access.written_buffers(each) for each in k.walk(tuple(body)))
-        whole = stmt.pred is k.TRUE or stmt.fill is not None
-        return moves and stmt.width == 1 and whole and sets == 1 and stmt.src.buffer not in self.written
-
-
-def _defined(body: Sequence[k.Stmt]) -> set[Symbol]:
-    return {s for stmt in k.walk(tuple(body)) if (s := access.defined_symbol(stmt)) is not None}
-
-
-def _symbols(stmt: k.Stmt) -> frozenset[Symbol]:
-    """The symbols of what a leaf reads, and when."""
-    operands = [ref.index for ref in access.read_refs(stmt)]
-    return frozenset[Symbol]().union(*(e.free_symbols for e in (*access.conditions(stmt), *operands)))
+        return self.writers.keys().isdisjoint(access.read_buffers(stmt)) and writers[stmt.dst.buffer] == 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.guards import Conditions, conditions_of
+from fusewright.lower.guards import Conditions, conditions_of, guarded
 from fusewright.sym import ZERO, Eq, Expr, Symbol, as_int, is_nonneg, substitute
 
 
@@ -27,7 +27,8 @@ def _body(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
         if isinstance(stmt, k.For) and stmt.unroll and (as_int(stmt.extent) or 0) > 0:
             moved = [inner for inner in stmt.body if _is_of_first(inner, stmt)]
             first: dict[Symbol, Expr] = {stmt.symbol: ZERO}
-            result += [_at(inner, first) for inner in moved]
+            for inner in moved:
+                result += _at(inner, first)
             kept = [inner for inner in stmt.body if inner not in moved]
             if not kept:
                 continue
@@ -36,9 +37,11 @@ def _body(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
     return k.body_of(body, result)
 
 
-def _at(stmt: k.Stmt, first: dict[Symbol, Expr]) -> k.Stmt:
+def _at(stmt: k.Stmt, first: dict[Symbol, Expr]) -> list[k.Stmt]:
+    """The statement in that iteration, without a guard that always holds there."""
     stmt = access.map_expressions(stmt, lambda e: substitute(e, first))
-    return k.with_children(stmt, lambda body: tuple(_at(inner, first) for inner in body))
+    stmt = k.with_children(stmt, lambda body: tuple(s for inner in body for s in _at(inner, first)))
+    return guarded([stmt.cond], stmt.body) if isinstance(stmt, k.If) else [stmt]
 
 
 def _is_of_first(stmt: k.Stmt, loop: k.For) -> bool:
@@ -52,7 +55,7 @@ def _is_of_first(stmt: k.Stmt, loop: k.For) -> bool:
     touched = written | {b for other in others for b in access.read_buffers(other)}
     if any(b in touched for each in own for b in access.written_buffers(each)):
         return False
-    named = {access.defined_symbol(other) for other in others}
+    named = access.defined_symbols(others)
     symbols = {symbol for each in own for e in access.expressions(each) for symbol in e.free_symbols}
     return named.isdisjoint(symbols) and not any(
         b in written for each in own for b in access.read_buffers(each)

@@ -29,7 +29,6 @@ from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of
 from fusewright.sym import Expr, Symbol, as_int, bounds, land, substitute
 
-_COLLECTIVE = (k.BlockReduce, k.ClusterReduce, k.BlockScan, k.GridReduce, k.GridBarrier, k.Barrier)
 _PREDICATED = (k.Copy, k.Scatter, k.Combine, k.LetValue)
 
 # What is for all statements that follow, whatever conditions these have.
@@ -146,7 +145,7 @@ class _Tree:
             self._varying.add(stmt.symbol)
         if not k.children(stmt):
             own = conditions_of(stmt.pred) if isinstance(stmt, _PREDICATED) else _NONE
-            node = _Node(stmt, own, [], around, isinstance(stmt, _COLLECTIVE), loops)
+            node = _Node(stmt, own, [], around, isinstance(stmt, k.COLLECTIVES), loops)
             self._note_loads(node)
             for buffer in dict.fromkeys((*access.read_buffers(stmt), *access.written_buffers(stmt))):
                 self._accesses.setdefault(buffer, []).append(node)

@@ -19,10 +19,10 @@ from functools import partial
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of
-from fusewright.sym import Expr, Symbol, as_int, le, lt, prove
+from fusewright.sym import Symbol, le, lt, prove
 
-# Registers that have values, and the conditions under which a thread has them beyond those that hold here.
-_Known = Mapping[k.Buffer, Conditions]
+# Buffers that have values, and the conditions under which a thread has them beyond those that hold here.
+Known = Mapping[k.Buffer, Conditions]
 
 
 def hoist_invariants(kernel: k.Kernel) -> k.Kernel:
@@ -36,35 +36,26 @@ class _Hoister:
     def __init__(self, writers: Counter[k.Buffer]) -> None:
         self._writers = writers
 
-    def body(self, body: tuple[k.Stmt, ...], known: _Known) -> tuple[k.Stmt, ...]:
+    def body(self, body: tuple[k.Stmt, ...], known: Known) -> tuple[k.Stmt, ...]:
         """`body` with what is invariant in its statements before them; `known` is written before it."""
         known = dict(known)
         result: list[k.Stmt] = []
         for stmt in body:
             if k.children(stmt):
-                changed = {b for inner in k.walk(k.children(stmt)) for b in access.written_buffers(inner)}
+                changed = set(access.writers(k.walk(k.children(stmt))))
                 always = {buffer for buffer, conditions in known.items() if not conditions}
                 moved: list[k.Stmt] = []
-                inside_of = (
-                    {
-                        symbol
-                        for inner in k.walk((stmt,))
-                        if (symbol := access.defined_symbol(inner)) is not None
-                    }
-                    if isinstance(stmt, k.For)
-                    else None
-                )
-                stmt = self._without(stmt, always, changed, moved, inside_of)
+                own = access.defined_symbols(k.walk((stmt,))) if isinstance(stmt, k.For) else None
+                stmt = self._without(stmt, always, changed, moved, own)
                 result += moved
                 for each in moved:
-                    _note_values(each, known)
-                inside = _under(stmt.cond, known) if isinstance(stmt, k.If) else known
-                stmt = k.with_children(stmt, partial(self.body, known=inside))
+                    note_values(each, known)
+                stmt = k.with_children(stmt, partial(self.body, known=known_inside(stmt, known)))
                 if k.children(stmt):
                     result.append(stmt)
                 continue
             result.append(stmt)
-            _note_values(stmt, known)
+            note_values(stmt, known)
         return k.body_of(body, result)
 
     def _without(
@@ -102,16 +93,14 @@ class _Hoister:
 
     def _is_invariant(self, stmt: k.Stmt, known: Collection[k.Buffer], changed: Collection[k.Buffer]) -> bool:
         """Whether a statement computes one register, which no other does, from scalars and `known` ones."""
-        if isinstance(stmt, k.Compute):
-            dst, args = stmt.dst, stmt.args
-        elif isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
-            dst, args = stmt.dst, (stmt.src,)
-        else:
+        args = access.computed_from(stmt)
+        if args is None:
             return False
-        if not _is_register(dst) or self._writers[dst.buffer] != 1:
+        [dst] = access.written_buffers(stmt)
+        if not access.is_register(dst) or self._writers[dst] != 1:
             return False
         return any(isinstance(arg, (k.Ref, k.ScalarRef)) for arg in args) and all(
-            _is_register(arg) and arg.buffer in known and arg.buffer not in changed
+            access.is_register(arg.buffer) and arg.buffer in known and arg.buffer not in changed
             if isinstance(arg, k.Ref)
             else not isinstance(arg, k.IndexValue)
             for arg in args
@@ -121,38 +110,35 @@ class _Hoister:
         """Whether a statement loads one element, that exists, of a tensor that the kernel only reads."""
         if not isinstance(stmt, k.Copy) or stmt.width != 1 or stmt.pred is not k.TRUE or stmt.asynchronous:
             return False
-        src, dst = stmt.src, stmt.dst
-        if not isinstance(src, k.Ref) or src.buffer.space is not k.Space.GLOBAL or not _is_register(dst):
+        src, dst = stmt.src, stmt.dst.buffer
+        if not isinstance(src, k.Ref) or src.buffer.space is not k.Space.GLOBAL:
             return False
         return (
-            self._writers[src.buffer] == 0
-            and self._writers[dst.buffer] == 1
+            access.is_register(dst)
+            and self._writers[src.buffer] == 0
+            and self._writers[dst] == 1
             and src.index.free_symbols.isdisjoint(own)
             and prove(le(0, src.index))
             and prove(lt(src.index, src.buffer.size))
         )
 
 
-def _note_values(stmt: k.Stmt, known: dict[k.Buffer, Conditions]) -> None:
-    """Adds the registers that a leaf gives values."""
+def note_values(stmt: k.Stmt, known: dict[k.Buffer, Conditions], under: Conditions = frozenset()) -> None:
+    """Adds the buffers that a leaf gives values, where the conditions `under` hold."""
     written = access.written_buffers(stmt)
-    if (
-        isinstance(stmt, k.GridReduce) and stmt.is_last is not None
-    ):  # one block alone holds the result of a reduction across blocks
-        for buffer in written:
+    if isinstance(stmt, k.GridReduce) and stmt.is_last is not None:
+        for buffer in written:  # the last block alone holds the result
             known.pop(buffer, None)
         return
     without_fill = stmt.pred if isinstance(stmt, k.Copy) and stmt.fill is None else k.TRUE
-    conditions = conditions_of(without_fill)
+    conditions = under | conditions_of(without_fill)
     for buffer in written:
         known[buffer] = min(conditions, known.get(buffer, conditions), key=len)
 
 
-def _under(cond: Expr, known: _Known) -> _Known:
-    """`known` where `cond` holds."""
-    given = conditions_of(cond)
+def known_inside(stmt: k.Stmt, known: Known) -> Known:
+    """`known` in the body of a statement."""
+    if not isinstance(stmt, k.If):
+        return known
+    given = conditions_of(stmt.cond)
     return {buffer: conditions - given for buffer, conditions in known.items()}
-
-
-def _is_register(ref: k.Ref) -> bool:
-    return ref.buffer.space is k.Space.LOCAL and as_int(ref.buffer.size) == 1

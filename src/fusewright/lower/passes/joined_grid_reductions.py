@@ -15,9 +15,11 @@ between two such reductions and makes what the later one reduces comes before bo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.passes.loads import used_symbols
 
 
 def join_grid_reductions(kernel: k.Kernel) -> k.Kernel:
@@ -26,7 +28,7 @@ def join_grid_reductions(kernel: k.Kernel) -> k.Kernel:
     return k.with_body(kernel, _body(kernel.body))
 
 
-def _may_join(stmt: k.Stmt) -> bool:
+def _may_join(stmt: k.Stmt) -> TypeGuard[k.GridReduce]:
     return isinstance(stmt, k.GridReduce) and stmt.is_last is not None
 
 
@@ -40,43 +42,39 @@ def _body(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
                 stmt = k.with_children(stmt, _body)
             result.append(stmt)
             continue
-        together = [stmt]
+        together: list[k.GridReduce] = [stmt]
         while len(together) < k.MAX_GRID_REDUCES and (found := _next(together, rest)) is not None:
             early, other, rest = found
             result += early
             together.append(other)
-        result.append(k.GridReduces(tuple(together)) if len(together) > 1 else stmt)  # type: ignore[arg-type]
+        result.append(k.GridReduces(tuple(together)) if len(together) > 1 else stmt)
     return k.body_of(body, result)
 
 
 def _next(
-    together: Sequence[k.Stmt], rest: Sequence[k.Stmt]
-) -> tuple[list[k.Stmt], k.Stmt, list[k.Stmt]] | None:
+    together: Sequence[k.GridReduce], rest: Sequence[k.Stmt]
+) -> tuple[list[k.Stmt], k.GridReduce, list[k.Stmt]] | None:
     """What comes before all of them, the reduction that can be made with `together`, and what is left of
     `rest`.
     """
     place = next((i for i, stmt in enumerate(rest) if any(map(_may_join, k.walk((stmt,))))), None)
-    if place is None or not _may_join(rest[place]) or any(map(_orders, k.walk(tuple(rest[:place])))):
+    if place is None or any(map(_orders, k.walk(tuple(rest[:place])))):
         return None
-    moved = [rest[place]]  # with what makes its operands, last first
+    other = rest[place]
+    if not _may_join(other):
+        return None
+    moved: list[k.Stmt] = [other]  # with what makes its operands, last first
     left: list[k.Stmt] = []
     for stmt in reversed(rest[:place]):
         (moved if any(_depends(each, stmt) for each in moved) else left).append(stmt)
     if not all(map(_is_private, moved)) or any(_depends(each, stmt) for each in moved for stmt in together):
         return None
-    other, *early = moved
-    return early[::-1], other, [*left[::-1], *rest[place + 1 :]]
+    return moved[:0:-1], other, [*left[::-1], *rest[place + 1 :]]
 
 
 def _orders(stmt: k.Stmt) -> bool:
     """Whether threads wait for each other there."""
-    return isinstance(
-        stmt,
-        (
-            *(k.Barrier, k.GridBarrier, k.BlockReduce, k.ClusterReduce, k.BlockScan),
-            *(k.Wait, k.Arrive, k.WaitForCopies, k.ProxyFence, k.Roles),
-        ),
-    )
+    return isinstance(stmt, (*k.COLLECTIVES, k.Wait, k.Arrive, k.WaitForCopies, k.ProxyFence, k.Roles))
 
 
 def _is_private(stmt: k.Stmt) -> bool:
@@ -94,13 +92,14 @@ def _depends(later: k.Stmt, earlier: k.Stmt) -> bool:
     """
     if not _written(earlier).isdisjoint(_touched(later)) or not _written(later).isdisjoint(_touched(earlier)):
         return True
-    defined = {access.defined_symbol(inner) for inner in k.walk((earlier,))}
     declared = {access.declared_buffer(inner) for inner in k.walk((earlier,))} - {None}
-    named = {s for inner in k.walk((later,)) for e in access.expressions(inner) for s in e.free_symbols}
-    return not defined.isdisjoint(named) or not declared.isdisjoint(_touched(later))
+    return not access.defined_symbols(k.walk((earlier,))).isdisjoint(
+        used_symbols(later)
+    ) or not declared.isdisjoint(_touched(later))
 
 
 def _written(stmt: k.Stmt) -> set[k.Buffer]:
+    """What a statement writes, and works in; but for workspaces, which reductions together may share."""
     return {
         buffer
         for inner in k.walk((stmt,))

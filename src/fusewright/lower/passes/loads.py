@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
@@ -23,9 +24,6 @@ from fusewright.sym import ZERO, Symbol, as_int, const, land
 # Bytes that a thread loads at once: a quarter of its registers.
 MAX_BYTES_IN_FLIGHT = 256
 
-# What loads stay behind: they may read what it makes other threads' stores visible to.
-_ORDERING = (k.Barrier, k.GridBarrier, k.BlockReduce, k.ClusterReduce, k.BlockScan, k.GridReduce)
-
 
 def bring_loads_forward(kernel: k.Kernel) -> k.Kernel:
     lifter = _Lifter()
@@ -34,7 +32,7 @@ def bring_loads_forward(kernel: k.Kernel) -> k.Kernel:
     return k.with_body(kernel, k.body_of(kernel.body, (*allocations, *body)))
 
 
-def _is_load(stmt: k.Stmt) -> bool:
+def is_load(stmt: k.Stmt) -> TypeGuard[k.Copy]:
     """Whether a leaf brings elements from global memory into registers, and does nothing else."""
     return (
         isinstance(stmt, k.Copy)
@@ -77,14 +75,13 @@ class _Lifter:
             _writes_memory(stmt) or isinstance(stmt, (k.Barrier, k.GridBarrier, k.LetValue)) for stmt in inner
         ):
             return [], loop
-        varying = {loop.symbol, *(s for stmt in inner if (s := access.defined_symbol(stmt)) is not None)}
+        varying = {loop.symbol, *access.defined_symbols(inner)}
         lifted: list[k.Stmt] = []
         kept: list[k.Stmt] = []
         for stmt in loop.body:
-            if not _is_load(stmt) or not varying.isdisjoint(_symbols(stmt, written=False)):
+            if not is_load(stmt) or not varying.isdisjoint(used_symbols(stmt, written=False)):
                 kept.append(stmt)
                 continue
-            assert isinstance(stmt, k.Copy)
             if stmt.dst.buffer in self.registers:  # it was lifted out of a loop inside this one
                 lifted.append(stmt)
             elif stmt.width > 1 or (stmt.pred is not k.TRUE and stmt.fill is None):
@@ -103,9 +100,9 @@ def without_foreign_guards(stmt: k.Stmt) -> k.Stmt:
 
     They say that nothing needs the element here; elsewhere it is needed, so it is there to be loaded.
     """
-    if not _is_load(stmt):
+    if not is_load(stmt):
         return stmt
-    assert isinstance(stmt, k.Copy) and isinstance(stmt.src, k.Ref)
+    assert isinstance(stmt.src, k.Ref)
     if stmt.width > 1 or stmt.fill is None or stmt.fill_is_value:
         return stmt
     conditions = conditions_of(stmt.pred)
@@ -137,10 +134,10 @@ def _ahead(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
 
 def _place(before: Sequence[k.Stmt], load: k.Stmt, named: frozenset[Symbol]) -> int:
     """Where among the statements `before` it a load can stand. `named`: indices that are loaded values."""
-    symbols = _symbols(load)
+    symbols = used_symbols(load)
     place = len(before)
     while place > 0 and _may_follow(
-        before[place - 1], load, symbols, waits=bool(_symbols(before[place - 1]) & named - symbols)
+        before[place - 1], load, symbols, waits=bool(used_symbols(before[place - 1]) & named - symbols)
     ):
         place -= 1
     in_flight = _loaded_bytes(load) or 0
@@ -152,7 +149,7 @@ def _place(before: Sequence[k.Stmt], load: k.Stmt, named: frozenset[Symbol]) -> 
     return place if in_flight <= MAX_BYTES_IN_FLIGHT else len(before)
 
 
-def _symbols(stmt: k.Stmt, written: bool = True) -> frozenset[Symbol]:
+def used_symbols(stmt: k.Stmt, written: bool = True) -> frozenset[Symbol]:
     """The symbols of a statement's expressions; without `written`, but for those of where it stores."""
     found: set[Symbol] = set()
     for each in k.walk((stmt,)):
@@ -171,7 +168,7 @@ def _loaded_bytes(stmt: k.Stmt) -> int | None:
         if not stmt.unroll or extent is None or not inner or any(size is None for size in inner):
             return None
         return extent * sum(size for size in inner if size is not None)
-    if isinstance(stmt, k.Copy) and _is_load(stmt):
+    if is_load(stmt):
         return stmt.width * stmt.dst.buffer.dtype.size
     return None
 
@@ -188,7 +185,8 @@ def _may_follow(stmt: k.Stmt, load: k.Stmt, symbols: frozenset[Symbol], waits: b
         return False
     loaded = {buffer for each in k.walk((load,)) for buffer in access.written_buffers(each)}
     for each in k.walk((stmt,)):
-        if isinstance(each, (*_ORDERING, k.LetValue)):
+        # A collective may make visible what other threads have stored, and the load reads.
+        if isinstance(each, (*k.COLLECTIVES, k.LetValue)):
             return False
         if _writes_memory(each) or not loaded.isdisjoint(_touched(each)):
             return False

@@ -14,14 +14,13 @@ and 778 with it (sm_90a).
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.invariants import hoist_invariants
-from fusewright.sym import ZERO, as_int, const
+from fusewright.sym import ZERO, const
 
 
 def read_repeated_registers(kernel: k.Kernel) -> k.Kernel:
@@ -41,7 +40,7 @@ def read_repeated_registers(kernel: k.Kernel) -> k.Kernel:
 
 def _reads_registers(fill: k.Copy | k.Compute) -> bool:
     """Whether a statement reads registers and no elements of arrays."""
-    return all(map(_is_register, access.read_buffers(fill)))
+    return all(map(access.is_register, access.read_buffers(fill)))
 
 
 class _Pass:
@@ -54,7 +53,7 @@ class _Pass:
     def __init__(self, kernel: k.Kernel) -> None:
         statements = list(k.walk(kernel.body))
         self.writers = access.writers(statements)
-        self.readers = _reads(statements)
+        self.readers = access.readers(statements)
         self.registers: dict[k.Buffer, k.Buffer] = {}
         self.computed: dict[k.Buffer, k.Buffer] = {}
 
@@ -82,7 +81,7 @@ class _Pass:
         """Whether all that a statement reads are scalars and registers that are `written` by then."""
         args = fill.args if isinstance(fill, k.Compute) else (fill.src,)
         return all(
-            _is_register(arg.buffer) and arg.buffer in written
+            access.is_register(arg.buffer) and arg.buffer in written
             if isinstance(arg, k.Ref)
             else not isinstance(arg, k.IndexValue)
             for arg in map(self._operand, args)
@@ -109,7 +108,7 @@ class _Pass:
         first, *readers = users
         return (
             array in access.written_buffers(first)
-            and _reads(statements)[array] == self.readers[array]
+            and access.readers(statements)[array] == self.readers[array]
             and all(isinstance(s, k.Compute) or (isinstance(s, k.Copy) and s.width == 1) for s in readers)
         )
 
@@ -148,18 +147,9 @@ def _fills(stmt: k.Stmt) -> list[k.Copy | k.Compute]:
         if isinstance(inner, k.Copy):
             fills = inner.width == 1 and inner.pred is k.TRUE and isinstance(inner.src, k.Ref)
         elif isinstance(inner, k.Compute):
-            fills = not inner.spelling.divides and not _is_register(inner.dst.buffer)
+            fills = not inner.spelling.divides and not access.is_register(inner.dst.buffer)
         else:
             continue
         if fills and inner.dst.buffer.space is k.Space.LOCAL:
             found.append(inner)
     return found
-
-
-def _is_register(buffer: k.Buffer) -> bool:
-    return buffer.space is k.Space.LOCAL and as_int(buffer.size) == 1
-
-
-def _reads(statements: Sequence[k.Stmt]) -> Counter[k.Buffer]:
-    """How many statements read each buffer."""
-    return Counter(b for stmt in statements for b in set(access.read_buffers(stmt)))

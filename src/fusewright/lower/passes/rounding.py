@@ -18,7 +18,6 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.ops.elementwise import CAST
 from fusewright.ops.rounding import ROUNDED
-from fusewright.sym import as_int
 
 
 def round_in_registers(kernel: k.Kernel) -> k.Kernel:
@@ -46,7 +45,7 @@ def round_in_registers(kernel: k.Kernel) -> k.Kernel:
 def _rounds(stmt: k.Compute) -> bool:
     """Whether it rounds a Float to one register of a type that has a row for that."""
     buffer = stmt.dst.buffer
-    is_register = buffer.space is k.Space.LOCAL and as_int(buffer.size) == 1
+    is_register = access.is_register(buffer)
     (value, *_) = stmt.args
     return (
         stmt.op is CAST

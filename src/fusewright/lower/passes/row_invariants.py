@@ -44,7 +44,7 @@ class _Keeper:
 
     def _invariant(self, loop: k.For) -> Collection[k.Stmt]:
         """The statements of a loop that can stand before it: choices of vectors, and their loads."""
-        varying = {loop.symbol, *(s for s in map(access.defined_symbol, k.walk(loop.body)) if s is not None)}
+        varying = {loop.symbol, *access.defined_symbols(k.walk(loop.body))}
         found = [stmt for stmt in loop.body if _only_loads(stmt) and not _uses(stmt, varying)]
         while True:
             others = _written(stmt for stmt in loop.body if stmt not in found)
@@ -85,7 +85,7 @@ def _only_loads(stmt: k.Stmt) -> bool:
 
 
 def _uses(stmt: k.Stmt, symbols: Collection[Symbol]) -> bool:
-    own = {s for s in map(access.defined_symbol, k.walk((stmt,))) if s is not None}
+    own = access.defined_symbols(k.walk((stmt,)))
     used = {s for each in k.walk((stmt,)) for e in access.expressions(each) for s in e.free_symbols}
     return not used.isdisjoint(set(symbols) - own)
 

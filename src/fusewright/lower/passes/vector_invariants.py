@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection
 from functools import partial
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of
-from fusewright.sym import ZERO, Expr, Symbol, as_int, const
+from fusewright.lower.passes.invariants import Known, known_inside, note_values
+from fusewright.sym import ZERO, Symbol, as_int, const
 
 # Slots (`core.op.Spelling`) of what is moved at least: an addition costs no more than its register.
 LEAST_SLOTS = 8
@@ -31,7 +32,7 @@ def hoist_vector_invariants(kernel: k.Kernel) -> k.Kernel:
     statements = list(k.walk(kernel.body))
     if not any(map(_takes_long, statements)):
         return kernel
-    hoister = _Hoister(access.writers(statements), _readers(statements))
+    hoister = _Hoister(access.writers(statements), access.readers(statements))
     body = hoister.body(kernel.body, {})
     if not hoister.kept:
         return kernel
@@ -40,10 +41,6 @@ def hoist_vector_invariants(kernel: k.Kernel) -> k.Kernel:
 
 def _takes_long(stmt: k.Stmt) -> bool:
     return isinstance(stmt, k.Compute) and stmt.op.spelling(stmt.dtype).slots >= LEAST_SLOTS
-
-
-def _readers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
-    return Counter(buffer for stmt in statements for buffer in set(access.read_buffers(stmt)))
 
 
 class _Hoister:
@@ -57,12 +54,8 @@ class _Hoister:
         self.readers = readers
         self.kept: list[k.Buffer] = []
 
-    def body(self, body: tuple[k.Stmt, ...], known: Mapping[k.Buffer, Conditions]) -> tuple[k.Stmt, ...]:
-        """`body` with what is moved before its loops.
-
-        `known`: buffers that were written before, and the conditions under which a thread has their values
-        beyond those that hold here.
-        """
+    def body(self, body: tuple[k.Stmt, ...], known: Known) -> tuple[k.Stmt, ...]:
+        """`body` with what is moved before its loops; `known` is written before it."""
         known = dict(known)
         result: list[k.Stmt] = []
         for stmt in body:
@@ -71,21 +64,16 @@ class _Hoister:
                 there = {buffer for buffer, conditions in known.items() if not conditions}
                 stmt = self._without(stmt, there, before)
                 result += before
-            if k.children(stmt):
-                given = conditions_of(stmt.cond) if isinstance(stmt, k.If) else frozenset[Expr]()
-                inside = {buffer: conditions - given for buffer, conditions in known.items()}
-                stmt = k.with_children(stmt, partial(self.body, known=inside))
+            stmt = k.with_children(stmt, partial(self.body, known=known_inside(stmt, known)))
             result.append(stmt)
-            known.update(_values(stmt, frozenset()))
+            _note_all_values(stmt, known, frozenset())
         return k.body_of(body, result)
 
     def _without(self, loop: k.For, there: Collection[k.Buffer], before: list[k.Stmt]) -> k.For:
         """`loop` without what is the same in all of its iterations, which is added to `before`."""
         inside = list(k.walk(loop.body))
-        changed = {buffer for stmt in inside for buffer in access.written_buffers(stmt)}
-        defined = map(access.defined_symbol, inside)
-        bound = {loop.symbol, *(symbol for symbol in defined if symbol is not None)}
-        usable = set(there) - changed
+        bound = {loop.symbol, *access.defined_symbols(inside)}
+        usable = set(there) - access.writers(inside).keys()
 
         def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
             return k.body_of(body, [changed_statement(stmt) for stmt in body])
@@ -116,7 +104,7 @@ class _Hoister:
                 made.add(stmt.dst.buffer)
         if not any(map(_takes_long, moved)):
             return loop
-        readers = _readers(moved)
+        readers = access.readers(moved)
         arrays = {
             stmt.dst.buffer: self._array(stmt.dst.buffer, size)
             for stmt in moved
@@ -144,14 +132,11 @@ class _Hoister:
         self, stmt: k.Stmt, along: Symbol, usable: Collection[k.Buffer], bound: Collection[Symbol]
     ) -> bool:
         """Whether a statement computes one register, which no other does, from scalars and `usable` ones."""
-        if isinstance(stmt, k.Compute):
-            args = stmt.args
-        elif isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
-            args = (stmt.src,)
-        else:
+        args = access.computed_from(stmt)
+        if args is None:
             return False
-        dst = stmt.dst.buffer
-        if dst.space is not k.Space.LOCAL or as_int(dst.size) != 1 or self.writers[dst] != 1:
+        [dst] = access.written_buffers(stmt)
+        if not access.is_register(dst) or self.writers[dst] != 1:
             return False
         others = {symbol for symbol in bound if symbol is not along}
         return all(
@@ -164,17 +149,13 @@ class _Hoister:
         )
 
 
-def _values(stmt: k.Stmt, under: Conditions) -> Iterator[tuple[k.Buffer, Conditions]]:
-    """The buffers that a statement gives values, and the conditions under which it does."""
+def _note_all_values(stmt: k.Stmt, known: dict[k.Buffer, Conditions], under: Conditions) -> None:
+    """Adds the buffers that a statement, or one inside it, gives values where the conditions `under` hold."""
+    if isinstance(stmt, k.For) and not as_int(stmt.extent):
+        return
     if isinstance(stmt, k.If):
         under = under | conditions_of(stmt.cond)
-    elif isinstance(stmt, k.For) and not as_int(stmt.extent):
-        return
     for child in k.children(stmt):
-        yield from _values(child, under)
-    if isinstance(stmt, k.GridReduce) and stmt.is_last is not None:
-        return  # one block alone holds the result of a reduction across blocks
-    if isinstance(stmt, k.Copy) and stmt.fill is None:
-        under = under | conditions_of(stmt.pred)
-    for buffer in access.written_buffers(stmt):
-        yield buffer, under
+        _note_all_values(child, known, under)
+    if not k.children(stmt):
+        note_values(stmt, known, under)
