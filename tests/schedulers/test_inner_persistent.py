@@ -314,6 +314,14 @@ def test_reduced_dimensions_of_one_element_change_nothing(shape: tuple[int, ...]
     assert "load<4>(" in kernel.cuda_text and "store<4>(" in kernel.cuda_text
 
 
+def test_a_dimension_of_one_element_behind_the_result_of_a_row_leaves_its_vectors() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        fd.add_output(fd.ops.broadcast(fd.ops.softmax(x, 1), [False, False, True]))
+    [kernel] = fd.kernels_for([torch.empty(64, 1024)])
+    assert "store<4>(" in kernel.cuda_text
+
+
 def test_short_rows_take_parts_of_warps() -> None:
     """Lanes and their vectors: none in vain where that can be, two loads in flight at least."""
     assert [part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [

@@ -24,6 +24,8 @@ from fusewright.sym import Expr
 # a held row, and the seconds of their last chain of divisions (an H200: 0.93 in layer norm, 0.94 and 0.81 in
 # its gradients, of 1024 and 4096 elements).
 WELFORD_SPEED, WELFORD_SECONDS = 0.93, 0.4e-6
+# Beyond this growth by what is computed anew for each reduction several kernels are cheaper.
+MAX_GROWTH = 4
 
 
 @dataclass(frozen=True)
@@ -173,13 +175,13 @@ def longest_chain(fusion: Fusion) -> int:
     return max(depth.values(), default=0)
 
 
-def times_computed(fusion: Fusion) -> int:
-    """How many nodes there are if what lies between reductions is computed anew for each use."""
+def grows_too_much(fusion: Fusion) -> bool:
+    """Whether several kernels are cheaper than to compute what lies between reductions anew for each use."""
     times: dict[Node, int] = {}
     for node in reversed(fusion.ordered_nodes()):
         users = sum(times.get(user, 0) for out in node.outputs for user in out.uses)
         times[node] = 1 if isinstance(node, Reduction) else max(1, users)
-    return sum(times.values())
+    return sum(times.values()) > MAX_GROWTH * len(fusion.nodes)
 
 
 def recompute(

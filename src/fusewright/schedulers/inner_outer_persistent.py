@@ -20,7 +20,7 @@ from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Reject, Rewrite, accepted
 from fusewright.schedulers.held_length import HeldLength
-from fusewright.schedulers.held_rows import recompute, times_computed, variance_in_two_passes
+from fusewright.schedulers.held_rows import grows_too_much, recompute, variance_in_two_passes
 from fusewright.schedulers.inner_outer_persistent_heuristic import (
     EXCHANGED_BYTES,
     InnerOuterPersistentPlanner,
@@ -62,8 +62,6 @@ _LAST_BINDINGS = {
 }
 # Blocks whose partial results of a column a thread loads at once.
 PARTIALS_IN_FLIGHT = 64
-# Beyond this growth by computing anew what is between reductions, several kernels are cheaper.
-MAX_GROWTH = 4
 
 
 class InnerOuterPersistentScheduler(BuiltInScheduler):
@@ -205,7 +203,7 @@ def _loads_of_rows(fusion: Fusion, space: InnerOuterPersistentSpace) -> list[Ten
 def _space(fusion: Fusion) -> InnerOuterPersistentSpace | str:
     """The space of a fusion that the scheduler takes, or why it does not."""
     space = inner_outer_persistent_space(fusion)
-    if not isinstance(space, str) and times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
+    if not isinstance(space, str) and grows_too_much(fusion):
         return "what lies between its reductions would be computed anew for each of too many"
     return space
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from fusewright.core.hardware import (
     BULK_COPIES_SINCE,
-    MAX_REGISTERS_PER_THREAD,
     MAX_VECTOR_BYTES,
     REGISTER_BYTES,
     WARP_SIZE,
@@ -34,7 +33,15 @@ from fusewright.schedulers.inner_outer_persistent_space import (
 )
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.schedulers.sizes import (
+    REGISTER_STEP,
+    WARPS_TOGETHER,
+    ceil_div,
+    power_of_two_at_least,
+    power_of_two_at_most,
+    registers_a_thread,
+    whole_warps,
+)
 from fusewright.sym import as_int
 
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
@@ -55,8 +62,6 @@ MOST_OVER = 8
 MOST_LOADS_TOGETHER = 2
 # Rows that a ring has room for at most where one block has an SM to itself.
 MOST_STAGES = 4
-# An SM gives a thread registers in steps of so many, and to so many warps together.
-REGISTER_STEP, WARPS_TOGETHER = 8, 4
 # Partial results of a column that one thread finishes side by side: a vector of floats.
 MAX_COLUMNS_A_THREAD = 4
 # What an SM has to have on its way at once, where it works on one row at a time (layer norm backward of rows
@@ -65,7 +70,7 @@ BYTES_IN_FLIGHT = 40 * 1024
 # Bytes of what it has found in its columns that a thread shares with other rows of threads at once, at most.
 EXCHANGED_BYTES = 128
 # Shared memory of the reductions of rows, and of what waits for copies.
-SHARED_SLACK = 8 * 1024
+OTHER_BYTES = 8 * 1024
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
 # Of a copy's speed, what such a kernel reaches.
@@ -226,7 +231,7 @@ class InnerOuterPersistentPlanner:
             at_once, resident = min(chosen.rows_an_sm, most, hardware.max_block[2]), 1
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
-        registers = _registers_of(threads, resident, hardware)
+        registers = registers_a_thread(whole_warps(threads) * resident, hardware)
         blocks = min(hardware.sm_count * resident, ceil_div(rows, at_once))
         groups = ceil_div(length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and rows > blocks * at_once
@@ -241,7 +246,7 @@ class InnerOuterPersistentPlanner:
             and self._holds_columns(length, chosen, at_once, resident, stages, hardware),
             circular_stages=stages,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
-            cparams=CompileParams(maxrregcount=min(registers, hardware.max_registers_per_thread)),
+            cparams=CompileParams(maxrregcount=registers),
             reason=f"{rows} rows of {length}: {blocks} blocks of {at_once} rows at a time, "
             f"{chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a thread"
             + (", the next row ahead" if ahead else ""),
@@ -307,7 +312,7 @@ class InnerOuterPersistentPlanner:
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
-        room = min(_registers_of(max(threads, BLOCK), 1, hardware), MAX_REGISTERS_PER_THREAD)
+        room = registers_a_thread(max(threads, BLOCK), hardware)
         if threads > hardware.max_threads_per_block or registers > room:
             return None
         most = min(BLOCK // threads, rows // hardware.sm_count, hardware.max_block[2])
@@ -325,7 +330,7 @@ class InnerOuterPersistentPlanner:
         kinds = {tuple(out.dtype for out in node.outputs) for node in nodes if node is not None}
         a_column = sum(dtype.size for kind in kinds for dtype in kind)
         of_rows = len(kinds) * EXCHANGED_BYTES if at_once > 1 else 0
-        return threads * (MAX_COLUMNS_A_THREAD * a_column + of_rows) + SHARED_SLACK
+        return threads * (MAX_COLUMNS_A_THREAD * a_column + of_rows) + OTHER_BYTES
 
     def _holds_columns(
         self, length: int, tile: _Tile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
@@ -364,12 +369,6 @@ class InnerOuterPersistentPlanner:
             and hardware.compute_capability >= BULK_COPIES_SINCE
             and needed <= hardware.shared_memory_per_block_optin
         )
-
-
-def _registers_of(threads: int, resident: int, hardware: HardwareInfo) -> int:
-    """What a thread may use, at most, of an SM that holds so many blocks of so many threads."""
-    warps = ceil_div(ceil_div(threads, WARP_SIZE) * resident, WARPS_TOGETHER) * WARPS_TOGETHER
-    return hardware.registers_per_sm // (warps * WARP_SIZE) // REGISTER_STEP * REGISTER_STEP
 
 
 def _resident(threads: int, registers: int, hardware: HardwareInfo) -> int:

@@ -24,11 +24,11 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Reject, Rewrite, accepted
 from fusewright.schedulers.held_length import HeldLength
 from fusewright.schedulers.held_rows import (
+    grows_too_much,
     held_tensors,
     hold_in_shared,
     recompute,
     softmax_in_one_pass,
-    times_computed,
     variance_in_two_passes,
 )
 from fusewright.schedulers.inner_persistent_heuristic import InnerPersistentPlanner
@@ -60,9 +60,6 @@ from fusewright.schedulers.two_sweeps import sweep
 # bfloat16: up to 0.06 of a copy's speed slower for 128 to 16,384 elements, up to 0.13 faster for 24,576 and
 # more.
 LEAST_ONE_PASS = 40 * KIB
-# Of a row too long to hold only the inputs are, and the rest is computed anew for each use: in a chain of n
-# reductions about n / 2 times. Beyond this growth several kernels are cheaper, and far quicker to compile.
-MAX_GROWTH = 4
 
 
 class InnerPersistentScheduler(BuiltInScheduler):
@@ -152,7 +149,7 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
         return f"the contiguous dimension of {main.name} is not reduced"
     if not space.after:
         return "nothing uses the result of the reduction"
-    if times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
+    if grows_too_much(fusion):
         return "a row that is not held would be computed anew for each of too many reductions"
     return space
 

@@ -5,16 +5,15 @@ they hold it, and what the kernel is estimated to cost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
-from fusewright.ir.fusion import Fusion
 from fusewright.schedulers import clustered_rows, staged_rows
 from fusewright.schedulers.base import Cost, Facts, Proposal
-from fusewright.schedulers.cost import CostModel, busy_share, overlap
+from fusewright.schedulers.cost import busy_share, overlap
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
 from fusewright.schedulers.held_rows import (
     Held,
@@ -24,9 +23,9 @@ from fusewright.schedulers.held_rows import (
     state_bytes,
     with_welford,
 )
-from fusewright.schedulers.io import VectorLimits, Vectors
+from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.reduction_planner import ReductionPlanner
 from fusewright.schedulers.row_threads import (
     BATCHES,
     BYTES_IN_FLIGHT,
@@ -38,10 +37,8 @@ from fusewright.schedulers.rows_in_turns import copied_in_turns, in_turns
 from fusewright.schedulers.shared_rows import in_shared
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
-    ShiftedRows,
     is_narrow,
     is_narrow_to_stage,
-    rows_of_reductions,
     wider_vectors,
     with_wider_vectors,
 )
@@ -77,20 +74,39 @@ RELOADED_BYTES_IN_FLIGHT = 128
 SHORT_ROW_BLOCK = 128
 
 
-@dataclass(frozen=True, eq=False)
-class InnerPersistentPlanner:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows that are to be held.
+
+    Attributes:
+        count, length: how many there are, of how many elements.
+        vectors: by which they are read.
+        shifts: whether the vectors of each row begin at an aligned address of its own.
+    """
+
+    count: int
+    length: int
+    vectors: Vectors
+    shifts: bool
+
+    @property
+    def places(self) -> int:
+        """The elements of a row, and those that its first vector may have before it."""
+        return self.length + (self.vectors.width - 1 if self.shifts else 0)
+
+    @property
+    def vectors_a_row(self) -> int:
+        return ceil_div(self.places, self.vectors.width)
+
+    def shifted(self, params: ReductionParams | None) -> ReductionParams | None:
+        """`params`, which say so if the rows are shifted."""
+        if params is None or not self.shifts:
+            return params
+        return with_wider_vectors(params, self.vectors, shifts=True)
+
+
+class InnerPersistentPlanner(ReductionPlanner):
     """Derives params from the sizes of a call."""
-
-    fusion: Fusion
-    space: ReductionSpace
-
-    @cached_property
-    def _vectors(self) -> VectorLimits | None:
-        return self.space.vector_limits(self.fusion)
-
-    @cached_property
-    def _shifted(self) -> ShiftedRows:
-        return rows_of_reductions(self.fusion, self.space)
 
     @cached_property
     def everything(self) -> Held:
@@ -109,24 +125,25 @@ class InnerPersistentPlanner:
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
-        vectors, shifts = self._vectors_of(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        vectors, shifts = self._vectors_of(length, facts)
+        to_hold = _Rows(rows, length, vectors, shifts)
         staged = self._staged(rows, length, facts, hardware)
         if staged is not None:
             estimate = self._estimate(rows, length, staged, facts, hardware)
             return Proposal(for_this_length(staged, space, facts, "rows"), estimate)
-        held = self._held(rows, length, vectors, shifts, hardware)
+        held = self._held(to_hold, hardware)
         if shifts or vectors.unaligned:
             params, turns = with_wider_vectors(held, vectors, shifts), None
         else:
             params, turns = held, self._in_turns(rows, length, vectors.width, facts, hardware)
-        clustered = self._of_clusters(rows, length, vectors, shifts, facts, hardware)
+        clustered = self._of_clusters(to_hold, facts, hardware)
         constant, shared = self._has_constant_length(facts), None
         if clustered is None or (self._shares_loads and not constant):
             shared = self._in_shared(params, length, hardware)
-            ahead = self._copied_ahead(rows, length, vectors, shifts, held, facts, hardware)
+            ahead = self._copied_ahead(to_hold, held, facts, hardware)
             clustered = shared or ahead or turns or clustered
-        params = self._spread(rows, length, vectors, shifts, hardware) or clustered or params
+        params = self._spread(to_hold, hardware) or clustered or params
         estimate = self._estimate(rows, length, params, facts, hardware)
         few = 2 * rows <= hardware.sm_count or clustered_rows.is_crowded(params, hardware)
         if few and not (shifts or vectors.unaligned or params.circular_stages):
@@ -143,7 +160,7 @@ class InnerPersistentPlanner:
     def _staged(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
         """How the rows of a block pass through shared memory as one run, if they are to."""
         width = self._shifted.run((*self.space.iteration, *self.space.reduction), facts)
-        aligned = self._vectors.width(facts) if self._vectors is not None else 1
+        aligned = self._width(facts)
         space, shares = self.space, self._shares_loads
         if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):
             return None
@@ -157,22 +174,19 @@ class InnerPersistentPlanner:
         side_by_side = facts.value(in_order[-1].extent) if in_order == list(space.iteration) else 1
         return staged_rows.staged(rows, side_by_side, length, width, bytes_, shares, hardware)
 
-    def _vectors_of(self, facts: Facts) -> tuple[Vectors, bool]:
+    def _vectors_of(self, length: int, facts: Facts) -> tuple[Vectors, bool]:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
-        width = self._vectors.width(facts) if self._vectors is not None else 1
+        width = self._width(facts)
         plain = Vectors(width, (), 1 / width)
-        if self.space.reduction_size(facts) < LEAST_SHIFTED:
+        if length < LEAST_SHIFTED:
             return plain, False
         found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts)
         return found or (plain, False)
 
-    def _held(
-        self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
-    ) -> ReductionParams:
-        """How threads hold rows of vectors of this width."""
-        before = vectors.width - 1 if shifts else 0
-        fits = shifts or bool(vectors.unaligned)
-        return _params(rows, length + before, vectors.width, self, hardware, fits=fits)
+    def _held(self, rows: _Rows, hardware: HardwareInfo) -> ReductionParams:
+        """How threads hold rows."""
+        fits = rows.shifts or bool(rows.vectors.unaligned)
+        return _params(rows.count, rows.places, rows.vectors.width, self, hardware, fits=fits)
 
     def _in_turns(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
@@ -194,39 +208,25 @@ class InnerPersistentPlanner:
         )
 
     def _copied_ahead(
-        self,
-        rows: int,
-        length: int,
-        vectors: Vectors,
-        shifts: bool,
-        held: ReductionParams,
-        facts: Facts,
-        hardware: HardwareInfo,
+        self, rows: _Rows, held: ReductionParams, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams | None:
         """How rows are copied ahead, if they are to: by the vectors that others use, which would hold them as
         `held` says, else by shifted ones.
         """
-        found = self._streamed(rows, length, vectors, shifts, held, hardware)
-        shifted = None if shifts or length < LEAST_SHIFTED else self._shifted.vectors(facts)
-        if found is None and shifted is not None and is_narrow(vectors.width, shifted):
-            held = self._held(rows, length, shifted, True, hardware)
-            return self._streamed(rows, length, shifted, True, held, hardware)
+        found = self._streamed(rows, held, hardware)
+        shifted = None if rows.shifts or rows.length < LEAST_SHIFTED else self._shifted.vectors(facts)
+        if found is None and shifted is not None and is_narrow(rows.vectors.width, shifted):
+            rows = replace(rows, vectors=shifted, shifts=True)
+            return self._streamed(rows, self._held(rows, hardware), hardware)
         return found
 
     def row_bytes(self, facts: Facts) -> int:
         """Bytes that are loaded for a row."""
         return self.space.reduction_size(facts) * self.space.element_bytes
 
-    def _streamed(
-        self,
-        rows: int,
-        length: int,
-        vectors: Vectors,
-        shifts: bool,
-        held: ReductionParams,
-        hardware: HardwareInfo,
-    ) -> ReductionParams | None:
-        """That of rows by such vectors, of which registers would hold one on an SM at a time."""
+    def _streamed(self, rows: _Rows, held: ReductionParams, hardware: HardwareInfo) -> ReductionParams | None:
+        """That of rows by their vectors, of which registers would hold one on an SM at a time."""
+        vectors, shifts = rows.vectors, rows.shifts
         full = [access.tensor for access in self.space.full_loads]
         if len(full) != 1 or not self.space.iteration or not is_one_size(self.space):
             return None
@@ -234,10 +234,10 @@ class InnerPersistentPlanner:
             return None
         if self._resident(held, hardware) > 1:
             return None
-        before = vectors.width - 1 if shifts else 0
         in_flight = self._shares_loads and not shifts  # vectors that start anywhere are not loaded ahead
-        found = streamed(rows, length + before, vectors.width, self.projected, in_flight, hardware)
-        return found if found is None or not shifts else with_wider_vectors(found, vectors, shifts)
+        return rows.shifted(
+            streamed(rows.count, rows.places, vectors.width, self.projected, in_flight, hardware)
+        )
 
     @cached_property
     def _holds_more(self) -> bool:
@@ -249,26 +249,22 @@ class InnerPersistentPlanner:
         """Whether all rows read something in common, such as weights, besides their own elements."""
         return not all(map(self.space.is_full, self.space.loads))
 
-    def _of_clusters(
-        self, rows: int, length: int, vectors: Vectors, shifts: bool, facts: Facts, hardware: HardwareInfo
-    ) -> ReductionParams | None:
+    def _of_clusters(self, rows: _Rows, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
         """How clusters hold the rows, if they are to."""
-        if vectors.unaligned or (shifts and not self._has_constant_length(facts)):
+        if rows.vectors.unaligned or (rows.shifts and not self._has_constant_length(facts)):
             return None
-        needed = ceil_div(length + (vectors.width - 1 if shifts else 0), vectors.width)
-        found = clustered_rows.clustered(rows, needed, vectors.width, self.projected, shifts, hardware)
-        return found if found is None or not shifts else with_wider_vectors(found, vectors, shifts)
+        needed, width = rows.vectors_a_row, rows.vectors.width
+        return rows.shifted(
+            clustered_rows.clustered(rows.count, needed, width, self.projected, rows.shifts, hardware)
+        )
 
-    def _spread(
-        self, rows: int, length: int, vectors: Vectors, shifts: bool, hardware: HardwareInfo
-    ) -> ReductionParams | None:
+    def _spread(self, rows: _Rows, hardware: HardwareInfo) -> ReductionParams | None:
         """How clusters hold the rows, if these are few."""
-        few = rows < clustered_rows.LEAST_ROWS and not shifts  # all blocks may share one row
-        if vectors.unaligned or few or not self.space.iteration:
+        few = rows.count < clustered_rows.LEAST_ROWS and not rows.shifts  # all blocks may share one row
+        if rows.vectors.unaligned or few or not self.space.iteration:
             return None
-        needed = ceil_div(length + (vectors.width - 1 if shifts else 0), vectors.width)
-        found = clustered_rows.spread(rows, needed, vectors.width, self.projected, hardware)
-        return found if found is None or not shifts else with_wider_vectors(found, vectors, shifts)
+        needed, width = rows.vectors_a_row, rows.vectors.width
+        return rows.shifted(clustered_rows.spread(rows.count, needed, width, self.projected, hardware))
 
     def _has_constant_length(self, facts: Facts) -> bool:
         return are_stable(self.space, facts) or self.space.is_constant
@@ -284,7 +280,7 @@ class InnerPersistentPlanner:
         if self._resident(params, hardware, project=False) > 1:
             return None
         width = params.unroll_factor_inner_reduction
-        vectors = ceil_div(length + (width - 1 if params.shift_rows else 0), width)
+        vectors = ceil_div(length + params.places_before, width)
         return in_shared(params, vectors, self.projected, self.partial_bytes, hardware)
 
     def _estimate(
@@ -340,10 +336,6 @@ class InnerPersistentPlanner:
         if self._has_welford:
             speed, steps = with_welford(speed, steps)
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
-
-    @cached_property
-    def _cost(self) -> CostModel:
-        return CostModel(self.fusion, self.space.sectors(self.fusion))
 
     @cached_property
     def _passes(self) -> int:

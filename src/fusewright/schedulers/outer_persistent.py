@@ -11,7 +11,6 @@ columns too long for both are left to other schedulers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import log2, prod
 from typing import Any, ClassVar
 
@@ -40,7 +39,7 @@ from fusewright.schedulers.column_tiles import (
     fewest_threads,
     short_tile,
 )
-from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.cost import busy_share
 from fusewright.schedulers.held_length import (
     HeldLength,
     are_stable,
@@ -50,17 +49,18 @@ from fusewright.schedulers.held_length import (
 )
 from fusewright.schedulers.held_rows import (
     Held,
+    grows_too_much,
     held_bytes,
     held_tensors,
     hold_in_shared,
     recompute,
     softmax_in_one_pass,
-    times_computed,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
+from fusewright.schedulers.io import cache_inputs_and_outputs
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction_planner import ReductionPlanner
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.sweep_heuristic import sweep_columns, swept
@@ -84,8 +84,6 @@ MAX_SINGLE_BATCHES = 32
 EXPOSED_ARITHMETIC = 0.6
 # What holding adds to a kernel, whose last blocks nothing overlaps with.
 HELD_SECONDS = 0.5e-6
-# Beyond this growth by what is computed anew for each reduction several kernels are cheaper.
-MAX_GROWTH = 4
 
 
 class OuterPersistentScheduler(BuiltInScheduler):
@@ -135,21 +133,13 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
         return f"the contiguous dimension of {main.name} is reduced"
     if not space.after:
         return "nothing uses the result of the reduction"
-    if times_computed(fusion) > MAX_GROWTH * len(fusion.nodes):
+    if grows_too_much(fusion):
         return "what follows from the inputs would be computed anew for each of too many reductions"
     return space
 
 
-@dataclass(frozen=True, eq=False)
-class _Planner:
+class _Planner(ReductionPlanner):
     """Derives params from the sizes of a call."""
-
-    fusion: Fusion
-    space: ReductionSpace
-
-    @cached_property
-    def _vectors(self) -> VectorLimits | None:
-        return self.space.vector_limits(self.fusion)
 
     @cached_property
     def _held(self) -> tuple[Held, Held]:
@@ -161,13 +151,9 @@ class _Planner:
         """Of the narrowest tensor that is read at every point."""
         return min((a.tensor.dtype.size for a in self.space.full_loads), default=REGISTER_BYTES)
 
-    @cached_property
-    def _cost(self) -> CostModel:
-        return CostModel(self.fusion, self.space.sectors(self.fusion))
-
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
         space = self.space
-        width = self._vectors.width(facts) if self._vectors is not None else 1
+        width = self._width(facts)
         columns, length = space.iteration_size(facts), space.reduction_size(facts)
         if not columns or not length:
             return Reject("there is nothing to hold")

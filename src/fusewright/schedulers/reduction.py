@@ -15,7 +15,7 @@ that share a reduction take turns along it, so that all of them read one stretch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
@@ -36,8 +36,8 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned
+from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, busy_share
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned
 from fusewright.schedulers.joined_rows import join_rows, joined_params, joins_rows
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
@@ -56,11 +56,10 @@ from fusewright.schedulers.reduction_loops import (
     inline,
     merge_to_rows_and_reduction,
 )
+from fusewright.schedulers.reduction_planner import ReductionPlanner
 from fusewright.schedulers.reduction_space import ReductionSpace, memory_order, reduction_space
 from fusewright.schedulers.shifted_rows import (
     LEAST_SHIFTED,
-    ShiftedRows,
-    rows_of_reductions,
     wider_vectors,
     with_wider_vectors,
 )
@@ -128,29 +127,8 @@ class ReductionScheduler(BuiltInScheduler):
         return Rewrite("reduction in two kernels", replace, reason)
 
 
-@dataclass(frozen=True, eq=False)
-class _Planner:
+class _Planner(ReductionPlanner):
     """Derives params from the sizes of a call."""
-
-    fusion: Fusion
-    space: ReductionSpace
-
-    @cached_property
-    def _cost(self) -> CostModel:
-        return CostModel(self.fusion, self.space.sectors(self.fusion))
-
-    @cached_property
-    def _vectors(self) -> VectorLimits | None:
-        return self.space.vector_limits(self.fusion)
-
-    @cached_property
-    def _shifted(self) -> ShiftedRows:
-        return rows_of_reductions(self.fusion, self.space)
-
-    @cached_property
-    def _element_bytes(self) -> int:
-        """Of all loads of every point."""
-        return self.space.element_bytes
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         return self.at_speed(facts, hardware)[1]
@@ -158,13 +136,13 @@ class _Planner:
     def at_speed(self, facts: Facts, hardware: HardwareInfo) -> tuple[float, Proposal]:
         """The proposal, and the share of the memory's speed that its blocks are enough for."""
         space = self.space
-        width = self._vectors.width(facts) if self._vectors is not None else 1
+        width = self._width(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         if space.is_inner or not space.iteration:
             inner = space.reduced_inside(facts)
             if _is_split(space) and ceil_div(inner, width) <= SHORT_INNER:
                 outer = length // max(1, inner)
-                params = split_params(rows, outer, inner, width, self._element_bytes, hardware)
+                params = split_params(rows, outer, inner, width, self.space.element_bytes, hardware)
             else:
                 params = self._inner(rows, length, width, facts, hardware)
             blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight) * params.lparams.gdimy
@@ -174,7 +152,7 @@ class _Planner:
             return self._proposal(joined, rows // joined.lparams.bdimx, facts, hardware)
         side_by_side = space.side_by_side(facts)
         params = outer_params(
-            Columns(rows, length, side_by_side, width, self._element_bytes, space.stores_all), hardware
+            Columns(rows, length, side_by_side, width, self.space.element_bytes, space.stores_all), hardware
         )
         along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
         blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
@@ -190,7 +168,7 @@ class _Planner:
 
     def _joined_rows(self, facts: Facts, width: int, hardware: HardwareInfo) -> ReductionParams | None:
         """Several rows read as one, where vectors along one are narrower than memory is fast with."""
-        if self._runs is None or width * self._element_bytes > NARROW_VECTOR_BYTES:
+        if self._runs is None or width * self.space.element_bytes > NARROW_VECTOR_BYTES:
             return None
         length, row = self.space.reduction_size(facts), self.space.side_by_side(facts)
         outer = max(0, len(self.space.iteration) - 1)
@@ -198,7 +176,7 @@ class _Planner:
         if found is None or found.unaligned or found.width <= width or not row:
             return None
         batches = self.space.iteration_size(facts) // row
-        return joined_params(batches, length, row, found.width, self._element_bytes, hardware)
+        return joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
 
     def _inner(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
@@ -231,7 +209,7 @@ class _Planner:
         memory busy: 50000 x 257 bfloat16 are summed in 0.46 of the time on an H200.
         """
         width = params.unroll_factor_iter_dom
-        return not params.fastest_dim and width * self._element_bytes <= NARROW_VECTOR_BYTES
+        return not params.fastest_dim and width * self.space.element_bytes <= NARROW_VECTOR_BYTES
 
     @cached_property
     def _states(self) -> int:

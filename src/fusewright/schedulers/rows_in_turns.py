@@ -8,11 +8,13 @@ registers.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fusewright.core.hardware import BULK_BYTES, BULK_COPIES_SINCE, KIB, REGISTER_BYTES, HardwareInfo
 from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
-from fusewright.schedulers.sizes import ceil_div, whole_warps
+from fusewright.schedulers.sizes import ceil_div, registers_a_thread, whole_warps
 
 # Threads of all blocks on an SM, of one block, and the vectors that each holds of its row. On an H200 a layer
 # norm of 32768 x 1025 took 74 us so, and 95 us by element; one of 8191 x 4095 60 and 62; an RMS norm 46 and
@@ -26,8 +28,6 @@ ROWS_A_BLOCK = 8
 COPIED_THREADS_AN_SM, MOST_COPIED_THREADS, COPIED_VECTORS, COPIED_STAGES = 768, 384, 3, 3
 # Shared memory of a block besides: what reductions exchange, mbarriers, and the alignment of all buffers.
 OTHER_BYTES = 1 * KIB
-# A register file is handed out to a warp by so many registers a thread.
-REGISTER_STEP = 8
 # A thread needs this many registers besides what it holds.
 REGISTERS_TO_WORK = 32
 
@@ -46,22 +46,11 @@ def in_turns(
     blocks = hardware.sm_count * resident // vectors.width * vectors.width
     if batches > MOST_VECTORS or rows < ROWS_A_BLOCK * blocks or not blocks:
         return None
-    registers = _registers(resident * threads, hardware)
+    registers = registers_a_thread(resident * threads, hardware)
     if REGISTERS_TO_WORK + batches * vectors.width * held_bytes // REGISTER_BYTES > registers:
         return None
-    return ReductionParams(
-        fastest_dim=True,
-        persistent_kernel=True,
-        unroll_factor_inner_reduction=vectors.width,
-        vectorize_inner_reduction=True,
-        batches_per_block_inner_reduction=batches,
-        pad_inner_reduction_to_warp=True,
-        assumed_reduction_sizes=(length,),
-        shift_rows=True,
-        unaligned_inputs=vectors.unaligned,
-        persistent_blocks=blocks,
-        lparams=LaunchParams(bdimx=threads, bdimy=1),
-        cparams=CompileParams(maxrregcount=registers),
+    return replace(
+        _shifted_alike(length, vectors, threads, batches, blocks, registers),
         reason=f"{rows} rows of {length}: {blocks} blocks take them in turns, {threads} threads a row, "
         f"{batches} vectors of {vectors.width} each, held in registers; aligned by the start of each row",
     )
@@ -86,29 +75,34 @@ def copied_in_turns(
     shared = places * (COPIED_STAGES * held.copied + weight_bytes) + OTHER_BYTES
     if rows < ROWS_A_BLOCK * blocks or resident * shared > hardware.shared_memory_per_sm:
         return None
-    return ReductionParams(
-        fastest_dim=True,
-        persistent_kernel=True,
+    registers = registers_a_thread(resident * threads, hardware)
+    return replace(
+        _shifted_alike(length, vectors, threads, COPIED_VECTORS, blocks, registers),
         project_persistent_buffers=True,
         persistent_in_shared_memory=True,
-        unroll_factor_inner_reduction=vectors.width,
-        vectorize_inner_reduction=True,
-        batches_per_block_inner_reduction=COPIED_VECTORS,
-        pad_inner_reduction_to_warp=True,
-        assumed_reduction_sizes=(length,),
-        shift_rows=True,
-        unaligned_inputs=vectors.unaligned,
         circular_stages=COPIED_STAGES,
         weights_in_shared_memory=True,
-        persistent_blocks=blocks,
-        lparams=LaunchParams(bdimx=threads, bdimy=1),
-        cparams=CompileParams(maxrregcount=_registers(resident * threads, hardware)),
         reason=f"{rows} rows of {length}: {blocks} blocks take them in turns and copy the next ones ahead, "
         f"{threads} threads a row, {COPIED_VECTORS} vectors of {vectors.width} each; aligned by the start of "
         "each row",
     )
 
 
-def _registers(threads_an_sm: int, hardware: HardwareInfo) -> int:
-    """The most of a thread if so many threads are to be on an SM."""
-    return hardware.registers_per_sm // threads_an_sm // REGISTER_STEP * REGISTER_STEP
+def _shifted_alike(
+    length: int, vectors: Vectors, threads: int, batches: int, blocks: int, registers: int
+) -> ReductionParams:
+    """Params of blocks that take rows of a constant length in turns and hold them in registers."""
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        unroll_factor_inner_reduction=vectors.width,
+        vectorize_inner_reduction=True,
+        batches_per_block_inner_reduction=batches,
+        pad_inner_reduction_to_warp=True,
+        assumed_reduction_sizes=(length,),
+        shift_rows=True,
+        unaligned_inputs=vectors.unaligned,
+        persistent_blocks=blocks,
+        lparams=LaunchParams(bdimx=threads, bdimy=1),
+        cparams=CompileParams(maxrregcount=registers),
+    )

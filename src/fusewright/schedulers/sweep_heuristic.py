@@ -8,22 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.held_rows import longest_chain, state_bytes
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
+from fusewright.schedulers.sizes import (
+    ceil_div,
+    power_of_two_at_least,
+    power_of_two_at_most,
+    registers_a_thread,
+    whole_warps,
+)
 
 # Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more.
 THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 448, 1024, 896
 # Where threads pass on more than these bytes of a column, as in Welford's steps, half as many have registers
 # for that. (An H200: batch norm of 64x64x112x112, channels last, 0.47 of a copy's speed, then 0.52 to 0.56.)
 STATE_BYTES = 8
-# Registers of a thread come in multiples of this (CUDA occupancy calculator).
-REGISTER_UNIT = 8
 # Of small tensors blocks have fewer threads, this many at least before each has several vectors in flight.
 FEW_THREADS = 256
 # Bytes that a thread has in flight: the vectors of one step of its loop. (An H200, batch norm of 256 channels
@@ -214,7 +218,7 @@ def _held(
         sweeps_backward=held < grid.steps,
         streams_last_sweep=held < grid.steps,
         assumed_reduction_sizes=what.sizes,
-        cparams=CompileParams(maxrregcount=_registers(grid.threads, hardware)),
+        cparams=CompileParams(maxrregcount=registers_a_thread(grid.threads, hardware)),
         reason=f"{params.reason}, which hold {held} of {grid.steps} steps of {grid.vectors} vectors of "
         f"{what.width}",
     )
@@ -227,9 +231,3 @@ def _held(
         steps=waits * GRID_REDUCTION_SECONDS,
     )
     return Sweeping(params, estimate)
-
-
-def _registers(threads: int, hardware: HardwareInfo) -> int:
-    """What a thread may have where all of an SM's threads are resident; a warp's come in units."""
-    most = hardware.registers_per_sm // threads // REGISTER_UNIT * REGISTER_UNIT
-    return min(most, MAX_REGISTERS_PER_THREAD)
