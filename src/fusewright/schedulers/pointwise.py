@@ -271,7 +271,7 @@ class _Planner:
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
         total = prod(sizes)
-        cut = min((self._cut(at, sizes, facts) for at in self._cuts(sizes)), key=lambda cut: cut.cost)
+        cut = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
         break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
         width = vectors.width
         twice = sum(self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
@@ -314,9 +314,10 @@ class _Planner:
         speed = busy_share(blocks, hardware) * kept
         return self._cost.estimate(facts, hardware, speed=speed, steps=computing)()
 
-    def _cuts(self, sizes: Sequence[int]) -> list[int]:
+    @cached_property
+    def _cuts(self) -> list[int]:
         """Where dimensions may be cut into rows and columns: nowhere, or where that serves most inputs."""
-        served = {at: _served(self._broadcasts, at) for at in range(1, len(sizes))}
+        served = {at: _served(self._broadcasts, at) for at in range(1, len(self.space.axes))}
         most = max(served.values(), default=0)
         return [0, *(at for at, count in served.items() if count == most > 0)]
 
@@ -375,13 +376,19 @@ class _Planner:
 
     def _in_flight(self, vectors: Vectors, dim: int, facts: Facts, hardware: HardwareInfo) -> int:
         """Bytes that a thread should have in flight."""
-        if any(isinstance(access.node, Indexed) and access.node.indices for access in self._accesses):
+        if self._gathers:
             return MOST_BYTES_IN_FLIGHT
+        if vectors.width == 1 or vectors.unaligned or dim != -1 or self._by_element:
+            return LOADED_BYTES_IN_FLIGHT
         memory = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
         computing = self._cost.computing_seconds(facts, hardware)
-        is_plain = vectors.width > 1 and not vectors.unaligned and dim == -1 and not self._by_element
-        is_simple = is_plain and computing < LITTLE_COMPUTING * memory
+        is_simple = computing < LITTLE_COMPUTING * memory
         return FEWEST_BYTES_IN_FLIGHT if is_simple else LOADED_BYTES_IN_FLIGHT
+
+    @cached_property
+    def _gathers(self) -> bool:
+        """Whether an access is by index tensors."""
+        return any(isinstance(each.node, Indexed) and each.node.indices for each in self._accesses)
 
     def _threads(self, columns: int, width: int) -> int:
         """Of a block, for so many columns in vectors."""
