@@ -104,7 +104,7 @@ def test_serial_loops_over_vectors_in_shared_memory_are_parted() -> None:
 @pytest.mark.parametrize("rows", (1, 9))
 @pytest.mark.parametrize("length", (4095, 4097, 6149))
 def test_rows_of_a_constant_length_are_right_wherever_they_start(length: int, rows: int) -> None:
-    """However far the aligned addresses of a row are from its ends, its first and its last vectors are right."""
+    """Its first and its last vectors, however far the aligned addresses are from the ends."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
         wide = fd.ops.cast(x, DataType.Float)

@@ -6,8 +6,8 @@ holds in the others.
                                                     if 768 + i < n: s += a[3]
 
 In a row of constant length the first vectors of threads may begin before the row, and the last ones end
-beyond it. All others are whole. The CUDA compiler unrolls such loops, but does not see that: each vector would
-have its predicates, the fills of its loads and, at the edges of rows, two branches.
+beyond it. All others are whole. The CUDA compiler unrolls such loops, but does not see that: each vector
+would have its predicates, the fills of its loads and, at the edges of rows, two branches.
 """
 
 from __future__ import annotations
