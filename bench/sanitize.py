@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -30,7 +31,7 @@ from bench.throughput import shape_text
 from fusewright import FusionCache, FusionDefinition, UserError
 from fusewright.cli.arguments import positive_count
 
-TOOLS = ("memcheck", "racecheck", "synccheck")
+TOOLS = ("racecheck", "memcheck", "synccheck")  # the slowest first
 #: Seconds of one process, which starts torch under the tool and compiles.
 SECONDS = 60
 #: What compute-sanitizer ends with where it found something; a kernel that is wrong ends with another.
@@ -188,31 +189,91 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"bench sanitize: {missing}")
         return 1
     only = [name for name in arguments.only.split(",") if name]
+    jobs = [
+        (tool, index)
+        for tool in arguments.tool or TOOLS
+        for index, case in enumerate(CASES)
+        if not only or case.operation in only
+    ]
     rows: list[dict[str, Any]] = []
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        waiting = [
-            pool.submit(_under, sanitizer, tool, index, arguments)
-            # racecheck takes longest
-            for tool in sorted(arguments.tool or TOOLS, key=lambda tool: tool != "racecheck")
-            for index, case in enumerate(CASES)
-            if not only or case.operation in only
-        ]
-        for done in as_completed(waiting):
-            row, report = done.result()
-            rows.append(row)
-            if row["outcome"] != "clean":
-                print("\n".join([f"{row['tool']}, {row['case']}: {row['outcome']}", *report]), flush=True)
-    rows.sort(key=lambda row: (row["tool"], row["case"]))
-    if arguments.json:
-        print(json.dumps({"environment": environment(), "rows": rows}, indent=1))
-    else:
-        cells: list[tuple[Cell, ...]] = [tuple(row[key] for key in HEADER) for row in rows]
-        print(text_table(HEADER, cells))
+    processes = _Processes()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is known is printed then, too
+    try:
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            waiting = [pool.submit(_under, sanitizer, *job, arguments, processes) for job in jobs]
+            try:
+                for done in as_completed(waiting):
+                    row, report = done.result()
+                    rows.append(row)
+                    if row["outcome"] != "clean":
+                        print(
+                            "\n".join([f"{row['tool']}, {row['case']}: {row['outcome']}", *report]),
+                            flush=True,
+                        )
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+                processes.stop()
+    finally:
+        _print(rows, len(jobs), as_json=arguments.json)
     return int(any(row["outcome"] != "clean" for row in rows))
 
 
+def _print(rows: list[dict[str, Any]], jobs: int, as_json: bool) -> None:
+    rows.sort(key=lambda row: (row["tool"], row["case"]))
+    if as_json:
+        print(json.dumps({"environment": environment(), "rows": rows}, indent=1))
+        return
+    cells: list[tuple[Cell, ...]] = [tuple(row[key] for key in HEADER) for row in rows]
+    print(text_table(HEADER, cells))
+    clean = sum(row["outcome"] == "clean" for row in rows)
+    print(f"{clean} of {jobs} clean, {jobs - len(rows)} not run", flush=True)
+
+
+class _Processes:
+    """Those that run, each the first of a group, so that what a tool has started ends with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[int] | None = set()
+
+    def output(
+        self, command: Sequence[str], variables: Mapping[str, str], seconds: int
+    ) -> tuple[int | None, str]:
+        """The status of a command, None if it did not end in time, and what it printed."""
+        with self._lock:
+            if self._running is None:
+                return None, ""
+            process = subprocess.Popen(
+                command,
+                env=variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            self._running.add(process.pid)
+        try:
+            text, _ = process.communicate(timeout=seconds)
+            return process.returncode, text
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            text, _ = process.communicate()
+            return None, text
+        finally:
+            with self._lock:
+                if self._running is not None:
+                    self._running.remove(process.pid)
+
+    def stop(self) -> None:
+        """Ends all, and starts no more."""
+        with self._lock:
+            for pid in self._running or ():
+                os.killpg(pid, signal.SIGKILL)
+            self._running = None
+
+
 def _under(
-    sanitizer: str, tool: str, index: int, arguments: argparse.Namespace
+    sanitizer: str, tool: str, index: int, arguments: argparse.Namespace, processes: _Processes
 ) -> tuple[dict[str, Any], list[str]]:
     """A case in a process under a tool: what came of it, and the tool's report."""
     command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", str(SHOWN)]
@@ -222,21 +283,7 @@ def _under(
     command += ["--points", str(arguments.points), "--seed", str(arguments.seed)]
     # torch's allocator would hide bounds.
     variables = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    with subprocess.Popen(
-        command,
-        env=variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,  # so that what the tool has started ends with it
-    ) as process:
-        try:
-            text, _ = process.communicate(timeout=arguments.seconds)
-            code: int | None = process.returncode
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            text, _ = process.communicate()
-            code = None
+    code, text = processes.output(command, variables, arguments.seconds)
     return outcome(tool, CASES[index], code, text.splitlines())
 
 
