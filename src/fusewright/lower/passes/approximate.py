@@ -12,9 +12,9 @@ Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log1p, tanh a
 a few instructions about one special function of the machine, or two; many quotients of one divisor become
 products with its reciprocal. Rounding to a half, a bfloat16 or eight bits is off by 2^-12, 2^-9 or 2^-5;
 these are by 2^-17 at most, powers that no half holds by 2^-15 (`ops.approximate`, docs/accuracy.md). What
-follows from them must be rounded before it reaches memory, an integer, a comparison or a wider type. No result in
-Float is less accurate, but for logarithms of sums of exponentials: 2^(x c) is off by as much as if x had been
-rounded once more, so the logarithm of a sum is off by that share of its largest terms' x.
+follows from them must be rounded before it reaches memory, an integer, a comparison or a wider type. No
+result in Float is less accurate, but for logarithms of sums of exponentials: 2^(x c) is off by as much as if
+x had been rounded once more, so the logarithm of a sum is off by that share of its largest terms' x.
 """
 
 from __future__ import annotations
