@@ -84,6 +84,8 @@ def params_of(
     )
 
 
+_WEIGHTS_IN_SHARED_MEMORY: dict[str, Any] = {"columns_in_shared_memory": True, "columns_a_thread": 2}
+_RING: dict[str, Any] = {"circular_stages": 2, "prefetch_rows": True, "project_persistent_buffers": True}
 SHIFTED: dict[str, Any] = {"shift_rows": True, "unaligned_inputs": (4,), "project_persistent_buffers": True}
 
 
@@ -103,8 +105,21 @@ def _reads_weights_once(body: tuple[k.Stmt, ...]) -> bool:
         ((3, 5, 264), params_of(1, 4, 70, 3, 1, columns_in_shared_memory=True)),
         ((11, 200), params_of(1, 4, 2, 2, 2, columns_in_shared_memory=True, columns_a_thread=2)),
         ((3, 7, 203), params_of(1, 4, 4, 2, 2, **SHIFTED, assumed_reduction_sizes=(203,))),
+        ((7, 600), params_of(1, 4, 3, 3, 1, blocks_per_cluster=2)),
+        ((9, 500), params_of(1, 4, 2, 2, 2, blocks_per_cluster=2, **_WEIGHTS_IN_SHARED_MEMORY)),
+        ((23, 904), params_of(2, 4, 2, 2, 1, blocks_per_cluster=2, **_RING)),
     ],
-    ids=["rows at a time", "ahead", "odd", "more blocks than rows", "weights in shared memory", "shifted"],
+    ids=[
+        "rows at a time",
+        "ahead",
+        "odd",
+        "more blocks than rows",
+        "weights in shared memory",
+        "shifted",
+        "clusters",
+        "clusters, weights in shared memory",
+        "clusters, a ring",
+    ],
 )
 def test_gradients(shape: tuple[int, ...], params: InnerOuterPersistentParams) -> None:
     """One kernel, in which blocks wait for each other once."""
@@ -219,7 +234,7 @@ def test_proposals_fit_the_gpu(name: str) -> None:
     fusion, hardware = backward(), described(name)
     planner = SCHEDULER.prepare(fusion)
     assert not isinstance(planner, Reject)
-    for rows, columns in product((1, 300, 16384, 100_000), (1, 3, 100, 1152, 4095, 4096, 6144, 8192)):
+    for rows, columns in product((1, 300, 16384, 100_000), (1, 3, 100, 1152, 4095, 4096, 6144, 8192, 32768)):
         shapes = ((rows, columns),) * 2 + ((rows,),) * 2 + ((columns,),) * 2
         proposal = planner(p.facts_of(fusion, shapes), hardware)
         assert not isinstance(proposal, Reject) or columns > 4096, proposal
@@ -228,7 +243,8 @@ def test_proposals_fit_the_gpu(name: str) -> None:
         extents, registers = proposal.params.lparams, proposal.params.cparams.maxrregcount
         block = (extents.bdimx, extents.bdimy, extents.bdimz)
         most = registers if registers < 255 else most_registers(math.prod(block), hardware)
-        check_resident(LaunchShape((extents.gdimx, 1, 1), block, 0), Resources(registers=most), hardware)
+        blocks = extents.gdimx * proposal.params.blocks_per_cluster
+        check_resident(LaunchShape((blocks, 1, 1), block, 0), Resources(registers=most), hardware)
 
 
 @pytest.mark.parametrize("columns, blocks", [(4096, 0), (8192, 2), (16384, 1)])

@@ -4,7 +4,7 @@ many rows a block works on at a time, and where the next row waits meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.core.hardware import (
     BULK_COPIES_SINCE,
@@ -73,6 +73,11 @@ EXCHANGED_BYTES = 128
 OTHER_BYTES = 8 * 1024
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
+# Blocks of a cluster that hold a row, at most. All clusters have to be resident at once, and the more blocks
+# they have, the more SMs of a part of the GPU are left over.
+MOST_OF_CLUSTER = 4
+# SMs of a texture processing cluster.
+SMS_TOGETHER = 2
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.85
 
@@ -110,14 +115,18 @@ CHOICES = (
 class _Tile:
     """How a choice lies over rows: lanes * along threads of each with `batches` vectors, `at_once` rows a
     block, `resident` blocks an SM.
+
+    length: of a row, what a block holds; `cluster` blocks hold all of it.
     """
 
     choice: _Choice
+    length: int
     lanes: int
     along: int
     batches: int
     at_once: int
     resident: int
+    cluster: int = 1
 
     @property
     def threads(self) -> int:
@@ -199,9 +208,9 @@ class InnerOuterPersistentPlanner:
         params = self._params(rows, length, width, knows_length, hardware)
         if isinstance(params, Reject):
             return params
-        blocks, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
+        groups, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
         steps = GRID_REDUCTION_SECONDS + 2 * passed / (hardware.memory_bandwidth_gbs * 1e9)
-        speed = SPEED * busy_share(blocks, hardware)
+        speed = SPEED * busy_share(groups * params.blocks_per_cluster, hardware)
         if self._has_welford:
             speed, steps = with_welford(speed, steps)
         estimate = self._cost.estimate(facts, hardware, speed=speed, steps=steps)
@@ -214,14 +223,9 @@ class InnerOuterPersistentPlanner:
     def _params(
         self, rows: int, length: int, width: int, knows_length: bool, hardware: HardwareInfo
     ) -> InnerOuterPersistentParams | Reject:
-        tiles = [self._tile(rows, length, width, choice, knows_length, hardware) for choice in CHOICES]
-        fitting = [tile for tile in tiles if tile is not None]
-        if not fitting:
-            return Reject(f"a block cannot hold a row of {length} and what its columns have come to")
-        # Of equal rank those with most rows in flight, then with most threads.
-        chosen = max(
-            fitting, key=lambda tile: (self._rank(tile, length), tile.rows_an_sm, -tile.choice.elements)
-        )
+        chosen = self._chosen(rows, length, width, knows_length, hardware)
+        if chosen is None:
+            return Reject(f"no block or cluster holds a row of {length} and what its columns have come to")
         at_once, resident = chosen.at_once, chosen.resident
         loads = len(self.space.rows.full_loads)
         if chosen.choice.rank == _IN_REGISTERS and (chosen.along == 1 or loads <= MOST_LOADS_TOGETHER):
@@ -232,10 +236,10 @@ class InnerOuterPersistentPlanner:
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
         registers = registers_a_thread(whole_warps(threads) * resident, hardware)
-        blocks = min(hardware.sm_count * resident, ceil_div(rows, at_once))
-        groups = ceil_div(length, chosen.lanes * blocks)
+        blocks = min(clusters_together(chosen.cluster, hardware) * resident, ceil_div(rows, at_once))
+        groups = ceil_div(chosen.length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and rows > blocks * at_once
-        stages = self._stages(length, chosen, hardware) if ahead and chosen.choice.stages else 0
+        stages = self._stages(chosen, hardware) if ahead and chosen.choice.stages else 0
         return InnerOuterPersistentParams(
             vectorization_factor=width,
             batches_per_block_inner_reduction=chosen.batches,
@@ -243,18 +247,51 @@ class InnerOuterPersistentPlanner:
             prefetch_rows=ahead,
             columns_a_thread=min(width, MAX_COLUMNS_A_THREAD, power_of_two_at_least(groups)),
             columns_in_shared_memory=ahead
-            and self._holds_columns(length, chosen, at_once, resident, stages, hardware),
+            and self._holds_columns(chosen, at_once, resident, stages, hardware),
             circular_stages=stages,
+            blocks_per_cluster=chosen.cluster,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=registers),
-            reason=f"{rows} rows of {length}: {blocks} blocks of {at_once} rows at a time, "
+            reason=f"{rows} rows of {length}: {blocks} "
+            + (f"clusters of {chosen.cluster} blocks" if chosen.cluster > 1 else "blocks")
+            + f" of {at_once} rows at a time, "
             f"{chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a thread"
             + (", the next row ahead" if ahead else ""),
         )
 
-    def _rank(self, tile: _Tile, length: int) -> int:
+    def _chosen(
+        self, rows: int, length: int, width: int, knows_length: bool, hardware: HardwareInfo
+    ) -> _Tile | None:
+        """How threads lie along rows: those of one block where it loads rows ahead, else of a small cluster
+        whose blocks do that of their parts; None where neither holds a row.
+        """
+        of_block = self._best(rows, length, width, knows_length, hardware)
+        if of_block is not None and of_block.choice.rank >= _IN_SHARED_MEMORY:
+            return of_block
+        cluster = 2
+        while cluster <= min(MOST_OF_CLUSTER, hardware.max_cluster):
+            part = ceil_div(length, cluster * width * WARP_SIZE) * width * WARP_SIZE
+            tile = self._best(rows, part, width, knows_length, hardware)
+            if tile is not None and tile.choice.rank >= _IN_SHARED_MEMORY:
+                return replace(tile, cluster=cluster, resident=1)
+            cluster *= 2
+        return of_block
+
+    def _best(
+        self, rows: int, length: int, width: int, knows_length: bool, hardware: HardwareInfo
+    ) -> _Tile | None:
+        """How threads of one block lie along so many columns, if it can hold them."""
+        tiles = [self._tile(rows, length, width, choice, knows_length, hardware) for choice in CHOICES]
+        # Of equal rank those with most rows in flight, then with most threads.
+        return max(
+            (tile for tile in tiles if tile is not None),
+            key=lambda tile: (self._rank(tile), tile.rows_an_sm, -tile.choice.elements),
+            default=None,
+        )
+
+    def _rank(self, tile: _Tile) -> int:
         """Of a choice's tile: rows that are ahead in registers come last of these where they are too few."""
-        in_flight = tile.rows_an_sm * length * self._loaded_bytes
+        in_flight = tile.rows_an_sm * tile.length * self._loaded_bytes
         starved = tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
         return _STARVED if tile.choice.rank == _IN_REGISTERS and starved else tile.choice.rank
 
@@ -322,7 +359,7 @@ class InnerOuterPersistentPlanner:
         if choice.stages:
             shared = self._streamed(length, choice.stages, threads) + hardware.shared_memory_reserved
             resident = max(1, min(resident, hardware.shared_memory_per_sm // shared))
-        return _Tile(choice, lanes, along, batches, at_once, resident)
+        return _Tile(choice, length, lanes, along, batches, at_once, resident)
 
     def _exchanged(self, threads: int, at_once: int) -> int:
         """Bytes of shared memory that reductions take at most in a block of so many threads and rows."""
@@ -333,21 +370,21 @@ class InnerOuterPersistentPlanner:
         return threads * (MAX_COLUMNS_A_THREAD * a_column + of_rows) + OTHER_BYTES
 
     def _holds_columns(
-        self, length: int, tile: _Tile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
+        self, tile: _Tile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
     ) -> bool:
         """Whether what is the same for all rows fits into shared memory, beside a ring of so many rows."""
-        needed = length * (self._column_bytes + stages * self._loaded_bytes)
+        needed = tile.length * (self._column_bytes + stages * self._loaded_bytes)
         needed += self._exchanged(tile.threads * at_once, at_once)
         room = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         return self._column_bytes > 0 and needed <= min(room, hardware.shared_memory_per_block_optin)
 
-    def _stages(self, length: int, tile: _Tile, hardware: HardwareInfo) -> int:
+    def _stages(self, tile: _Tile, hardware: HardwareInfo) -> int:
         """How many rows a ring has room for: more than the choice says where a block is alone."""
         stages = tile.choice.stages
         if tile.resident > 1 or tile.choice.rank == _AT_LEAST:
             return stages
-        room = hardware.shared_memory_per_block_optin - length * self._column_bytes
-        while stages < MOST_STAGES and self._streamed(length, stages + 1, tile.threads) <= room:
+        room = hardware.shared_memory_per_block_optin - tile.length * self._column_bytes
+        while stages < MOST_STAGES and self._streamed(tile.length, stages + 1, tile.threads) <= room:
             stages += 1
         return stages
 
@@ -369,6 +406,15 @@ class InnerOuterPersistentPlanner:
             and hardware.compute_capability >= BULK_COPIES_SINCE
             and needed <= hardware.shared_memory_per_block_optin
         )
+
+
+def clusters_together(cluster: int, hardware: HardwareInfo) -> int:
+    """How many clusters of one block an SM are resident at once: SMs come in pairs, which are in parts of the
+    GPU; of each part some are left over.
+    """
+    if cluster <= SMS_TOGETHER:
+        return hardware.sm_count // cluster
+    return (hardware.sm_count - hardware.sm_count % (2*cluster)) // cluster
 
 
 def _resident(threads: int, registers: int, hardware: HardwareInfo) -> int:
