@@ -33,6 +33,12 @@ from fusewright.schedulers.inner_outer_persistent_space import (
 )
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
+from fusewright.schedulers.shifted_rows import (
+    LEAST_SHIFTED,
+    ShiftedRows,
+    is_narrow,
+    rows_of_reductions,
+)
 from fusewright.schedulers.sizes import (
     REGISTER_STEP,
     WARPS_TOGETHER,
@@ -42,7 +48,6 @@ from fusewright.schedulers.sizes import (
     registers_a_thread,
     whole_warps,
 )
-from fusewright.sym import as_int
 
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
@@ -112,6 +117,21 @@ CHOICES = (
 
 
 @dataclass(frozen=True, slots=True)
+class _Rows:
+    """`count` rows of `length` elements in vectors of `width`.
+
+    knows_length: whether the kernel takes the length as a constant. shifts: whether the vectors of each row
+    begin at an aligned address of its own; the length includes what the first one may have before the row.
+    """
+
+    count: int
+    length: int
+    width: int
+    knows_length: bool
+    shifts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _Tile:
     """How a choice lies over rows: lanes * along threads of each with `batches` vectors, `at_once` rows a
     block, `resident` blocks an SM.
@@ -165,6 +185,10 @@ class InnerOuterPersistentPlanner:
         return self.space.rows.vector_limits(self.fusion)
 
     @cached_property
+    def _shifted(self) -> ShiftedRows:
+        return rows_of_reductions(self.fusion, self.space.of_rows)
+
+    @cached_property
     def _held(self) -> _Held:
         """As `apply` makes the buffers."""
         return _Held(self._bytes_held(everything=False), self._bytes_held(everything=True))
@@ -204,8 +228,10 @@ class InnerOuterPersistentPlanner:
         if not rows or not length:
             return Reject("there is nothing to reduce")
         is_stable = are_stable(space, facts)
-        knows_length = is_stable or all(as_int(axis.extent) is not None for axis in space.reduction)
-        params = self._params(rows, length, width, knows_length, hardware)
+        params = self._shifted_params(rows, length, width, facts, hardware)
+        if params is None:
+            knows_length = is_stable or space.is_constant
+            params = self._params(_Rows(rows, length, width, knows_length), hardware)
         if isinstance(params, Reject):
             return params
         groups, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
@@ -220,25 +246,63 @@ class InnerOuterPersistentPlanner:
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimy"), estimate)
 
-    def _params(
-        self, rows: int, length: int, width: int, knows_length: bool, hardware: HardwareInfo
-    ) -> InnerOuterPersistentParams | Reject:
-        chosen = self._chosen(rows, length, width, knows_length, hardware)
+    def _shifted_params(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> InnerOuterPersistentParams | None:
+        """For rows whose vectors begin at an aligned address of each row, if aligned ones of all are narrow.
+
+        Blocks take such rows in turns and copy them ahead. What all rows read is chosen from vectors once.
+        """
+        space = self.space.of_rows
+        found = self._shifted.vectors(facts) if length >= LEAST_SHIFTED else None
+        if found is None or not is_narrow(width, found):
+            return None
+        own = {self.fusion.inputs[position] for position in found.unaligned}
+        if not own <= set(self.space.column_inputs) or not (are_stable(space, facts) or space.is_constant):
+            return None
+        to_hold = _Rows(rows, length + found.width - 1, found.width, knows_length=True, shifts=True)
+        tiles = [self._tile(to_hold, choice, hardware) for choice in CHOICES if choice.stages]
+        chosen = max(filter(None, tiles), key=lambda tile: (tile.choice.rank, tile.rows_an_sm), default=None)
         if chosen is None:
-            return Reject(f"no block or cluster holds a row of {length} and what its columns have come to")
+            return None
+        blocks = hardware.sm_count * chosen.resident // found.width * found.width
+        if rows <= blocks:
+            return None
+        return InnerOuterPersistentParams(
+            vectorization_factor=found.width,
+            batches_per_block_inner_reduction=chosen.batches,
+            project_persistent_buffers=True,
+            prefetch_rows=True,
+            circular_stages=chosen.choice.stages,
+            shift_rows=True,
+            unaligned_inputs=found.unaligned,
+            lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=1),
+            cparams=CompileParams(
+                maxrregcount=registers_a_thread(whole_warps(chosen.threads) * chosen.resident, hardware)
+            ),
+            reason=f"{rows} rows of {length}: {blocks} blocks take them in turns and copy the next ones ahead, "
+            f"{chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {found.width} a "
+            "thread; aligned by the start of each row",
+        )
+
+    def _params(self, rows: _Rows, hardware: HardwareInfo) -> InnerOuterPersistentParams | Reject:
+        chosen = self._chosen(rows, hardware)
+        if chosen is None:
+            return Reject(f"no block or cluster holds a row of {rows.length} and what its columns come to")
+        width, count = rows.width, rows.count
         at_once, resident = chosen.at_once, chosen.resident
         loads = len(self.space.rows.full_loads)
         if chosen.choice.rank == _IN_REGISTERS and (chosen.along == 1 or loads <= MOST_LOADS_TOGETHER):
             # One block an SM passes on the least (both gradients of 16384 x 4096 on an H200: 0.95 to 0.97 of
             # the time).
-            most = min(hardware.max_threads_per_block // chosen.threads, ceil_div(rows, hardware.sm_count))
+            most = min(hardware.max_threads_per_block // chosen.threads, ceil_div(count, hardware.sm_count))
             at_once, resident = min(chosen.rows_an_sm, most, hardware.max_block[2]), 1
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
         registers = registers_a_thread(whole_warps(threads) * resident, hardware)
-        blocks = min(clusters_together(chosen.cluster, hardware) * resident, ceil_div(rows, at_once))
+        blocks = min(clusters_together(chosen.cluster, hardware) * resident, ceil_div(count, at_once))
         groups = ceil_div(chosen.length, chosen.lanes * blocks)
-        ahead = chosen.choice.prefetches and rows > blocks * at_once
+        ahead = chosen.choice.prefetches and count > blocks * at_once
         stages = self._stages(chosen, hardware) if ahead and chosen.choice.stages else 0
         return InnerOuterPersistentParams(
             vectorization_factor=width,
@@ -252,36 +316,33 @@ class InnerOuterPersistentPlanner:
             blocks_per_cluster=chosen.cluster,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=registers),
-            reason=f"{rows} rows of {length}: {blocks} "
+            reason=f"{count} rows of {rows.length}: {blocks} "
             + (f"clusters of {chosen.cluster} blocks" if chosen.cluster > 1 else "blocks")
             + f" of {at_once} rows at a time, "
             f"{chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a thread"
             + (", the next row ahead" if ahead else ""),
         )
 
-    def _chosen(
-        self, rows: int, length: int, width: int, knows_length: bool, hardware: HardwareInfo
-    ) -> _Tile | None:
+    def _chosen(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
         """How threads lie along rows: those of one block where it loads rows ahead, else of a small cluster
         whose blocks do that of their parts; None where neither holds a row.
         """
-        of_block = self._best(rows, length, width, knows_length, hardware)
+        of_block = self._best(rows, hardware)
         if of_block is not None and of_block.choice.rank >= _IN_SHARED_MEMORY:
             return of_block
         cluster = 2
         while cluster <= min(MOST_OF_CLUSTER, hardware.max_cluster):
-            part = ceil_div(length, cluster * width * WARP_SIZE) * width * WARP_SIZE
-            tile = self._best(rows, part, width, knows_length, hardware)
+            of_warp = rows.width * WARP_SIZE
+            part = ceil_div(rows.length, cluster * of_warp) * of_warp
+            tile = self._best(replace(rows, length=part), hardware)
             if tile is not None and tile.choice.rank >= _IN_SHARED_MEMORY:
                 return replace(tile, cluster=cluster, resident=1)
             cluster *= 2
         return of_block
 
-    def _best(
-        self, rows: int, length: int, width: int, knows_length: bool, hardware: HardwareInfo
-    ) -> _Tile | None:
-        """How threads of one block lie along so many columns, if it can hold them."""
-        tiles = [self._tile(rows, length, width, choice, knows_length, hardware) for choice in CHOICES]
+    def _best(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
+        """How threads of one block lie along rows, if it can hold them."""
+        tiles = [self._tile(rows, choice, hardware) for choice in CHOICES]
         # Of equal rank those with most rows in flight, then with most threads.
         return max(
             (tile for tile in tiles if tile is not None),
@@ -321,16 +382,9 @@ class InnerOuterPersistentPlanner:
         loaded = self._loaded_in_registers(width)
         return loaded + max(0, loaded - self._held_in_registers(width))
 
-    def _tile(
-        self,
-        rows: int,
-        length: int,
-        width: int,
-        choice: _Choice,
-        knows_length: bool,
-        hardware: HardwareInfo,
-    ) -> _Tile | None:
+    def _tile(self, rows: _Rows, choice: _Choice, hardware: HardwareInfo) -> _Tile | None:
         """How threads lie along a row by a choice, if a block has the registers and memory for it."""
+        length, width = rows.length, rows.width
         vectors = ceil_div(length, width)
         lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
         batches = min(ceil_div(vectors, lanes), max(1, choice.elements // width))
@@ -341,18 +395,18 @@ class InnerOuterPersistentPlanner:
         threads = lanes * along
         if choice.stages and not self._may_be_streamed(length, width, choice.stages, threads, hardware):
             return None
-        of_element = self._state_bytes
+        of_element = self._state_bytes + (self._column_bytes if rows.shifts else 0)
         if not choice.stages:
             of_element += self._held_in_registers(width)
             of_element += self._arriving_in_registers(width) if choice.prefetches else 0
-        to_work = REGISTERS_TO_WORK + (0 if knows_length else REGISTERS_TO_GUARD)
+        to_work = REGISTERS_TO_WORK + (0 if rows.knows_length else REGISTERS_TO_GUARD)
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
         room = registers_a_thread(max(threads, BLOCK), hardware)
         if threads > hardware.max_threads_per_block or registers > room:
             return None
-        most = min(BLOCK // threads, rows // hardware.sm_count, hardware.max_block[2])
+        most = min(BLOCK // threads, rows.count // hardware.sm_count, hardware.max_block[2])
         at_once = 1 if choice.stages else power_of_two_at_most(max(1, most))
         beside = REGISTERS_TO_SHARE_AN_SM if choice.stages else 0
         resident = _resident(threads * at_once, registers + beside, hardware)
