@@ -26,6 +26,7 @@ from fusewright.runtime.launch_sizes import LaunchShape, check_resident
 from fusewright.runtime.occupancy import most_registers
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import (
+    Facts,
     InnerOuterPersistentParams,
     InnerOuterPersistentScheduler,
     LaunchParams,
@@ -274,3 +275,47 @@ def test_threads_have_the_registers_that_rows_of_any_length_take() -> None:
     options = NvrtcOptions("sm_90a", max_registers=params.cparams.maxrregcount)
     (used,) = compile_cubin(print_kernel(lowered(schedule).kernel).text, options).resources.values()
     assert used.spill_stores == 0, params.reason
+
+
+def _spilled(fusion: Fusion, params: InnerOuterPersistentParams) -> int:
+    """Bytes that threads spill, as compiled for an H200."""
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params, p.H200)
+    options = NvrtcOptions("sm_90a", max_registers=params.cparams.maxrregcount)
+    (used,) = compile_cubin(print_kernel(lowered(schedule).kernel).text, options).resources.values()
+    return used.spill_stores
+
+
+@pytest.mark.parametrize("columns, blocks", [(8192, 1), (16384, 2), (32768, 4)])
+def test_clusters_load_rows_ahead_that_blocks_do_not(columns: int, blocks: int) -> None:
+    fusion = backward()
+    shapes = ((4096, columns),) * 2 + ((4096,),) * 2 + ((columns,),) * 2
+    facts = _stable(p.facts_of(fusion, shapes))
+    params, launch = p.propose(SCHEDULER, fusion, facts)
+    assert params.blocks_per_cluster == blocks, params.reason
+    assert params.prefetch_rows and launch.grid[0] == blocks * params.lparams.gdimx <= p.H200.sm_count
+    assert launch.shared_bytes <= p.H200.shared_memory_per_block_optin
+    assert not _spilled(fusion, params)
+
+
+def test_vectors_of_odd_rows_begin_at_aligned_addresses() -> None:
+    """Where there are so many rows that blocks take several in turns, and what all rows read is of columns."""
+    fusion = layer_norm_backward.fusion("aten")[1]
+    canonicalize(fusion)
+
+    def proposed(rows: int, columns: int, stable: bool = True) -> InnerOuterPersistentParams:
+        shapes = ((rows, columns),) * 2 + ((rows,),) * 2 + ((columns,),)
+        facts = p.facts_of(fusion, shapes)
+        return p.propose(SCHEDULER, fusion, _stable(facts) if stable else facts)[0]
+
+    params = proposed(8191, 4097)
+    assert params.shift_rows and params.unaligned_inputs == (4,) and params.vectorization_factor == 8
+    assert not _spilled(fusion, params), params.reason
+    assert not proposed(8191, 4096).shift_rows
+    assert not proposed(33, 4097).shift_rows
+    assert not proposed(8191, 4097, stable=False).shift_rows
+
+
+def _stable(facts: Facts) -> Facts:
+    """Of a call whose sizes were the same in all calls."""
+    return dataclasses.replace(facts, stable=frozenset(facts.sizes))
