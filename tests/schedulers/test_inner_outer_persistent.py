@@ -299,7 +299,7 @@ def test_clusters_load_rows_ahead_that_blocks_do_not(columns: int, blocks: int) 
 
 
 def test_vectors_of_odd_rows_begin_at_aligned_addresses() -> None:
-    """Where there are so many rows that blocks take several in turns, and what all rows read is of columns."""
+    """Where blocks take several rows in turns, and what all rows read is of columns."""
     fusion = layer_norm_backward.fusion("aten")[1]
     canonicalize(fusion)
 

@@ -189,7 +189,10 @@ def _through_ring(
 
 
 def _hold_columns(
-    schedule: Schedule, source: TensorView, space: InnerOuterPersistentSpace, params: InnerOuterPersistentParams
+    schedule: Schedule,
+    source: TensorView,
+    space: InnerOuterPersistentSpace,
+    params: InnerOuterPersistentParams,
 ) -> TensorView:
     """Has an input that is the same for all rows read from shared memory. Returns what blocks copy it to."""
     loads = find_loads(schedule.fusion)
@@ -271,9 +274,7 @@ def _cut_columns(
     schedule.split(tensor, _COLUMNS, params.lparams.bdimx)
     if params.blocks_per_cluster > 1:
         schedule.split(tensor, _COLUMNS, params.blocks_per_cluster, inner_split=False)
-    schedule.split(
-        tensor, loops.threads_y, params.batches_per_block_inner_reduction, inner_split=False
-    )
+    schedule.split(tensor, loops.threads_y, params.batches_per_block_inner_reduction, inner_split=False)
     schedule.reorder(tensor, {loops.threads_y: loops.batches})
 
 
@@ -335,7 +336,11 @@ class _Exchange:
             total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT // params.columns_a_thread))
         )
         of_columns = len(shares) + 1
-        schedule.reorder(total, {4 + i: i for i in range(of_columns)} | dict(zip((2, 3, 0, 1), range(of_columns, of_columns + 4))))
+        schedule.reorder(
+            total,
+            {4 + i: i for i in range(of_columns)}
+            | dict(zip((2, 3, 0, 1), range(of_columns, of_columns + 4))),
+        )
         others = [tensor for tensor in _siblings(total) if tensor is not total]
         if others:
             schedule.transform_like(total, selected=others)

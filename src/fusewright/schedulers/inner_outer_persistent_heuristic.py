@@ -228,10 +228,8 @@ class InnerOuterPersistentPlanner:
         if not rows or not length:
             return Reject("there is nothing to reduce")
         is_stable = are_stable(space, facts)
-        params = self._shifted_params(rows, length, width, facts, hardware)
-        if params is None:
-            knows_length = is_stable or space.is_constant
-            params = self._params(_Rows(rows, length, width, knows_length), hardware)
+        to_hold = _Rows(rows, length, width, knows_length=is_stable or space.is_constant)
+        params = self._shifted_params(to_hold, facts, hardware) or self._params(to_hold, hardware)
         if isinstance(params, Reject):
             return params
         groups, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
@@ -247,26 +245,26 @@ class InnerOuterPersistentPlanner:
         return Proposal(for_any_length(params, space, threads="bdimy"), estimate)
 
     def _shifted_params(
-        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+        self, rows: _Rows, facts: Facts, hardware: HardwareInfo
     ) -> InnerOuterPersistentParams | None:
         """For rows whose vectors begin at an aligned address of each row, if aligned ones of all are narrow.
 
         Blocks take such rows in turns and copy them ahead. What all rows read is chosen from vectors once.
         """
-        space = self.space.of_rows
-        found = self._shifted.vectors(facts) if length >= LEAST_SHIFTED else None
-        if found is None or not is_narrow(width, found):
+        found = self._shifted.vectors(facts) if rows.length >= LEAST_SHIFTED and rows.knows_length else None
+        if found is None or not is_narrow(rows.width, found):
             return None
         own = {self.fusion.inputs[position] for position in found.unaligned}
-        if not own <= set(self.space.column_inputs) or not (are_stable(space, facts) or space.is_constant):
+        if not own <= set(self.space.column_inputs):
             return None
-        to_hold = _Rows(rows, length + found.width - 1, found.width, knows_length=True, shifts=True)
+        places = rows.length + found.width - 1
+        to_hold = replace(rows, length=places, width=found.width, shifts=True)
         tiles = [self._tile(to_hold, choice, hardware) for choice in CHOICES if choice.stages]
         chosen = max(filter(None, tiles), key=lambda tile: (tile.choice.rank, tile.rows_an_sm), default=None)
         if chosen is None:
             return None
         blocks = hardware.sm_count * chosen.resident // found.width * found.width
-        if rows <= blocks:
+        if rows.count <= blocks:
             return None
         return InnerOuterPersistentParams(
             vectorization_factor=found.width,
@@ -280,8 +278,8 @@ class InnerOuterPersistentPlanner:
             cparams=CompileParams(
                 maxrregcount=registers_a_thread(whole_warps(chosen.threads) * chosen.resident, hardware)
             ),
-            reason=f"{rows} rows of {length}: {blocks} blocks take them in turns and copy the next ones ahead, "
-            f"{chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {found.width} a "
+            reason=f"{rows.count} rows of {rows.length}: {blocks} blocks take them in turns and copy the next "
+            f"ones ahead, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {found.width} a "
             "thread; aligned by the start of each row",
         )
 
@@ -468,7 +466,7 @@ def clusters_together(cluster: int, hardware: HardwareInfo) -> int:
     """
     if cluster <= SMS_TOGETHER:
         return hardware.sm_count // cluster
-    return (hardware.sm_count - hardware.sm_count % (2*cluster)) // cluster
+    return (hardware.sm_count - hardware.sm_count % (2 * cluster)) // cluster
 
 
 def _resident(threads: int, registers: int, hardware: HardwareInfo) -> int:

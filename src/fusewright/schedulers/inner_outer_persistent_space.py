@@ -44,7 +44,9 @@ class InnerOuterPersistentSpace:
     @cached_property
     def of_rows(self) -> ReductionSpace:
         """`rows` without the loads and stores of tensors of columns."""
-        loads = (load for load in self.rows.loads if load.node is None or load.node.output not in self.of_columns)
+        loads = (
+            load for load in self.rows.loads if load.node is None or load.node.output not in self.of_columns
+        )
         stores = (store for store in self.rows.stores if store.tensor not in self.of_columns)
         return replace(self.rows, loads=tuple(loads), stores=tuple(stores))
 
