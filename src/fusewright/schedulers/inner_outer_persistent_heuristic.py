@@ -76,13 +76,18 @@ BYTES_IN_FLIGHT = 40 * 1024
 EXCHANGED_BYTES = 128
 # Shared memory of the reductions of rows, and of what waits for copies.
 OTHER_BYTES = 8 * 1024
+# Threads of a row, unless it needs more (an H200, RMS norm backward of 4096 x 32768 bfloat16, by clusters of
+# two blocks of 1024 threads 0.91 of a copy's speed, of 512 threads 0.96).
+MOST_THREADS = 512
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
-# Blocks of a cluster that hold a row, at most. All clusters have to be resident at once, and the more blocks
-# they have, the more SMs of a part of the GPU are left over.
-MOST_OF_CLUSTER = 4
-# SMs of a texture processing cluster.
-SMS_TOGETHER = 2
+# Threads on an SM of rows that are shifted, and rows a block, from which on that is known to be faster than
+# by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 576 threads 0.67 of a copy's speed, by
+# element 0.51, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element 0.48).
+SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 512, 8
+# Blocks of a cluster that hold a row. SMs come in pairs, so all of them have clusters of two at once; of
+# larger ones an H200 does not hold as many as it has SMs for.
+BLOCKS_OF_CLUSTER = 2
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.85
 
@@ -260,11 +265,13 @@ class InnerOuterPersistentPlanner:
         places = rows.length + found.width - 1
         to_hold = replace(rows, length=places, width=found.width, shifts=True)
         tiles = [self._tile(to_hold, choice, hardware) for choice in CHOICES if choice.stages]
-        chosen = max(filter(None, tiles), key=lambda tile: (tile.choice.rank, tile.rows_an_sm), default=None)
-        if chosen is None:
+        busy = [tile for tile in tiles if tile is not None and tile.threads >= BLOCK]
+        busy = [tile for tile in busy if tile.threads * tile.resident >= SHIFTED_THREADS_AN_SM]
+        if not busy:
             return None
+        chosen = max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, -tile.choice.elements))
         blocks = hardware.sm_count * chosen.resident // found.width * found.width
-        if rows.count <= blocks:
+        if rows.count < SHIFTED_ROWS_A_BLOCK * blocks:
             return None
         return InnerOuterPersistentParams(
             vectorization_factor=found.width,
@@ -278,9 +285,9 @@ class InnerOuterPersistentPlanner:
             cparams=CompileParams(
                 maxrregcount=registers_a_thread(whole_warps(chosen.threads) * chosen.resident, hardware)
             ),
-            reason=f"{rows.count} rows of {rows.length}: {blocks} blocks take them in turns and copy the next "
-            f"ones ahead, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {found.width} a "
-            "thread; aligned by the start of each row",
+            reason=f"{rows.count} rows of {rows.length}: {blocks} blocks take them in turns and copy the "
+            f"next ones ahead, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of "
+            f"{found.width} a thread; aligned by the start of each row",
         )
 
     def _params(self, rows: _Rows, hardware: HardwareInfo) -> InnerOuterPersistentParams | Reject:
@@ -298,7 +305,7 @@ class InnerOuterPersistentPlanner:
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
         registers = registers_a_thread(whole_warps(threads) * resident, hardware)
-        blocks = min(clusters_together(chosen.cluster, hardware) * resident, ceil_div(count, at_once))
+        blocks = min(hardware.sm_count // chosen.cluster * resident, ceil_div(count, at_once))
         groups = ceil_div(chosen.length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and count > blocks * at_once
         stages = self._stages(chosen, hardware) if ahead and chosen.choice.stages else 0
@@ -322,29 +329,32 @@ class InnerOuterPersistentPlanner:
         )
 
     def _chosen(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
-        """How threads lie along rows: those of one block where it loads rows ahead, else of a small cluster
-        whose blocks do that of their parts; None where neither holds a row.
+        """How threads lie along rows: those of one block where it loads rows ahead, else those of a
+        cluster whose blocks do that of their parts; None where neither holds a row.
         """
         of_block = self._best(rows, hardware)
         if of_block is not None and of_block.choice.rank >= _IN_SHARED_MEMORY:
             return of_block
-        cluster = 2
-        while cluster <= min(MOST_OF_CLUSTER, hardware.max_cluster):
+        if hardware.max_cluster >= BLOCKS_OF_CLUSTER:
             of_warp = rows.width * WARP_SIZE
-            part = ceil_div(rows.length, cluster * of_warp) * of_warp
+            part = ceil_div(rows.length, BLOCKS_OF_CLUSTER * of_warp) * of_warp
             tile = self._best(replace(rows, length=part), hardware)
             if tile is not None and tile.choice.rank >= _IN_SHARED_MEMORY:
-                return replace(tile, cluster=cluster, resident=1)
-            cluster *= 2
+                return replace(tile, cluster=BLOCKS_OF_CLUSTER, resident=1)
         return of_block
 
     def _best(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
         """How threads of one block lie along rows, if it can hold them."""
         tiles = [self._tile(rows, choice, hardware) for choice in CHOICES]
-        # Of equal rank those with most rows in flight, then with most threads.
+        # Of equal rank those with most rows in flight, then with most threads that have registers enough.
         return max(
             (tile for tile in tiles if tile is not None),
-            key=lambda tile: (self._rank(tile), tile.rows_an_sm, -tile.choice.elements),
+            key=lambda tile: (
+                self._rank(tile),
+                tile.rows_an_sm,
+                tile.threads <= MOST_THREADS,
+                -tile.choice.elements,
+            ),
             default=None,
         )
 
@@ -393,7 +403,9 @@ class InnerOuterPersistentPlanner:
         threads = lanes * along
         if choice.stages and not self._may_be_streamed(length, width, choice.stages, threads, hardware):
             return None
-        of_element = self._state_bytes + (self._column_bytes if rows.shifts else 0)
+        of_element = self._state_bytes
+        if rows.shifts:  # what all rows read stays in registers, as floats
+            of_element += REGISTER_BYTES * len(self.space.column_inputs) + self._loaded_bytes
         if not choice.stages:
             of_element += self._held_in_registers(width)
             of_element += self._arriving_in_registers(width) if choice.prefetches else 0
@@ -406,7 +418,7 @@ class InnerOuterPersistentPlanner:
             return None
         most = min(BLOCK // threads, rows.count // hardware.sm_count, hardware.max_block[2])
         at_once = 1 if choice.stages else power_of_two_at_most(max(1, most))
-        beside = REGISTERS_TO_SHARE_AN_SM if choice.stages else 0
+        beside = REGISTERS_TO_SHARE_AN_SM if choice.stages and not rows.shifts else 0
         resident = _resident(threads * at_once, registers + beside, hardware)
         if choice.stages:
             shared = self._streamed(length, choice.stages, threads) + hardware.shared_memory_reserved
@@ -458,15 +470,6 @@ class InnerOuterPersistentPlanner:
             and hardware.compute_capability >= BULK_COPIES_SINCE
             and needed <= hardware.shared_memory_per_block_optin
         )
-
-
-def clusters_together(cluster: int, hardware: HardwareInfo) -> int:
-    """How many clusters of one block an SM are resident at once: SMs come in pairs, which are in parts of the
-    GPU; of each part some are left over.
-    """
-    if cluster <= SMS_TOGETHER:
-        return hardware.sm_count // cluster
-    return (hardware.sm_count - hardware.sm_count % (2 * cluster)) // cluster
 
 
 def _resident(threads: int, registers: int, hardware: HardwareInfo) -> int:
