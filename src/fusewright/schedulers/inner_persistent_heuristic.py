@@ -132,7 +132,7 @@ class InnerPersistentPlanner(ReductionPlanner):
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        vectors, shifts = self._vectors_of(length, facts)
+        vectors, shifts = self._vectors_of(rows, length, facts)
         to_hold = _Rows(rows, length, vectors, shifts)
         staged = self._staged(rows, length, facts, hardware)
         if staged is not None:
@@ -180,14 +180,15 @@ class InnerPersistentPlanner(ReductionPlanner):
         side_by_side = facts.value(in_order[-1].extent) if in_order == list(space.iteration) else 1
         return staged_rows.staged(rows, side_by_side, length, width, bytes_, shares, hardware)
 
-    def _vectors_of(self, length: int, facts: Facts) -> tuple[Vectors, bool]:
+    def _vectors_of(self, rows: int, length: int, facts: Facts) -> tuple[Vectors, bool]:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
         width = self._width(facts)
         plain = Vectors(width, (), 1 / width)
         if length < LEAST_SHIFTED:
             return plain, False
         is_long = length * self.projected.at_once > clustered_rows.ROW_OF_A_BLOCK
-        enough = ENOUGH_OF_LONG_ROWS if is_long else ENOUGH_BYTES
+        are_clustered = is_long and rows >= clustered_rows.LEAST_ROWS
+        enough = ENOUGH_OF_LONG_ROWS if are_clustered else ENOUGH_BYTES
         found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts, enough)
         return found or (plain, False)
 
