@@ -46,6 +46,8 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.addcdiv.default": [(X, X, X + 9)],
     "aten.view.default": [(CUBE, [6, 4]), (CUBE, [2, -1])],
     "aten._unsafe_view.default": [(CUBE, [6, 4])],
+    "aten.as_strided.default": [(CUBE, [6, 4], [4, 1]), (CUBE, [2, 1, 12], [12, 12, 1])],
+    "aten.as_strided_copy.default": [(CUBE, [6, 4], [4, 1])],
     "aten.view_copy.default": [(CUBE, [6, 4])],
     "aten.reshape.default": [(CUBE, [4, 6])],
     "aten._reshape_copy.default": [(CUBE, [4, 6])],

@@ -20,6 +20,14 @@ def view(r: Recording, x: Any, **_: Any) -> Any:
     return r.ops.reshape(x, r.shape())
 
 
+@row("as_strided.default", "as_strided_copy.default")
+def as_strided(r: Recording, x: Any, storage_offset: int | None = None, **_: Any) -> Any:
+    """Where it is a reshape, as decompositions use it."""
+    if storage_offset is not None or not r.is_reshape():
+        raise NotRecordable("it looks at memory in another order")
+    return r.ops.reshape(x, r.shape())
+
+
 @row("expand.default", "expand_copy.default")
 def expand(r: Recording, x: Any, **_: Any) -> Any:
     return r.ops.expand(x, r.shape())
