@@ -57,14 +57,16 @@ class Clock:
         self, call: Callable[[], object], best: Callable[[], object], repeats: int, warm_up: int
     ) -> float:
         """How many times as long a call takes as the best one: both run in turns, so that what drifts meets
-        both. Where the first few runs are clearly slower, they count.
+        both. Where the fastest of the first few runs is clearly slower, it counts: that of all others is what
+        disturbs a busy machine.
         """
         for _ in range(warm_up):
             call()
             best()
         own, others = self.spans([call, best], FEW)
-        if statistics.median(own) <= CLEARLY_SLOWER * statistics.median(others):
-            own, others = self.spans([call, best], repeats)
+        if min(own) > CLEARLY_SLOWER * min(others):
+            return min(own) / min(others)
+        own, others = self.spans([call, best], repeats)
         return statistics.median(own) / statistics.median(others)
 
     def copy(self, moved: int) -> Callable[[], object]:
