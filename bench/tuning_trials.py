@@ -46,8 +46,8 @@ class Found:
     """What is known of a problem.
 
     Attributes:
-        formula, plain: params. tuned: by the search from the formula, which took `seconds`. from_plain: by the
-            other one.
+        formula, plain: params. tuned: by the search from the formula, which took `seconds`.
+        from_plain: by the other one.
         sample: a stratified one, as JSON. learned: what the policy chooses; None: the formula's params.
         again: times in another process. known: all that was tried.
     """
