@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, exp, log
+from typing import Any
 
 import torch
 
 from fusewright.core.errors import ParamsError
+from fusewright.core.serialization import to_dict
 from fusewright.runtime.single_thread import SINGLE_THREAD
-from fusewright.tune.changes import Change, changes_of, with_changes
-from fusewright.tune.rules import Fitted, Rule, features_of, held_out
+from fusewright.tune.changes import Change, changes_of, fields_by_path, with_changes
+from fusewright.tune.rules import Fitted, Rule, features_of, held_out, values_replaced
 from fusewright.tune.table import Measurements
 
 # What the rules of one scheduler may be at most: they are read by people.
@@ -50,7 +52,8 @@ def fit(measured: Sequence[Measurements]) -> list[Fitted]:
         facts, hardware = each.problem.facts, each.problem.hardware
         formula = each.seconds.get(each.formula)
         if facts is not None and formula is not None:
-            known = _Known(each, formula, features_of(facts, hardware))
+            fields = fields_by_path(to_dict(each.formula))
+            known = _Known(each, formula, features_of(facts, hardware), fields)
             found.setdefault((each.problem.scheduler, hardware.name), []).append(known)
     with (
         SINGLE_THREAD
@@ -74,11 +77,12 @@ def _fitted(scheduler: str, hardware: str, table: _Table) -> Fitted:
 
 @dataclass(frozen=True)
 class _Known:
-    """Measurements of a problem whose formula was measured. seconds: its."""
+    """Measurements of a problem whose formula was measured. seconds: its. fields: of its params, by path."""
 
     measured: Measurements
     seconds: float
     features: dict[str, float]
+    fields: dict[str, Any]
 
     def gain(self, change: Change) -> float:
         """Of the logarithm of the time. 0 where the change cannot be made, as the formula is used then.
@@ -146,8 +150,8 @@ class _Table:
 
     def result(self, problem: int, rules: Sequence[_Fit]) -> float:
         """The logarithm of the time with rules, in multiples of the formula's; of unknown changes 0."""
-        features = self.known[problem].features
-        fitted = next((each for each in rules if each.rule.holds(features)), None)
+        known = self.known[problem]
+        fitted = next((each for each in rules if each.rule.holds(known.features, known.fields)), None)
         gain = 0.0 if fitted is None else float(self._gains[fitted.change, problem])
         return -gain if gain == gain else 0.0
 
@@ -163,12 +167,13 @@ class _Table:
             if best is None:
                 break
             rule = Rule(scheduler, best.when, self._changes[best.change], 1.0, 0)
-            own = [i for i in left if rule.holds(self.known[i].features)]
+            own = [i for i in left if rule.holds(self.known[i].features, {})]
             gain = float(self._gains[best.change, own].sum())
             if gain < GAIN_A_RULE * len(problems):
                 break
             around = _around([self.known[i].features for i in own])
-            rule = Rule(scheduler, best.when, rule.change, exp(gain / len(own)), len(own), around)
+            replaces = values_replaced(rule.change, [self.known[i].fields for i in own])
+            rule = Rule(scheduler, best.when, rule.change, exp(gain / len(own)), len(own), around, replaces)
             rules.append(_Fit(rule, best.change))
             left = [i for i in left if i not in own]
         return rules

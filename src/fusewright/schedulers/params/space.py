@@ -62,8 +62,8 @@ def _sample(base: P, axes: Sequence[Axis], hardware: HardwareInfo, points: int, 
     for _ in range(DRAWS_PER_POINT):
         columns = [source.sample(range(points), points) for _ in axes]
         for position in range(points):
-            places = iter([(column[position] + source.random()) / points for column in columns])
-            params = drawn(base, axes, lambda values: values[int(next(places) * len(values))])
+            places = [(column[position] + source.random()) / points for column in columns]
+            params = drawn(base, axes, _at(places))
             if params not in found and is_valid(params, hardware):
                 found[params] = None
                 if len(found) == points:
@@ -71,11 +71,17 @@ def _sample(base: P, axes: Sequence[Axis], hardware: HardwareInfo, points: int, 
     return list(found)
 
 
+def _at(places: Sequence[float]) -> Callable[[Sequence[Any]], Any]:
+    """Chooses one value after another by where it stands in all of its axis: from 0 to below 1."""
+    following = iter(places)
+    return lambda values: values[int(next(following) * len(values))]
+
+
 def drawn(base: P, axes: Sequence[Axis], choose: Callable[[Sequence[Any]], Any]) -> P:
     """The params with a value for each axis of those that it has, given those before; perhaps not valid.
 
-    choose: of the values of an axis. They are of the field's type, so nothing is checked, which would take ten
-    times as long as all else.
+    choose: of the values of an axis. They are of the field's type, so nothing is checked: that would take ten
+        times as long as all else.
     """
     params = _unshared(base)
     for axis in axes:
