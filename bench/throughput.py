@@ -53,15 +53,15 @@ class Row:
     """One operation at one shape. Times in microseconds.
 
     bytes: the least that has to move. first_call_s: define, schedule, compile and run. error: the largest,
-    as a fraction of what is allowed. inductor_us: None if torch.compile was not asked for or failed.
-    autotuned_us: the same of torch.compile in the mode `AUTOTUNE`.
+    as a fraction of what is allowed. eager_us, inductor_us: None if not asked for; the latter, too, if
+    torch.compile failed. autotuned_us: the same of torch.compile in the mode `AUTOTUNE`.
     """
 
     operation: str
     shape: Shape
     bytes: int
     fusewright_us: float
-    eager_us: float
+    eager_us: float | None
     inductor_us: float | None
     copy_us: float
     first_call_s: float
@@ -161,21 +161,31 @@ def measure(
         moved,
         median_us(lambda: fd.execute(inputs)),
         median_us(lambda: operation.reference(*inputs)),
-        _inductor_us(operation, inputs, DEFAULT) if DEFAULT in modes else None,
+        inductor_us(operation, inputs, DEFAULT) if DEFAULT in modes else None,
         copies.microseconds(moved),
         first_call,
         error,
-        _inductor_us(operation, inputs, AUTOTUNE) if AUTOTUNE in modes else None,
+        inductor_us(operation, inputs, AUTOTUNE) if AUTOTUNE in modes else None,
     )
 
 
-def _inductor_us(operation: Operation, inputs: tuple[torch.Tensor, ...], mode: str) -> float | None:
-    """Time of torch.compile's code for static shapes; None, with a line, where it fails."""
+def compiled_by_torch(operation: Operation, mode: str = DEFAULT) -> Callable[..., object]:
+    """torch.compile's function for static shapes, which it compiles at the first call."""
     torch._dynamo.reset()
-    compiled = torch.compile(operation.reference, dynamic=False, mode=mode)
+    return torch.compile(operation.reference, dynamic=False, mode=mode)
+
+
+def inductor_us(
+    operation: Operation,
+    inputs: tuple[torch.Tensor, ...],
+    mode: str,
+    median: Callable[[Callable[[], object]], float] = median_us,
+) -> float | None:
+    """Time of torch.compile's code for static shapes; None, with a line, where it fails."""
+    compiled = compiled_by_torch(operation, mode)
     try:
         compiled(*inputs)
-        return median_us(lambda: compiled(*inputs))
+        return median(lambda: compiled(*inputs))
     except Exception as error:
         print(
             f"{operation.name}: torch.compile ({mode}) failed: {type(error).__name__}: {error}"[:200],
