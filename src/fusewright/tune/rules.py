@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log
-from typing import Any
+from typing import Any, TypeGuard
 
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
@@ -93,7 +93,7 @@ def values_replaced(change: Change, formulas: Sequence[Mapping[str, Any]]) -> di
     found: dict[str, list[Any]] = {}
     for path in (*change.values, *change.factors):
         values = [fields.get(path) for fields in formulas]
-        numbers = [value for value in values if _is_number(value)]
+        numbers: list[int] = [value for value in values if _is_number(value)]
         known = [min(numbers), max(numbers)] if len(numbers) == len(values) else values
         found[path] = [value for i, value in enumerate(known) if value not in known[:i]]
     return found
@@ -105,7 +105,7 @@ def _is_among(value: Any, known: Sequence[Any]) -> bool:
     )
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
