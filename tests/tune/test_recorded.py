@@ -29,8 +29,9 @@ from fusewright.tune.policy import policy_of
 from fusewright.tune.recording import read_recording, recording_text
 from fusewright.tune.search import LEAST_RAN, Search
 from fusewright.tune.space import ParamsSpace, TableSpace
-from fusewright.tune.table import Measurements, drive
+from fusewright.tune.table import Measurements
 from fusewright.tune.tuner import Effort, ProblemSearch, _Budget
+from tests.tune import here
 
 LISTED, DRAWN = (Path(__file__).parent / name for name in ("recorded_h200.json", "drawn_h200.json"))
 FIXED = {type_name(each.type): getattr(each, "fixed_params", {}) for each in default_registry()}
@@ -146,7 +147,7 @@ def test_a_search_with_a_journal_races_what_it_found_and_stops_with_a_reason(tmp
     seeds, effort = seeds_of(of, space_of(table), default_heuristics()), Effort(200)
     with Journal(tmp_path / "j.sqlite", "a") as journal:
         search = ProblemSearch(of, space_of(table), seeds, journal, effort, _Budget(effort, 1), True)
-        drive(
+        here.drive(
             search,
             lambda text, origin: table.trial(from_json(type(table.formula), text), origin),
             table.copy_seconds,
