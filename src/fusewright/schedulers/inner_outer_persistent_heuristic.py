@@ -105,6 +105,11 @@ class _Choice:
     rank: int
     stages: int = 0
 
+    @property
+    def in_registers(self) -> bool:
+        """Whether registers take the next row."""
+        return self.prefetches and not self.stages
+
 
 _IN_REGISTERS, _IN_SHARED_MEMORY, _STARVED, _NOT_AHEAD, _AT_LEAST = 4, 3, 2, 1, 0
 # Many elements a thread make its part of a row's reductions cheap.
@@ -127,6 +132,7 @@ class _Rows:
 
     knows_length: whether the kernel takes the length as a constant. shifts: whether the vectors of each row
     begin at an aligned address of its own; the length includes what the first one may have before the row.
+    projects: whether inputs alone are held, and what follows from them is computed again.
     """
 
     count: int
@@ -134,6 +140,7 @@ class _Rows:
     width: int
     knows_length: bool
     shifts: bool = False
+    projects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +148,11 @@ class _Tile:
     """How a choice lies over rows: lanes * along threads of each with `batches` vectors, `at_once` rows a
     block, `resident` blocks an SM.
 
-    length: of a row, what a block holds; `cluster` blocks hold all of it.
+    rows: whose length is what a block holds; `cluster` blocks hold all of a row.
     """
 
     choice: _Choice
-    length: int
+    rows: _Rows
     lanes: int
     along: int
     batches: int
@@ -233,7 +240,8 @@ class InnerOuterPersistentPlanner:
         if not rows or not length:
             return Reject("there is nothing to reduce")
         is_stable = are_stable(space, facts)
-        to_hold = _Rows(rows, length, width, knows_length=is_stable or space.is_constant)
+        knows_length = is_stable or space.is_constant
+        to_hold = _Rows(rows, length, width, knows_length, projects=self._projects(width))
         params = self._shifted_params(to_hold, facts, hardware) or self._params(to_hold, hardware)
         if isinstance(params, Reject):
             return params
@@ -294,7 +302,7 @@ class InnerOuterPersistentPlanner:
         chosen = self._chosen(rows, hardware)
         if chosen is None:
             return Reject(f"no block or cluster holds a row of {rows.length} and what its columns come to")
-        width, count = rows.width, rows.count
+        width, count = chosen.rows.width, rows.count
         at_once, resident = chosen.at_once, chosen.resident
         loads = len(self.space.rows.full_loads)
         if chosen.choice.rank == _IN_REGISTERS and (chosen.along == 1 or loads <= MOST_LOADS_TOGETHER):
@@ -306,13 +314,13 @@ class InnerOuterPersistentPlanner:
         # All blocks have to be resident at once, so that they can wait for each other.
         registers = registers_a_thread(whole_warps(threads) * resident, hardware)
         blocks = min(hardware.sm_count // chosen.cluster * resident, ceil_div(count, at_once))
-        groups = ceil_div(chosen.length, chosen.lanes * blocks)
+        groups = ceil_div(chosen.rows.length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and count > blocks * at_once
         stages = self._stages(chosen, hardware) if ahead and chosen.choice.stages else 0
         return InnerOuterPersistentParams(
             vectorization_factor=width,
             batches_per_block_inner_reduction=chosen.batches,
-            project_persistent_buffers=self._projects(width) or stages > 0,
+            project_persistent_buffers=chosen.rows.projects or stages > 0,
             prefetch_rows=ahead,
             columns_a_thread=min(width, MAX_COLUMNS_A_THREAD, power_of_two_at_least(groups)),
             columns_in_shared_memory=ahead
@@ -346,23 +354,37 @@ class InnerOuterPersistentPlanner:
     def _best(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
         """How threads of one block lie along rows, if it can hold them."""
         tiles = [self._tile(rows, choice, hardware) for choice in CHOICES]
+        narrow = self._narrower(rows)
+        if narrow is not None:
+            tiles += [self._tile(narrow, choice, hardware) for choice in CHOICES if choice.in_registers]
         # Of equal rank those with most rows in flight, then with most threads that have registers enough.
         return max(
             (tile for tile in tiles if tile is not None),
             key=lambda tile: (
                 self._rank(tile),
                 tile.rows_an_sm,
+                tile.rows is narrow,
                 tile.threads <= MOST_THREADS,
                 -tile.choice.elements,
             ),
             default=None,
         )
 
+    def _narrower(self, rows: _Rows) -> _Rows | None:
+        """The same in vectors of half the width, with all that follows from inputs held, in place of inputs
+        alone: it is computed once, and loads and arithmetic are interleaved.
+        """
+        if not rows.projects or rows.width < 2:
+            return None
+        return replace(rows, width=rows.width // 2, projects=False)
+
     def _rank(self, tile: _Tile) -> int:
-        """Of a choice's tile: rows that are ahead in registers come last of these where they are too few."""
-        in_flight = tile.rows_an_sm * tile.length * self._loaded_bytes
+        """Of a choice's tile: rows that are ahead in registers come after others where they are too few."""
+        in_flight = tile.rows_an_sm * tile.rows.length * self._loaded_bytes
         starved = tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
-        return _STARVED if tile.choice.rank == _IN_REGISTERS and starved else tile.choice.rank
+        if tile.choice.rank != _IN_REGISTERS or not starved:
+            return tile.choice.rank
+        return _STARVED if tile.rows.projects else _IN_SHARED_MEMORY
 
     def _loaded_in_registers(self, width: int) -> int:
         """Bytes of registers that loads of an element of a row take: narrow vectors leave some unused."""
@@ -377,18 +399,18 @@ class InnerOuterPersistentPlanner:
         """Whether inputs alone are held."""
         return self._inputs_in_registers(width) < self._held.everything
 
-    def _held_in_registers(self, width: int) -> int:
-        return min(self._inputs_in_registers(width), self._held.everything)
+    def _held_in_registers(self, rows: _Rows) -> int:
+        return self._inputs_in_registers(rows.width) if rows.projects else self._held.everything
 
-    def _arriving_in_registers(self, width: int) -> int:
+    def _arriving_in_registers(self, rows: _Rows) -> int:
         """Bytes of registers of an element of the next row, and of this one beside what is held of it.
 
         The next row is on its way before this one has been read. Where that was left out, threads with five
         inputs spilled, or loaded one after the other what they had no registers for: 0.76 of a copy's speed
         instead of 1.0 (the gradients of RMS norm within LLaMA's, 16384 x 4096, an H200).
         """
-        loaded = self._loaded_in_registers(width)
-        return loaded + max(0, loaded - self._held_in_registers(width))
+        loaded = self._loaded_in_registers(rows.width)
+        return loaded + max(0, loaded - self._held_in_registers(rows))
 
     def _tile(self, rows: _Rows, choice: _Choice, hardware: HardwareInfo) -> _Tile | None:
         """How threads lie along a row by a choice, if a block has the registers and memory for it."""
@@ -407,8 +429,8 @@ class InnerOuterPersistentPlanner:
         if rows.shifts:  # what all rows read stays in registers, as floats
             of_element += REGISTER_BYTES * len(self.space.column_inputs) + self._loaded_bytes
         if not choice.stages:
-            of_element += self._held_in_registers(width)
-            of_element += self._arriving_in_registers(width) if choice.prefetches else 0
+            of_element += self._held_in_registers(rows)
+            of_element += self._arriving_in_registers(rows) if choice.prefetches else 0
         to_work = REGISTERS_TO_WORK + (0 if rows.knows_length else REGISTERS_TO_GUARD)
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
@@ -423,7 +445,7 @@ class InnerOuterPersistentPlanner:
         if choice.stages:
             shared = self._streamed(length, choice.stages, threads) + hardware.shared_memory_reserved
             resident = max(1, min(resident, hardware.shared_memory_per_sm // shared))
-        return _Tile(choice, length, lanes, along, batches, at_once, resident)
+        return _Tile(choice, rows, lanes, along, batches, at_once, resident)
 
     def _exchanged(self, threads: int, at_once: int) -> int:
         """Bytes of shared memory that reductions take at most in a block of so many threads and rows."""
@@ -437,7 +459,7 @@ class InnerOuterPersistentPlanner:
         self, tile: _Tile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
     ) -> bool:
         """Whether what is the same for all rows fits into shared memory, beside a ring of so many rows."""
-        needed = tile.length * (self._column_bytes + stages * self._loaded_bytes)
+        needed = tile.rows.length * (self._column_bytes + stages * self._loaded_bytes)
         needed += self._exchanged(tile.threads * at_once, at_once)
         room = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         return self._column_bytes > 0 and needed <= min(room, hardware.shared_memory_per_block_optin)
@@ -447,8 +469,8 @@ class InnerOuterPersistentPlanner:
         stages = tile.choice.stages
         if tile.resident > 1 or tile.choice.rank == _AT_LEAST:
             return stages
-        room = hardware.shared_memory_per_block_optin - tile.length * self._column_bytes
-        while stages < MOST_STAGES and self._streamed(tile.length, stages + 1, tile.threads) <= room:
+        room = hardware.shared_memory_per_block_optin - tile.rows.length * self._column_bytes
+        while stages < MOST_STAGES and self._streamed(tile.rows.length, stages + 1, tile.threads) <= room:
             stages += 1
         return stages
 
