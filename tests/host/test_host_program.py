@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 
-import pytest
 import torch
 
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.host.codegen import codegen
-from fusewright.host.ir import Allocate, EvaluateScalar, TakeOver
+from fusewright.host.ir import EvaluateScalar
 from fusewright.host.layout import Layout
 from fusewright.host.plan import Programs
 from fusewright.host.scalars import ScalarFunction
@@ -73,45 +72,6 @@ def test_tensors_on_another_device_than_the_current_one_run_on_theirs():
     places = {"current_device": lambda: current[0], "device_index": 1, "on_device": OnDevice}
     (out,) = code.bind({**program.names, **places})([torch.zeros(4, 8), 3.0])
     assert torch.equal(out, torch.full((4, 8), 9.0)) and current == [0]
-
-
-def _second_of(use, read_again=False):
-    """exp(x), made by a kernel of its own, then what `use` makes of it, in square sizes."""
-    d = Definition()
-    x = d.tensor()
-    between = d.cut(d.exp(x))
-    result = use(d, between)
-    d.output(result)
-    if read_again:
-        d.output(d.add(d.cut(d.neg(result)), between))
-    given = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
-    executor = d.executor()
-    return executor.compile([given]).program, executor.execute([given])[0], given.exp()
-
-
-def test_a_kernel_writes_over_what_it_reads_last():
-    program, found, made = _second_of(lambda d, t: d.mul(t, t))
-    taken = [op for op in program.operations if isinstance(op, TakeOver)]
-    assert [op.base.name for op in taken] == ["T1"]
-    assert sum(isinstance(op, Allocate) for op in program.operations) == 1
-    torch.testing.assert_close(found, made * made)
-
-
-@pytest.mark.parametrize(
-    "use, wanted, read_again",
-    [
-        (lambda d, t: cast(d.fusion, t, DataType.Double), lambda t: t.double(), False),
-        (lambda d, t: d.neg(d.permute(t, [1, 0])), lambda t: -t.t(), False),
-        (lambda d, t: d.sub(t, d.permute(t, [1, 0])), lambda t: t - t.t(), False),
-        (lambda d, t: d.mul(t, t), lambda t: t * t, True),
-    ],
-    ids=["another type", "another place", "two places", "read later"],
-)
-def test_a_kernel_writes_over_nothing_else(use, wanted, read_again):
-    program, found, made = _second_of(use, read_again)
-    taken = [op for op in program.operations if isinstance(op, TakeOver)]
-    assert program.operations[-1].tensors[0] not in [op.tensor for op in taken], str(program)
-    torch.testing.assert_close(found, wanted(made))
 
 
 def test_sizes_share_the_code():

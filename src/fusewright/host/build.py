@@ -30,7 +30,6 @@ def build_program(
     fusion: Fusion,
     steps: Sequence[Step],
     in_place: dict[TensorView, TensorView],
-    over: Mapping[TensorView, TensorView],
     static: frozenset[Val],
     views: Mapping[TensorView, TensorView],
     empty: Sequence[TensorView] = (),
@@ -40,7 +39,6 @@ def build_program(
     Args:
         in_place: outputs that kernels write straight into the input that they alias; other aliased outputs
             are computed in memory of their own and copied.
-        over: tensors that kernels write over another one that they read last.
         static: scalars that a signature fixes.
         views: outputs that are views of inputs or of other outputs, and of which.
         empty: outputs without elements, which no step makes.
@@ -61,9 +59,8 @@ def build_program(
             for tensor in step.outputs:
                 if tensor in in_place:
                     continue
-                base = step.bases.get(tensor, over.get(tensor))
-                if base is not None:
-                    operations.append(TakeOver(tensor, base))
+                if tensor in step.bases:
+                    operations.append(TakeOver(tensor, step.bases[tensor]))
                 else:
                     operations.append(Allocate(tensor, tensor in owned))
             for j, source in enumerate(step.kernel.arguments):

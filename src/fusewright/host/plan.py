@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn
 
 import torch
 
@@ -26,7 +26,7 @@ from fusewright.host.memory_checks import bytes_spanned, conjugated, storage_fau
 from fusewright.host.scalars import ScalarFunction, scalar_value
 from fusewright.host.views import Views
 from fusewright.host.workspaces import ZeroedWorkspace
-from fusewright.ir import Copy, Fusion, LibraryCall, Scalar, TensorView, Update, Val
+from fusewright.ir import Copy, Fusion, Scalar, TensorView, Update, Val
 from fusewright.kernel.combine import part_symbol
 from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
 from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
@@ -316,47 +316,6 @@ def placed(
     return tuple([plan for plan in plans if not _copies_in_place(plan, in_place)]), in_place
 
 
-def written_over(
-    fusion: Fusion, plans: Sequence[StepPlan], in_place: Mapping[TensorView, TensorView], memory: Memory
-) -> dict[TensorView, TensorView]:
-    """Outputs of kernels that take the memory of a tensor which is made on the way and nothing needs later.
-
-    Much of what a kernel reads that was written just before is in the L2 cache: once it is written over, it
-    need not go to memory, and the new values need no room of their own.
-    """
-    last = {value: i for i, plan in enumerate(plans) for value in (*plan.op.values, *_bases(plan))}
-    kept = {*fusion.inputs, *(output.tensor for output in fusion.outputs), *in_place}
-    found: dict[TensorView, TensorView] = {}
-    for i, plan in enumerate(plans):
-        if not isinstance(plan, LaunchPlan):
-            continue
-        taken = {*kept, *plan.op.outputs, *_bases(plan)}
-        free = [v for v in dict.fromkeys(plan.op.values) if last[v] == i and v not in taken and _is_alone(v)]
-        for tensor in plan.op.outputs:
-            if tensor in in_place or tensor in plan.op.bases:
-                continue
-            homes = (v for v in free if v.dtype is tensor.dtype and memory.is_laid_out_as(tensor, v))
-            home = next((v for v in homes if _may_be_written(plan, v, tensor, memory)), None)
-            if home is not None:
-                found[tensor] = home
-                free.remove(home)
-    return found
-
-
-def _bases(plan: StepPlan) -> Sequence[TensorView]:
-    return tuple(plan.op.bases.values()) if isinstance(plan, LaunchPlan) else ()
-
-
-def _is_alone(value: Val) -> TypeGuard[TensorView]:
-    """Whether a tensor is in memory that no other tensor shares."""
-    if not isinstance(value, TensorView) or value.is_cpu or value.definition is None:
-        return False
-    node = value.definition
-    if isinstance(node, Update):
-        return False
-    return not isinstance(node, LibraryCall) or len(node.outputs) == 1
-
-
 def _copies_in_place(plan: StepPlan, in_place: Mapping[TensorView, TensorView]) -> bool:
     """Whether all that a kernel does is to copy an input onto itself."""
     nodes = [tensor.definition for tensor in plan.op.outputs]
@@ -434,9 +393,8 @@ class Programs:
         views, empty = chosen.views, chosen.empty
         viewed = {tensor: source for tensor, (source, _) in views.items()}
         plans, in_place = placed(self.fusion, chosen.plans, memory)
-        over = written_over(self.fusion, plans, in_place, memory)
-        key = plans, tuple(in_place), tuple(over.items()), tuple(viewed.items()), empty
-        template = self._templates.get(key, lambda: self._write(plans, in_place, over, viewed, empty, tracer))
+        key = plans, tuple(in_place), tuple(viewed.items()), empty
+        template = self._templates.get(key, lambda: self._write(plans, in_place, viewed, empty, tracer))
         names = dict(template.constants)
         values = dict(binding.values)
         for result, function, operands in template.setup:
@@ -481,13 +439,12 @@ class Programs:
         self,
         plans: Sequence[StepPlan],
         in_place: dict[TensorView, TensorView],
-        over: dict[TensorView, TensorView],
         viewed: dict[TensorView, TensorView],
         empty: tuple[TensorView, ...],
         tracer: Tracer,
     ) -> _Template:
         steps = [plan.op for plan in plans]
-        program = build_program(self.fusion, steps, in_place, over, self._static, viewed, empty)
+        program = build_program(self.fusion, steps, in_place, self._static, viewed, empty)
         zeroed = any(isinstance(op, AllocateWorkspace) and op.zeroed for op in program.operations)
         on_cuda = isinstance(self.target, CudaTarget)
         several = on_cuda and torch.cuda.device_count() > 1
