@@ -71,8 +71,8 @@ MIN_TILE, MAX_TILE = 32, 64
 # those of 64 x 64 by 256 reach 0.99, of 64 x 32 by 128 0.97.
 VECTOR_TILE, VECTOR_BYTES, MOST_ALONG, VECTOR_THREADS = 64, 256, 128, 256
 # The same where vectors of both sides are narrow, of at most so many bytes, the narrower first: blocks are
-# larger, as a thread has few bytes of each vector, and long pieces of the output count more (an H200, bfloat16:
-# 84 x 194 x 990 takes 0.75 of the time, 2910 x 10140 0.92).
+# larger, as a thread has few bytes of each vector, and long pieces of the output count more (an H200,
+# bfloat16: 84 x 194 x 990 takes 0.75 of the time, 2910 x 10140 0.92).
 NARROW_BYTES, NARROW_TILE, NARROW_ALONG, NARROW_THREADS = (4, 8), 256, 64, 512
 # How much more than all elements tiles may cover that are lengthened to fill a block: rows of 129 are two
 # tiles of 128, the second nearly empty.
