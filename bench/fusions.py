@@ -8,40 +8,23 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
+from bench.ahead import Case, add_jobs, compile_ahead, compile_part
 from bench.fusion_catalogue import CATALOGUE
-from bench.operation import Inputs, Operation, Shape, as_tuple
 from bench.operations import selected
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
-from bench.throughput import (
-    DEFAULT,
-    TYPES,
-    Copies,
-    Row,
-    compiled_by_torch,
-    inductor_us,
-    median_us,
-    shape_text,
-    short_median_us,
-)
-from fusewright import FusionCache
-from fusewright.cli.arguments import positive_count, positive_seconds
+from bench.throughput import DEFAULT, OURS, TYPES, Row, measure, shape_text
+from bench.timing import Call, Copies, medians_us, short_medians_us
+from fusewright.cli.arguments import positive_seconds
 
 HEADER = ("fusion", "shape", "fusewright us", "inductor us", "copy us", "of copy", "to inductor")
 #: Slower than torch.compile by more than what two measurements of one kernel differ by.
 SLOWER = 1.02
-#: The compilers of each process that compiles ahead: there is a process for each core.
-ONE_COMPILER = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-Case = tuple[Operation, Shape]
-Median = Callable[[Callable[[], object]], float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,13 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=positive_seconds, metavar="S", help="measure no fusion after so many seconds"
     )
-    parser.add_argument(
-        "--jobs",
-        type=positive_count,
-        default=os.cpu_count(),
-        metavar="N",
-        help="processes that compile ahead",
-    )
+    add_jobs(parser)
     parser.add_argument(
         "--phase", choices=("both", "compile", "measure"), default="both", help="one of the two alone"
     )
@@ -71,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="writes PATH.json and PATH.md",
     )
-    parser.add_argument("--compile-part", type=int, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -87,12 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     dtype = TYPES[arguments.dtype]
     if arguments.compile_part is not None:
-        _compile(cases[arguments.compile_part :: arguments.jobs], dtype)
+        compile_part(cases, arguments, dtype, (DEFAULT,))
         return 0
     if arguments.phase != "measure":
-        started = time.monotonic()
-        _compile_ahead(arguments)
-        print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
+        compile_ahead(["fusions", "--only", arguments.only, "--dtype", arguments.dtype], arguments.jobs)
     if arguments.phase == "compile":
         return 0
     rows, failures, left = _measured(cases, dtype, arguments.seconds or math.inf)
@@ -141,37 +115,11 @@ def _message(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-def _compile_ahead(arguments: argparse.Namespace) -> None:
-    """Both compilers' kernels into their caches on disk, by `jobs` processes."""
-    own = [sys.executable, "-m", "bench", "fusions", "--only", arguments.only, "--dtype", arguments.dtype]
-    parts = [
-        subprocess.Popen(
-            [*own, "--jobs", str(arguments.jobs), "--compile-part", str(part)], env=os.environ | ONE_COMPILER
-        )
-        for part in range(arguments.jobs)
-    ]
-    for part in parts:
-        part.wait()
-
-
-def _compile(cases: Sequence[Case], dtype: torch.dtype) -> None:
-    for case in cases:
-        fusion, shape = case
-        try:
-            inputs = fusion.inputs(shape, Inputs(torch.device("cuda"), dtype=dtype))
-            FusionCache.reset()
-            fusion.definition(inputs, dtype).execute(inputs)
-            compiled_by_torch(fusion)(*inputs)
-        except Exception as error:
-            print(f"{_label(case)}: {_message(error)}", flush=True)
-        torch.cuda.empty_cache()
-
-
 def _measured(
     cases: Sequence[Case], dtype: torch.dtype, seconds: float
 ) -> tuple[list[Row], list[dict[str, str]], list[str]]:
     """The rows; those that failed; those that no time was left for."""
-    copies = Copies(torch.device("cuda"), short_median_us)
+    copies = Copies(torch.device("cuda"))
     rows: list[Row] = []
     failures: list[dict[str, str]] = []
     left: list[str] = []
@@ -181,7 +129,7 @@ def _measured(
             left.append(_label(case))
             continue
         try:
-            rows.append(measured(case, dtype, copies))
+            rows.append(measure(*case, copies, (DEFAULT,), dtype, _longer_where_slower, with_eager=False))
         except Exception as error:
             failures.append({"fusion": _label(case), "error": _message(error)})
             print(f"{_label(case)}: {failures[-1]['error']}", flush=True)
@@ -190,32 +138,9 @@ def _measured(
     return rows, failures, left
 
 
-def measured(case: Case, dtype: torch.dtype, copies: Copies) -> Row:
-    """Run, check and time one fusion; for longer, where it seems slower than torch.compile.
-
-    Raises:
-        AssertionError: the result is wrong.
-    """
-    fusion, shape = case
-    inputs = fusion.inputs(shape, Inputs(torch.device("cuda"), dtype=dtype))
-    FusionCache.reset()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    fd = fusion.definition(inputs, dtype)
-    outputs = as_tuple(tuple(fd.execute(inputs)))
-    torch.cuda.synchronize()
-    first_call = time.perf_counter() - start
-    error = fusion.check(shape, inputs, outputs)
-    moved = fusion.least_bytes(inputs, outputs)
-    del outputs
-    torch.cuda.empty_cache()
-
-    def row(median: Median) -> Row:
-        ours = median(lambda: fd.execute(inputs))
-        theirs = inductor_us(fusion, inputs, DEFAULT, median)
-        return Row(
-            fusion.name, shape, moved, ours, None, theirs, copies.microseconds(moved), first_call, error
-        )
-
-    first = row(short_median_us)
-    return row(median_us) if (first.to_inductor or 0.0) > SLOWER else first
+def _longer_where_slower(calls: Mapping[str, Call]) -> dict[str, float]:
+    """Short medians; of fusions that seem slower than torch.compile's long ones."""
+    times = short_medians_us(calls)
+    if times[OURS] > SLOWER * times.get(DEFAULT, math.inf):
+        return medians_us(calls)
+    return times
