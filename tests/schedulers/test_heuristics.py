@@ -280,3 +280,9 @@ def test_few_rows_have_threads_with_nothing_in_vain() -> None:
         assert threads_and_batches(rows, vectors, 8, p.H200) == expected
     assert threads_and_batches(2048, 64, 8, p.H200) == (32, 2)  # a warp, as the rows are not that few
     assert threads_and_batches(512, 64, 8, p.H200) == (64, 1)
+
+
+def test_columns_of_nothing_that_is_loaded_have_params() -> None:
+    """Of an input that is one element, expanded."""
+    params = outer_params(Columns(4096, 4096, 4096, 4, 0, stores=False), p.H200)
+    assert params.lparams.bdimx >= 1

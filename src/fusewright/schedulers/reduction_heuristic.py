@@ -246,7 +246,7 @@ def _whole_columns(
     a block or two for each SM.
     """
     chunks = ceil_div(columns.count, width)
-    usual, rows = OUTER_BLOCK // WARP_SIZE, in_flight // (width * columns.element_bytes)
+    usual, rows = OUTER_BLOCK // WARP_SIZE, max(1, in_flight // max(1, width * columns.element_bytes))
     # A block reads half a line of each row at least.
     for along in (WARP_SIZE, WARP_SIZE // 2, WARP_SIZE // 4):
         tiles = ceil_div(chunks, along)
@@ -257,7 +257,7 @@ def _whole_columns(
             continue
         if along < WARP_SIZE and columns.length > SINGLE_BLOCK_COLUMN:
             return None
-        down, most = ceil_div(columns.length, max(1, rows)), WIDEST_BLOCK // along
+        down, most = ceil_div(columns.length, rows), WIDEST_BLOCK // along
         if down > most:
             an_sm = ceil_div(tiles, hardware.sm_count)
             if an_sm > SINGLE_BLOCKS_AN_SM:
