@@ -18,10 +18,13 @@ VECTORS_A_THREAD, LOADS_IN_FLIGHT, FEW_VECTORS = 2, 4, 8
 # 0.98 of a copy's speed, 0.63 with 512 threads of two; 513 0.91 with 16 threads, 0.73 with 32 of three; 2049
 # 0.99 with 64, 0.94 with 32 of nine.)
 IN_VAIN_SHARE, IN_ONE_STEP = 1 / 3, 5
-# The same of elements that are no vectors.
+# Rows that a thread sums side by side, and elements of them together up to which there are more than the
+# fewest: rows of a few elements bring too few bytes by themselves.
+FEWEST_ROWS, MOST_ROWS, ELEMENTS_OF_ROWS = 2, 8, 16
+# Loads in flight of elements that are no vectors.
 ELEMENTS_A_THREAD = 9
-# The same of what has several states, whose exchange between threads costs more: in rows that a warp reduces
-# at once, and in longer ones.
+# Vectors a thread, and in flight, of what has several states, whose exchange between threads costs more: in
+# rows that a warp reduces at once, and in longer ones.
 STATES_A_THREAD_AT_ONCE, STATES_A_THREAD, STATES_IN_FLIGHT = 4, 16, 8
 # More threads for a row than this gain nothing once every SM has work, and make a block's barriers slower.
 MAX_THREADS_A_ROW, MAX_THREADS_OF_STATES = 512, 128
@@ -119,7 +122,10 @@ def inner_params(
     while row_threads * threads < SHORT_ROWS_BLOCK and rows >= 2 * row_threads * hardware.sm_count:
         row_threads *= 2
     side_by_side = threads <= WARP_SIZE and states == 1 and (unroll == 1 or width == 1)
-    in_flight = 2 if side_by_side and rows >= 4 * row_threads * hardware.sm_count else 1
+    most = max(FEWEST_ROWS, min(MOST_ROWS, ELEMENTS_OF_ROWS // width)) if width > 1 else FEWEST_ROWS
+    in_flight = 1
+    while side_by_side and in_flight < most and rows >= 4 * in_flight * row_threads * hardware.sm_count:
+        in_flight *= 2
     blocks = max(1, ceil_div(rows, row_threads * in_flight))
     grid = 1
     if blocks < hardware.sm_count and threads == MAX_THREADS_A_ROW:
