@@ -82,18 +82,18 @@ OTHER_BYTES = 8 * 1024
 MOST_THREADS = 512
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
-# Rows for each SM up to which a thread has so many vectors of a row, so that a row has more threads (an H200, RMS
-# norm backward of 33 x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x 16384 by
-# clusters of two blocks 10.9, by one block with twice the vectors 13.1).
+# Rows for each SM up to which a thread has so many vectors of a row, so that a row has more threads (an H200,
+# RMS norm backward of 33 x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x
+# 16384 by clusters of two blocks 10.9, by one block with twice the vectors 13.1).
 FEW_ROWS_AN_SM, FEW_VECTORS = 2, 4
-# Turns of a block up to which rows by element are not loaded ahead, so that a block has more of them (an H200,
-# RMS norm backward of bfloat16: 7814 x 749 24.9 us, ahead 30.3; 16384 x 1025 52.9 and 56.6; of more turns,
-# 131072 x 257 76.5 and 73.1, layer norm backward of 8191 x 4097 118.6 and 113.6).
+# Turns of a block up to which rows by element are not loaded ahead, so that a block has more of them (an
+# H200, RMS norm backward of bfloat16: 7814 x 749 24.9 us, ahead 30.3; 16384 x 1025 52.9 and 56.6; of more
+# turns, 131072 x 257 76.5 and 73.1, layer norm backward of 8191 x 4097 118.6 and 113.6).
 MOST_TURNS = 12
 # Threads on an SM of rows that are shifted, and rows a block, from which on that is known to be faster than
 # by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 576 threads 0.67 of a copy's speed, by
 # element 0.51, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element 0.48).
-SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 512, 5
+SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 448, 5
 # Blocks of a cluster that hold a row. SMs come in pairs, so all of them have clusters of two at once; of
 # larger ones an H200 does not hold as many as it has SMs for.
 BLOCKS_OF_CLUSTER = 2
@@ -395,7 +395,9 @@ class InnerOuterPersistentPlanner:
         choice = _Choice(FEW_VECTORS * rows.width, prefetches=False, rank=_NOT_AHEAD)
         tile = self._tile(rows, choice, hardware)
         if tile is not None and tile.threads <= MOST_THREADS:
-            return tile
+            at_once = ceil_div(rows.count, hardware.sm_count)
+            fits = tile.threads * at_once <= MOST_THREADS
+            return replace(tile, at_once=at_once, resident=1) if fits else tile
         if rows.count * BLOCKS_OF_CLUSTER > hardware.sm_count or hardware.max_cluster < BLOCKS_OF_CLUSTER:
             return None
         tile = self._tile(self._part(rows), choice, hardware)
@@ -414,7 +416,8 @@ class InnerOuterPersistentPlanner:
 
     def _narrower(self, rows: _Rows) -> _Rows | None:
         """The same in vectors of half the width, with all that follows from inputs held, in place of inputs
-        alone: it is computed once, and loads and arithmetic are interleaved.
+        alone: it is computed once, and loads and arithmetic are interleaved. (An H200, RMS norm backward of
+        16384 x 4096 bfloat16: 104.5 us, 107.0 without; 4096 x 8192 60.3, in rings 63.1.)
         """
         if not rows.projects or rows.width < 2:
             return None
