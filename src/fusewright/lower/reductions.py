@@ -116,11 +116,13 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
     if any(lane in e.free_symbols for e in (*guards, *(ref.index for ref in dst))):
         return None
     assert isinstance(read, k.Ref)
-    first = substitute(read.index, {lane: 0})
-    if first + lane is not read.index:
-        return None
-    run = k.Combine(node.op, dst, (k.Ref(read.buffer, first),), width, land(*guards))
-    body = guarded(ctx.block_guards(node), [run])
+    gathered: list[k.Stmt] = []
+    if not _is_run((read,), lane):
+        run = k.Ref(ctx.register(f"{read.buffer.name}_run", read.buffer.dtype, width), lane)
+        gathered = [k.For(lane, const(width), (k.Copy(run, read),), unroll=True)]
+        read = run
+    combine = k.Combine(node.op, dst, (_first_of_run(read, lane),), width, land(*guards))
+    body = guarded(ctx.block_guards(node), [*gathered, combine])
     return Item(loops[:-1], body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
 
 

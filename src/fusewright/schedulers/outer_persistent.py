@@ -110,13 +110,15 @@ class OuterPersistentScheduler(BuiltInScheduler):
         length.assume(schedule, space)
         batches = _cut(schedule, reference, params, length)
         width = params.unroll_factor_iter_dom if params.vectorize_iter_dom else 1
-        partials = distribute(schedule, space, reference, ports, [batches], width)
+        runs = params.unroll_factor_inner_reduction > 1
+        moved = [batches, batches + 1] if runs else [batches]
+        partials = distribute(schedule, space, reference, ports, moved, width)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         project = params.project_persistent_buffers
         recompute(schedule, space, everything=project, loads=False)
         if params.persistent_in_shared_memory:
             hold_in_shared(schedule, held_tensors(schedule.fusion, space), first=batches)
-        inline(schedule, space, partials, width, batches)
+        inline(schedule, space, partials, width, batches, serial=moved if runs else ())
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps."""
@@ -247,7 +249,7 @@ def _length_of(params: ReductionParams) -> HeldLength:
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength) -> int:
-    """[I, R] -> [I BIDx, (R cluster,) R TIDy, I TIDx | R batches | I vector].
+    """[I, R] -> [I BIDx, (R cluster,) R TIDy, I TIDx | R batches (, R in flight) | I vector].
 
     Returns the position of the batches.
     """
@@ -272,5 +274,8 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length
     schedule.parallelize(tensor, first, ParallelType.block_y, length.step)
     schedule.parallelize(tensor, first + 1, ParallelType.block_x)
     if params.unroll_factor_iter_dom > 1:
+        schedule.parallelize(tensor, first + 3, ParallelType.unroll)
+    if params.unroll_factor_inner_reduction > 1:
+        schedule.split(tensor, first + 2, params.unroll_factor_inner_reduction)
         schedule.parallelize(tensor, first + 3, ParallelType.unroll)
     return first + 2

@@ -27,7 +27,7 @@ from fusewright.core.hardware import MAX_THREADS_PER_BLOCK, WARP_SIZE, HardwareI
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Scan
+from fusewright.ir.node import Copy, Scan
 from fusewright.ir.value import TensorView
 from fusewright.rewrite.chunks import can_be_chunked, chunked_scan
 from fusewright.schedule.schedule import Schedule
@@ -134,6 +134,10 @@ class ScanScheduler(BuiltInScheduler):
         vectorize_ports(schedule, ports, params.vectorization_factor)
         if ports.loads:
             schedule.inline_at(reference, unrolled, best_effort=True, selected=ports.loads)
+        if params.prefetches_steps:
+            for load in ports.loads:
+                if load.inline_at == unrolled and isinstance(load.definition, Copy):
+                    schedule.prefetch(load)
         inline_rest(schedule, ports.loads)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
