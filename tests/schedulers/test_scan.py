@@ -33,7 +33,6 @@ _COLUMNS = ScanParams(
         (_ROWS, 1, (3, 40)),
         (_COLUMNS, 0, (67, 40)),
         (_COLUMNS, 0, (9, 40)),
-        (_COLUMNS, 0, (0, 40)),
     ],
 )
 def test_steps_that_are_loaded_ahead(
@@ -47,5 +46,5 @@ def test_steps_that_are_loaded_ahead(
     [out] = fd.execute(inputs, schedules={0: params})
     x, weight = (each.double() for each in inputs)
     assert_close(out, (x * weight).cumsum(dim), shape[dim])
-    if out.numel():
-        assert "_next[" in fd._last_kernels()[0].kernel.source.text
+    [kernel] = fd._last_kernels()
+    assert "_next[" in kernel.source.text
