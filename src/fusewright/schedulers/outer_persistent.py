@@ -121,8 +121,9 @@ class OuterPersistentScheduler(BuiltInScheduler):
         inline(schedule, space, partials, width, batches, serial=moved if runs else ())
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Two sums in place of Welford's steps."""
-        return variance_in_two_passes(part) or softmax_in_one_pass(part)
+        """Two sums in place of Welford's steps, and one exchange of blocks that share columns in place of two."""
+        shared = isinstance(part.planner, _Planner) and part.planner.shares_columns(facts, hardware)
+        return variance_in_two_passes(part) or softmax_in_one_pass(part, shared)
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:
@@ -161,11 +162,7 @@ class _Planner(ReductionPlanner):
             return Reject("there is nothing to hold")
         # As constants, sizes leave guards of the last batch alone.
         stable = are_stable(space, facts)
-        constant = stable or all(isinstance(axis.extent, Const) for axis in space.reduction)
-        known = constant or is_one_size(space)
-        tile = self._tile(
-            Columns(columns, length, width, self._element_bytes, self._held[True], constant, known), hardware
-        )
+        tile = self._tile(facts, hardware)
         if tile is None:
             what = swept(self.fusion, space, width, stable, facts)
             sweeps = None if what is None else sweep_columns(what, self._cost, facts, hardware)
@@ -195,8 +192,29 @@ class _Planner(ReductionPlanner):
         speed = self._speed(tile, blocks, facts, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS))
 
-    def _tile(self, columns: Columns, hardware: HardwareInfo) -> Tile | None:
+    def shares_columns(self, facts: Facts, hardware: HardwareInfo) -> bool:
+        """Whether several blocks have a column together."""
+        if not self.space.iteration_size(facts) or not self.space.reduction_size(facts):
+            return False
+        tile = self._tile(facts, hardware)
+        return tile is None or tile.blocks > 1
+
+    def _columns(self, facts: Facts) -> Columns:
+        space = self.space
+        constant = are_stable(space, facts) or all(isinstance(axis.extent, Const) for axis in space.reduction)
+        return Columns(
+            space.iteration_size(facts),
+            space.reduction_size(facts),
+            self._width(facts),
+            self._element_bytes,
+            self._held[True],
+            constant,
+            known=constant or is_one_size(space),
+        )
+
+    def _tile(self, facts: Facts, hardware: HardwareInfo) -> Tile | None:
         """Short columns in wide rows of registers, others in clusters, the rest as registers allow."""
+        columns = self._columns(facts)
         few = short_tile(columns, hardware)
         if few is not None:
             return few
