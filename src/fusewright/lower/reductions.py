@@ -110,7 +110,7 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
     source, width = node.tensor_inputs[0], as_int(loops[-1].extent) or 1
     if not loops[-1].is_real or width & (width - 1) or not 1 < width <= MAX_RUN:
         return None
-    if source.memory is not MemoryType.local or source.dtype is not out.dtype:
+    if source.memory is not MemoryType.local or source.dtype is not out.dtype or _shares_last_loop(node):
         return None
     lane = symbol("lane", lo=0, hi=width - 1)
     indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, out.loop[-1].parallel, 1, lane)))
