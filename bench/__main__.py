@@ -12,6 +12,7 @@ from bench import (
     compare,
     compile,
     cost,
+    fusions,
     graphs,
     host,
     launch_overhead,
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     compile.add_arguments(
         what.add_parser("compile", help="kernels and Python's time for large graphs; needs no GPU")
+    )
+    fusions.add_arguments(
+        what.add_parser("fusions", help="a catalogue of torch functions beside torch.compile, slowest first")
     )
     graphs.add_arguments(
         what.add_parser(
@@ -79,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return compile.run(parsed)
     if parsed.what == "cost":
         return cost.run(parsed)
+    if parsed.what == "fusions":
+        return fusions.run(parsed)
     if parsed.what == "graphs":
         return graphs.run(parsed)
     if parsed.what == "host":

@@ -25,7 +25,7 @@ from bench.accuracy_values import operands
 from fusewright import FusionDefinition
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import ElementwiseOp, Rule
-from fusewright.ops.approximate import EXP2_OF_PRODUCT, HALF_ERFC, LOGISTIC2
+from fusewright.ops.approximate import EXP2_OF_PRODUCT, EXPM1, HALF_ERFC, LOG1P, LOGISTIC2, POW, TANH
 from fusewright.ops.complex_functions import WIDE_FUNCTIONS
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.plugins import registered_op
@@ -34,6 +34,8 @@ __all__ = [
     "APPROXIMATE",
     "Measurement",
     "approximate_error",
+    "approximate_errors",
+    "given_for_approximate",
     "bounds_table",
     "errors",
     "exact",
@@ -271,29 +273,53 @@ def by_kernel(op: ElementwiseOp, dtype: DataType, given: Sequence[torch.Tensor])
 
 
 #: Rows of kernels, which stand for others where the result is rounded to a narrower type.
-APPROXIMATE = (EXP2_OF_PRODUCT, LOGISTIC2, HALF_ERFC)
+APPROXIMATE = (EXP2_OF_PRODUCT, LOGISTIC2, HALF_ERFC, EXPM1, LOG1P, TANH, POW)
+#: The second operand of rows that take two: a factor that is no power of two, an exponent.
+SECOND = {POW: 1.7}
+_FACTOR = math.log2(math.e) / 2
+
+
+def given_for_approximate(op: ElementwiseOp) -> tuple[torch.Tensor, ...]:
+    """Operands of such a row: over the range of its function, dense near 0, down to the least of a half."""
+    near = torch.logspace(-24, 0, 20_001, base=2.0)
+    x = torch.cat([torch.linspace(-126, 126, 200_001), torch.linspace(-1, 1, 50_001), near, -near])
+    if op is LOG1P:
+        x = x[x > -1]
+    if op is POW:
+        x = torch.logspace(-70, 70, 200_001, base=2.0)
+    second = torch.full_like(x, np.float32(SECOND.get(op, _FACTOR)).item())
+    return (x, second) if op.arity == 2 else (x,)
 
 
 def approximate_error(op: ElementwiseOp, device: torch.device) -> tuple[float, float, float]:
-    """The largest relative error of such a row in units of 2^-24, for products of at most 1; for all of them;
-    and the largest as a fraction of its bound.
-    """
-    x = torch.cat([torch.linspace(-126, 126, 200_001), torch.linspace(-1, 1, 50_001)])
-    factor = torch.full_like(x, np.float32(math.log2(math.e)).item() / 2)
+    """Those of such a row by a fused kernel: see `approximate_errors`."""
+    given = given_for_approximate(op)
     with registered_op(op):
         with FusionDefinition() as fd:
-            handles = [fd.define_tensor([-1], contiguity=True) for _ in range(2)]
+            handles = [fd.define_tensor([-1], contiguity=True) for _ in given]
             fd.add_output(getattr(fd.ops, op.name)(*handles))
-        [result] = fd.execute([x.to(device), factor.to(device)])
+        [result] = fd.execute([x.to(device) for x in given])
     assert isinstance(result, torch.Tensor)
-    products = x.double() * factor.double()
-    exact_values = op.spelling(D.Double).torch(products, torch.ones_like(products))
-    is_normal = exact_values >= 2.0**-126
-    exact_values, products = exact_values[is_normal], products.abs()[is_normal]
+    return approximate_errors(op, given, result)
+
+
+def approximate_errors(
+    op: ElementwiseOp, given: Sequence[torch.Tensor], result: torch.Tensor
+) -> tuple[float, float, float]:
+    """The largest relative error in units of 2^-24, where what the bound grows with is at most 1; everywhere;
+    and the largest as a fraction of the bound.
+    """
+    exact_values = op.spelling(D.Double).torch(*(x.double() for x in given))
+    is_normal = (exact_values.abs() >= 2.0**-126) & (exact_values.abs() < 2.0**127)
+    exact_values = exact_values[is_normal]
+    if op is POW:
+        grows = exact_values.log2().abs()
+    else:
+        grows = math.prod(x.double() for x in given)[is_normal].abs()
+        grows = grows**2 if op is HALF_ERFC else grows
     error = (result.cpu().double()[is_normal] / exact_values - 1).abs() * 2**24
     a, b = APPROXIMATE_BOUNDS[op.name]
-    of_bound = error / (a + b * (products**2 if op is HALF_ERFC else products))
-    return float(error[products <= 1].max()), float(error.max()), float(of_bound.max())
+    return float(error[grows <= 1].max()), float(error.max()), float((error / (a + b * grows)).max())
 
 
 def by_torch(op: ElementwiseOp, given: Sequence[torch.Tensor]) -> torch.Tensor | None:

@@ -104,9 +104,14 @@ def bound_of(row: str, dtype: str) -> float:
 
 
 #: Of the rows of `ops.approximate`: (a, b) such that the relative error is at most a + b e in units of 2^-24,
-#: where the result is at least 2^-126. For an operand x and a factor c, e is |x c|, of half_erfc its square.
+#: where the result is at least 2^-126. For an operand x and a factor c, e is |x c|, of half_erfc its square,
+#: of a power the magnitude of its logarithm to base 2.
 APPROXIMATE_BOUNDS: Mapping[str, tuple[float, float]] = {
     "exp2_of_product": (4, 1.1),
     "logistic2": (8, 1.1),
     "half_erfc": (48, 3),
+    "approximate_expm1": (128, 0),
+    "approximate_log1p": (128, 0),
+    "approximate_tanh": (128, 0),
+    "approximate_pow": (16, 4),
 }

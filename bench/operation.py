@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusewright import DataType, FusionDefinition
+from fusewright.torch_compile import decompositions, from_fx
 
 Shape = tuple[int, ...]
 Tensors = tuple[torch.Tensor, ...]
@@ -28,10 +30,15 @@ ROUNDING = {
     torch.bfloat16: 1.01 * 2.0**-8,
     torch.float16: 1.01 * 2.0**-11,
     torch.float8_e4m3fn: 1.01 * 2.0**-4,
+    torch.float8_e5m2: 1.01 * 2.0**-3,
     torch.float32: 2.0**-20,
 }
+# Beside torch's own result: how many times its largest error is allowed, and which share of results that are
+# no floats may differ, since a value rounds the other way.
+BESIDE_TORCH = 2.0
+FEW_DIFFER = 1e-3
 # Half the distance of the least numbers of a type, where that matters beside FLOAT_ERROR.
-LEAST = {torch.float8_e4m3fn: 1.01 * 2.0**-10, torch.float16: 2.0**-25}
+LEAST = {torch.float8_e4m3fn: 1.01 * 2.0**-10, torch.float8_e5m2: 1.01 * 2.0**-17, torch.float16: 2.0**-25}
 
 
 # The type of a definition's results by that of its inputs.
@@ -81,7 +88,8 @@ class Inputs:
 class Operation:
     """One row of the benchmark.
 
-    define: builds the computation from one handle an input and returns the outputs.
+    define: builds the computation from one handle an input and returns the outputs; None where the definition
+    is what `from_fx` makes of `reference`.
     reference: the function that a torch user writes; given doubles, it computes in doubles.
     inputs: the tensors for a shape. shapes: what is measured. small: what the simulator runs in a moment,
     with rows that vectors divide and rows that they do not. summed: how many values an output adds up
@@ -91,7 +99,7 @@ class Operation:
     """
 
     name: str
-    define: Callable[..., Sequence[Handle]]
+    define: Callable[..., Sequence[Handle]] | None
     reference: Callable[..., Any]
     inputs: Callable[[Shape, Inputs], Tensors]
     shapes: tuple[Shape, ...]
@@ -103,8 +111,11 @@ class Operation:
     def definition(self, inputs: Tensors, dtype: torch.dtype = torch.bfloat16) -> FusionDefinition:
         """The operation for inputs of this rank, type and memory order; any size unless `static_sizes`.
 
-        Results are of `dtype` where they are no statistics.
+        Results are of `dtype` where they are no statistics. Without `define`: for inputs of these sizes, and
+        results are of torch's types.
         """
+        if self.define is None:
+            return traced(self.reference, inputs)
         with RowDefinition(STORED[dtype]) as fd:
             handles = (fd.from_pytorch(tensor, static_sizes=self.static_sizes) for tensor in inputs)
             for output in self.define(fd, *handles):
@@ -118,9 +129,13 @@ class Operation:
     def check(self, shape: Shape, inputs: Tensors, outputs: Sequence[torch.Tensor]) -> float:
         """Compare with torch in double precision; the largest error, as a fraction of what is allowed.
 
+        Without `define`, results may be as far off as torch's own, which rounds at each step, too.
+
         Raises:
             AssertionError: an output is wrong.
         """
+        if self.define is None:
+            return self._check_beside_torch(inputs, outputs)
         expected = as_tuple(self.reference(*(t.double() if t.is_floating_point() else t for t in inputs)))
         assert len(outputs) == len(expected), f"{len(outputs)} outputs, expected {len(expected)}"
         worst = 0.0
@@ -132,6 +147,46 @@ class Operation:
             used = (output.double() - reference).abs() / (atol + rtol * reference.abs())
             worst = max(worst, used.max().item())
         return worst
+
+    def _check_beside_torch(self, inputs: Tensors, outputs: Sequence[torch.Tensor]) -> float:
+        expected, made = (
+            as_tuple(self.reference(*given))
+            for given in ([t.double() if t.is_floating_point() else t for t in inputs], inputs)
+        )
+        types = [(t.shape, t.dtype) for t in outputs]
+        assert types == [(t.shape, t.dtype) for t in made], f"{types}, torch returns others"
+        worst = 0.0
+        for output, exact, torchs in zip(outputs, expected, made):
+            if output.is_floating_point():
+                exact = exact.double()
+                own = (torchs.double() - exact).abs().nan_to_num(0.0).max().item()
+                largest = exact.abs().max().item()
+                atol = FLOAT_ERROR * max(1.0, largest) + LEAST.get(output.dtype, 0.0)
+                allowed = (ROUNDING[output.dtype] * exact.abs()).add_(atol + BESIDE_TORCH * own)
+                used = (output.double() - exact).abs_().div_(allowed).nan_to_num(math.inf).max().item()
+            else:
+                differ, own = (t.ne(exact).double().mean().item() for t in (output, torchs))
+                used = differ / (BESIDE_TORCH * own + FEW_DIFFER)
+            assert used <= 1, f"not close to torch's result: {used:.3g} of the allowed error"
+            worst = max(worst, used)
+        return worst
+
+
+def traced(function: Callable[..., Any], inputs: Tensors) -> FusionDefinition:
+    """What `from_fx` makes of a function of torch, for inputs of these sizes and types.
+
+    Raises:
+        ValueError: it is more than one definition, as torch computes something between them.
+    """
+
+    def call(*arguments: torch.Tensor) -> Any:  # make_fx wants an argument for each parameter
+        return function(*arguments)
+
+    converted = from_fx(make_fx(call, decompositions(), tracing_mode="fake")(*inputs))
+    report = converted.report()
+    if report.definitions != 1 or not all(evaluated.within for evaluated in report.evaluated):
+        raise ValueError(f"not one definition: {report}")
+    return converted.definitions[0]
 
 
 def total_bytes(tensors: Sequence[torch.Tensor]) -> int:

@@ -505,7 +505,9 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 
-def selected(names: Sequence[str] = ()) -> tuple[Operation, ...]:
+def selected(
+    names: Sequence[str] = (), operations: Sequence[Operation] = OPERATIONS
+) -> tuple[Operation, ...]:
     """The operations that are selected, in the table's order; all of them without names.
 
     A name selects the operation that is called so, or else those whose names begin with it.
@@ -515,7 +517,7 @@ def selected(names: Sequence[str] = ()) -> tuple[Operation, ...]:
     """
     chosen: set[str] = set()
     unknown = []
-    known = [operation.name for operation in OPERATIONS]
+    known = [operation.name for operation in operations]
     for name in names:
         found = [name] if name in known else [other for other in known if other.startswith(name)]
         chosen.update(found)
@@ -523,4 +525,4 @@ def selected(names: Sequence[str] = ()) -> tuple[Operation, ...]:
             unknown.append(name)
     if unknown:
         raise ValueError(f"no operation {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
-    return tuple(operation for operation in OPERATIONS if not names or operation.name in chosen)
+    return tuple(operation for operation in operations if not names or operation.name in chosen)

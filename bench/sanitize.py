@@ -1,9 +1,9 @@
-"""Kernels of many schedules under compute-sanitizer: out-of-bounds accesses, races, misplaced barriers.
+"""Kernels of every kind of schedule under compute-sanitizer: what they access, races, misplaced barriers.
 
-For each of some small operations, its automatic kernels and kernels of other legal params, a stratified
-sample of their space, run under the tools, and are checked against torch. Params that a scheduler refuses
-for these sizes count as refused. Schedules that otherwise take large inputs (clusters, rings, cooperative
-grids) are among the samples, at small sizes.
+Each case is a small operation: its automatic kernels, kernels of edited params, and a stratified sample of
+their space, all checked against torch. Each tool runs each case in a process of its own, several at a time,
+and each has a limit of seconds: a case that does not end says nothing about the others, and is not clean.
+Params that a scheduler refuses for these sizes count as refused.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,172 +27,341 @@ import torch
 from bench.operation import Inputs, Operation, Shape, Tensors
 from bench.operations import selected
 from bench.report import Cell, environment, text_table
-from fusewright import FusionCache, UserError
+from bench.throughput import shape_text
+from fusewright import FusionCache, FusionDefinition, UserError
+from fusewright.cli.arguments import positive_count
 
-TOOLS = ("memcheck", "racecheck", "synccheck")
-#: Operations and sizes whose automatic kernels and samples are run; of each kind of schedule one at least.
-CASES: tuple[tuple[str, Shape], ...] = (
-    ("gelu_bias", (33, 1000)),
-    ("slice_at_offset", (33, 1001)),
-    ("transpose_add", (72, 104)),
-    ("softmax", (17, 4096)),
-    ("softmax", (37, 257)),
-    ("layernorm", (12, 2048)),
-    ("rmsnorm_fp8", (12, 2048)),
-    ("softmax_columns", (96, 136)),
-    ("sum_inner", (9, 4096)),
-    ("sum_outer", (500, 136)),
-    ("sum_middle", (5, 96, 40)),
-    ("row_col_sums", (70, 264)),
-    ("layernorm_bwd", (40, 1024)),
-    ("rmsnorm_bwd", (40, 1000)),
-    ("batchnorm_train", (4, 6, 8, 24)),
-    ("cumsum_inner", (5, 1000)),
-)
+TOOLS = ("racecheck", "memcheck", "synccheck")  # the slowest first
+#: Seconds of one process, which starts torch under the tool and compiles.
+SECONDS = 60
+#: What compute-sanitizer ends with where it found something; a kernel that is wrong ends with another.
+FOUND, WRONG = 86, 87
+HEADER = ("tool", "case", "outcome", "kernels", "refused", "errors")
+#: Lines of a tool's report that are shown.
+SHOWN = 20
+
+Edit = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation at a size, and edits of its last kernel's params: what a sample rarely finds, since
+    several fields go together.
+    """
+
+    operation: str
+    shape: Shape
+    edits: tuple[Edit, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation} {shape_text(self.shape)}"
+
+
+def _clusters(blocks: int, **more: Any) -> Edit:
+    return {"blocks_per_cluster": blocks, "lparams": {"bdimx": -1}, **more}
+
+
+_IN_SHARED = {"persistent_in_shared_memory": True, "project_persistent_buffers": True}
 _RING = {
-    "project_persistent_buffers": True,
-    "persistent_in_shared_memory": True,
+    **_IN_SHARED,
     "circular_stages": 3,
     "persistent_blocks": 4,
     "batches_per_block_inner_reduction": 1,
     "lparams": {"bdimx": 128},
 }
-#: What a sample rarely finds, since several fields go together: edits of the last kernel's params.
-EDITS: dict[str, tuple[dict[str, Any], ...]] = {
-    "softmax": (
-        {"blocks_per_cluster": 2, "lparams": {"bdimx": -1}},
-        {"blocks_per_cluster": 4, "lparams": {"bdimx": -1}},
-        {"persistent_in_shared_memory": True, "project_persistent_buffers": True},
-        {"unroll_factor_iter_dom": 2},
-        _RING,
-        {**_RING, "warp_specialized": True},
+_ROWS: tuple[Edit, ...] = (
+    _clusters(2),
+    _clusters(4),
+    _clusters(4, **_IN_SHARED),
+    _IN_SHARED,
+    {"unroll_factor_iter_dom": 2},
+)
+_RINGS: tuple[Edit, ...] = (_RING, {**_RING, "warp_specialized": True})
+_SHIFTED: tuple[Edit, ...] = tuple(
+    {
+        "shift_rows": True,
+        "unroll_factor_inner_reduction": 8,
+        "vectorize_inner_reduction": True,
+        "batches_per_block_inner_reduction": 2,
+        "lparams": {"bdimx": 288},
+        **more,
+    }
+    for more in ({}, _IN_SHARED)
+)
+_STAGED: Edit = {
+    "staged_vector": 8,
+    "assumed_reduction_sizes": (65,),
+    "batches_per_block_inner_reduction": 5,
+    "unroll_factor_iter_dom": 2,
+    "lparams": {"bdimx": 16, "bdimy": 4},
+}
+#: Each kind of schedule at least once, with sizes that tools end with (tests/bench/test_sanitize.py lists
+#: the kinds). Blocks that share a reduction, and scans that take chunks, need the larger ones.
+CASES: tuple[Case, ...] = (
+    Case("gelu_bias", (33, 1000)),
+    Case("slice_at_offset", (33, 1001)),
+    Case(
+        "transpose_add",
+        (136, 264),
+        ({"tile_size1": 64, "tile_size2": 64}, {"tile_size1": 128, "tile_size2": 64, "vectorize_factor2": 4}),
+    ),
+    Case("transposed_floats", (136, 264), ({"tile_size1": 64, "tile_size2": 64},)),
+    Case("permute_102", (16, 24, 32)),
+    Case("softmax", (17, 4096), _ROWS),
+    Case("softmax", (9, 2048), _RINGS),
+    Case("softmax", (5, 4097), _SHIFTED),
+    Case(
+        "softmax",
+        (37, 65),
+        (_STAGED, {**_STAGED, "unroll_factor_iter_dom": 1, "lparams": {"bdimx": 32, "bdimy": 8}}),
+    ),
+    Case("layernorm", (12, 2048), _ROWS),
+    Case("layernorm", (8, 2048), _RINGS),
+    Case("layernorm", (1, 30000)),
+    Case("rmsnorm_fp8", (12, 2048)),
+    Case("softmax_columns", (96, 136)),
+    Case("softmax_columns", (1500, 72)),
+    Case("scaled_by_maximum", (64, 264)),
+    Case("sum_inner", (9, 4096)),
+    Case("sum_inner", (2, 100000)),
+    Case("sum_outer", (500, 136)),
+    Case("sum_middle", (2, 700, 40)),
+    Case("row_col_sums", (150, 264)),
+    Case("gelu_bwd_bias", (300, 136)),
+    Case("layernorm_bwd", (40, 1024)),
+    Case("rmsnorm_bwd", (40, 1001)),
+    Case("batchnorm_train", (4, 6, 8, 24)),
+    Case("cumsum_inner", (5, 1000)),
+    Case("cumsum_inner", (2, 200000)),
+    Case("cumsum_outer", (700, 40)),
+    Case("unrelated", (24, 264)),
+)
+
+
+def _floats(shape: Shape, new: Inputs) -> Tensors:
+    return (new(*shape, dtype=torch.float32), new(shape[0] + 3, shape[1], dtype=torch.float32))
+
+
+#: What no row of the benchmark is: a tile whose vectors are exchanged, and reductions of two tensors that
+#: have nothing in common, which one launch computes.
+OWN = {
+    "transposed_floats": Operation(
+        "transposed_floats",
+        lambda fd, x, y: [fd.ops.neg(fd.ops.permute(x, dims=[1, 0]))],
+        lambda x, y: -x.t(),
+        _floats,
+        (),
+    ),
+    "unrelated": Operation(
+        "unrelated",
+        lambda fd, x, y: [fd.ops.sum(x, dims=[1]), fd.ops.sum(y, dims=[1])],
+        lambda x, y: (x.sum(1), y.sum(1)),
+        _floats,
+        (),
+        summed=lambda shape: shape[1],
     ),
 }
-EDITS["layernorm"] = EDITS["softmax"]
-HEADER = ("tool", "operation", "shape", "kernels", "refused", "errors")
-#: What compute-sanitizer ends with where it found something; a kernel that is wrong ends with another.
-FOUND, WRONG = 86, 87
-SECONDS = 240
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tool", choices=TOOLS, action="append", help="these tools alone")
-    parser.add_argument("--points", type=int, default=12, help="params sampled of each kernel's space (12)")
+    parser.add_argument("--points", type=int, default=2, help="params sampled of each kernel's space (2)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--only", default="", metavar="NAME,...", help="these operations alone")
+    parser.add_argument(
+        "--seconds", type=positive_count, default=SECONDS, help="of each process (%(default)s)"
+    )
+    parser.add_argument(
+        "--jobs", type=positive_count, default=max(1, (os.cpu_count() or 2) // 2), help="processes at a time"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the cases under each tool; 1 if one found anything, or there is no GPU or no compute-sanitizer."""
-    only = [name for name in arguments.only.split(",") if name]
-    if arguments.inside:
-        return _inside(only, arguments.points, arguments.seed)
+    """Run the cases under each tool; 1 if one is not clean, or there is no GPU or no compute-sanitizer."""
+    if arguments.inside is not None:
+        return inside(CASES[arguments.inside], arguments.points, arguments.seed)
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None or not torch.cuda.is_available():
         missing = "compute-sanitizer is not on PATH" if sanitizer is None else "torch sees no GPU here"
         print(f"bench sanitize: {missing}")
         return 1
+    only = [name for name in arguments.only.split(",") if name]
+    jobs = [
+        (tool, index)
+        for tool in arguments.tool or TOOLS
+        for index, case in enumerate(CASES)
+        if not only or case.operation in only
+    ]
     rows: list[dict[str, Any]] = []
-    for tool in arguments.tool or TOOLS:
-        rows += _under(sanitizer, tool, arguments)
-    if arguments.json:
-        print(json.dumps({"environment": environment(), "rows": rows}, indent=1))
-    else:
-        cells: list[tuple[Cell, ...]] = [tuple(row[key] for key in HEADER) for row in rows]
-        print(text_table(HEADER, cells))
-    return 1 if any(row["errors"] for row in rows) else 0
-
-
-def _under(sanitizer: str, tool: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """One process with all cases; what it prints of each, and of the tool's findings."""
-    inner = [sys.executable, "-m", "bench", "sanitize", "--inside", "--only", arguments.only]
-    inner += ["--points", str(arguments.points), "--seed", str(arguments.seed)]
-    # What the driver answers to a look-up of a symbol that it lacks is no finding.
-    options = ["--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20"]
-    options += ["--report-api-errors", "no"]
-    # No disk cache: what runs is what this checkout generates. torch's allocator would hide bounds.
-    variables = {**os.environ, "FUSEWRIGHT_DISABLE": "nvrtc_caching", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    processes = _Processes()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is known is printed then, too
     try:
-        done = subprocess.run(
-            [sanitizer, *options, *inner],
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        code, lines = done.returncode, (done.stdout + done.stderr).splitlines()
-    except subprocess.TimeoutExpired as late:
-        out = late.stdout or b""
-        text = out.decode() if isinstance(out, bytes) else out
-        code, lines = FOUND, [*text.splitlines(), f"========= no end within {SECONDS} s"]
-    rows: list[dict[str, Any]] = []
-    found: list[str] = []
-    for line in lines:
-        if line.startswith('{"operation"'):
-            own = json.loads(line)
-            findings = sum(" at " in text or "Error:" in text for text in found)
-            rows.append({"tool": tool, **own, "errors": own["errors"] + findings})
-            found = []
-        elif line.startswith("========="):
-            found.append(line)
-            if " by " not in line and "Target application" not in line:
-                print(line[:180], file=sys.stderr)
-    if code and not any(row["errors"] for row in rows):
-        print("\n".join(lines[-20:]), file=sys.stderr)
-        rows.append(
-            dict.fromkeys(HEADER, None) | {"tool": tool, "operation": f"exit status {code}", "errors": 1}
-        )
-    return rows
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            waiting = [pool.submit(_under, sanitizer, *job, arguments, processes) for job in jobs]
+            try:
+                for done in as_completed(waiting):
+                    row, report = done.result()
+                    rows.append(row)
+                    if row["outcome"] != "clean":
+                        print(
+                            "\n".join([f"{row['tool']}, {row['case']}: {row['outcome']}", *report]),
+                            flush=True,
+                        )
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+                processes.stop()
+    finally:
+        _print(rows, len(jobs), as_json=arguments.json)
+    return int(any(row["outcome"] != "clean" for row in rows))
 
 
-def _inside(only: Sequence[str], points: int, seed: int) -> int:
-    """Run all cases and print one line of JSON for each; WRONG if a result was."""
-    wrong = 0
-    for name, shape in CASES:
-        if only and name not in only:
-            continue
-        [operation] = selected([name])
-        counts = Counter[str](kernels=0, refused=0, errors=0)
-        for problem in _run_case(operation, shape, points, seed, counts):
-            print(f"========= {name} {shape}: {problem}", flush=True)
-        wrong += counts["errors"]
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        print(json.dumps({"operation": name, "shape": "x".join(map(str, shape)), **counts}), flush=True)
-    return WRONG if wrong else 0
+def _print(rows: list[dict[str, Any]], jobs: int, as_json: bool) -> None:
+    rows.sort(key=lambda row: (row["tool"], row["case"]))
+    if as_json:
+        print(json.dumps({"environment": environment(), "rows": rows}, indent=1))
+        return
+    cells: list[tuple[Cell, ...]] = [tuple(row[key] for key in HEADER) for row in rows]
+    print(text_table(HEADER, cells))
+    clean = sum(row["outcome"] == "clean" for row in rows)
+    print(f"{clean} of {jobs} clean, {jobs - len(rows)} not run", flush=True)
 
 
-def _run_case(
-    operation: Operation, shape: Shape, points: int, seed: int, counts: Counter[str]
-) -> Iterator[str]:
-    """Counts what ran, and yields what was wrong."""
+class _Processes:
+    """Those that run, each the first of a group, so that what a tool has started ends with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[int] | None = set()
+
+    def output(
+        self, command: Sequence[str], variables: Mapping[str, str], seconds: int
+    ) -> tuple[int | None, str]:
+        """The status of a command, None if it did not end in time, and what it printed."""
+        with self._lock:
+            if self._running is None:
+                return None, ""
+            process = subprocess.Popen(
+                command,
+                env=variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            self._running.add(process.pid)
+        try:
+            text, _ = process.communicate(timeout=seconds)
+            return process.returncode, text
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            text, _ = process.communicate()
+            return None, text
+        finally:
+            with self._lock:
+                if self._running is not None:
+                    self._running.remove(process.pid)
+
+    def stop(self) -> None:
+        """Ends all, and starts no more."""
+        with self._lock:
+            for pid in self._running or ():
+                os.killpg(pid, signal.SIGKILL)
+            self._running = None
+
+
+def _under(
+    sanitizer: str, tool: str, index: int, arguments: argparse.Namespace, processes: _Processes
+) -> tuple[dict[str, Any], list[str]]:
+    """A case in a process under a tool: what came of it, and the tool's report."""
+    command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", str(SHOWN)]
+    if tool == "memcheck":  # what the driver answers to a look-up of a symbol that it lacks is no finding
+        command += ["--report-api-errors", "no"]
+    command += [sys.executable, "-m", "bench", "sanitize", "--inside", str(index)]
+    command += ["--points", str(arguments.points), "--seed", str(arguments.seed)]
+    # torch's allocator would hide bounds.
+    variables = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    code, text = processes.output(command, variables, arguments.seconds)
+    return outcome(tool, CASES[index], code, text.splitlines())
+
+
+def outcome(
+    tool: str, case: Case, code: int | None, lines: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """What came of a process that ended with `code` (None: it was stopped) and printed `lines`."""
+    counts = next((json.loads(line) for line in lines if line.startswith('{"kernels"')), {})
+    report = [line[:180] for line in lines if line.startswith("=========")]
+    found = sum(" at " in line or "Error:" in line or "hazard" in line for line in report)
+    if code is None:
+        said = "did not end"
+    elif counts.get("errors"):
+        said = "wrong"
+    elif code == FOUND:
+        said = "found"
+    elif code or not counts.get("kernels"):
+        said, report = f"exit status {code}", [line[:180] for line in lines]
+    else:
+        said = "clean"
+    errors = counts.get("errors", 0) + (found if said == "found" else 0)
+    row = {"tool": tool, "case": case.name, "outcome": said, "errors": errors}
+    return row | {key: counts.get(key, 0) for key in ("kernels", "refused")}, report[-SHOWN:]
+
+
+def inside(case: Case, points: int, seed: int) -> int:
+    """Run a case and print its counts as one line of JSON; WRONG if a result was."""
+    counts = Counter[str](kernels=0, refused=0, errors=0)
+    for problem in _run_case(case, points, seed, counts):
+        print(f"========= {case.name}: {problem}", flush=True)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    print(json.dumps(counts), flush=True)
+    return WRONG if counts["errors"] else 0
+
+
+def operation_of(case: Case) -> Operation:
+    return OWN.get(case.operation) or selected([case.operation])[0]
+
+
+def _run_case(case: Case, points: int, seed: int, counts: Counter[str]) -> Iterator[str]:
+    """Counts what ran, and yields what was wrong. Inputs and torch's results are made on the CPU, as tools
+    slow down all kernels.
+    """
     FusionCache.reset()
-    inputs = operation.inputs(shape, Inputs(torch.device("cuda" if torch.cuda.is_available() else "cpu")))
-    fd = operation.definition(inputs)
-    schedules: list[dict[int, Any]] = [{}]
-    kernels = fd.kernels_for(inputs)
-    schedules += [{len(kernels) - 1: edit} for edit in EDITS.get(operation.name, ())]
-    for index, kernel in enumerate(kernels):
-        params = kernel.params
-        if params is not None:
-            base = replace(params, reason="")
-            space = type(params).space(kernel.kernel.hardware, base=base, points=points, seed=seed)
-            schedules += [{index: point} for point in space]
-    for schedule in schedules:
-        problem = _run_one(operation, shape, inputs, schedule, counts)
+    operation = operation_of(case)
+    inputs = operation.inputs(case.shape, Inputs(torch.device("cpu")))
+    if torch.cuda.is_available():
+        inputs = tuple(tensor.to("cuda") for tensor in inputs)
+    for schedule in schedules(case, operation.definition(inputs), inputs, points, seed):
+        problem = _run_one(operation, case.shape, inputs, schedule, counts)
         if problem is not None:
             yield problem
+
+
+def schedules(
+    case: Case, fd: FusionDefinition, inputs: Tensors, points: int, seed: int
+) -> list[dict[int, Any]]:
+    """The automatic kernels, those of the case's edits, and of sampled params."""
+    kernels = fd.kernels_for(inputs)
+    found: list[dict[int, Any]] = [{}]
+    found += [{len(kernels) - 1: edit} for edit in case.edits]
+    for index, kernel in enumerate(kernels):
+        params = kernel.params
+        if params is not None and points:
+            base = replace(params, reason="")
+            space = type(params).space(kernel.kernel.hardware, base=base, points=points, seed=seed)
+            found += [{index: point} for point in space]
+    return found
 
 
 def _run_one(
     operation: Operation, shape: Shape, inputs: Tensors, schedule: dict[int, Any], counts: Counter[str]
 ) -> str | None:
     try:
-        outputs = operation.definition(inputs).execute(inputs, schedules=schedule)
-        operation.check(shape, inputs, outputs)
+        outputs = operation.definition(inputs).execute(inputs, schedules=schedule or None)
+        on_cpu = tuple(tensor.cpu() for tensor in inputs)
+        operation.check(shape, on_cpu, [output.cpu() for output in outputs])
     except UserError:
         counts["refused"] += 1
         return None

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 
 import torch
 
+from bench.ahead import add_jobs, compile_ahead, compile_part
 from bench.operation import Inputs, Operation, as_tuple
 from bench.operations import selected
 from bench.report import OUTPUT, environment, markdown_table, text_table, write
-from bench.throughput import TYPES, Copies, short_median_us
+from bench.throughput import TYPES
+from bench.timing import Copies, short_median_us
 from fusewright import FusionCache
-from fusewright.cli.arguments import positive_count
 
 LENGTHS = (64, 65, 128, 257, 512, 768, 1000, 1024, 2048, 3072, 4096, 4097, 8192, 12288, 16384, 20000)
 LONG = (32768, 50257, 65536, 65537, 131072, 262144)
@@ -46,30 +44,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=math.inf, help="measure no operation after so many seconds"
     )
-    parser.add_argument(
-        "--jobs",
-        type=positive_count,
-        default=os.cpu_count(),
-        metavar="N",
-        help="processes that compile ahead",
-    )
+    add_jobs(parser)
     parser.add_argument(
         "--output", type=Path, default=OUTPUT / "sizes", metavar="PATH", help="writes PATH.json, .md and .svg"
     )
-    parser.add_argument("--compile-part", type=int, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure every cell; 1 if one is wrong or there is no GPU."""
     operations = selected(arguments.only.split(","))
     if arguments.compile_part is not None:
-        return _compile_part(operations, arguments)
+        cases = [(operation, shape) for operation in operations for shape in _shapes()]
+        compile_part(cases, arguments, TYPES[arguments.dtype])
+        return 0
     if not torch.cuda.is_available():
         print("bench sizes: torch sees no GPU here, and GPU times need one")
         return 1
     started = time.monotonic()
-    _compile_ahead(arguments)
-    print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
+    compile_ahead(["sizes", "--only", arguments.only, "--dtype", arguments.dtype], arguments.jobs)
     copies = Copies(torch.device("cuda"), short_median_us)
     grids: dict[str, Grid] = {}
     wrong: list[str] = []
@@ -105,31 +97,6 @@ def _shapes() -> Iterator[tuple[int, int]]:
 
 def _inputs(operation: Operation, shape: tuple[int, int], dtype: str) -> tuple[torch.Tensor, ...]:
     return operation.inputs(shape, Inputs(torch.device("cuda"), dtype=TYPES[dtype]))
-
-
-def _compile_ahead(arguments: argparse.Namespace) -> None:
-    """All kernels into the disk cache, by `jobs` processes."""
-    own = [sys.executable, "-m", "bench", "sizes", "--only", arguments.only, "--dtype", arguments.dtype]
-    parts = [
-        subprocess.Popen([*own, "--jobs", str(arguments.jobs), "--compile-part", str(part)])
-        for part in range(arguments.jobs)
-    ]
-    for part in parts:
-        part.wait()
-
-
-def _compile_part(operations: Sequence[Operation], arguments: argparse.Namespace) -> int:
-    cells = [(operation, shape) for operation in operations for shape in _shapes()]
-    for operation, shape in cells[arguments.compile_part :: arguments.jobs]:
-        inputs = _inputs(operation, shape, arguments.dtype)
-        FusionCache.reset()
-        try:
-            operation.definition(inputs, TYPES[arguments.dtype]).execute(inputs)
-        except Exception as error:
-            print(f"{operation.name} {shape}: {type(error).__name__}: {error}"[:300], flush=True)
-        del inputs
-        torch.cuda.empty_cache()
-    return 0
 
 
 def _grid(operation: Operation, dtype: str, copies: Copies, wrong: list[str]) -> Grid:

@@ -1,6 +1,6 @@
 """GPU time of the operations beside torch eager, torch.compile and a copy of the same bytes.
 
-Every figure is the median of `triton.testing.do_bench`, which flushes the L2 cache before each run. The copy
+Every figure is a median (`bench.timing`), with the L2 cache flushed before each run. The copy
 reads and writes as many bytes in all as the operation has to, on this device in this run. An operation is
 timed only after its result was found right against torch in double precision.
 """
@@ -18,21 +18,19 @@ from typing import Any
 
 import torch
 
+from bench.ahead import Case, add_jobs, compile_ahead, compile_part, compiled_by_torch
 from bench.goals import goal
 from bench.operation import STORED, Inputs, Operation, Shape, as_tuple
 from bench.operations import selected
 from bench.plot import bars
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
+from bench.timing import Call, Copies, median_us, medians_us
 from fusewright import FusionCache
 
 # Modes of torch.compile: kernels by heuristics, and the fastest of many. Neither replays graphs.
 DEFAULT = "default"
 AUTOTUNE = "max-autotune-no-cudagraphs"
-MICROSECONDS = 1e3  # in a millisecond, which is what do_bench counts in
-WARMUP_MS, REPEAT_MS = 20, 80
-SHORT_WARMUP_MS, SHORT_REPEAT_MS = 4, 16
-# Largest tensor that copies are cut from: as many bytes as the largest operation reads and writes.
-COPY_ELEMENTS = 1 << 30
+OURS, COPY = "fusewright", "copy"
 TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STORED}
 HEADER = (
     "operation",
@@ -52,16 +50,16 @@ HEADER = (
 class Row:
     """One operation at one shape. Times in microseconds.
 
-    bytes: the least that has to move. first_call_s: define, schedule, compile and run. error: the largest,
-    as a fraction of what is allowed. inductor_us: None if torch.compile was not asked for or failed.
-    autotuned_us: the same of torch.compile in the mode `AUTOTUNE`.
+    bytes: the least that has to move. first_call_s: define, schedule, find the kernel on disk and run. error:
+    the largest, as a fraction of what is allowed. eager_us, inductor_us: None if not asked for; the latter,
+    too, if torch.compile failed. autotuned_us: the same of torch.compile in the mode `AUTOTUNE`.
     """
 
     operation: str
     shape: Shape
     bytes: int
     fusewright_us: float
-    eager_us: float
+    eager_us: float | None
     inductor_us: float | None
     copy_us: float
     first_call_s: float
@@ -99,45 +97,19 @@ def shape_text(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
-def median_us(call: Callable[[], object], warmup_ms: int = WARMUP_MS, repeat_ms: int = REPEAT_MS) -> float:
-    """Median time on the GPU of a call, L2 flushed before each."""
-    from triton.testing import do_bench  # noqa: PLC0415 - comes with torch for GPUs only
-
-    return do_bench(call, warmup=warmup_ms, rep=repeat_ms, return_mode="median") * MICROSECONDS
-
-
-def short_median_us(call: Callable[[], object]) -> float:
-    """The same in a fifth of the time, and less exact: for many cells of which none is reported alone."""
-    return median_us(call, SHORT_WARMUP_MS, SHORT_REPEAT_MS)
-
-
-class Copies:
-    """Times of device-to-device copies by the bytes that they read and write in all."""
-
-    def __init__(
-        self, device: torch.device, median: Callable[[Callable[[], object]], float] = median_us
-    ) -> None:
-        self._median = median
-        self._source = torch.empty(COPY_ELEMENTS, device=device, dtype=torch.bfloat16).normal_()
-        self._target = torch.empty_like(self._source)
-        self._times: dict[int, float] = {}
-
-    def microseconds(self, moved: int) -> float:
-        count = min(COPY_ELEMENTS, max(1, moved // (2 * self._source.element_size())))
-        if count not in self._times:
-            source, target = self._source[:count], self._target[:count]
-            self._times[count] = self._median(lambda: target.copy_(source))
-        return self._times[count]
-
-
 def measure(
     operation: Operation,
     shape: Shape,
     copies: Copies,
     modes: Collection[str],
     dtype: torch.dtype = torch.bfloat16,
+    medians: Callable[[Mapping[str, Call]], dict[str, float]] = medians_us,
+    with_eager: bool = True,
 ) -> Row:
-    """Run, check and time one operation, beside torch.compile in these modes.
+    """Run, check and time one operation, in turns with torch.compile in these modes and a copy.
+
+    Args:
+        medians: times of `OURS`, `COPY` and the modes that work.
 
     Raises:
         AssertionError: the result is wrong.
@@ -155,33 +127,20 @@ def measure(
     moved = operation.least_bytes(inputs, as_tuple(outputs))
     del outputs
     torch.cuda.empty_cache()
+    calls: dict[str, Call] = {OURS: lambda: fd.execute(inputs), COPY: copies.call(moved)}
+    times = medians({**calls, **compiled_by_torch(operation, inputs, modes)})
     return Row(
         operation.name,
         shape,
         moved,
-        median_us(lambda: fd.execute(inputs)),
-        median_us(lambda: operation.reference(*inputs)),
-        _inductor_us(operation, inputs, DEFAULT) if DEFAULT in modes else None,
-        copies.microseconds(moved),
+        times[OURS],
+        median_us(lambda: operation.reference(*inputs)) if with_eager else None,
+        times.get(DEFAULT),
+        times[COPY],
         first_call,
         error,
-        _inductor_us(operation, inputs, AUTOTUNE) if AUTOTUNE in modes else None,
+        times.get(AUTOTUNE),
     )
-
-
-def _inductor_us(operation: Operation, inputs: tuple[torch.Tensor, ...], mode: str) -> float | None:
-    """Time of torch.compile's code for static shapes; None, with a line, where it fails."""
-    torch._dynamo.reset()
-    compiled = torch.compile(operation.reference, dynamic=False, mode=mode)
-    try:
-        compiled(*inputs)
-        return median_us(lambda: compiled(*inputs))
-    except Exception as error:
-        print(
-            f"{operation.name}: torch.compile ({mode}) failed: {type(error).__name__}: {error}"[:200],
-            flush=True,
-        )
-        return None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -203,6 +162,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=math.inf, help="begin no operation after so many seconds"
     )
+    add_jobs(parser)
     parser.add_argument("--plot", action="store_true", help="also writes PATH.svg: a bar an operation")
     parser.add_argument(
         "--output",
@@ -219,9 +179,22 @@ def run(arguments: argparse.Namespace) -> int:
     if not torch.cuda.is_available():
         print("bench operations: torch sees no GPU here, and GPU times need one; `python -m bench host` runs")
         return 1
-    print(", ".join(f"{name} {value}" for name, value in environment().items()), flush=True)
+    cases = [
+        (operation, shape)
+        for operation in operations
+        for shape in (operation.shapes[:1] if arguments.quick else operation.shapes)
+    ]
     modes = [*(() if arguments.no_compile else (DEFAULT,)), *((AUTOTUNE,) if arguments.max_autotune else ())]
-    rows, failures, left = _measured(arguments, operations, modes)
+    dtype = TYPES[arguments.dtype]
+    if arguments.compile_part is not None:
+        # Not `AUTOTUNE`, which times kernels: alone on the GPU.
+        compile_part(cases, arguments, dtype, modes[:1] if DEFAULT in modes else ())
+        return 0
+    print(", ".join(f"{name} {value}" for name, value in environment().items()), flush=True)
+    command = ["operations", "--only", arguments.only, "--dtype", arguments.dtype]
+    flags = {"--quick": arguments.quick, "--no-compile": arguments.no_compile}
+    compile_ahead([*command, *(flag for flag, given in flags.items() if given)], arguments.jobs)
+    rows, failures, left = _measured(cases, dtype, modes, arguments.seconds)
     content = {
         "environment": environment(),
         "dtype": arguments.dtype,
@@ -246,7 +219,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measured(
-    arguments: argparse.Namespace, operations: Sequence[Operation], modes: Collection[str]
+    cases: Sequence[Case], dtype: torch.dtype, modes: Collection[str], seconds: float
 ) -> tuple[list[Row], list[dict[str, str]], list[str]]:
     """The rows in turn, each printed when it is known; those that failed; those that no time was left for."""
     copies = Copies(torch.device("cuda"))
@@ -254,24 +227,23 @@ def _measured(
     failures: list[dict[str, str]] = []
     left: list[str] = []
     started = time.monotonic()
-    for operation in operations:
-        for shape in operation.shapes[:1] if arguments.quick else operation.shapes:
-            if time.monotonic() - started > arguments.seconds:
-                left.append(f"{operation.name} {shape_text(shape)}")
-                continue
-            try:
-                rows.append(measure(operation, shape, copies, modes, TYPES[arguments.dtype]))
-            except Exception as error:
-                traceback.print_exc(limit=-3)
-                message = f"{type(error).__name__}: {error}"
-                failures.append({"operation": operation.name, "shape": str(shape), "error": message})
-                continue
-            row = rows[-1]
-            print(
-                f"{text_table(HEADER, [row.cells()]).splitlines()[1]}  "
-                f"first call {row.first_call_s:.3f} s, error {row.error:.2f} of allowed",
-                flush=True,
-            )
+    for operation, shape in cases:
+        if time.monotonic() - started > seconds:
+            left.append(f"{operation.name} {shape_text(shape)}")
+            continue
+        try:
+            rows.append(measure(operation, shape, copies, modes, dtype))
+        except Exception as error:
+            traceback.print_exc(limit=-3)
+            message = f"{type(error).__name__}: {error}"
+            failures.append({"operation": operation.name, "shape": str(shape), "error": message})
+            continue
+        row = rows[-1]
+        print(
+            f"{text_table(HEADER, [row.cells()]).splitlines()[1]}  "
+            f"first call {row.first_call_s:.3f} s, error {row.error:.2f} of allowed",
+            flush=True,
+        )
     return rows, failures, left
 
 

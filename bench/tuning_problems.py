@@ -189,9 +189,9 @@ def listed() -> Iterator[Case]:
         yield from ((name, shape, FLOAT) for shape in of_float)
 
 
-def drawn() -> Iterator[Case]:
-    """Operations with shapes and types by chance, the same each time."""
-    source = random.Random(SEED)
+def drawn(seed: int = SEED) -> Iterator[Case]:
+    """Operations with shapes and types by chance, the same each time for a seed."""
+    source = random.Random(seed)
     for name, ranges in RANGES:
         for _ in range(DRAWN_EACH):
             dtype = source.choice(DTYPES)

@@ -9,12 +9,13 @@ import argparse
 import json
 import math
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
-from bench.throughput import short_median_us
+from bench.timing import Call, short_medians_us
 from fusewright import FusionCache
 from tests.ways.channels import CHANNELS
 from tests.ways.computation import Computation
@@ -24,8 +25,6 @@ from tests.ways.rows import ROWS
 HEADER = ("computation", "sizes", "ways", "fastest us", "slowest us", "slowest over fastest", "slowest way")
 #: How much slower than the fastest a way may be.
 MOST = 1.03
-#: Each way is timed so often, in turns; the median counts.
-ROUNDS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,14 +81,10 @@ def _cell(value: Cell | dict[str, float]) -> Cell:
 def _times(computation: Computation) -> dict[str, float]:
     """Microseconds of each way."""
     given = computation.example(computation.sizes[0], "cuda")
-    calls = {}
+    calls: dict[str, Call] = {}
     for way in computation.ways:
         FusionCache.reset()
         fd, _ = computation.fusion(way)
         fd.execute(given)
-        calls[way] = fd
-    times: dict[str, list[float]] = {way: [] for way in calls}
-    for _ in range(ROUNDS):
-        for way, fd in calls.items():
-            times[way].append(short_median_us(lambda: fd.execute(given)))  # noqa: B023 - called at once
-    return {way: sorted(found)[ROUNDS // 2] for way, found in times.items()}
+        calls[way] = partial(fd.execute, given)
+    return short_medians_us(calls)

@@ -75,6 +75,19 @@ CASES: dict[str, tuple[Callable, Callable, set[str], set[str]]] = {
     "gelu, factor last": (gelu_factor_last, torch_gelu, {"logistic2"}, {"tanh"}),
     "gelu's slope": (gelu_slope, torch_slope, {"logistic2"}, {"tanh"}),
     "gelu by erf": (gelu_erf, torch_gelu_erf, {"half_erfc"}, {"erf"}),
+    "elu and softplus": (
+        lambda fd, x: fd.ops.where(x > 0, x, fd.ops.expm1(x)) + fd.ops.log1p(fd.ops.exp(x)),
+        lambda x: torch.nn.functional.elu(x) + torch.log1p(torch.exp(x)),
+        {"approximate_expm1", "approximate_log1p", "exp2_of_product"},
+        {"expm1", "log1p", "exp"},
+    ),
+    "tanh": (lambda fd, x: x * fd.ops.tanh(x), lambda x: x * x.tanh(), {"approximate_tanh"}, {"tanh"}),
+    "power": (
+        lambda fd, x: fd.ops.pow(fd.ops.abs(x), 1.7) + fd.ops.pow(x * x + 1.0, -0.3),
+        lambda x: x.abs() ** 1.7 + (x * x + 1) ** -0.3,
+        {"approximate_pow"},
+        {"pow"},
+    ),
     "softmax": (softmax, lambda x: x.softmax(1), {"exp2_of_product", "reciprocal"}, {"exp", "div"}),
     "softmax of columns": (
         softmax_of_columns,
@@ -128,6 +141,17 @@ def test_the_power_of_two_meets_its_inverse() -> None:
         fd.execute([torch.randn(64).bfloat16()])
         # x + 0.044715 x^3, and the product with x: neither 0.5 nor 2 is left.
         assert sorted(ops_of(fd)) == ["add", "logistic2", "mul", "mul", "mul", "mul"], define
+
+
+def test_powers_by_integers_large_exponents_and_tensors_are_exact() -> None:
+    """A logarithm has no sign of a negative base, and an error near 1 that grows with the exponent."""
+    for exponent in (4.0, 12.5, None):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([-1], contiguity=True, dtype=DataType.BFloat16)
+            power = fd.ops.pow(fd.ops.cast(x, DataType.Float), x if exponent is None else exponent)
+            fd.add_output(fd.ops.cast(power, DataType.BFloat16))
+        fd.execute([torch.randn(64).bfloat16()])
+        assert "pow" in ops_of(fd), exponent
 
 
 def test_what_reaches_memory_or_a_decision_as_a_float_is_exact() -> None:

@@ -17,10 +17,12 @@ from bench.accuracy import (
     COMPLEX_TYPES,
     allowed,
     approximate_error,
+    approximate_errors,
     bounds_table,
     errors,
     exact,
     given_for,
+    given_for_approximate,
     measured,
     replace_block,
     rows,
@@ -99,6 +101,23 @@ def test_row_on_a_gpu_is_within_its_bound(op: ElementwiseOp, dtype: DataType) ->
 @pytest.mark.parametrize("op", APPROXIMATE, ids=lambda op: op.name)
 def test_approximate_row_is_within_its_bound(op: ElementwiseOp, device: torch.device) -> None:
     assert approximate_error(op, device)[-1] <= 1
+
+
+@needs_wide
+def test_cuda_text_of_approximate_rows_on_the_host_is_within_its_bound(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    if spelled.HOST_COMPILER is None:
+        pytest.skip("no C++ compiler on this machine")
+    names: set[str] = set()
+    for op in APPROXIMATE:
+        names |= spelled.needed(op, DataType.Float)
+    functions = [spelled.function(op, DataType.Float, op.name) for op in APPROXIMATE]
+    text = spelled.host_library(names, functions, tmp_path_factory.mktemp("approximate"))
+    for op in APPROXIMATE:
+        given = given_for_approximate(op)
+        result = spelled.call(getattr(text, op.name), list(given), torch.float32)
+        assert approximate_errors(op, given, result)[-1] <= 1, op.name
 
 
 def test_bounds_are_of_rows() -> None:

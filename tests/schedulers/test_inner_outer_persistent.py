@@ -26,6 +26,7 @@ from fusewright.runtime.launch_sizes import LaunchShape, check_resident
 from fusewright.runtime.occupancy import most_registers
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import (
+    Facts,
     InnerOuterPersistentParams,
     InnerOuterPersistentScheduler,
     LaunchParams,
@@ -84,6 +85,8 @@ def params_of(
     )
 
 
+_WEIGHTS_IN_SHARED_MEMORY: dict[str, Any] = {"columns_in_shared_memory": True, "columns_a_thread": 2}
+_RING: dict[str, Any] = {"circular_stages": 2, "prefetch_rows": True, "project_persistent_buffers": True}
 SHIFTED: dict[str, Any] = {"shift_rows": True, "unaligned_inputs": (4,), "project_persistent_buffers": True}
 
 
@@ -103,8 +106,21 @@ def _reads_weights_once(body: tuple[k.Stmt, ...]) -> bool:
         ((3, 5, 264), params_of(1, 4, 70, 3, 1, columns_in_shared_memory=True)),
         ((11, 200), params_of(1, 4, 2, 2, 2, columns_in_shared_memory=True, columns_a_thread=2)),
         ((3, 7, 203), params_of(1, 4, 4, 2, 2, **SHIFTED, assumed_reduction_sizes=(203,))),
+        ((7, 600), params_of(1, 4, 3, 3, 1, blocks_per_cluster=2)),
+        ((9, 500), params_of(1, 4, 2, 2, 2, blocks_per_cluster=2, **_WEIGHTS_IN_SHARED_MEMORY)),
+        ((23, 904), params_of(2, 4, 2, 2, 1, blocks_per_cluster=2, **_RING)),
     ],
-    ids=["rows at a time", "ahead", "odd", "more blocks than rows", "weights in shared memory", "shifted"],
+    ids=[
+        "rows at a time",
+        "ahead",
+        "odd",
+        "more blocks than rows",
+        "weights in shared memory",
+        "shifted",
+        "clusters",
+        "clusters, weights in shared memory",
+        "clusters, a ring",
+    ],
 )
 def test_gradients(shape: tuple[int, ...], params: InnerOuterPersistentParams) -> None:
     """One kernel, in which blocks wait for each other once."""
@@ -219,7 +235,7 @@ def test_proposals_fit_the_gpu(name: str) -> None:
     fusion, hardware = backward(), described(name)
     planner = SCHEDULER.prepare(fusion)
     assert not isinstance(planner, Reject)
-    for rows, columns in product((1, 300, 16384, 100_000), (1, 3, 100, 1152, 4095, 4096, 6144, 8192)):
+    for rows, columns in product((1, 300, 16384, 100_000), (1, 3, 100, 1152, 4095, 4096, 6144, 8192, 32768)):
         shapes = ((rows, columns),) * 2 + ((rows,),) * 2 + ((columns,),) * 2
         proposal = planner(p.facts_of(fusion, shapes), hardware)
         assert not isinstance(proposal, Reject) or columns > 4096, proposal
@@ -228,7 +244,8 @@ def test_proposals_fit_the_gpu(name: str) -> None:
         extents, registers = proposal.params.lparams, proposal.params.cparams.maxrregcount
         block = (extents.bdimx, extents.bdimy, extents.bdimz)
         most = registers if registers < 255 else most_registers(math.prod(block), hardware)
-        check_resident(LaunchShape((extents.gdimx, 1, 1), block, 0), Resources(registers=most), hardware)
+        blocks = extents.gdimx * proposal.params.blocks_per_cluster
+        check_resident(LaunchShape((blocks, 1, 1), block, 0), Resources(registers=most), hardware)
 
 
 @pytest.mark.parametrize("columns, blocks", [(4096, 0), (8192, 2), (16384, 1)])
@@ -258,3 +275,48 @@ def test_threads_have_the_registers_that_rows_of_any_length_take() -> None:
     options = NvrtcOptions("sm_90a", max_registers=params.cparams.maxrregcount)
     (used,) = compile_cubin(print_kernel(lowered(schedule).kernel).text, options).resources.values()
     assert used.spill_stores == 0, params.reason
+
+
+def _spilled(fusion: Fusion, params: InnerOuterPersistentParams) -> int:
+    """Bytes that threads spill, as compiled for an H200."""
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params, p.H200)
+    options = NvrtcOptions("sm_90a", max_registers=params.cparams.maxrregcount)
+    (used,) = compile_cubin(print_kernel(lowered(schedule).kernel).text, options).resources.values()
+    return used.spill_stores
+
+
+@pytest.mark.parametrize("columns, blocks", [(8192, 1), (16384, 2)])
+def test_clusters_load_rows_ahead_that_blocks_do_not(columns: int, blocks: int) -> None:
+    fusion = backward()
+    shapes = ((4096, columns),) * 2 + ((4096,),) * 2 + ((columns,),) * 2
+    facts = _stable(p.facts_of(fusion, shapes))
+    params, launch = p.propose(SCHEDULER, fusion, facts)
+    assert params.blocks_per_cluster == blocks, params.reason
+    assert params.prefetch_rows and launch.grid[0] == blocks * params.lparams.gdimx <= p.H200.sm_count
+    assert launch.shared_bytes <= p.H200.shared_memory_per_block_optin
+    assert not _spilled(fusion, params)
+
+
+def test_vectors_of_odd_rows_begin_at_aligned_addresses() -> None:
+    """Where blocks take several rows in turns, and what all rows read is of columns."""
+    fusion = rms_norm_backward.fusion("textbook")[1]
+    canonicalize(fusion)
+
+    def proposed(rows: int, columns: int, stable: bool = True) -> InnerOuterPersistentParams:
+        shapes = ((rows, columns),) * 2 + ((rows,), (columns,))
+        facts = p.facts_of(fusion, shapes)
+        return p.propose(SCHEDULER, fusion, _stable(facts) if stable else facts)[0]
+
+    params = proposed(8191, 4097)
+    assert params.shift_rows and params.unaligned_inputs == (3,) and params.vectorization_factor == 8
+    assert not _spilled(fusion, params), params.reason
+    assert not proposed(8191, 4096).shift_rows
+    assert not proposed(1000, 4097).shift_rows  # blocks have too few rows each
+    assert not proposed(8191, 1025).shift_rows  # and an SM too few threads
+    assert not proposed(8191, 4097, stable=False).shift_rows
+
+
+def _stable(facts: Facts) -> Facts:
+    """Of a call whose sizes were the same in all calls."""
+    return dataclasses.replace(facts, stable=frozenset(facts.sizes))

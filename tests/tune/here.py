@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import fusewright.tune.runner as runner
-from fusewright.tune.journal import Race, Status
+from fusewright.tune.journal import Race, Status, Trial
 from fusewright.tune.pool import Done
+from fusewright.tune.runner import Source
 from fusewright.tune.worker import Made, RaceOf, Ran
 
 
@@ -71,6 +72,12 @@ class Timing:
             return Ran(Status.MEASURED, seconds(job.params), "", 1e-3)
 
         return run
+
+
+def drive(source: Source, answer: Callable[[str, str], Trial], copy_seconds: float | None) -> None:
+    """Answers all that a source asks, at once. answer: of params as JSON, and their origin."""
+    while (attempt := source.ask()) is not None:
+        source.tell(answer(attempt.params, attempt.origin), copy_seconds)
 
 
 def install(monkeypatch: Any) -> None:

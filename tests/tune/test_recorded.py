@@ -1,9 +1,10 @@
 """What an H200 measured drives searches, races, policies and reports without one.
 
-`drawn_h200.json` has the problems that bench/tuning_problems.py draws, with 32 to 267 params each: those of a
-search, of one from plain params, changes that served others, and a stratified sample of what is legal; the
-best of each were timed again, in turns. `recorded_h200.json` has those that are listed there, with the
-formula's params, what differs in a few fields, and the best.
+`drawn_h200.json` has the problems that bench/tuning_problems.py draws: params of a search, of one from plain
+params, changes that served others, and of a stratified sample of what is legal; the best of each were timed
+again, in turns. Times of more than three times the formula's are left out: a host that was busy made most of
+them. `recorded_h200.json` has those that are listed there, with the formula's params, what differs in a few
+fields, and the best.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from fusewright.tune.policy import policy_of
 from fusewright.tune.recording import read_recording, recording_text
 from fusewright.tune.search import LEAST_RAN, Search
 from fusewright.tune.space import ParamsSpace, TableSpace
-from fusewright.tune.table import Measurements, drive
+from fusewright.tune.table import Measurements
 from fusewright.tune.tuner import Effort, ProblemSearch, _Budget
+from tests.tune import here
 
 LISTED, DRAWN = (Path(__file__).parent / name for name in ("recorded_h200.json", "drawn_h200.json"))
 FIXED = {type_name(each.type): getattr(each, "fixed_params", {}) for each in default_registry()}
@@ -91,7 +93,8 @@ def test_searches_come_near_the_best_of_all_that_was_measured():
 
 
 def test_a_search_without_a_limit_ends_where_nothing_that_is_left_is_expected_to_be_faster():
-    found = [searched(table, len(table.seconds)) for table in held_out()[1 :: 2 * EACH]]
+    large = [table for table in held_out() if len(table.seconds) > LEAST_RAN]
+    found = [searched(table, len(table.seconds)) for table in large[1 :: 2 * EACH]]
     assert all(LEAST_RAN <= len(each) < 110 for each in found), [len(each) for each in found]
     assert mean([each[-1] for each in found]) < 1.01, [each[-1] for each in found]
 
@@ -103,21 +106,29 @@ def test_searches_come_near_it_where_the_only_seed_uses_nothing_that_makes_kerne
     assert mean(last) < 1.02, last
 
 
-def test_a_policy_of_listed_problems_serves_those_that_are_drawn_and_no_shape_is_slower():
-    """The rules are fitted without the shapes that they are judged by."""
-    policy = policy_of(tables(LISTED))
-    ratios, regrets, unknown = [], [], 0
-    for table in tables():
-        of, formula = table.problem, table.seconds[table.formula]
-        chosen = policy.change(of.scheduler, of.facts, of.hardware, table.formula)
-        params = table.formula if chosen is None else with_changes(table.formula, chosen[0], of.length)
-        unknown += params not in table.seconds
-        seconds = table.seconds.get(params, formula)
-        ratios.append(seconds / formula)
-        regrets.append((seconds / table.best, formula / table.best))
-    assert max(ratios) <= 1.05 and unknown < 3, ratios
-    assert mean([policy for policy, _ in regrets]) < mean([formula for _, formula in regrets])
-    assert "each held out once" in policy.rules_text()
+def test_policies_serve_problems_that_were_held_out_and_no_shape_is_slower():
+    """Of all problems half, and of those that are drawn half with all that are listed."""
+    listed, drawn = tables(LISTED), tables()
+    known = listed + drawn
+    for fitted_to, held in (
+        (known[0::2], known[1::2]),
+        (known[1::2], known[0::2]),
+        (listed + drawn[0::2], drawn[1::2]),
+        (listed + drawn[1::2], drawn[0::2]),
+    ):
+        policy = policy_of(fitted_to)
+        ratios, regrets, unknown = [], [], 0
+        for table in held:
+            of, formula = table.problem, table.seconds[table.formula]
+            chosen = policy.change(of.scheduler, of.facts, of.hardware, table.formula)
+            params = table.formula if chosen is None else with_changes(table.formula, chosen[0], of.length)
+            unknown += params not in table.seconds
+            seconds = table.seconds.get(params, formula)
+            ratios.append(seconds / formula)
+            regrets.append((seconds / table.best, formula / table.best))
+        assert max(ratios) <= 1.05 and unknown < 3, ratios
+        assert mean([policy for policy, _ in regrets]) < mean([formula for _, formula in regrets])
+        assert "each held out once" in policy.rules_text()
 
 
 def test_no_step_is_to_params_that_mean_the_same():
@@ -136,7 +147,7 @@ def test_a_search_with_a_journal_races_what_it_found_and_stops_with_a_reason(tmp
     seeds, effort = seeds_of(of, space_of(table), default_heuristics()), Effort(200)
     with Journal(tmp_path / "j.sqlite", "a") as journal:
         search = ProblemSearch(of, space_of(table), seeds, journal, effort, _Budget(effort, 1), True)
-        drive(
+        here.drive(
             search,
             lambda text, origin: table.trial(from_json(type(table.formula), text), origin),
             table.copy_seconds,

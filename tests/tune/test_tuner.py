@@ -21,7 +21,7 @@ from fusewright.tune.heuristics.seed_table import TableSeed, table_text
 from fusewright.tune.journal import Journal, Status, Trial
 from fusewright.tune.report import outcomes
 from fusewright.tune.space import ParamsSpace
-from fusewright.tune.table import drive, measurements_of
+from fusewright.tune.table import measurements_of
 from fusewright.tune.tuner import Effort, ProblemSearch, Tuner, _Budget
 from fusewright.tune.worker import params_text
 from tests.tune import here
@@ -41,7 +41,7 @@ def answer(text: str, origin: str) -> Trial:
 def searched(journal: Journal, effort: Effort, copy: float | None = None) -> ProblemSearch:
     seeds = seeds_of(OF, SPACE, default_heuristics())
     search = ProblemSearch(OF, SPACE, seeds, journal, effort, _Budget(effort, 1), True)
-    drive(search, answer, copy)
+    here.drive(search, answer, copy)
     return search
 
 
@@ -84,7 +84,8 @@ def test_who_was_asked_and_what_came_of_it_is_recorded(tmp_path):
     registry = HeuristicRegistry([*default_heuristics(), Odd(), Same()])
     found = seeds_of(OF, SPACE, registry, [FORMULA])
     said = {asked.name: str(asked) for asked in found.asked}
-    assert list(said) == ["heuristic", "variations", "broadcasts", "odd_sizes", "odd", "same", "seeds[0]"]
+    known = ["heuristic", "wide_vectors", "variations", "broadcasts", "odd_sizes"]
+    assert list(said) == [*known, "odd", "same", "seeds[0]"]
     assert said["odd"] == "odd: not eligible (there is an even number of inputs)"
     assert "legalized: " in said["same"] and "duplicate" in said["seeds[0]"]
     with (
@@ -101,8 +102,8 @@ def test_who_was_asked_and_what_came_of_it_is_recorded(tmp_path):
 
 def test_a_search_stops_at_the_roofline_or_the_limit_and_refuses_by_model(tmp_path):
     with Journal(tmp_path / "j.sqlite", "a") as journal:
-        few = searched(journal, Effort(10), copy_seconds(OF))
-        assert few.progress.stop == "as many configurations as were allowed" and few.progress.tried == 10
+        few = searched(journal, Effort(24), copy_seconds(OF))
+        assert few.progress.stop == "as many configurations as were allowed" and few.progress.tried == 24
         trials = journal.trials(OF.key)
         assert any(t.detail.startswith("model: ") for t in trials if t.status is Status.REJECTED)
     with Journal(tmp_path / "k.sqlite", "a") as journal:
@@ -118,7 +119,7 @@ def test_a_search_ends_where_all_configurations_fail(tmp_path):
     with Journal(tmp_path / "j.sqlite", "a") as journal:
         seeds, effort = seeds_of(OF, SPACE, default_heuristics()), Effort(100)
         search = ProblemSearch(OF, SPACE, seeds, journal, effort, _Budget(effort, 1), True)
-        drive(search, failing, None)
+        here.drive(search, failing, None)
         tuned = search.ended("")
     assert tuned.stop == "all of 8 configurations failed: no such operation" and tuned.tried == 8
     assert tuned.best == FORMULA and tuned.seconds is None
@@ -141,7 +142,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was_and_two_share_what_they_k
         journal = Journal(path, "a")
         seeds = seeds_of(OF, SPACE, default_heuristics())
         effort = Effort(30)
-        drive(ProblemSearch(OF, SPACE, seeds, journal, effort, _Budget(effort, 1), True), dying, None)
+        here.drive(ProblemSearch(OF, SPACE, seeds, journal, effort, _Budget(effort, 1), True), dying, None)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 9
     with Journal(path, "a") as journal, Journal(path, "a") as other:

@@ -2451,6 +2451,7 @@ class EditableInnerOuterPersistentParams:
     columns_in_shared_memory: bool
     circular_stages: int
     shift_rows: bool
+    blocks_per_cluster: int
     unaligned_inputs: tuple[int, ...]
     assumed_reduction_sizes: tuple[int, ...]
     @property

@@ -2,12 +2,15 @@
 
 Each takes one or two of the machine's special functions. Their relative errors, in units of 2^-24, for an
 operand x, a factor c, and e = |xc|: at most 4 + 1.1 e of `exp2_of_product`, 8 + 1.1 e of `logistic2`, and
-48 + 3 e^2 of `half_erfc`; of silu as of a logistic. Results below 2^-126 are 0, but for silu's. The powers
-are of 2, since those of e take a factor, which the factor c of the product takes in.
+48 + 3 e^2 of `half_erfc`; of silu as of a logistic; of `approximate_expm1`, `approximate_log1p` and
+`approximate_tanh` 128. A power x^y is off by 16 + 4 |log2(x^y)| for the y of which `has_cheap_power` is true.
+Results below 2^-126 are 0, but for those of silu, expm1, log1p and tanh. Exponentials are powers of 2, since
+those of e take a factor, which the factor c of the product takes in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 
 import torch
@@ -16,7 +19,17 @@ from fusewright.core.dtype import Category
 from fusewright.core.op import ElementwiseOp, Rule, Spelling
 from fusewright.ops import real_functions
 
-__all__ = ["EXP2_OF_PRODUCT", "HALF_ERFC", "LOGISTIC2", "SILU"]
+__all__ = [
+    "EXP2_OF_PRODUCT",
+    "EXPM1",
+    "HALF_ERFC",
+    "LOG1P",
+    "LOGISTIC2",
+    "POW",
+    "SILU",
+    "TANH",
+    "has_cheap_power",
+]
 
 
 def _exp2_of_product(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
@@ -58,3 +71,25 @@ SILU = _row(
     Spelling("fw::approximate_silu({0})", real_functions.silu, ("approximate",), slots=30),
     arity=1,
 )
+
+
+def _one(name: str, function: Callable[[torch.Tensor], torch.Tensor], slots: int) -> ElementwiseOp:
+    called = f"approximate_{name}"
+    return _row(called, Spelling(f"fw::{called}({{0}})", function, ("approximate",), slots=slots), arity=1)
+
+
+EXPM1 = _one("expm1", torch.expm1, 18)
+LOG1P = _one("log1p", torch.log1p, 20)
+TANH = _one("tanh", torch.tanh, 27)
+#: x^y for a y that `has_cheap_power`
+POW = _row(
+    "approximate_pow",
+    Spelling("fw::approximate_pow({0}, {1})", torch.pow, ("approximate",), slots=24),
+)
+#: Of exponents: the error of a logarithm near 1, which is absolute, grows by it.
+_LARGEST_EXPONENT = 4.0
+
+
+def has_cheap_power(exponent: float) -> bool:
+    """Whether `POW` may stand for a power: its sign of negative bases is not one of integers."""
+    return abs(exponent) <= _LARGEST_EXPONENT and not exponent.is_integer()

@@ -2,7 +2,7 @@
 
 [I, R], rows and what is contiguous, becomes
 
-    [I blocks, I threads z, I steps, R threads y, R threads x | R batches, R vector]
+    [I blocks, I threads z, I steps, (R blocks of a cluster,) R threads y, R threads x | R batches, R vector]
 
 As many blocks as fit the GPU walk down the rows. A block holds its row until the reductions along it are
 complete, then uses it again. What its threads find in their columns stays in registers until the last row.
@@ -42,26 +42,37 @@ from fusewright.schedulers.shifted_rows import aligned_rows
 from fusewright.schedulers.sizes import ceil_div
 
 # Loop positions of the reference, and what they are bound to.
-_BLOCKS, _THREADS_Z, _STEPS, _THREADS_Y, _THREADS_X, _BATCHES, _VECTOR = range(7)
-_BINDINGS = {
-    _BLOCKS: ParallelType.grid_x,
-    _THREADS_Z: ParallelType.block_z,
-    _THREADS_Y: ParallelType.block_y,
-    _THREADS_X: ParallelType.block_x,
-}
+_BLOCKS, _THREADS_Z, _STEPS, _COLUMNS = range(4)
 
-# The same of a reduction of columns in the end: [I steps, I blocks, I threads x, R threads y, R threads z,
-# R steps, R unroll].
-_LAST_STEPS = 5
-_LAST_BINDINGS = {
-    1: ParallelType.grid_x,
-    2: ParallelType.block_x,
-    3: ParallelType.block_y,
-    4: ParallelType.block_z,
-    6: ParallelType.unroll,
-}
 # Blocks whose partial results of a column a thread loads at once.
 PARTIALS_IN_FLIGHT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """Positions of the reference's loops over the columns; before the threads' that of a cluster's blocks."""
+
+    cluster: int
+
+    @property
+    def threads_y(self) -> int:
+        return _COLUMNS + (self.cluster > 1)
+
+    @property
+    def batches(self) -> int:
+        return self.threads_y + 2
+
+    @property
+    def vector(self) -> int:
+        return self.batches + 1
+
+    @property
+    def bound(self) -> dict[int, ParallelType]:
+        """What positions are bound to."""
+        found = {_BLOCKS: ParallelType.grid_x, _THREADS_Z: ParallelType.block_z}
+        if self.cluster > 1:
+            found[_COLUMNS] = ParallelType.cluster_x
+        return found | {self.threads_y: ParallelType.block_y, self.threads_y + 1: ParallelType.block_x}
 
 
 class InnerOuterPersistentScheduler(BuiltInScheduler):
@@ -89,6 +100,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         rows = space.rows
         reference = merge_to_rows_and_reduction(schedule, rows)
         length.assume(schedule, rows)
+        loops = _Loops(params.blocks_per_cluster)
         _cut_rows(schedule, reference, params)
         schedule.transform_like(reference)
         sums = [_exchange(schedule, tensor, space, params) for tensor in space.column_reductions]
@@ -101,13 +113,13 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         # What is loaded once a row stays one element of it.
         whole = {reference, *(load for load in ahead if not rows.has_every_element(load))}
         schedule.transform_like(reference, [tensor for tensor in others if tensor not in whole])
-        partials = [schedule.rfactor(tensor, [_BATCHES, _VECTOR]) for tensor in rows.reductions]
+        partials = [schedule.rfactor(tensor, [loops.batches, loops.vector]) for tensor in rows.reductions]
         lead = partials[0]
-        for position, kind in _BINDINGS.items():
+        for position, kind in loops.bound.items():
             if position != _THREADS_Z or params.lparams.bdimz > 1:
                 schedule.parallelize(lead, position, kind)
         if streamed:  # no registers hold the row, whose loops would stay
-            schedule.parallelize(lead, _BATCHES, ParallelType.unroll)
+            schedule.parallelize(lead, loops.batches, ParallelType.unroll)
         bound = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
         schedule.parallelize_like(lead, selected=[tensor for tensor in bound if tensor is not lead])
         width = params.vectorization_factor
@@ -118,7 +130,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         rings = [_through_ring(schedule, load, targets, params) for load in streamed]
         held = []
         if params.columns_in_shared_memory:
-            held = [_hold_columns(schedule, source, space, width) for source in space.column_inputs]
+            held = [_hold_columns(schedule, source, space, params) for source in space.column_inputs]
         for each in sums:
             each.store(schedule, params)
         reduced = {state for each in sums for state in _siblings(each.total)}
@@ -134,17 +146,17 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
                     schedule.parallelize(tensor, -1, ParallelType.unroll)
                 for read in each.reads:
                     schedule.parallelize(read, -1, ParallelType.vectorize)
-            schedule.inline_at(end, _LAST_STEPS + 1, best_effort=True, selected=each.reads)
+            schedule.inline_at(end, len(end.loop) - 2, best_effort=True, selected=each.reads)
         placed = [*held, *(read for each in sums for read in each.reads)]
         if rings:
             schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=rings)
             placed += rings
         if ahead:
-            schedule.inline_at(lead, _BATCHES, best_effort=True, selected=ahead)
+            schedule.inline_at(lead, loops.batches, best_effort=True, selected=ahead)
         for load in ahead:
             schedule.prefetch(load)
             placed.append(load)
-        inline(schedule, rows, partials, width, _BATCHES, [each.partial for each in sums], placed)
+        inline(schedule, rows, partials, width, loops.batches, [each.partial for each in sums], placed)
 
 
 def _through_ring(
@@ -164,28 +176,39 @@ def _through_ring(
             schedule.cache_after(load, cached_uses=group)
         schedule.recompute(load)
     # [.., R threads y, R threads x, R batches, R vector] -> [.., R]
-    schedule.reorder(ring, {_BATCHES: _THREADS_Y})
-    for _ in range(_VECTOR - _THREADS_Y):
-        schedule.merge(ring, _THREADS_Y)
+    loops = _Loops(params.blocks_per_cluster)
+    schedule.reorder(ring, {loops.batches: loops.threads_y})
+    for _ in range(loops.vector - loops.threads_y):
+        schedule.merge(ring, loops.threads_y)
     schedule.parallelize(ring, _BLOCKS, ParallelType.grid_x)
+    if params.blocks_per_cluster > 1:
+        schedule.parallelize(ring, _COLUMNS, ParallelType.cluster_x)
     schedule.set_memory_type(ring, MemoryType.shared)
     schedule.circular_buffer(ring, params.circular_stages)
     return ring
 
 
 def _hold_columns(
-    schedule: Schedule, source: TensorView, space: InnerOuterPersistentSpace, width: int
+    schedule: Schedule,
+    source: TensorView,
+    space: InnerOuterPersistentSpace,
+    params: InnerOuterPersistentParams,
 ) -> TensorView:
     """Has an input that is the same for all rows read from shared memory. Returns what blocks copy it to."""
     loads = find_loads(schedule.fusion)
     uses = [use.output for use in source.uses if use.output in loads and use.output not in space.of_columns]
     held = schedule.cache_after(source, cached_uses=uses)
-    # [R threads y, R threads x, R batches, R vector]
-    schedule.parallelize(held, 0, ParallelType.block_y)
-    schedule.parallelize(held, 1, ParallelType.block_x)
-    vectorize_ports(schedule, Ports((held,), ()), width)
+    # [(R blocks of a cluster,) R threads y, R threads x, R batches, R vector]
+    kinds = [ParallelType.block_y, ParallelType.block_x]
+    if params.blocks_per_cluster > 1:
+        kinds.insert(0, ParallelType.cluster_x)
+    for position, kind in enumerate(kinds):
+        schedule.parallelize(held, position, kind)
+    vectorize_ports(schedule, Ports((held,), ()), params.vectorization_factor)
     schedule.set_memory_type(held, MemoryType.shared)
-    schedule.store_along(held, [2, 0, 1, 3])
+    of_blocks = len(kinds) - 2
+    order = [*range(of_blocks), *(of_blocks + axis for axis in (2, 0, 1, 3))]
+    schedule.store_along(held, order)
     return held
 
 
@@ -239,17 +262,20 @@ def _cut_rows(schedule: Schedule, tensor: TensorView, params: InnerOuterPersiste
 def _cut_columns(
     schedule: Schedule, tensor: TensorView, params: InnerOuterPersistentParams, aligned: TensorView | None
 ) -> None:
-    """[.., R] -> [.., R threads y, R threads x, R batches, R vector].
+    """[.., R] -> [.., (R blocks of a cluster,) R threads y, R threads x, R batches, R vector].
 
     With `aligned`, vectors begin where those of its rows do.
     """
     if aligned is None:
-        schedule.split(tensor, 3, params.vectorization_factor)
+        schedule.split(tensor, _COLUMNS, params.vectorization_factor)
     else:
-        schedule.shifted_split(tensor, 3, params.vectorization_factor, aligned, turn=_BLOCKS)
-    schedule.split(tensor, 3, params.lparams.bdimx)
-    schedule.split(tensor, 3, params.batches_per_block_inner_reduction, inner_split=False)
-    schedule.reorder(tensor, {3: _BATCHES})
+        schedule.shifted_split(tensor, _COLUMNS, params.vectorization_factor, aligned, turn=_BLOCKS)
+    loops = _Loops(params.blocks_per_cluster)
+    schedule.split(tensor, _COLUMNS, params.lparams.bdimx)
+    if params.blocks_per_cluster > 1:
+        schedule.split(tensor, _COLUMNS, params.blocks_per_cluster, inner_split=False)
+    schedule.split(tensor, loops.threads_y, params.batches_per_block_inner_reduction, inner_split=False)
+    schedule.reorder(tensor, {loops.threads_y: loops.batches})
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,22 +320,35 @@ class _Exchange:
             schedule.merge(total, 0)
         down = max(1, extents.bdimy)
         each = ceil_div(extents.gdimx, down * extents.bdimz)
-        # [blocks, columns] -> [columns: steps, blocks, threads x; blocks: y, z, steps, unroll; vector]
+        # [blocks, columns] -> [columns: steps, blocks, blocks of a cluster, threads x; blocks: y, z, steps,
+        # unroll; vector]
+        shares = [extents.bdimx, extents.gdimx]
+        kinds = [ParallelType.grid_x, ParallelType.block_x, ParallelType.block_y, ParallelType.block_z]
+        if params.blocks_per_cluster > 1:
+            shares.insert(1, params.blocks_per_cluster)
+            kinds.insert(1, ParallelType.cluster_x)
         schedule.split(total, 1, params.columns_a_thread)
-        schedule.split(total, 1, extents.bdimx)
-        schedule.split(total, 1, extents.gdimx)
+        for size in shares:
+            schedule.split(total, 1, size)
         schedule.split(total, 0, extents.bdimz)
         schedule.split(total, 0, down)
         schedule.split(
             total, 0, ceil_div(each, ceil_div(each, PARTIALS_IN_FLIGHT // params.columns_a_thread))
         )
-        schedule.reorder(total, dict(zip((4, 5, 6, 2, 3, 0, 1), range(7))))
+        of_columns = len(shares) + 1
+        schedule.reorder(
+            total,
+            {4 + i: i for i in range(of_columns)}
+            | dict(zip((2, 3, 0, 1), range(of_columns, of_columns + 4))),
+        )
         others = [tensor for tensor in _siblings(total) if tensor is not total]
         if others:
             schedule.transform_like(total, selected=others)
-        of_thread = schedule.rfactor(total, [_LAST_STEPS, _LAST_STEPS + 1])
-        for position, kind in _LAST_BINDINGS.items():
+        steps = of_columns + 2
+        of_thread = schedule.rfactor(total, [steps, steps + 1])
+        for position, kind in enumerate(kinds, 1):
             schedule.parallelize(of_thread, position, kind)
+        schedule.parallelize(of_thread, steps + 1, ParallelType.unroll)
         return of_thread
 
 

@@ -4,7 +4,7 @@ many rows a block works on at a time, and where the next row waits meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.core.hardware import (
     BULK_COPIES_SINCE,
@@ -33,6 +33,12 @@ from fusewright.schedulers.inner_outer_persistent_space import (
 )
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
+from fusewright.schedulers.shifted_rows import (
+    LEAST_SHIFTED,
+    ShiftedRows,
+    is_narrow,
+    rows_of_reductions,
+)
 from fusewright.schedulers.sizes import (
     REGISTER_STEP,
     WARPS_TOGETHER,
@@ -42,7 +48,6 @@ from fusewright.schedulers.sizes import (
     registers_a_thread,
     whole_warps,
 )
-from fusewright.sym import as_int
 
 # A thread needs this many registers besides the row and its columns: addresses, results, work in flight.
 REGISTERS_TO_WORK = 32
@@ -71,8 +76,18 @@ BYTES_IN_FLIGHT = 40 * 1024
 EXCHANGED_BYTES = 128
 # Shared memory of the reductions of rows, and of what waits for copies.
 OTHER_BYTES = 8 * 1024
+# Threads of a row, unless it needs more (an H200, RMS norm backward of 4096 x 32768 bfloat16, by clusters of
+# two blocks of 1024 threads 0.91 of a copy's speed, of 512 threads 0.96).
+MOST_THREADS = 512
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
+# Threads on an SM of rows that are shifted, and rows a block, from which on that is known to be faster than
+# by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 576 threads 0.67 of a copy's speed, by
+# element 0.51, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element 0.48).
+SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 512, 8
+# Blocks of a cluster that hold a row. SMs come in pairs, so all of them have clusters of two at once; of
+# larger ones an H200 does not hold as many as it has SMs for.
+BLOCKS_OF_CLUSTER = 2
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.85
 
@@ -107,17 +122,36 @@ CHOICES = (
 
 
 @dataclass(frozen=True, slots=True)
+class _Rows:
+    """`count` rows of `length` elements in vectors of `width`.
+
+    knows_length: whether the kernel takes the length as a constant. shifts: whether the vectors of each row
+    begin at an aligned address of its own; the length includes what the first one may have before the row.
+    """
+
+    count: int
+    length: int
+    width: int
+    knows_length: bool
+    shifts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _Tile:
     """How a choice lies over rows: lanes * along threads of each with `batches` vectors, `at_once` rows a
     block, `resident` blocks an SM.
+
+    length: of a row, what a block holds; `cluster` blocks hold all of it.
     """
 
     choice: _Choice
+    length: int
     lanes: int
     along: int
     batches: int
     at_once: int
     resident: int
+    cluster: int = 1
 
     @property
     def threads(self) -> int:
@@ -154,6 +188,10 @@ class InnerOuterPersistentPlanner:
     @cached_property
     def _vectors(self) -> VectorLimits | None:
         return self.space.rows.vector_limits(self.fusion)
+
+    @cached_property
+    def _shifted(self) -> ShiftedRows:
+        return rows_of_reductions(self.fusion, self.space.of_rows)
 
     @cached_property
     def _held(self) -> _Held:
@@ -195,13 +233,13 @@ class InnerOuterPersistentPlanner:
         if not rows or not length:
             return Reject("there is nothing to reduce")
         is_stable = are_stable(space, facts)
-        knows_length = is_stable or all(as_int(axis.extent) is not None for axis in space.reduction)
-        params = self._params(rows, length, width, knows_length, hardware)
+        to_hold = _Rows(rows, length, width, knows_length=is_stable or space.is_constant)
+        params = self._shifted_params(to_hold, facts, hardware) or self._params(to_hold, hardware)
         if isinstance(params, Reject):
             return params
-        blocks, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
+        groups, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
         steps = GRID_REDUCTION_SECONDS + 2 * passed / (hardware.memory_bandwidth_gbs * 1e9)
-        speed = SPEED * busy_share(blocks, hardware)
+        speed = SPEED * busy_share(groups * params.blocks_per_cluster, hardware)
         if self._has_welford:
             speed, steps = with_welford(speed, steps)
         estimate = self._cost.estimate(facts, hardware, speed=speed, steps=steps)
@@ -211,31 +249,66 @@ class InnerOuterPersistentPlanner:
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimy"), estimate)
 
-    def _params(
-        self, rows: int, length: int, width: int, knows_length: bool, hardware: HardwareInfo
-    ) -> InnerOuterPersistentParams | Reject:
-        tiles = [self._tile(rows, length, width, choice, knows_length, hardware) for choice in CHOICES]
-        fitting = [tile for tile in tiles if tile is not None]
-        if not fitting:
-            return Reject(f"a block cannot hold a row of {length} and what its columns have come to")
-        # Of equal rank those with most rows in flight, then with most threads.
-        chosen = max(
-            fitting, key=lambda tile: (self._rank(tile, length), tile.rows_an_sm, -tile.choice.elements)
+    def _shifted_params(
+        self, rows: _Rows, facts: Facts, hardware: HardwareInfo
+    ) -> InnerOuterPersistentParams | None:
+        """For rows whose vectors begin at an aligned address of each row, if aligned ones of all are narrow.
+
+        Blocks take such rows in turns and copy them ahead. What all rows read is chosen from vectors once.
+        """
+        found = self._shifted.vectors(facts) if rows.length >= LEAST_SHIFTED and rows.knows_length else None
+        if found is None or not is_narrow(rows.width, found):
+            return None
+        own = {self.fusion.inputs[position] for position in found.unaligned}
+        if not own <= set(self.space.column_inputs):
+            return None
+        places = rows.length + found.width - 1
+        to_hold = replace(rows, length=places, width=found.width, shifts=True)
+        tiles = [self._tile(to_hold, choice, hardware) for choice in CHOICES if choice.stages]
+        busy = [tile for tile in tiles if tile is not None and tile.threads >= BLOCK]
+        busy = [tile for tile in busy if tile.threads * tile.resident >= SHIFTED_THREADS_AN_SM]
+        if not busy:
+            return None
+        chosen = max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, -tile.choice.elements))
+        blocks = hardware.sm_count * chosen.resident // found.width * found.width
+        if rows.count < SHIFTED_ROWS_A_BLOCK * blocks:
+            return None
+        return InnerOuterPersistentParams(
+            vectorization_factor=found.width,
+            batches_per_block_inner_reduction=chosen.batches,
+            project_persistent_buffers=True,
+            prefetch_rows=True,
+            circular_stages=chosen.choice.stages,
+            shift_rows=True,
+            unaligned_inputs=found.unaligned,
+            lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=1),
+            cparams=CompileParams(
+                maxrregcount=registers_a_thread(whole_warps(chosen.threads) * chosen.resident, hardware)
+            ),
+            reason=f"{rows.count} rows of {rows.length}: {blocks} blocks take them in turns and copy the "
+            f"next ones ahead, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of "
+            f"{found.width} a thread; aligned by the start of each row",
         )
+
+    def _params(self, rows: _Rows, hardware: HardwareInfo) -> InnerOuterPersistentParams | Reject:
+        chosen = self._chosen(rows, hardware)
+        if chosen is None:
+            return Reject(f"no block or cluster holds a row of {rows.length} and what its columns come to")
+        width, count = rows.width, rows.count
         at_once, resident = chosen.at_once, chosen.resident
         loads = len(self.space.rows.full_loads)
         if chosen.choice.rank == _IN_REGISTERS and (chosen.along == 1 or loads <= MOST_LOADS_TOGETHER):
             # One block an SM passes on the least (both gradients of 16384 x 4096 on an H200: 0.95 to 0.97 of
             # the time).
-            most = min(hardware.max_threads_per_block // chosen.threads, ceil_div(rows, hardware.sm_count))
+            most = min(hardware.max_threads_per_block // chosen.threads, ceil_div(count, hardware.sm_count))
             at_once, resident = min(chosen.rows_an_sm, most, hardware.max_block[2]), 1
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
         registers = registers_a_thread(whole_warps(threads) * resident, hardware)
-        blocks = min(hardware.sm_count * resident, ceil_div(rows, at_once))
-        groups = ceil_div(length, chosen.lanes * blocks)
-        ahead = chosen.choice.prefetches and rows > blocks * at_once
-        stages = self._stages(length, chosen, hardware) if ahead and chosen.choice.stages else 0
+        blocks = min(hardware.sm_count // chosen.cluster * resident, ceil_div(count, at_once))
+        groups = ceil_div(chosen.length, chosen.lanes * blocks)
+        ahead = chosen.choice.prefetches and count > blocks * at_once
+        stages = self._stages(chosen, hardware) if ahead and chosen.choice.stages else 0
         return InnerOuterPersistentParams(
             vectorization_factor=width,
             batches_per_block_inner_reduction=chosen.batches,
@@ -243,18 +316,51 @@ class InnerOuterPersistentPlanner:
             prefetch_rows=ahead,
             columns_a_thread=min(width, MAX_COLUMNS_A_THREAD, power_of_two_at_least(groups)),
             columns_in_shared_memory=ahead
-            and self._holds_columns(length, chosen, at_once, resident, stages, hardware),
+            and self._holds_columns(chosen, at_once, resident, stages, hardware),
             circular_stages=stages,
+            blocks_per_cluster=chosen.cluster,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=registers),
-            reason=f"{rows} rows of {length}: {blocks} blocks of {at_once} rows at a time, "
+            reason=f"{count} rows of {rows.length}: {blocks} "
+            + (f"clusters of {chosen.cluster} blocks" if chosen.cluster > 1 else "blocks")
+            + f" of {at_once} rows at a time, "
             f"{chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a thread"
             + (", the next row ahead" if ahead else ""),
         )
 
-    def _rank(self, tile: _Tile, length: int) -> int:
+    def _chosen(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
+        """How threads lie along rows: those of one block where it loads rows ahead, else those of a
+        cluster whose blocks do that of their parts; None where neither holds a row.
+        """
+        of_block = self._best(rows, hardware)
+        if of_block is not None and of_block.choice.rank >= _IN_SHARED_MEMORY:
+            return of_block
+        if hardware.max_cluster >= BLOCKS_OF_CLUSTER:
+            of_warp = rows.width * WARP_SIZE
+            part = ceil_div(rows.length, BLOCKS_OF_CLUSTER * of_warp) * of_warp
+            tile = self._best(replace(rows, length=part), hardware)
+            if tile is not None and tile.choice.rank >= _IN_SHARED_MEMORY:
+                return replace(tile, cluster=BLOCKS_OF_CLUSTER, resident=1)
+        return of_block
+
+    def _best(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
+        """How threads of one block lie along rows, if it can hold them."""
+        tiles = [self._tile(rows, choice, hardware) for choice in CHOICES]
+        # Of equal rank those with most rows in flight, then with most threads that have registers enough.
+        return max(
+            (tile for tile in tiles if tile is not None),
+            key=lambda tile: (
+                self._rank(tile),
+                tile.rows_an_sm,
+                tile.threads <= MOST_THREADS,
+                -tile.choice.elements,
+            ),
+            default=None,
+        )
+
+    def _rank(self, tile: _Tile) -> int:
         """Of a choice's tile: rows that are ahead in registers come last of these where they are too few."""
-        in_flight = tile.rows_an_sm * length * self._loaded_bytes
+        in_flight = tile.rows_an_sm * tile.length * self._loaded_bytes
         starved = tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
         return _STARVED if tile.choice.rank == _IN_REGISTERS and starved else tile.choice.rank
 
@@ -284,16 +390,9 @@ class InnerOuterPersistentPlanner:
         loaded = self._loaded_in_registers(width)
         return loaded + max(0, loaded - self._held_in_registers(width))
 
-    def _tile(
-        self,
-        rows: int,
-        length: int,
-        width: int,
-        choice: _Choice,
-        knows_length: bool,
-        hardware: HardwareInfo,
-    ) -> _Tile | None:
+    def _tile(self, rows: _Rows, choice: _Choice, hardware: HardwareInfo) -> _Tile | None:
         """How threads lie along a row by a choice, if a block has the registers and memory for it."""
+        length, width = rows.length, rows.width
         vectors = ceil_div(length, width)
         lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
         batches = min(ceil_div(vectors, lanes), max(1, choice.elements // width))
@@ -305,24 +404,26 @@ class InnerOuterPersistentPlanner:
         if choice.stages and not self._may_be_streamed(length, width, choice.stages, threads, hardware):
             return None
         of_element = self._state_bytes
+        if rows.shifts:  # what all rows read stays in registers, as floats
+            of_element += REGISTER_BYTES * len(self.space.column_inputs) + self._loaded_bytes
         if not choice.stages:
             of_element += self._held_in_registers(width)
             of_element += self._arriving_in_registers(width) if choice.prefetches else 0
-        to_work = REGISTERS_TO_WORK + (0 if knows_length else REGISTERS_TO_GUARD)
+        to_work = REGISTERS_TO_WORK + (0 if rows.knows_length else REGISTERS_TO_GUARD)
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
         room = registers_a_thread(max(threads, BLOCK), hardware)
         if threads > hardware.max_threads_per_block or registers > room:
             return None
-        most = min(BLOCK // threads, rows // hardware.sm_count, hardware.max_block[2])
+        most = min(BLOCK // threads, rows.count // hardware.sm_count, hardware.max_block[2])
         at_once = 1 if choice.stages else power_of_two_at_most(max(1, most))
-        beside = REGISTERS_TO_SHARE_AN_SM if choice.stages else 0
+        beside = REGISTERS_TO_SHARE_AN_SM if choice.stages and not rows.shifts else 0
         resident = _resident(threads * at_once, registers + beside, hardware)
         if choice.stages:
             shared = self._streamed(length, choice.stages, threads) + hardware.shared_memory_reserved
             resident = max(1, min(resident, hardware.shared_memory_per_sm // shared))
-        return _Tile(choice, lanes, along, batches, at_once, resident)
+        return _Tile(choice, length, lanes, along, batches, at_once, resident)
 
     def _exchanged(self, threads: int, at_once: int) -> int:
         """Bytes of shared memory that reductions take at most in a block of so many threads and rows."""
@@ -333,21 +434,21 @@ class InnerOuterPersistentPlanner:
         return threads * (MAX_COLUMNS_A_THREAD * a_column + of_rows) + OTHER_BYTES
 
     def _holds_columns(
-        self, length: int, tile: _Tile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
+        self, tile: _Tile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
     ) -> bool:
         """Whether what is the same for all rows fits into shared memory, beside a ring of so many rows."""
-        needed = length * (self._column_bytes + stages * self._loaded_bytes)
+        needed = tile.length * (self._column_bytes + stages * self._loaded_bytes)
         needed += self._exchanged(tile.threads * at_once, at_once)
         room = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         return self._column_bytes > 0 and needed <= min(room, hardware.shared_memory_per_block_optin)
 
-    def _stages(self, length: int, tile: _Tile, hardware: HardwareInfo) -> int:
+    def _stages(self, tile: _Tile, hardware: HardwareInfo) -> int:
         """How many rows a ring has room for: more than the choice says where a block is alone."""
         stages = tile.choice.stages
         if tile.resident > 1 or tile.choice.rank == _AT_LEAST:
             return stages
-        room = hardware.shared_memory_per_block_optin - length * self._column_bytes
-        while stages < MOST_STAGES and self._streamed(length, stages + 1, tile.threads) <= room:
+        room = hardware.shared_memory_per_block_optin - tile.length * self._column_bytes
+        while stages < MOST_STAGES and self._streamed(tile.length, stages + 1, tile.threads) <= room:
             stages += 1
         return stages
 

@@ -4,12 +4,13 @@ of the same domain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.analyze.axis_map import contradiction, is_own_load, sizes_differ
 from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
+from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView
@@ -39,6 +40,15 @@ class InnerOuterPersistentSpace:
     rows: ReductionSpace
     column_reductions: tuple[TensorView, ...]
     of_columns: frozenset[TensorView]
+
+    @cached_property
+    def of_rows(self) -> ReductionSpace:
+        """`rows` without the loads and stores of tensors of columns."""
+        loads = (
+            load for load in self.rows.loads if load.node is None or load.node.output not in self.of_columns
+        )
+        stores = (store for store in self.rows.stores if store.tensor not in self.of_columns)
+        return replace(self.rows, loads=tuple(loads), stores=tuple(stores))
 
     @property
     def column_inputs(self) -> tuple[TensorView, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log
+from typing import Any, TypeGuard
 
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
@@ -60,6 +61,8 @@ class Rule:
         when: by the name of a feature, the least value and the one below which it has to be.
         within: likewise of all features, around those of the problems that it was fitted to: what it does to
             problems unlike these nobody knows.
+        replaces: by the path of a field that it changes, the least and the greatest value that the formula
+            had on these problems, or all, if they are no numbers. A formula that became another has others.
         gain: of the problems that it was fitted to, the mean speedup. problems: how many these are.
     """
 
@@ -69,16 +72,41 @@ class Rule:
     gain: float
     problems: int
     within: dict[str, tuple[float, float]] = field(default_factory=dict)
+    replaces: dict[str, list[Any]] = field(default_factory=dict)
 
-    def holds(self, features: Mapping[str, float]) -> bool:
+    def holds(self, features: Mapping[str, float], formula: Mapping[str, Any]) -> bool:
+        """Whether it is for a problem with these features, and params with these fields by path."""
         limits = (*self.when.items(), *self.within.items())
-        return all(name in features and low <= features[name] < high for name, (low, high) in limits)
+        if not all(name in features and low <= features[name] < high for name, (low, high) in limits):
+            return False
+        return all(_is_among(formula.get(path), known) for path, known in self.replaces.items())
 
     def __str__(self) -> str:
         limits = " and ".join(f"{low:.4g} <= {name} < {high:.4g}" for name, (low, high) in self.when.items())
         within = ", ".join(f"{name} {low:.2g} to {high:.2g}" for name, (low, high) in self.within.items())
         known = f"{self.gain:.3f}x on {self.problems} problems" + (f"; only for {within}" if within else "")
         return f"if {limits or 'always'}: {self.change}  # {known}"
+
+
+def values_replaced(change: Change, formulas: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """`Rule.replaces` of a change that was fitted to problems with these params, as fields by path."""
+    found: dict[str, list[Any]] = {}
+    for path in (*change.values, *change.factors):
+        values = [fields.get(path) for fields in formulas]
+        numbers: list[int] = [value for value in values if _is_number(value)]
+        known = [min(numbers), max(numbers)] if len(numbers) == len(values) else values
+        found[path] = [value for i, value in enumerate(known) if value not in known[:i]]
+    return found
+
+
+def _is_among(value: Any, known: Sequence[Any]) -> bool:
+    return value in known or (
+        _is_number(value) and all(map(_is_number, known)) and known[0] <= value <= known[-1]
+    )
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,13 @@ class Runner:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = ""
 
+    def begin(self) -> None:
+        """Starts the processes, before there is anything to try."""
+        self._begin()
+        self._making.begin()
+        if self.on_gpu:
+            self._running.begin()
+
     def run(
         self, sources: Sequence[Source], seconds: float | None, report: Callable[[], None] = lambda: None
     ) -> None:

@@ -20,8 +20,8 @@ from fusewright.tune.space import Space
 LAG = 8
 # The best points whose neighbours are tried.
 PARENTS = 5
-# Of so many questions after the seeds, one is about any legal point.
-RANDOM_EVERY = 5
+# Of so many questions after the seeds, one is about any legal point: few of these come near what steps find.
+RANDOM_EVERY = 10
 # What a point that was refused counts as, as a logarithm of times.
 REFUSED = 0.3
 # What a step that was never tried may bring, as a logarithm of times: more than most do.

@@ -14,7 +14,7 @@ from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.schedulers import HeuristicParams
-from fusewright.schedulers.params.space import Axis, axes_of, is_valid, value_at, with_value
+from fusewright.schedulers.params.space import Axis, axes_of, drawn, is_valid, value_at, with_value
 
 # Random points that are drawn before one is taken to be hard to find.
 DRAWS = 100
@@ -135,10 +135,7 @@ class ParamsSpace:
 
     def draw(self, source: random.Random) -> HeuristicParams | None:
         for _ in range(DRAWS):
-            params = self.base
-            for axis in self.axes:
-                params = with_value(params, axis.path, source.choice(axis.values(params)))
-            params = self.fitted(params)
+            params = self.fitted(drawn(self.base, self.axes, source.choice))
             if self.is_legal(params):
                 return params
         return None

@@ -76,30 +76,17 @@ def sweep(
     Raises:
         TuneError: the journal cannot be written, or no processes started.
     """
-    with Runner(load, options, effort.compilers, on_gpu) as runner:
-        return sweep_with(runner, problems, journal, load, effort, options, report)
-
-
-def sweep_with(
-    runner: Runner,
-    problems: Sequence[Problem],
-    journal: Journal,
-    load: Load,
-    effort: Effort,
-    options: Options,
-    report: Callable[[Progress], None] = lambda progress: None,
-) -> Progress:
-    """`sweep` in processes that are there."""
     progress = Progress(None if effort.points is None else 0)
-    swept = [
-        _Swept(problem, Planned(problem, load, options), journal, effort, runner.on_gpu, progress)
-        for problem in {problem.key: problem for problem in problems}.values()
-    ]
-    report(progress)
-    runner.run(swept, effort.seconds, lambda: report(progress))
-    if runner.on_gpu:
-        races = [race for each in swept if (race := each.race()) is not None]
-        runner.race(races, lambda problem, race: journal.add_race(problem.key, race))
+    with Runner(load, options, effort.compilers, on_gpu) as runner:
+        swept = [
+            _Swept(problem, Planned(problem, load, options), journal, effort, on_gpu, progress)
+            for problem in {problem.key: problem for problem in problems}.values()
+        ]
+        report(progress)
+        runner.run(swept, effort.seconds, lambda: report(progress))
+        if on_gpu:
+            races = [race for each in swept if (race := each.race()) is not None]
+            runner.race(races, lambda problem, race: journal.add_race(problem.key, race))
     return progress
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,6 @@ from fusewright.core.serialization import from_dict
 from fusewright.schedulers import default_registry, type_name
 from fusewright.tune.journal import FORMULA, Journal, Status, Trial
 from fusewright.tune.problem import Problem
-from fusewright.tune.runner import Source
 from fusewright.tune.worker import params_text
 
 
@@ -85,9 +84,3 @@ def measurements_of(
 def params_types() -> dict[str, type]:
     """The class of the params of each scheduler that is registered, by name."""
     return {type_name(each.type): each.params_type for each in default_registry()}
-
-
-def drive(source: Source, answer: Callable[[str, str], Trial], copy_seconds: float | None) -> None:
-    """Answers all that a source asks, at once. answer: of params as JSON, and their origin."""
-    while (attempt := source.ask()) is not None:
-        source.tell(answer(attempt.params, attempt.origin), copy_seconds)

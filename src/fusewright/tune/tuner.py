@@ -171,7 +171,7 @@ class Tuner:
             TuneError: a heuristic fails, the journal cannot be written, or no processes started.
         """
         budget = _Budget(effort, len(problems))
-        searches = [self._search(problem, effort, budget, seeds) for problem in problems]
+        searches = [self.search(problem, effort, seeds, budget) for problem in problems]
         progress = [each.progress for each in searches]
         try:
             self._runner.run(searches, effort.seconds, lambda: report(progress))
@@ -185,14 +185,16 @@ class Tuner:
         report(progress)
         return found
 
-    def _search(
-        self, problem: Problem, effort: Effort, budget: _Budget, given: Sequence[Any]
+    def search(
+        self, problem: Problem, effort: Effort, seeds: Sequence[Any] = (), budget: _Budget | None = None
     ) -> ProblemSearch:
+        """The search of one problem, to run beside others (`Runner.run`). budget: which they share."""
         planned = Planned(problem, self._load, self._options)
         described = planned.described()
         space = ParamsSpace(planned.heuristic, problem.hardware, planned.fixed_params, described.length)
-        seeds = seeds_of(described, space, self._heuristics, given)
-        return ProblemSearch(described, space, seeds, self._journal, effort, budget, self._runner.on_gpu)
+        found = seeds_of(described, space, self._heuristics, seeds)
+        own = budget or _Budget(effort, 1)
+        return ProblemSearch(described, space, found, self._journal, effort, own, self._runner.on_gpu)
 
 
 class _Budget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,8 +33,12 @@ TRIAL_REPEATS, RACE_REPEATS = 15, 50
 WARM_UP = 2
 # A kernel that is not checked and timed within so long hangs: 30 passes over all memory take less.
 TURN_SECONDS = 5.0
-# Problems that a process has inputs and results of at a time.
-MAX_RUNNERS = 8
+# Of the GPU's memory, what a process may take for inputs and results that it keeps for later configurations:
+# half of it for four processes. They are about so many times the bytes of a call, some in double.
+KEPT_SHARE, KEPT_TIMES = 1 / 8, 6
+# By how much processes that compile give way to those that time kernels. Where a launch waits for a
+# processor, the GPU's clock goes on: kernels were recorded as 60 times as slow as they are.
+NICENESS = 10
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,7 @@ class Making:
     options: Options
 
     def __call__(self) -> Callable[[Attempt], Made]:
+        os.nice(NICENESS)
         torch.set_num_threads(1)
         planned: dict[str, Planned] = {}
 
@@ -191,6 +197,7 @@ class Runner:
         self, problem: Problem, load: Load, options: Options, clock: Clock, turn: Turn | None = None
     ) -> None:
         self._problem = problem
+        self.bytes = problem.bytes
         self._turn = turn or Turn(None)
         self._clock = clock
         self._options = options
@@ -263,10 +270,11 @@ class Running:
         with turn.taken(untimed):
             clock = Clock(torch.device("cuda", self.device))
         runners: dict[str, Runner] = {}
+        most = KEPT_SHARE / KEPT_TIMES * torch.cuda.get_device_properties(self.device).total_memory
 
         def runner(problem: Problem) -> Runner:
             if problem.key not in runners:
-                while len(runners) >= MAX_RUNNERS:  # each holds its inputs
+                while runners and sum(each.bytes for each in runners.values()) + problem.bytes > most:
                     del runners[next(iter(runners))]
                 with turn.taken(untimed):
                     runners[problem.key] = Runner(problem, self.load, self.options, clock, turn)

@@ -1,6 +1,6 @@
 // requires:
-// The machine's own exponential and reciprocal: results and operands below 2^-126 count as zero. A host, where tests run
-// this text, has its library's.
+// The machine's own exponential, logarithm and reciprocal: results and operands below 2^-126 count as zero, but for the
+// logarithm's. A host, where tests run this text, has its library's.
 
 namespace fw {
 
@@ -22,6 +22,41 @@ __device__ __forceinline__ float approximate_reciprocal(float x) {
 #else
   return 1.0f / x;
 #endif
+}
+
+__device__ __forceinline__ float approximate_log2(float x) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("lg2.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return log2f(x);
+#endif
+}
+
+// Near 0, where the digits of 1 + f cancel, the first terms of the series.
+__device__ __forceinline__ float approximate_expm1(float x) {
+  const float near = x + x * x * (0.5f + x * 0.16666667f);
+  const float far = approximate_exp2(x * 1.442695f) - 1.0f;
+  return fabsf(x) < 0.03125f ? near : far;
+}
+
+__device__ __forceinline__ float approximate_log1p(float x) {
+  const float near = x - x * x * (0.5f - x * (0.33333333f - x * 0.25f));
+  const float far = approximate_log2(1.0f + x) * 0.69314718f;
+  return fabsf(x) < 0.0625f ? near : far;
+}
+
+__device__ __forceinline__ float approximate_tanh(float x) {
+  const float near = x - x * x * x * 0.33333333f;
+  const float far = 1.0f - 2.0f * approximate_reciprocal(1.0f + approximate_exp2(x * 2.88539f));
+  return fabsf(x) < 0.0625f ? near : far;
+}
+
+// x^e for an e that is no integer: NaN of what is negative, but for -infinity.
+__device__ __forceinline__ float approximate_pow(float x, float e) {
+  const float power = approximate_exp2(e * approximate_log2(x));
+  return x < -3.4028235e38f ? (e > 0.0f ? -x : 0.0f) : power;
 }
 
 // x / (1 + e^-x) from e^(x / 2) and its inverse, which keep the digits of a result that is small where sigmoid(x) is 0;

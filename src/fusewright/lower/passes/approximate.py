@@ -8,10 +8,10 @@
     t = tanh(u); a = 1 + t                  p = 1 / (1 + 2^(u * -2 log2(e))); a = 2 * p
     h = 0.5 * x; y = bfloat16(h * a)        y = bfloat16(x * p)
 
-Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid and silu become a few instructions about one special
-function of the machine, or two;
-many quotients of one divisor become products with its reciprocal. Rounding to a half, a bfloat16 or eight
-bits is off by 2^-12, 2^-9 or 2^-5; these are by 2^-17 at most (`ops.approximate`, docs/accuracy.md). What
+Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log1p, tanh and powers by constants become
+a few instructions about one special function of the machine, or two; many quotients of one divisor become
+products with its reciprocal. Rounding to a half, a bfloat16 or eight bits is off by 2^-12, 2^-9 or 2^-5;
+these are by 2^-17 at most, powers that no half holds by 2^-15 (`ops.approximate`, docs/accuracy.md). What
 follows from them must be rounded before it reaches memory, an integer, a comparison or a wider type. No
 result in Float is less accurate, but for logarithms of sums of exponentials: 2^(x c) is off by as much as if
 x had been rounded once more, so the logarithm of a sum is off by that share of its largest terms' x.
@@ -27,7 +27,17 @@ from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.ops.approximate import EXP2_OF_PRODUCT, HALF_ERFC, LOGISTIC2, SILU
+from fusewright.ops.approximate import (
+    EXP2_OF_PRODUCT,
+    EXPM1,
+    HALF_ERFC,
+    LOG1P,
+    LOGISTIC2,
+    POW,
+    SILU,
+    TANH,
+    has_cheap_power,
+)
 from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
 from fusewright.ops.reductions import SUM
 from fusewright.sym import ZERO, as_int, const
@@ -44,9 +54,13 @@ _ADD, _SUB, _MUL, _EXP, _LOG, _TANH, _ERF, _SIGMOID, _SILU, _RECIPROCAL = (
     ELEMENTWISE[name]
     for name in ("add", "sub", "mul", "exp", "log", "tanh", "erf", "sigmoid", "silu", "reciprocal")
 )
+_POW = ELEMENTWISE["pow"]
+#: Functions that become another by themselves.
+_ALONE = {_SILU: SILU, _TANH: TANH, ELEMENTWISE["expm1"]: EXPM1, ELEMENTWISE["log1p"]: LOG1P}
 #: Odd functions f: the row for (1 + f(x)) / 2, and the factor of x in it.
-_HALVES = {_TANH: (LOGISTIC2, -2 * _LOG2_E), _ERF: (HALF_ERFC, -1.0)}
-_FUNCTIONS = frozenset({_EXP, _TANH, _ERF, _SIGMOID, _SILU, *QUOTIENTS})
+_OF_TANH = (LOGISTIC2, -2 * _LOG2_E)
+_HALVES = {_TANH: _OF_TANH, TANH: _OF_TANH, _ERF: (HALF_ERFC, -1.0)}
+_FUNCTIONS = frozenset({_EXP, _ERF, _SIGMOID, _POW, *_ALONE, *QUOTIENTS})
 
 
 def approximate(kernel: k.Kernel) -> k.Kernel:
@@ -242,14 +256,21 @@ class _Pass:
         return ref
 
     def _function(self, stmt: k.Compute, known: _Definitions) -> list[k.Stmt] | None:
-        """Cheaper statements for a function, or for what is made of tanh."""
+        """Cheaper statements for a function, or for what is made of tanh or erf."""
         made: list[k.Stmt] = []
         if stmt.op in (_EXP, _SIGMOID):
             factor, x = known.scaled(stmt.args[0])
             row, sign = (EXP2_OF_PRODUCT, 1) if stmt.op is _EXP else (LOGISTIC2, -1)
             return [dataclasses.replace(stmt, op=row, args=(x, _number(sign * _LOG2_E * factor)))]
-        if stmt.op is _SILU:
-            return [dataclasses.replace(stmt, op=SILU)]
+        if stmt.op in _ALONE:
+            return [dataclasses.replace(stmt, op=_ALONE[stmt.op])]
+        if stmt.op is _POW:
+            exponent = _constant(stmt.args[1])
+            return (
+                [dataclasses.replace(stmt, op=POW)]
+                if exponent is not None and has_cheap_power(exponent)
+                else None
+            )
         if stmt.op is _ADD:
             for one, curve in _both_orders(stmt.args):
                 if _constant(one) == 1 and (half := self._half(made, known, curve, 1)) is not None:

@@ -33,6 +33,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     assumed_reduction_sizes: as of ReductionParams.
     shift_rows: the vectors of a row begin at aligned addresses, whatever its length. Blocks take rows in
     turns then, so that all rows of a block begin alike and a thread's columns stay the same.
+    blocks_per_cluster: blocks that have a part of each row; lparams.gdimx are clusters then.
     unaligned_inputs: positions of the inputs whose vectors may start at any element.
     """
 
@@ -51,13 +52,15 @@ class InnerOuterPersistentParams(HeuristicParams):
     columns_in_shared_memory: bool = False
     circular_stages: int = choice(0, counts(0, tried=(0,)))
     shift_rows: bool = False
+    blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster))
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)))
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
 
     @property
     def elements_a_warp(self) -> int:
-        """Of a row, those that the threads x hold."""
-        return self.vectorization_factor * self.lparams.bdimx * self.batches_per_block_inner_reduction
+        """Of a row, those that the threads x of all its blocks hold."""
+        of_block = self.vectorization_factor * self.lparams.bdimx * self.batches_per_block_inner_reduction
+        return of_block * self.blocks_per_cluster
 
     @property
     def places_before(self) -> int:
@@ -81,6 +84,7 @@ class InnerOuterPersistentParams(HeuristicParams):
             return
         self.expect("columns_in_shared_memory", False, "where rows are shifted")
         self.expect("columns_a_thread", 1, "where rows are shifted")
+        self.expect("blocks_per_cluster", 1, "where rows are shifted")
         if self.prefetch_rows and not self.circular_stages:
             raise ParamsError(
                 path="circular_stages", expected="2 or more where shifted rows are loaded ahead", given=0

@@ -112,11 +112,19 @@ class LaunchChoice(Choice):
                 raise ParamsError(path=path, expected="the extent, 1 or more", given=value)
 
     def values(self, name: str, params: Any, hardware: HardwareInfo, own: int = UNSET) -> tuple[int, ...]:
-        """What a space tries of an extent. own: that of the params which it begins with."""
+        """What a space tries of an extent, beside those that come before it: a block has so many threads.
+
+        own: that of the params which it begins with.
+        """
         extent = dict(self.extents).get(name)
         if extent is None or not extent.read(params):
             return (UNSET,)
         limit = (hardware.max_grid + hardware.max_block)[EXTENTS.index(name)]
+        if name in BLOCK_EXTENTS:
+            before = BLOCK_EXTENTS[: BLOCK_EXTENTS.index(name)]
+            threads = prod(max(1, getattr(params.lparams, each)) for each in before)
+            limit = max(1, min(limit, hardware.max_threads_per_block // threads))
+            own = min(own, limit)
         required = extent.required(params)
         tried = tuple(n for n in extent.tried if n <= limit and not (n == UNSET and required))
         if own in tried or (own == UNSET and (required or 1 not in tried)):

@@ -146,7 +146,8 @@ class ReductionParams(HeuristicParams):
         ),
         gdimy=Extent(
             read=lambda params: (
-                not params.holds_batches or (params.fastest_dim and not params.circular_stages)
+                params.blocks_per_cluster == 1
+                and (not params.holds_batches or (params.fastest_dim and not params.circular_stages))
             )
         ),
     )
@@ -323,13 +324,13 @@ class ReductionParams(HeuristicParams):
                 expected=f"1, as {hardware.name} has no clusters",
                 given=self.blocks_per_cluster,
             )
-        HeuristicParams.validate(self, hardware)
         if self.blocks_per_cluster > 1 and self.cross_grid_inner_reduction:
             raise ParamsError(
                 path="lparams.gdimy",
                 expected="1 where a cluster shares a reduction",
                 given=self.lparams.gdimy,
             )
+        HeuristicParams.validate(self, hardware)
         if self.persistent_kernel:
             self._validate_persistent()
         if self.circular_stages:

@@ -58,20 +58,45 @@ def _all(base: P, axes: Sequence[Axis], hardware: HardwareInfo) -> Iterator[P]:
 
 def _sample(base: P, axes: Sequence[Axis], hardware: HardwareInfo, points: int, seed: int) -> list[P]:
     """Latin hypercubes: of `points` draws, each goes to another of `points` equal parts of every axis."""
-    draw, found = random.Random(seed), dict[P, None]()
+    source, found = random.Random(seed), dict[P, None]()
     for _ in range(DRAWS_PER_POINT):
-        columns = [draw.sample(range(points), points) for _ in axes]
+        columns = [source.sample(range(points), points) for _ in axes]
         for position in range(points):
-            params = base
-            for axis, column in zip(axes, columns):
-                values = axis.values(params)
-                place = int((column[position] + draw.random()) / points * len(values))
-                params = with_value(params, axis.path, values[place])
+            places = [(column[position] + source.random()) / points for column in columns]
+            params = drawn(base, axes, _at(places))
             if params not in found and is_valid(params, hardware):
                 found[params] = None
                 if len(found) == points:
                     return list(found)
     return list(found)
+
+
+def _at(places: Sequence[float]) -> Callable[[Sequence[Any]], Any]:
+    """Chooses one value after another by where it stands in all of its axis: from 0 to below 1."""
+    following = iter(places)
+    return lambda values: values[int(next(following) * len(values))]
+
+
+def drawn(base: P, axes: Sequence[Axis], choose: Callable[[Sequence[Any]], Any]) -> P:
+    """The params with a value for each axis of those that it has, given those before; perhaps not valid.
+
+    choose: of the values of an axis. They are of the field's type, so nothing is checked: that would take ten
+        times as long as all else.
+    """
+    params = _unshared(base)
+    for axis in axes:
+        *parts, name = axis.path
+        object.__setattr__(reduce(getattr, parts, params), name, choose(axis.values(params)))
+    return params
+
+
+def _unshared(params: P) -> P:
+    """A copy whose fields may be assigned, as may those of its parts."""
+    copied = object.__new__(type(params))
+    for field in fields_of(type(params)):
+        value = getattr(params, field.name)
+        object.__setattr__(copied, field.name, _unshared(value) if isinstance(value, Decision) else value)
+    return copied
 
 
 def axes_of(base: Decision, hardware: HardwareInfo) -> Iterator[Axis]:

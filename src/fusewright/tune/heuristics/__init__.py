@@ -16,6 +16,7 @@ from fusewright.tune.heuristics.row_sums import RowSums
 from fusewright.tune.heuristics.seed_table import SeedTable
 from fusewright.tune.heuristics.transposes import Transposes
 from fusewright.tune.heuristics.variations import Variations
+from fusewright.tune.heuristics.wide_vectors import WideVectors
 
 __all__ = [
     "Broadcasts",
@@ -31,12 +32,14 @@ __all__ = [
     "SeedTable",
     "Transposes",
     "Variations",
+    "WideVectors",
     "default_heuristics",
 ]
 
 _DEFAULT = HeuristicRegistry(
     [
         BuiltIn(),
+        WideVectors(),
         Variations(),
         PersistentRows(),
         HeldColumns(),

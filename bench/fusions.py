@@ -1,0 +1,146 @@
+"""GPU time of a catalogue of fusions, as users of torch write them, beside torch.compile and a copy.
+
+Each is a function of torch (`bench.fusion_catalogue`); its definition is what `from_fx` makes of it. The
+slowest against torch.compile come first: they are what schedulers should be looked at for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from bench.ahead import Case, add_jobs, compile_ahead, compile_part
+from bench.fusion_catalogue import CATALOGUE
+from bench.operations import selected
+from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
+from bench.throughput import DEFAULT, OURS, TYPES, Row, measure, shape_text
+from bench.timing import Call, Copies, medians_us, short_medians_us
+from fusewright.cli.arguments import positive_seconds
+
+HEADER = ("fusion", "shape", "fusewright us", "inductor us", "copy us", "of copy", "to inductor")
+#: Slower than torch.compile by more than what two measurements of one kernel differ by.
+SLOWER = 1.02
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--only", default="", metavar="NAME,...", help="these fusions alone, or those whose names begin so"
+    )
+    parser.add_argument(
+        "--dtype", choices=sorted(TYPES), default="bfloat16", help="of inputs, where a fusion names none"
+    )
+    parser.add_argument(
+        "--seconds", type=positive_seconds, metavar="S", help="measure no fusion after so many seconds"
+    )
+    add_jobs(parser)
+    parser.add_argument(
+        "--phase", choices=("both", "compile", "measure"), default="both", help="one of the two alone"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=OUTPUT / "fusions",
+        metavar="PATH",
+        help="writes PATH.json and PATH.md",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure what the arguments select; 1 if a fusion failed or there is no GPU."""
+    fusions = selected([name for name in arguments.only.split(",") if name], CATALOGUE)
+    # The first shapes of all come first, so that a run that is out of time has seen each fusion.
+    cases = sorted(
+        ((fusion, shape) for fusion in fusions for shape in fusion.shapes),
+        key=lambda case: case[0].shapes.index(case[1]),
+    )
+    if not torch.cuda.is_available():
+        print("bench fusions: torch sees no GPU here, and GPU times need one")
+        return 1
+    dtype = TYPES[arguments.dtype]
+    if arguments.compile_part is not None:
+        compile_part(cases, arguments, dtype, (DEFAULT,))
+        return 0
+    if arguments.phase != "measure":
+        compile_ahead(["fusions", "--only", arguments.only, "--dtype", arguments.dtype], arguments.jobs)
+    if arguments.phase == "compile":
+        return 0
+    rows, failures, left = _measured(cases, dtype, arguments.seconds or math.inf)
+    rows.sort(key=lambda row: -(row.to_inductor or 0.0))
+    cells = [_cells(row) for row in rows]
+    content = {
+        "environment": environment(),
+        "dtype": arguments.dtype,
+        "rows": [row.record() for row in rows],
+        "failures": failures,
+        "not_reached": left,
+    }
+    write(arguments.output, content, markdown_table(HEADER, cells))
+    print(text_table(HEADER, cells))
+    print(summary(rows))
+    if left:
+        print(f"not reached: {', '.join(left)}")
+    for failure in failures:
+        print(f"FAILED {failure['fusion']}: {failure['error']}")
+    return 1 if failures else 0
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """The geometric mean of the ratios to torch.compile's times, and how many are slower."""
+    ratios = [row.to_inductor for row in rows if row.to_inductor is not None]
+    if not ratios:
+        return "nothing was measured beside torch.compile"
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    slower = sum(ratio > SLOWER for ratio in ratios)
+    return (
+        f"{mean:.3f} of torch.compile's time in geometric mean of {len(ratios)}; "
+        f"{slower} slower by more than {SLOWER - 1:.0%}"
+    )
+
+
+def _cells(row: Row) -> tuple[Cell, ...]:
+    times = (row.fusewright_us, row.inductor_us, row.copy_us)
+    return (row.operation, shape_text(row.shape), *times, row.of_copy, row.to_inductor)
+
+
+def _label(case: Case) -> str:
+    return f"{case[0].name} {shape_text(case[1])}"
+
+
+def _message(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _measured(
+    cases: Sequence[Case], dtype: torch.dtype, seconds: float
+) -> tuple[list[Row], list[dict[str, str]], list[str]]:
+    """The rows; those that failed; those that no time was left for."""
+    copies = Copies(torch.device("cuda"))
+    rows: list[Row] = []
+    failures: list[dict[str, str]] = []
+    left: list[str] = []
+    started = time.monotonic()
+    for case in cases:
+        if time.monotonic() - started > seconds:
+            left.append(_label(case))
+            continue
+        try:
+            rows.append(measure(*case, copies, (DEFAULT,), dtype, _longer_where_slower, with_eager=False))
+        except Exception as error:
+            failures.append({"fusion": _label(case), "error": _message(error)})
+            print(f"{_label(case)}: {failures[-1]['error']}", flush=True)
+            continue
+        print(text_table(HEADER, [_cells(rows[-1])]).splitlines()[1], flush=True)
+    return rows, failures, left
+
+
+def _longer_where_slower(calls: Mapping[str, Call]) -> dict[str, float]:
+    """Short medians; of fusions that seem slower than torch.compile's long ones."""
+    times = short_medians_us(calls)
+    if times[OURS] > SLOWER * times.get(DEFAULT, math.inf):
+        return medians_us(calls)
+    return times

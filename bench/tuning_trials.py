@@ -1,0 +1,325 @@
+"""What one GPU tries of the problems of `bench tuning`: searches, samples, what served others, and races."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fusewright import Options
+from fusewright.core.errors import ParamsError
+from fusewright.core.serialization import from_json
+from fusewright.frontend.problems import load
+from fusewright.schedulers.params.space import value_at, with_value
+from fusewright.tune.changes import Change, changes_of, with_changes
+from fusewright.tune.heuristic import AutotunerHeuristic
+from fusewright.tune.heuristics import default_heuristics
+from fusewright.tune.journal import Journal, Race, Trial
+from fusewright.tune.model import refusal
+from fusewright.tune.policy import Policy
+from fusewright.tune.problem import Problem
+from fusewright.tune.runner import RUNNERS, Runner
+from fusewright.tune.space import ParamsSpace, points_of
+from fusewright.tune.sweep import SPACE
+from fusewright.tune.tuner import Effort, ProblemSearch, Tuned, Tuner
+from fusewright.tune.worker import Attempt, Best, Planned, RaceOf, params_text
+
+# Configurations of a search from the formula, and of one from plain params; after the first it counts, too.
+CONFIGURATIONS, PLAIN_CONFIGURATIONS, FIRST = 30, 60, 8
+# Of the time, when searches from the formula, those from plain params, and samples end, and what served other
+# problems. The rest is for races.
+SEARCHED, PLAIN_SEARCHED, SAMPLED, TRANSFERRED = 0.35, 0.5, 0.84, 0.9
+# Of each problem, the changes with which others are tried; fields of one.
+TRANSFERS, MOST_CHANGED = 3, 3
+# Values that follow from the length of a row: plain params have the formula's.
+OF_LENGTH = ("lparams", "batches_per_block_inner_reduction", "rows_per_block")
+#: The origin of what served other problems, and of what a policy of older measurements chooses.
+TRANSFER, POLICY = "transfer", "policy"
+
+
+@dataclass
+class Found:
+    """What is known of a problem.
+
+    Attributes:
+        formula, plain: params. tuned: by the search from the formula, which took `seconds`.
+        from_plain: by the other one.
+        sample: a stratified one, as JSON. learned: what the policy chooses; None: the formula's params.
+        again: times in another process. known: all that was tried.
+    """
+
+    problem: Problem
+    formula: Any
+    plain: Any
+    sample: list[str]
+    space: ParamsSpace
+    tuned: Tuned | None = None
+    seconds: float = 0.0
+    from_plain: Tuned | None = None
+    learned: Any = None
+    again: Race | None = None
+    known: list[Trial] = field(default_factory=list)
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """Seconds by params, as JSON."""
+        return {trial.params: trial.seconds for trial in self.known if trial.seconds is not None}
+
+    def after(self, tuned: Tuned | None, count: int) -> str | None:
+        """The best params after so many configurations."""
+        at = [seconds for seconds in tuned.progression if seconds is not None] if tuned is not None else []
+        if not at:
+            return None
+        best = at[min(count, len(at)) - 1]
+        return next((params for params, seconds in self.measured.items() if seconds == best), None)
+
+    def chosen(self) -> dict[str, str]:
+        """Params that are timed again, by who chose them."""
+        measured = self.measured
+        sampled = [params for params in self.sample if params in measured]
+        found = {
+            "formula": params_text(self.formula),
+            f"after {FIRST}": self.after(self.tuned, FIRST),
+            f"after {CONFIGURATIONS}": self.after(self.tuned, CONFIGURATIONS),
+            f"plain {PLAIN_CONFIGURATIONS}": self.after(self.from_plain, PLAIN_CONFIGURATIONS),
+            "sample": min(sampled, key=measured.__getitem__, default=None),
+            "all": min(measured, key=measured.__getitem__, default=None),
+            "policy": params_text(self.formula if self.learned is None else self.learned),
+        }
+        return {who: params for who, params in found.items() if params in measured}
+
+
+class Listed:
+    """Params of one problem, in order, as a source of attempts; those that were tried are left out."""
+
+    def __init__(self, problem: Problem, origin: str, texts: Iterable[str], journal: Journal) -> None:
+        self.problem = problem
+        self.best: Best | None = None
+        known = journal.ended(problem.key, on_gpu=True)
+        for trial in known.values():
+            self._note(trial)
+        self._origin, self._journal = origin, journal
+        self._texts = iter([text for text in dict.fromkeys(texts) if text not in known])
+        self._asked = 0
+
+    @property
+    def priority(self) -> float:
+        """One of each problem, again and again: what a limit of time leaves is as much of each."""
+        return -self._asked
+
+    def ask(self) -> Attempt | None:
+        self._asked += 1
+        text = next(self._texts, None)
+        return None if text is None else Attempt(self.problem, text, self._origin)
+
+    def refusal(self, resources: Mapping[str, Any]) -> str:
+        return ""
+
+    def tell(self, trial: Trial, copy_seconds: float | None) -> None:
+        self._journal.add_trial(self.problem.key, trial)
+        self._note(trial)
+
+    def _note(self, trial: Trial) -> None:
+        if trial.seconds is not None and (self.best is None or trial.seconds < self.best.seconds):
+            self.best = Best(trial.params, trial.seconds)
+
+
+class OfGpu:
+    """The problems of one GPU, from searches to races; a context manager.
+
+    Args:
+        device: the number of the GPU; None: kernels are compiled only.
+        until: when a share of the time is over, by `time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        device: int | None,
+        compilers: int,
+        folder: Path,
+        points: int,
+        until: Callable[[float], float],
+    ) -> None:
+        self.found: list[Found] = []
+        self._problems, self._points, self._until = problems, points, until
+        self._options = replace(Options.from_environment(), cache_dir=str(folder / "kernels"))
+        self._journal_path = folder / f"journal{device}.sqlite"
+        runner = partial(Runner, load, self._options, on_gpu=device is not None, device=device or 0)
+        self._runner = runner(compilers=compilers, keeps_code=True)
+        # Winners are timed again by processes that timed nothing before.
+        self._again = runner(compilers=RUNNERS, keeps_code=True)
+
+    def __enter__(self) -> OfGpu:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.close()
+        self._again.close()
+
+    def search(self) -> None:
+        """From the formula, each problem alone; from plain params, all at once; then the samples."""
+        self._runner.begin()
+        with Journal(self._journal_path, "bench") as journal:
+            self.found = [_found(problem, self._options, self._points) for problem in self._problems]
+            tuner = Tuner(self._runner, journal, load, self._options, default_heuristics(), race=False)
+            effort = Effort(CONFIGURATIONS, to_roofline=False)
+            for each in self.found:
+                before = time.monotonic()
+                if (left := self._until(SEARCHED) - before) > 0:
+                    [each.tuned] = tuner.tune([each.problem], replace(effort, seconds=left))
+                    each.seconds = time.monotonic() - before
+            self._say("searched from the formula")
+            self._search_from_plain(journal)
+            self._say("searched from plain params")
+            self._try(journal, SAMPLED, SPACE, lambda each: each.sample)
+            self._say("tried the samples")
+            self._note(journal)
+
+    def _say(self, done: str) -> None:
+        spent = time.monotonic() - self._until(0)
+        print(f"GPU {self._runner.device}: {done} of {len(self.found)} problems, {spent:.0f} s", flush=True)
+
+    def _search_from_plain(self, journal: Journal) -> None:
+        searches: list[tuple[Found, ProblemSearch]] = []
+        for each in self.found:
+            heuristics = [Plain(each.plain), *map(NeighborsOnly, default_heuristics())]
+            tuner = Tuner(self._runner, journal, load, self._options, heuristics, race=False)
+            effort = Effort(PLAIN_CONFIGURATIONS, to_roofline=False)
+            searches.append((each, tuner.search(each.problem, effort)))
+        left = max(0.1, self._until(PLAIN_SEARCHED) - time.monotonic())
+        self._runner.run([search for _, search in searches], left)
+        for each, search in searches:
+            each.from_plain = search.ended("the time is up")
+
+    def _try(
+        self, journal: Journal, share: float, origin: str, texts: Callable[[Found], Iterable[str]]
+    ) -> None:
+        sources = [Listed(each.problem, origin, texts(each), journal) for each in self.found]
+        self._runner.run(sources, max(0.1, self._until(share) - time.monotonic()))
+
+    def _note(self, journal: Journal) -> None:
+        for each in self.found:
+            each.known = journal.trials(each.problem.key)
+
+    def finish(self, others: Mapping[str, Sequence[Change]], policy: Policy | None) -> None:
+        """What served other problems, what a policy chooses, and then the races.
+
+        others: changes of the formula's params to try, by scheduler.
+        """
+        for each in self.found:
+            each.learned = None if policy is None else _learned(each, policy)
+        with Journal(self._journal_path, "bench") as journal:
+            if self._again.on_gpu:
+                self._again.begin()
+            self._try(journal, TRANSFERRED, POLICY, lambda each: _texts([each.learned]))
+            self._try(journal, TRANSFERRED, TRANSFER, lambda each: _texts(_changed(each, others)))
+            self._say("tried what served others")
+            self._note(journal)
+            by_key = {each.problem.key: each for each in self.found}
+
+            def note(problem: Problem, race: Race) -> None:
+                by_key[problem.key].again = race
+
+            races = [
+                RaceOf(each.problem, tuple(dict.fromkeys(each.chosen().values())))
+                for each in self.found
+                if each.measured
+            ]
+            self._again.race(races, note)
+
+
+class NeighborsOnly(AutotunerHeuristic):
+    """Another heuristic without its seed."""
+
+    def __init__(self, other: AutotunerHeuristic) -> None:
+        self.name, self.scheduler = other.name, other.scheduler
+        self.is_eligible = other.is_eligible  # type: ignore[method-assign]
+        self.get_neighbors = other.get_neighbors  # type: ignore[method-assign]
+
+
+class Plain(AutotunerHeuristic):
+    """The only seed of a search."""
+
+    name = "plain"
+
+    def __init__(self, params: Any) -> None:
+        self._params = params
+
+    def get_seed_params(self, problem: Problem) -> Any:
+        return self._params
+
+
+def _found(problem: Problem, options: Options, points: int) -> Found:
+    planned = Planned(problem, load, options)
+    described = planned.described()
+    space = ParamsSpace(planned.heuristic, problem.hardware, planned.fixed_params, described.length)
+    sample = list(points_of(space, points, 0))
+    # What the model refuses comes last: it takes long to compile.
+    sample.sort(key=lambda params: bool(refusal(described, params)))
+    return Found(problem, described.formula, plain_params(space), list(map(params_text, sample)), space)
+
+
+def plain_params(space: ParamsSpace) -> Any:
+    """Params that use nothing that makes kernels fast, as far as that is legal."""
+    plain = space.base
+    defaults = type(plain)()
+    for axis in space.axes:
+        value = value_at(defaults, axis.path)
+        if axis.path[0] not in OF_LENGTH and value in axis.values(plain):
+            plain = with_value(plain, axis.path, value)
+    return space.legalize(plain).params
+
+
+def served(found: Iterable[Found]) -> dict[str, list[Change]]:
+    """By scheduler, the changes that made each of its problems fastest."""
+    changes: dict[str, dict[str, Change]] = {}
+    for each in found:
+        measured, kind = each.measured, type(each.formula)
+        formula = measured.get(params_text(each.formula))
+        known = changes.setdefault(each.problem.scheduler, {})
+        own: dict[str, Change] = {}
+        for text in sorted(measured, key=measured.__getitem__):
+            if formula is None or measured[text] >= formula or len(own) == TRANSFERS:
+                break
+            fields = changes_of(each.formula, from_json(kind, text), each.problem.length)
+            if 0 < len(fields) <= MOST_CHANGED:
+                change = Change.of(each.formula, fields)
+                own[str(change)] = change
+        known.update(own)
+    return {scheduler: list(known.values()) for scheduler, known in changes.items()}
+
+
+def _changed(each: Found, others: Mapping[str, Sequence[Change]]) -> Iterator[Any]:
+    """The formula's params with each of the changes, where that is legal."""
+    for change in others.get(each.problem.scheduler, ()):
+        try:
+            params = with_changes(each.formula, change.fields(each.formula), each.problem.length)
+        except ParamsError:
+            continue
+        if each.space.is_legal(params):
+            yield params
+
+
+def _learned(each: Found, policy: Policy) -> Any | None:
+    """What a policy chooses; None: the formula's params."""
+    problem = each.problem
+    assert problem.facts is not None
+    found = policy.change(problem.scheduler, problem.facts, problem.hardware, each.formula)
+    if found is None:
+        return None
+    try:
+        params = with_changes(each.formula, found[0], problem.length)
+    except ParamsError:
+        return None
+    return params if each.space.is_legal(params) else None
+
+
+def _texts(params: Iterable[Any]) -> list[str]:
+    return [params_text(each) for each in params if each is not None]

@@ -1,0 +1,81 @@
+"""Every kind of schedule runs under the sanitizer, and what becomes of a process is told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from bench.operation import Inputs
+from bench.sanitize import CASES, FOUND, WRONG, Case, operation_of, outcome, schedules
+from fusewright import UserError
+from fusewright.kernel import ir as k
+
+CASE = CASES[0]
+COUNTS = '{"kernels": 3, "refused": 1, "errors": 0}'
+
+
+def kinds(kernel: Any) -> Iterator[str]:
+    """What is special about the schedule of a kernel, as its params and its statements say."""
+    params, body = kernel.params, kernel.kernel.kernel
+    yield kernel.scheduler
+    for field in ("circular_stages", "warp_specialized", "staged_vector", "shift_rows", "unaligned_inputs"):
+        if getattr(params, field, None):
+            yield field
+    if getattr(params, "persistent_in_shared_memory", False):
+        yield "in shared memory"
+    if body.cluster > 1:
+        yield f"{kernel.scheduler} of clusters"
+    if kernel.schedule_text is not None and "swizzle(" in kernel.schedule_text:
+        yield "swizzle"
+    for stmt in k.walk(body.body):
+        if isinstance(stmt, k.GridReduce):
+            yield "all-reduce" if stmt.is_last is None else "last block"
+        elif isinstance(stmt, k.GridReduces | k.GridBarrier):
+            yield type(stmt).__name__
+
+
+def test_every_kind_of_schedule_is_covered() -> None:
+    found: set[str] = set()
+    for case in CASES:
+        inputs = operation_of(case).inputs(case.shape, Inputs(torch.device("cpu")))
+        fd = operation_of(case).definition(inputs)
+        for schedule in schedules(case, fd, inputs, points=0, seed=0):
+            try:
+                kernels = fd.kernels_for(inputs, schedules=schedule or None)
+            except UserError:
+                continue
+            if len(kernels) > 1 and all(kernel.scheduler == "scan" for kernel in kernels[1:]):
+                found.add("scan of chunks")
+            for kernel in kernels:
+                found.update(kinds(kernel) if not kernel.parts else ("several at once",))
+    assert found >= {
+        *("pointwise", "transpose", "swizzle", "reduction", "inner_persistent", "outer_persistent", "scan"),
+        *("inner_outer", "inner_outer_persistent", "inner_persistent of clusters"),
+        *("outer_persistent of clusters", "in shared memory", "circular_stages", "warp_specialized"),
+        *("staged_vector", "shift_rows", "unaligned_inputs", "all-reduce", "last block", "GridReduces"),
+        *("GridBarrier", "scan of chunks", "several at once"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "said", "errors"),
+    [
+        (0, [COUNTS], "clean", 0),
+        (None, ["========= COMPUTE-SANITIZER"], "did not end", 0),
+        (FOUND, ["========= Invalid read", "=========     at kernel+0x10", COUNTS], "found", 1),
+        (WRONG, ['{"kernels": 3, "refused": 0, "errors": 2}'], "wrong", 2),
+        (0, ['{"kernels": 0, "refused": 4, "errors": 0}'], "exit status 0", 0),
+        (1, ["ImportError"], "exit status 1", 0),
+    ],
+)
+def test_what_became_of_a_process(code: int | None, lines: list[str], said: str, errors: int) -> None:
+    row, report = outcome("memcheck", CASE, code, lines)
+    assert (row["outcome"], row["errors"]) == (said, errors)
+    assert report or said in ("clean", "wrong")
+
+
+def test_a_case_names_its_size() -> None:
+    assert Case("softmax", (3, 70)).name == "softmax 3x70"
