@@ -41,7 +41,9 @@ def test_steps_that_are_loaded_ahead(
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], contiguity=True, dtype=dtype)
         weight = fd.define_tensor([-1, -1], contiguity=True, dtype=dtype)
-        fd.add_output(fd.ops.cumsum(fd.ops.cast(x, DataType.Float) * fd.ops.cast(weight, DataType.Float), dim))
+        fd.add_output(
+            fd.ops.cumsum(fd.ops.cast(x, DataType.Float) * fd.ops.cast(weight, DataType.Float), dim)
+        )
     inputs = [torch.randn(shape).to(dtype.torch) for _ in range(2)]
     [out] = fd.execute(inputs, schedules={0: params})
     x, weight = (each.double() for each in inputs)

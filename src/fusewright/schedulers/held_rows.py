@@ -102,7 +102,9 @@ def softmax_in_one_pass(part: Part, shared: bool = False) -> Rewrite | None:
     def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
         return {old: new for sums in found for old, new in in_one_pass(graph, sums).items()}
 
-    reason = "blocks that share a row exchange once" if shared else "a row that is not read again need not be held"
+    reason = (
+        "blocks that share a row exchange once" if shared else "a row that is not read again need not be held"
+    )
     return Rewrite("softmax in one pass", replace_all, reason)
 
 

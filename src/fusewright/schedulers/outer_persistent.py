@@ -121,7 +121,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
         inline(schedule, space, partials, width, batches, serial=moved if runs else ())
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Two sums in place of Welford's steps, and one exchange of blocks that share columns in place of two."""
+        """Two sums in place of Welford's steps; one exchange in place of two where blocks share columns."""
         shared = isinstance(part.planner, _Planner) and part.planner.shares_columns(facts, hardware)
         return variance_in_two_passes(part) or softmax_in_one_pass(part, shared)
 

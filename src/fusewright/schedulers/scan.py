@@ -50,9 +50,9 @@ from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
-# Bytes of loads that a thread has in flight: as many as a reduction's. Down columns, where the steps of a block
-# wait for each other, the next step's are loaded meanwhile, too (an H200: 4096 columns of 16384 bfloat16 0.86 of a
-# copy's speed, 0.61 without; 65536 columns of 2048 0.90 and 0.83).
+# Bytes of loads that a thread has in flight: as many as a reduction's. Down columns, where the steps of a
+# block wait for each other, the next step's are loaded meanwhile, too (an H200: 4096 columns of 16384
+# bfloat16 0.86 of a copy's speed, 0.61 without; 65536 columns of 2048 0.90 and 0.83).
 BYTES_IN_FLIGHT = 64
 # Accesses that they are at most: registers and code grow with them. Rows of 3001 float are scanned by 4 of
 # each thread at 0.75 of a copy's speed on an H200, by 8 at 0.52.
@@ -69,8 +69,9 @@ OUTER_THREADS_A_SM = 768
 # Threads down a column, each of which goes through what the others bring; and threads along the columns that
 # make, with those, a block of half the size that a GPU takes.
 MAX_THREADS_A_COLUMN, LEAST_THREADS_ALONG = 32, 16
-# The least of neighbouring elements that a block should access: two sectors of memory. And the most that it needs:
-# more blocks then share an SM (65536 columns of 2048 bfloat16 0.90 of a copy's speed, 0.84 with twice as many).
+# The least of neighbouring elements that a block should access: two sectors of memory. And the most that it
+# needs: more blocks then share an SM (65536 columns of 2048 bfloat16 0.90 of a copy's speed, 0.84 with twice
+# as many).
 LEAST_ROW_BYTES, ROW_BYTES = 64, 256
 # Of a copy's speed, what a scan reaches where blocks are enough (measured on an H200, 128 MB to 512 MB).
 SCAN_SPEED = 0.93
