@@ -64,6 +64,7 @@ COUNT = local("count", DataType.Index)
 H = local("h", DataType.Half)
 WIDE = local("wide", F, 8)
 BYTES = local("bytes", DataType.Float8_e4m3fn, 8)
+FLAGS = local("flags", DataType.Bool, 8)
 S = shared("s", F, 64)
 ONE = Imm(1.0, F)
 K = symbol("k", hi=3)
@@ -226,8 +227,8 @@ FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
         "the offset threadIdx.x is not known to lie in [0, 3]",
     ),
     "conversion to a type of which none are made in pairs": (
-        [Alloc(WIDE), Alloc(H), Convert(at(H), at(WIDE), 2)],
-        "Float is not converted to Half so",
+        [Alloc(WIDE), Alloc(FLAGS), Convert(at(FLAGS), at(WIDE), 2)],
+        "Float is not converted to Bool so",
     ),
     "conversion of memory": (
         [Alloc(S), Alloc(BYTES), Convert(at(BYTES), at(S), 2)],

@@ -24,6 +24,7 @@ ROW, ODD = b.local("ROW", DataType.Float, 8), b.local("ODD", DataType.Float, 8)
 BYTES = b.local("BYTES", DataType.Float8_e4m3fn, 8)
 CLASS, PLACE = b.local("CLASS", DataType.Int), b.local("PLACE", DataType.Int)
 HIT, HALVES = b.local("HIT", DataType.Bool), b.local("HALVES", DataType.Half, 8)
+HALVES_OUT = b.shared("HALVES_OUT", DataType.Half, 256)
 REGISTERS = (A, B, ROW, ODD, BYTES, CLASS, PLACE, HIT, HALVES)
 
 
@@ -151,6 +152,16 @@ def test_neighbours_alone_are_converted_together() -> None:
     ):
         unchanged = statements(*body)
         assert convert_in_pairs(unchanged) is unchanged
+
+
+def test_halves_are_converted_together_where_edges_store_them_one_by_one() -> None:
+    """Else the CUDA compiler makes pairs of them by itself."""
+    made = each(k.Compute(CAST, b.at(HALVES, J), (b.at(A),), DataType.Float))
+    stored = k.Copy(b.at(HALVES_OUT, T * 8), b.at(HALVES), 8)
+    at_edge = each(k.If(lt(J, T), (copy(HALVES_OUT, HALVES, T * 8 + J, J),)))
+    alone = statements(made, stored)
+    assert convert_in_pairs(alone) is alone
+    assert any("HALVES[0:+8] = Half" in line for line in lines(convert_in_pairs(statements(made, at_edge))))
 
 
 def test_an_array_of_one_value_is_computed_once() -> None:

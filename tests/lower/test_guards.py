@@ -43,6 +43,10 @@ LISTS: dict[str, tuple[list[Expr], int]] = {
     "vectors": ([lt(OUTER, floordiv(SIZE, 4)), lt(OUTER * 4 + 3, SIZE)], 1),
     "vectors that fit are not elements": ([lt(OUTER * 4 + 2, SIZE), lt(OUTER, floordiv(SIZE, 4))], 1),
     "both bounds": ([le(0, ENTRY), lt(ENTRY, SIZE), le(-2, ENTRY), lt(ENTRY, SIZE + 1)], 2),
+    "multiples, and what begins before the first": (
+        [lt(OUTER, 4), le(OUTER * 8, INNER + 22), lt(MIDDLE, 2), le(MIDDLE * 8, INNER + 14)],
+        3,
+    ),
     "equal ones": ([lt(ENTRY, SIZE), lt(ENTRY * 2, SIZE * 2)], 1),
     "what ranges prove": ([lt(INNER, 3), le(0, MIDDLE), lt(MIDDLE * 3 + INNER, 12)], 0),
     "others stay": ([lnot(lt(ENTRY, SIZE)), symbol("flag", hi=1)], 2),

@@ -228,6 +228,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
         "read repeated registers",
         "narrow comparisons",
         "separate edges",
+        "separate iterations",
         "separate whole chunks",
         "hoist invariants",
         "hoist vector invariants",

@@ -98,6 +98,17 @@ def test_the_proposal_fills_the_gpu() -> None:
         assert launch.grid[0] <= 32 * params.lparams.bdimz
 
 
+@pytest.mark.parametrize("shape", [(6000, 3072), (2000, 12000), (2554, 11072), (16384, 4096), (40000, 2048)])
+def test_no_block_waits_for_a_second_turn(shape: tuple[int, int]) -> None:
+    fusion = _fusion(_sums)
+    params, _ = p.propose(InnerOuterScheduler(), fusion, p.facts_of(fusion, [shape]))
+    launch = params.lparams
+    blocks = -(-shape[1] // params.columns_per_block) * -(-shape[0] // params.rows_per_block)
+    threads = launch.bdimx * launch.bdimy * launch.bdimz
+    assert blocks * threads <= 1024 * p.H200.sm_count
+    assert blocks * threads > 1024 * p.H200.sm_count // 2
+
+
 def test_rows_of_too_many_blocks_are_left_to_others() -> None:
     fusion = _fusion(_sums)
     planner = InnerOuterScheduler().prepare(fusion)

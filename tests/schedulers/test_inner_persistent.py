@@ -199,6 +199,32 @@ def test_rows_whose_results_meet_later_are_held_at_once() -> None:
     assert held_bytes(fusion, project=True).at_once == 2 * DataType.Float.size
 
 
+#: dtype, columns -> whether the kernel is for this length only, its vectors, whether rows are shifted.
+LENGTHS = {
+    (DataType.Float, 16384): (True, 4, False),  # two blocks of 512 threads have room so
+    (DataType.Float, 4096): (False, 4, False),
+    (DataType.BFloat16, 16384): (False, 8, False),
+    (DataType.BFloat16, 4097): (True, 8, True),  # the ends of rows alone have guards
+    (DataType.Float, 4097): (True, 1, False),
+    (DataType.Float, 50257): (True, 4, True),  # clusters hold them
+}
+
+
+@pytest.mark.parametrize("dtype, columns", LENGTHS)
+def test_lengths_are_constants_where_that_saves_guards_or_registers(dtype: DataType, columns: int) -> None:
+    fusion = built(lambda fusion: softmax_of(fusion, [1], dtype))
+    facts = facts_of(fusion, [(8192, columns)])
+    general = schedulers.propose(SCHEDULER, fusion, facts, described("h200"))
+    assert isinstance(general, ReductionParams) and not general.assumed_reduction_sizes
+    found = schedulers.propose(
+        SCHEDULER, fusion, replace(facts, stable=frozenset(facts.sizes)), described("h200")
+    )
+    assert isinstance(found, ReductionParams)
+    how = (bool(found.assumed_reduction_sizes), found.unroll_factor_inner_reduction, found.shift_rows)
+    assert how == LENGTHS[dtype, columns]
+    assert (found.blocks_per_cluster > 1) == (columns == 50257)
+
+
 def test_rows_that_are_computed_with_weights_and_held_have_a_constant_length() -> None:
     with FusionDefinition() as fd:
         x, weight = (fd.define_tensor([-1] * rank, True, DataType.BFloat16) for rank in (2, 1))

@@ -137,3 +137,11 @@ def test_rows_that_vectors_do_not_divide_are_joined() -> None:
     assert proposed((4096, 512, 32), (1,)).joined_rows == 1
     with pytest.raises(ParamsError, match=r"joined_rows.*expected 1 where rows of memory do not follow"):
         apply(SCHEDULER, Schedule(p.reduced((0, 2), 3)), JOINED, p.H200)
+
+
+@pytest.mark.parametrize(("length", "rows"), [(2, 8), (4, 4), (8, 2)])
+def test_rows_of_one_vector_are_summed_several_a_thread(length: int, rows: int) -> None:
+    """A row of two elements of 2 bytes is one load of 4 bytes, too few for the memory to be busy."""
+    params = proposed((1 << 20, length), (1,))
+    assert params.lparams.bdimx == 1 and params.unroll_factor_iter_dom == rows
+    assert proposed((1 << 10, length), (1,)).unroll_factor_iter_dom == 1

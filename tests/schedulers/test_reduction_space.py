@@ -22,3 +22,18 @@ def test_parts_of_a_reshaped_dimension_stand_as_they_lie_in_memory(order: tuple[
     assert isinstance(space, ReductionSpace)
     logical = space.reference.logical
     assert [logical.index(axis) for axis in space.iteration] == list(order[:2])
+
+
+@pytest.mark.parametrize("swapped", [False, True], ids=["rows first", "columns first"])
+def test_without_a_load_of_all_points_rows_stand_as_the_results_lie(swapped: bool) -> None:
+    """Neighbouring threads store neighbours, whichever input has the last dimension."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1], True, DataType.Float) for _ in range(2))
+        rows, columns = (y, x) if swapped else (x, y)
+        rows = fd.ops.broadcast(rows, [False, True, False])
+        fd.add_output(fd.ops.sum(rows * fd.ops.broadcast(columns, [True, False, False]), [2]))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    space = reduction_space(fusion)
+    assert isinstance(space, ReductionSpace)
+    assert list(space.iteration) == list(space.reference.logical[:2])

@@ -7,9 +7,10 @@ import json
 import pytest
 import torch
 from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusewright.core.errors import GraphError, InputError, ShapeError
-from fusewright.torch_compile import from_fx
+from fusewright.torch_compile import decompositions, from_fx
 from tests.torch_compile.graphs import traced
 
 
@@ -266,3 +267,39 @@ def test_an_operand_may_be_a_view_of_what_another_call_reads():
     for made, expected in zip(converted(x, v, w), function(x, v, w)):
         torch.testing.assert_close(made, expected)
     assert [kernel.scheduler for kernel in kernels(converted)] == ["pointwise"], "nothing is transposed"
+
+
+def test_a_group_norm_is_one_definition_without_torch() -> None:
+    """Its decomposition reshapes by strides."""
+    x, weight = torch.randn(2, 6, 4, 4), torch.randn(6)
+
+    def function(x, weight):
+        return torch.nn.functional.group_norm(x, 3, weight, weight)
+
+    graph = make_fx(function, decompositions(), tracing_mode="fake")(x, weight)
+    converted = from_fx(graph)
+    assert not converted.report().evaluated
+    torch.testing.assert_close(converted(x, weight), function(x, weight))
+
+
+def test_strides_that_reorder_are_left_to_torch() -> None:
+    def function(x):
+        return x.as_strided((4, 3), (1, 4)) + x.t()
+
+    x = torch.randn(3, 4)
+    converted = from_fx(traced(function, x))
+    assert [e.operator for e in converted.report().evaluated] == ["aten.as_strided.default"]
+    torch.testing.assert_close(converted(x), function(x))
+
+
+def test_a_nearest_neighbour_of_other_scales_is_left_to_torch() -> None:
+    """A scale that is not the ratio of the sizes shifts the neighbours."""
+
+    def upsampled(scale):
+        return lambda x: torch.ops.aten.upsample_nearest1d.vec(x, None, [scale]) * 2
+
+    x = torch.randn(1, 2, 9)
+    for scale, left in ((2.0, 0), (2.1, 1), (1.5, 1)):
+        converted = from_fx(traced(upsampled(scale), x))
+        assert len(converted.report().evaluated) == left, scale
+        torch.testing.assert_close(converted(x), upsampled(scale)(x))

@@ -446,7 +446,7 @@ Stmt = (
 #: What a `Combine` takes runs of as they are, where the result is one of them.
 PACKED_OPERANDS = frozenset({DataType.Half, DataType.BFloat16})
 #: What `Convert` makes.
-PACKED_TYPES = frozenset({DataType.Float8_e4m3fn})
+PACKED_TYPES = frozenset({DataType.Float8_e4m3fn, DataType.BFloat16, DataType.Half})
 #: Grid reductions that are made together, at most: each takes registers.
 MAX_GRID_REDUCES = 4
 #: The classes of statements that all threads of a block arrive at.

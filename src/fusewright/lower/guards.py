@@ -61,9 +61,23 @@ def _necessary(listed: tuple[Expr, ...]) -> tuple[Expr, ...]:
     for i in list(kept):
         slack = slacks[i]
         others = [slacks[j] for j in kept if j != i]
-        if slack is not None and any(other is not None and is_nonneg(slack - other) for other in others):
+        if slack is not None and any(other is not None and _follows(slack, other) for other in others):
             kept.remove(i)
     return tuple(listed[i] for i in kept if as_int(listed[i]) != 1)
+
+
+def _follows(slack: Expr, other: Expr) -> bool:
+    """Whether an integer is not negative where another one is not: if it is in multiples, say of a vector's
+    width, the other may be less by up to one of these.
+    """
+    if is_nonneg(slack - other):
+        return True
+    factors = dict(slack.terms)
+    for core, coefficient in other.terms:
+        times, rest = divmod(coefficient, factors.get(core, coefficient))
+        if times > 1 and not rest:
+            return is_nonneg(slack * times + (times - 1) - other)
+    return False
 
 
 def _slack(guard: Expr) -> Expr | None:

@@ -36,6 +36,8 @@ from fusewright.schedulers.row_threads import (
 from fusewright.schedulers.rows_in_turns import copied_in_turns, in_turns
 from fusewright.schedulers.shared_rows import in_shared
 from fusewright.schedulers.shifted_rows import (
+    ENOUGH_BYTES,
+    ENOUGH_OF_LONG_ROWS,
     LEAST_SHIFTED,
     is_narrow,
     is_narrow_to_stage,
@@ -50,6 +52,10 @@ from fusewright.schedulers.sweep_heuristic import sweep_rows, swept
 SHARED_SLACK = 1024
 # A thread needs this many registers besides the row: addresses, partial results, work in flight.
 REGISTERS_TO_WORK = 32
+# The same of a kernel for rows of any length, which holds addresses and comparisons for each access. (An
+# H200, layer norm of 8192 x 16384 floats, 512 threads of 74 registers: 0.87 of a copy's speed; of a constant
+# length 64 registers and 0.97.)
+REGISTERS_OF_ANY_LENGTH = 44
 # Where a thread has its results at hand, and computes none again, fewer will do.
 FEWEST_TO_WORK = 16
 # More than this for the row leaves room for too few blocks on an SM.
@@ -126,7 +132,7 @@ class InnerPersistentPlanner(ReductionPlanner):
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        vectors, shifts = self._vectors_of(length, facts)
+        vectors, shifts = self._vectors_of(rows, length, facts)
         to_hold = _Rows(rows, length, vectors, shifts)
         staged = self._staged(rows, length, facts, hardware)
         if staged is not None:
@@ -153,7 +159,7 @@ class InnerPersistentPlanner(ReductionPlanner):
                 return Proposal(sweeps.params, sweeps.estimate)
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
-        if self._constant_row_is_faster(facts, params, in_shared=shared is not None):
+        if self._constant_row_is_faster(facts, params, hardware, shared is not None):
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
 
@@ -174,13 +180,16 @@ class InnerPersistentPlanner(ReductionPlanner):
         side_by_side = facts.value(in_order[-1].extent) if in_order == list(space.iteration) else 1
         return staged_rows.staged(rows, side_by_side, length, width, bytes_, shares, hardware)
 
-    def _vectors_of(self, length: int, facts: Facts) -> tuple[Vectors, bool]:
+    def _vectors_of(self, rows: int, length: int, facts: Facts) -> tuple[Vectors, bool]:
         """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
         width = self._width(facts)
         plain = Vectors(width, (), 1 / width)
         if length < LEAST_SHIFTED:
             return plain, False
-        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts)
+        is_long = length * self.projected.at_once > clustered_rows.ROW_OF_A_BLOCK
+        are_clustered = is_long and rows >= clustered_rows.LEAST_ROWS
+        enough = ENOUGH_OF_LONG_ROWS if are_clustered else ENOUGH_BYTES
+        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts, enough)
         return found or (plain, False)
 
     def _held(self, rows: _Rows, hardware: HardwareInfo) -> ReductionParams:
@@ -306,10 +315,16 @@ class InnerPersistentPlanner(ReductionPlanner):
         most = clustered_rows.speed(params.blocks_per_cluster, hardware)
         return partial(self._cost_held, facts, hardware, blocks, resident, idle, most)
 
-    def _resident(self, params: ReductionParams, hardware: HardwareInfo, project: bool | None = None) -> int:
+    def _resident(
+        self,
+        params: ReductionParams,
+        hardware: HardwareInfo,
+        project: bool | None = None,
+        besides: int = REGISTERS_TO_WORK,
+    ) -> int:
         """Blocks that an SM has room for, of those that hold rows; 0: where none are held.
 
-        project: in place of what the params say.
+        project: in place of what the params say. besides: registers of a thread besides the row.
         """
         threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
         held = params.elements_a_thread // params.blocks_per_cluster * params.rows_in_flight
@@ -318,7 +333,7 @@ class InnerPersistentPlanner(ReductionPlanner):
             return hardware.shared_memory_per_sm // max(1, bytes_a_block)
         projects = params.project_persistent_buffers if project is None else project
         buffers = self.projected if projects else self.everything
-        registers = REGISTERS_TO_WORK + held * buffers.at_once // REGISTER_BYTES
+        registers = besides + held * buffers.at_once // REGISTER_BYTES
         return hardware.registers_per_sm // (threads * registers) if held else 0
 
     def _cost_held(
@@ -346,7 +361,9 @@ class InnerPersistentPlanner(ReductionPlanner):
     def _has_welford(self) -> bool:
         return has_welford(self.fusion)
 
-    def _constant_row_is_faster(self, facts: Facts, params: ReductionParams, in_shared: bool) -> bool:
+    def _constant_row_is_faster(
+        self, facts: Facts, params: ReductionParams, hardware: HardwareInfo, in_shared: bool
+    ) -> bool:
         """Whether to take the length of a row that is held as a constant, which may be done if it is stable.
 
         Otherwise each access has a comparison and an address of its own, which are held in registers, or
@@ -360,7 +377,9 @@ class InnerPersistentPlanner(ReductionPlanner):
         in registers: each has guards of its own (RMS norm to eight bits, 1.08 and 1.28 times as fast).
         Of rows that are copied ahead, a constant length makes softmax up to 1.02 times as fast and layer norm
         0.87 times, or, where rows are shifted, 0.98 and 1.02 times. Rows of several dimensions have a block
-        of constant size by it (instance norm 1.07, group norm 1.08 to 1.2 times as fast).
+        of constant size by it (instance norm 1.07, group norm 1.08 to 1.2 times as fast). Where rows are
+        shifted, only the vectors at their ends have guards then (`lower.passes.iterations`), and a second
+        block of many threads may have room on an SM.
         """
         if not are_stable(self.space, facts):
             return False
@@ -375,7 +394,11 @@ class InnerPersistentPlanner(ReductionPlanner):
         computes = self._holds_more and not params.project_persistent_buffers
         beside_weights = computes and self._shares_loads and not params.persistent_in_shared_memory
         several = not is_one_size(self.space)
-        return one_by_one or several or ((self._is_masked or beside_weights) and batches > 1)
+        makes_room = self._resident(params, hardware, besides=REGISTERS_OF_ANY_LENGTH) == 1
+        makes_room = makes_room and self._resident(params, hardware) > 1
+        has_ends = params.shift_rows and not params.unaligned_inputs
+        few_guards = has_ends or makes_room or self._is_masked or beside_weights
+        return one_by_one or several or (few_guards and batches > 1)
 
     @cached_property
     def _is_masked(self) -> bool:

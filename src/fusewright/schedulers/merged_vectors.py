@@ -142,10 +142,11 @@ def _lanes(fusion: Fusion, axes: Sequence[IterDomain], dim: int, accesses: Seque
     if sizes is None or not runs:
         return _Lanes(dim, (), (), len(accesses))
     single = [access for access in accesses if access not in runs]
-    cached = sum(is_cached(fusion, access, axes) for access in single)
+    from_memory = [access for access in single if not is_cached(fusion, access, axes)]
+    cached = len(single) - len(from_memory)
     # Of the parts of a join each element needs one.
-    joined = sum(isinstance(each.node, Indexed) and each.node.filled for each in single)
-    others = len(single) - cached - max(0, joined - 1)
+    joined = sum(isinstance(each.node, Indexed) and each.node.filled for each in from_memory)
+    others = len(from_memory) - max(0, joined - 1)
     found = tuple([_run(fusion, each, lanes, mixed=others > 0) for each in runs])
     widest = min((run.most for run in found if run.position is not None), default=MAX_VECTOR_BYTES)
     return _Lanes(dim, sizes, found, others + CACHED_COST * cached, widest)

@@ -31,13 +31,17 @@ from fusewright.sym import Expr
 
 # Elements of a row below which its two edges cost more than vectors save.
 LEAST_SHIFTED = 512
-# Bytes of an access from which on shifted vectors are not known to be faster (of 2 bytes they are: softmax).
-ENOUGH_BYTES = 4
+# Bytes of an access from which on shifted vectors are not known to be faster (of 2 bytes they are: softmax),
+# and of rows so long that clusters hold them in shared memory (an H200, softmax of 50,257 floats: 0.94 of a
+# copy's speed by 16 bytes, 0.58 by 4).
+ENOUGH_BYTES, ENOUGH_OF_LONG_ROWS = 4, 8
 
 
-def is_narrow(width: int, other: Vectors) -> bool:
-    """Whether vectors of `width` elements are so narrow that `other` ones, of 16 bytes, pay."""
-    return width * MAX_VECTOR_BYTES < ENOUGH_BYTES * other.width
+def is_narrow(width: int, other: Vectors, enough: int = ENOUGH_BYTES) -> bool:
+    """Whether vectors of `width` elements are so narrow that `other` ones, of 16 bytes, pay. `enough`: bytes
+    from which on they do not.
+    """
+    return width * MAX_VECTOR_BYTES < enough * other.width
 
 
 def is_narrow_to_stage(width: int, other: Vectors, shares_loads: bool) -> bool:
@@ -52,9 +56,15 @@ def is_narrow_to_stage(width: int, other: Vectors, shares_loads: bool) -> bool:
 
 
 def wider_vectors(
-    fusion: Fusion, space: ReductionSpace, limits: VectorLimits | None, shifted: ShiftedRows, facts: Facts
+    fusion: Fusion,
+    space: ReductionSpace,
+    limits: VectorLimits | None,
+    shifted: ShiftedRows,
+    facts: Facts,
+    enough: int = ENOUGH_BYTES,
 ) -> tuple[Vectors, bool] | None:
-    """Vectors of rows that pay where aligned ones are narrow; None where there are none, or aligned ones do.
+    """Vectors of rows that pay where aligned ones are narrow; None where there are none, or aligned ones of
+    `enough` bytes do.
 
     The bool says whether the vectors of each row begin at an aligned address of its own.
 
@@ -64,7 +74,7 @@ def wider_vectors(
     width = limits.width(facts) if limits is not None else 1
     anywhere = limits.vectors(facts) if limits is not None else None
     for found, shifts in ((anywhere, False), (shifted.vectors(facts), True)):
-        if found is None or not is_narrow(width, found):
+        if found is None or not is_narrow(width, found, enough):
             continue
         if space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
             return found, shifts

@@ -10,6 +10,7 @@ Rows that vectors do not divide are copied from the aligned address before their
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from math import prod
 
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ParamsError
@@ -161,6 +162,13 @@ def chunk_elements(params: ReductionParams) -> int:
     )
 
 
+def _is_one_chunk(params: ReductionParams) -> bool:
+    """Whether a chunk has all that a block has of a row."""
+    sizes = params.assumed_reduction_sizes
+    chunks = chunk_elements(params) * params.blocks_per_cluster
+    return bool(sizes) and prod(sizes) + params.places_before <= chunks
+
+
 def _assume_length(schedule: Schedule, space: ReductionSpace, params: ReductionParams) -> None:
     """A row of this length, or of any that fits into the ring."""
     stages = params.circular_stages - (not params.warp_specialized)
@@ -185,7 +193,10 @@ def _check_copied(rings: Iterable[TensorView], params: ReductionParams) -> None:
 def _copy_ahead(schedule: Schedule, ring: TensorView, params: ReductionParams) -> list[TensorView]:
     """[.., chunks, batches, TIDx, vector] -> [.., chunks, run]; returns what reads the ring."""
     schedule.set_memory_type(ring, MemoryType.shared)
-    reads = [schedule.cache_after(ring, cached_uses=[use.output]) for use in list(ring.uses)]
+    if _is_one_chunk(params):  # which registers hold from its arrival on
+        reads = [schedule.cache_after(ring)]
+    else:
+        reads = [schedule.cache_after(ring, cached_uses=[use.output]) for use in list(ring.uses)]
     row = _row_position(params)
     for position in range(row + 1, row + 4):
         schedule.parallelize(ring, position, ParallelType.serial)

@@ -161,10 +161,19 @@ class Recording:
 
     def changes_layout(self) -> bool:
         """Whether the current node's result lies in memory in another way than its first argument."""
+        return self._source().stride() != self._result().stride()
+
+    def is_reshape(self) -> bool:
+        """Whether the current node's result has the elements of its first argument in that order."""
+        source, result = self._source(), self._result()
+        return source.is_contiguous() and result.is_contiguous() and source.numel() == result.numel()
+
+    def _source(self) -> torch.Tensor:
+        """The current node's first argument, as torch has it."""
         assert self._node is not None
         source = self._node.args[0]
         assert isinstance(source, fx.Node)
-        return meta_of(source).stride() != self._result().stride()
+        return meta_of(source)
 
     def _result(self, index: int | None = None) -> torch.Tensor:
         assert self._node is not None

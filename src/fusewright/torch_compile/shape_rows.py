@@ -20,6 +20,14 @@ def view(r: Recording, x: Any, **_: Any) -> Any:
     return r.ops.reshape(x, r.shape())
 
 
+@row("as_strided.default", "as_strided_copy.default")
+def as_strided(r: Recording, x: Any, storage_offset: int | None = None, **_: Any) -> Any:
+    """Where it is a reshape, as decompositions use it."""
+    if storage_offset is not None or not r.is_reshape():
+        raise NotRecordable("it looks at memory in another order")
+    return r.ops.reshape(x, r.shape())
+
+
 @row("expand.default", "expand_copy.default")
 def expand(r: Recording, x: Any, **_: Any) -> Any:
     return r.ops.expand(x, r.shape())
@@ -173,6 +181,39 @@ def roll(r: Recording, x: Any, shifts: Any, dims: Any) -> Any:
 @row("repeat.default")
 def repeat(r: Recording, x: Any, repeats: Any) -> Any:
     return r.ops.repeat(x, repeats)
+
+
+@row(
+    "upsample_nearest1d.default",
+    "upsample_nearest1d.vec",
+    "upsample_nearest2d.default",
+    "upsample_nearest2d.vec",
+    "upsample_nearest3d.default",
+    "upsample_nearest3d.vec",
+)
+def upsample_nearest(
+    r: Recording,
+    x: Any,
+    scale_factors: Sequence[float] | None = None,
+    scales: float | None = None,
+    scales_d: float | None = None,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+    **_: Any,
+) -> Any:
+    """A broadcast, where each element becomes as many along each dimension."""
+    sizes, wanted = r.sizes(x), r.shape()
+    if not _are_ints(*sizes, *wanted) or 0 in sizes:
+        raise NotRecordable("sizes that are not known, or 0")
+    stated = [s for s in (*(scale_factors or ()), scales, scales_d, scales_h, scales_w) if s is not None]
+    times = [made // size for size, made in zip(sizes[2:], wanted[2:])]  # type: ignore[operator]
+    if [n * size for n, size in zip(times, sizes[2:])] != wanted[2:] or (stated and stated != times):
+        raise NotRecordable("sizes that are no multiples, or a scale that is not their ratio")
+    apart, repeated = list(sizes[:2]), list(sizes[:2])
+    for size, n in zip(sizes[2:], times):
+        apart += [size, 1]
+        repeated += [size, n]
+    return r.ops.reshape(r.ops.expand(r.ops.reshape(x, apart), repeated), wanted)
 
 
 @row("tril.default")

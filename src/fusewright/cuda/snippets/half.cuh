@@ -15,4 +15,14 @@ struct alignas(2) half {
   }
 };
 
+// N values, an even number of them, two at a time.
+template <int N> __device__ __forceinline__ void convert(half* to, const float* from) {
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    unsigned pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(from[i + 1]), "f"(from[i]));
+    memcpy(&to[i], &pair, sizeof(pair));
+  }
+}
+
 }  // namespace fw

@@ -24,6 +24,7 @@ from fusewright.lower.passes.hoist import hoist_indices
 from fusewright.lower.passes.hold import hold_rows
 from fusewright.lower.passes.in_flight import copy_asynchronously
 from fusewright.lower.passes.invariants import hoist_invariants
+from fusewright.lower.passes.iterations import separate_iterations
 from fusewright.lower.passes.joined_grid_reductions import join_grid_reductions
 from fusewright.lower.passes.joined_reductions import join_reductions
 from fusewright.lower.passes.loads import bring_loads_forward
@@ -63,6 +64,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("separate whole chunks", separate_whole_chunks),
     ("fill rings", fill_rings),
     ("copy asynchronously", copy_asynchronously),
+    ("separate iterations", separate_iterations),
     ("hoist indices", hoist_indices),
     ("join grid reductions", join_grid_reductions),
     ("place shared memory", place_shared),

@@ -6,13 +6,16 @@
     y[i .. i + 7] = v[0 .. 7]                   v[0 .. 7] = e4m3(w[0 .. 7])
                                                 y[i .. i + 7] = v[0 .. 7]
 
-One at a time, each takes as long as two, and three more instructions put the bytes of a vector together.
+One at a time, each takes as long as two, and three more instructions put the bytes of a vector together. The
+CUDA compiler makes pairs of halves and bfloat16 by itself, unless they are also stored by element, as at the
+edges of a row.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterable
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import access
@@ -25,7 +28,7 @@ def convert_in_pairs(kernel: k.Kernel) -> k.Kernel:
     statements = list(k.walk(kernel.body))
     if not any(map(_converts, statements)):
         return kernel
-    pass_ = _Pass(access.writers(statements))
+    pass_ = _Pass(access.writers(statements), _copied_by_element(statements))
     body = pass_.body(kernel.body)
     if body is kernel.body:
         return kernel
@@ -46,14 +49,21 @@ def _converts(stmt: k.Stmt) -> bool:
     )
 
 
+def _copied_by_element(statements: Iterable[k.Stmt]) -> set[k.Buffer]:
+    copies = (stmt for stmt in statements if isinstance(stmt, k.Copy) and stmt.width == 1)
+    return {copy.src.buffer for copy in copies if isinstance(copy.src, k.Ref)}
+
+
 class _Pass:
     """Attributes:
     writers: how many statements write each buffer.
+    by_element: buffers that are copied element by element.
     registers: those that were added.
     """
 
-    def __init__(self, writers: Counter[k.Buffer]) -> None:
+    def __init__(self, writers: Counter[k.Buffer], by_element: set[k.Buffer]) -> None:
         self.writers = writers
+        self.by_element = by_element
         self.registers: list[k.Buffer] = []
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
@@ -88,4 +98,6 @@ class _Pass:
         index = stmt.dst.index
         steps = [factor for core, factor in index.terms if loop.symbol in core.free_symbols]
         is_next = steps == [1] and loop.symbol in (core for core, _ in index.terms)
-        return is_next and stmt.dst.buffer not in read and self.writers[stmt.dst.buffer] == 1
+        buffer = stmt.dst.buffer
+        pays = buffer.dtype is DataType.Float8_e4m3fn or buffer in self.by_element
+        return is_next and pays and buffer not in read and self.writers[buffer] == 1
