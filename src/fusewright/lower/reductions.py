@@ -122,7 +122,10 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
     assert isinstance(read, k.Ref)
     gathered: list[k.Stmt] = []
     run = read
-    if not _is_run((read,), lane):
+    if _is_run((read,), lane):
+        if lane in guards.free_symbols:  # a vector at the edge of a row
+            return None
+    else:
         run = k.Ref(ctx.register(f"{read.buffer.name}_run", read.buffer.dtype, width), lane)
         gathered = [k.For(lane, const(width), (k.Copy(run, read),), unroll=True)]
     operand = (_first_of_run(run, lane),)
