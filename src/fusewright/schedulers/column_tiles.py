@@ -26,10 +26,11 @@ WIDEST_ROW, WIDE_ROW, NARROW_ROW, BLOCKS_OF_WIDE_ROWS = 256, 128, 64, 8
 # more, and so: 8 rows 0.39, 0.97; 10 rows 0.64, 0.97; 21 rows 0.66, 0.98; 64 rows 0.95, 0.99.)
 LONGEST_OF_A_THREAD, LONGEST_SHORT, SHORT_THREADS = 24, 64, 128
 SHORT_VECTOR_BYTES, SHORT_BYTES = 8, 192
-# Longer columns in registers: as many rows of a thread, of vectors of 8 bytes, and threads of a block, with the
-# next power of two of blocks in a cluster; the bytes that a thread then holds at most. (An H200, softmax of
-# bfloat16, of a copy's speed, with tiles in shared memory and so: 300 rows 0.89, 0.93; 600 rows 0.91, 1.01;
-# 1200 rows 0.78, 0.91; 2048 rows 0.81, 0.83. Twice the threads in half as many blocks: 0.92, 0.95, 0.86, 0.71.)
+# Longer columns in registers: as many rows of a thread, of vectors of 8 bytes, and threads of a block, with
+# the next power of two of blocks in a cluster; the bytes that a thread then holds at most. (An H200, softmax
+# of bfloat16, of a copy's speed, with tiles in shared memory and so: 300 rows 0.89, 0.93; 600 rows 0.91,
+# 1.01; 1200 rows 0.78, 0.91; 2048 rows 0.81, 0.83. Twice the threads in half as many blocks: 0.92, 0.95,
+# 0.86, 0.71.)
 ROWS_IN_REGISTERS, THREADS_IN_REGISTERS, BLOCKS_IN_REGISTERS, BYTES_IN_REGISTERS = 16, 256, 8, 128
 # The least that an asynchronous copy moves (PTX ISA, cp.async).
 COPIED_BYTES = 4
@@ -121,8 +122,8 @@ def clustered_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
 def register_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
     """How the blocks of a cluster hold columns of a known length in registers.
 
-    None where one block holds them, or more than eight are needed; where threads have no registers for as many
-    rows; and where the tiles, whose rows are 128 bytes, are too few for the GPU.
+    None where one block holds them, or more than eight are needed; where threads have no registers for as
+    many rows; and where the tiles, whose rows are 128 bytes, are too few for the GPU.
     """
     width = min(columns.width, max(1, SHORT_VECTOR_BYTES // columns.element_bytes))
     along = WIDE_ROW // SHORT_VECTOR_BYTES
