@@ -19,7 +19,8 @@ from fusewright.schedulers import (
     Scheduler,
     propose,
 )
-from fusewright.schedulers.reduction_heuristic import Columns, outer_params
+from fusewright.schedulers.reduction_heuristic import Columns, inner_params, outer_params
+from fusewright.schedulers.row_threads import threads_and_batches
 from tests.schedulers import proposals as p
 
 POINTWISE, REDUCTION, PERSISTENT = PointwiseScheduler(), ReductionScheduler(), InnerPersistentScheduler()
@@ -247,3 +248,41 @@ def test_a_block_sums_whole_columns_where_these_are_short_and_many():
     ):
         params = outer_params(Columns(count, length, count, 8, 2, stores=False), p.H200)
         assert (params.lparams.bdimx, params.lparams.gdimy) == (along, blocks_down), (count, length)
+
+
+def test_large_blocks_sum_whole_columns() -> None:
+    """A block for each SM takes columns of any length; else a block has all of a column in flight at once."""
+    for count, length, threads in (
+        (16384, 8192, (32, 32)),
+        (26432, 170, (32, 22)),
+        (300 * 1024, 100, (32, 13)),
+    ):
+        params = outer_params(Columns(count, length, 1024, 8, 2, stores=False), p.H200)
+        assert (params.lparams.bdimx, params.lparams.bdimy, params.lparams.gdimy) == (*threads, 1), count
+        if length < 1024:
+            assert params.lparams.bdimy * params.unroll_factor_inner_reduction >= length
+
+
+def test_blocks_that_share_columns_wait_for_few_others() -> None:
+    """Half as often as they load: few blocks of columns of 60000, as many as fill the GPU of longer ones."""
+    for count, length, least, most in ((192, 60_000, 40, 100), (64, 4_194_304, 264, 528)):
+        params = outer_params(Columns(count, length, count, 8, 2, stores=False), p.H200)
+        assert least <= params.lparams.gdimy <= most, count
+
+
+def test_few_long_rows_have_smaller_blocks_than_many() -> None:
+    for rows, threads in ((8192, 1024), (241, 512)):
+        assert inner_params(rows, 16384, 8, p.H200).lparams.bdimx == threads
+
+
+def test_few_rows_have_threads_with_nothing_in_vain() -> None:
+    for rows, vectors, expected in ((512, 96, (96, 1)), (512, 512, (256, 2)), (1024, 256, (128, 2))):
+        assert threads_and_batches(rows, vectors, 8, p.H200) == expected
+    assert threads_and_batches(2048, 64, 8, p.H200) == (32, 2)  # a warp, as the rows are not that few
+    assert threads_and_batches(512, 64, 8, p.H200) == (64, 1)
+
+
+def test_columns_of_nothing_that_is_loaded_have_params() -> None:
+    """Of an input that is one element, expanded."""
+    params = outer_params(Columns(4096, 4096, 4096, 4, 0, stores=False), p.H200)
+    assert params.lparams.bdimx >= 1

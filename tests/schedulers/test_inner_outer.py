@@ -98,6 +98,17 @@ def test_the_proposal_fills_the_gpu() -> None:
         assert launch.grid[0] <= 32 * params.lparams.bdimz
 
 
+@pytest.mark.parametrize("shape", [(6000, 3072), (2000, 12000), (2554, 11072), (16384, 4096), (40000, 2048)])
+def test_no_block_waits_for_a_second_turn(shape: tuple[int, int]) -> None:
+    fusion = _fusion(_sums)
+    params, _ = p.propose(InnerOuterScheduler(), fusion, p.facts_of(fusion, [shape]))
+    launch = params.lparams
+    blocks = -(-shape[1] // params.columns_per_block) * -(-shape[0] // params.rows_per_block)
+    threads = launch.bdimx * launch.bdimy * launch.bdimz
+    assert blocks * threads <= 1024 * p.H200.sm_count
+    assert blocks * threads > 1024 * p.H200.sm_count // 2
+
+
 def test_rows_of_too_many_blocks_are_left_to_others() -> None:
     fusion = _fusion(_sums)
     planner = InnerOuterScheduler().prepare(fusion)
@@ -172,3 +183,15 @@ def test_sizes_as_constants(prefetch: bool) -> None:
         changed = dataclasses.replace(params, prefetch_rows=True, **{field: wrong})
         with pytest.raises(ParamsError, match=r"assumed_sizes|prefetch_rows"):
             apply(InnerOuterScheduler(), Schedule(fusion), changed, p.H200)
+
+
+def test_what_is_computed_one_by_one_is_no_run() -> None:
+    """A variance over columns of what the reduction of rows computes in the same loop."""
+    with FusionDefinition() as fd:
+        x = fd.ops.exp(fd.define_tensor([-1, -1], contiguity=True))
+        fd.add_output(fd.ops.var(x, [0, 1], 0))
+        fd.add_output(fd.ops.max(x, [1]))
+    x = torch.randn(264, 2)
+    variance, top = fd.execute([x])
+    torch.testing.assert_close(variance.double(), x.double().exp().var(correction=0), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(top, x.exp().amax(1))

@@ -40,9 +40,10 @@ from fusewright.sym import as_int
 
 # Threads of a block: eight warps, of which an SM holds enough blocks to be full; or one block an SM, which
 # leaves a quarter of the partial results, where each thread reads so many vectors or more and has one float
-# for a row and a column (an H200: 32768 x 1024 bfloat16 in 0.85 of the time, 16384 x 4096 in 0.94).
+# for a row and a column (an H200: 32768 x 1024 bfloat16 in 0.85 of the time, 16384 x 4096 in 0.94; but 1.04
+# for the 26 vectors of 2554 x 11072).
 BLOCK, WHOLE_SM_BLOCK = 256, 1024
-WHOLE_SM_VECTORS, WHOLE_SM_STATE_BYTES = 24, 4
+WHOLE_SM_VECTORS, WHOLE_SM_STATE_BYTES = 30, 4
 # Shared memory for such a block's results of rows, and what its threads exchange.
 WHOLE_SM_SHARED_BYTES = 128 * 1024
 # Bytes that a thread has in flight, in as many rows.
@@ -50,8 +51,6 @@ BYTES_IN_FLIGHT = 64
 MAX_ROWS_IN_FLIGHT = 8
 # Blocks for each SM: all of them resident, with half of its threads or more.
 BLOCKS_A_SM = 4
-# The share of these that is as good as all.
-FULL = 0.9
 # Shared memory that may hold results of rows: few of an SM's bytes for each of its blocks.
 HELD_BYTES = 16 * 1024
 # Registers of a thread that hold what its columns have come to, at most.
@@ -287,8 +286,11 @@ class _Planner:
         unroll = power_of_two_at_most(max(1, min(MAX_ROWS_IN_FLIGHT, in_flight, rows // threads_y)))
         step = threads_y * unroll
         wanted = max(1, blocks // ceil_div(vectors, threads_x * threads_z))
-        # A power of two, as each number is a kernel of its own.
-        per_block = step * power_of_two_at_most(max(1, int(rows / (FULL * wanted * step))))
+        # All blocks are resident: a second turn of a few takes as long as the first (an H200: 6000 x 3072
+        # bfloat16 in 0.82 of the time). A power of two, as each number is a kernel of its own, unless that
+        # left SMs idle.
+        steps = ceil_div(rows, wanted * step)
+        per_block = step * (steps if block == WHOLE_SM_BLOCK else power_of_two_at_least(steps))
         places = threads_z if block == WHOLE_SM_BLOCK else 1
         room = HELD_BYTES * block // (BLOCK * places)
         held = power_of_two_at_most(room // max(1, self._state_bytes(Side.rows)))

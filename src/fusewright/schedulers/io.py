@@ -119,8 +119,14 @@ def vectorize_ports(
             schedule.parallelize(load, -1, ParallelType.vectorize)
     for store in ports.stores:
         _order_vectors_last(schedule, store, width)
+        own = min(width, MAX_VECTOR_BYTES // store.dtype.size)
+        if own < width and _innermost_is(store, width):
+            # A vector of narrower elements is stored by several accesses.
+            schedule.parallelize(store, -1, ParallelType.serial)
+            schedule.split(store, -1, own)
+            schedule.parallelize(store, -2, ParallelType.unroll)
         in_part = store.is_placed and is_shifted(store)
-        if _innermost_is(store, width) and stores_along_lane(store, width) and not in_part:
+        if _innermost_is(store, own) and stores_along_lane(store, own) and not in_part:
             schedule.parallelize(store, -1, ParallelType.vectorize)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params import LaunchParams, ReductionParams
@@ -27,6 +28,9 @@ ELEMENTS_A_THREAD = 9
 STATES_A_THREAD_AT_ONCE, STATES_A_THREAD, STATES_IN_FLIGHT = 4, 16, 8
 # More threads for a row than this gain nothing once every SM has work, and make a block's barriers slower.
 MAX_THREADS_A_ROW, MAX_THREADS_OF_STATES = 512, 128
+# Where each SM has so many rows, one after another, a block may be as large as there are: the SM then reads
+# fewer rows at a time (an H200: 8192 x 16384 bfloat16 in 0.95 of the time, 2048 x 65536 in 0.99).
+ROWS_OF_WIDEST_BLOCKS, WIDEST_BLOCK = 8, 1024
 # Threads of a block of several rows.
 SHORT_ROWS_BLOCK = 128
 # A grid reduction costs one round trip through L2; a block should have at least this many loads to hide it.
@@ -54,12 +58,16 @@ BLOCK_ROW_BYTES = 256
 OUTER_BLOCKS_A_SM = 4
 MIN_OUTER_STEPS = 2
 # Fewer blocks, a share of them, where more than this would share a column: the last one adds up what all have
-# found (an H200: 100003 x 1000 bfloat16 in 0.98 of the time).
+# found (an H200: 100003 x 1000 bfloat16 in 0.98 of the time). It waits for memory at most so often for each
+# step that a block takes, with so many words of a thread in flight each time (60000 x 192 in 0.84 of the
+# time, GELU's gradient with a bias's of 4319 x 1088 in 0.90).
 MANY_BLOCKS_DOWN, SHARE_OF_MANY = 32, 0.75
-# Columns so short that a block of more threads sums all of theirs, if there are blocks for so many of the
-# SMs: no blocks wait for each other then (an H200: 1024 x 4096 bfloat16 in 0.82 of the time, 1024 x 16384 in
-# 0.90).
-SINGLE_BLOCK_COLUMN, SINGLE_BLOCK_SMS = 1024, 0.9
+WAITS_A_STEP, WORDS_HEARD_AT_ONCE = 0.5, 8
+# Blocks as large as there are sum whole columns where so many of the SMs have one, and at most so many each:
+# no blocks wait for each other then. Longer columns than this lie in whole warps' rows of memory. (An H200,
+# bfloat16: 1024 x 4096 in 0.77 of the time, 1024 x 16384 in 0.87, 8192 x 16384 and the middle of
+# 16 x 4096 x 1024 in 0.98, of 7 x 170 x 3776 in 0.90, of 431 x 560 x 64 float in 0.94.)
+SINGLE_BLOCK_SMS, SINGLE_BLOCKS_AN_SM, SINGLE_BLOCK_COLUMN = 0.9, 2, 1024
 # More blocks share the work where SMs would be idle for more than this share of the time.
 IDLE_SHARE = 0.12
 # Columns so short that each thread sums all of theirs, all loads in flight at once, if there are this many
@@ -144,6 +152,7 @@ def _threads_of_row(
 ) -> tuple[int, int]:
     """Threads that reduce a row, and vectors that each has in flight."""
     least, loads = WARP_SIZE if rows == 1 else 1, LOADS_IN_FLIGHT
+    most = WIDEST_BLOCK if rows >= ROWS_OF_WIDEST_BLOCKS * hardware.sm_count else MAX_THREADS_A_ROW
     if states > 1:
         loads = STATES_IN_FLIGHT
         if vectors <= WARP_SIZE * STATES_A_THREAD_AT_ONCE:
@@ -157,13 +166,13 @@ def _threads_of_row(
         wanted, loads = ceil_div(vectors, ELEMENTS_A_THREAD), ELEMENTS_A_THREAD
     else:
         wanted = vectors if vectors <= FEW_VECTORS else ceil_div(vectors, VECTORS_A_THREAD)
-    threads = min(MAX_THREADS_A_ROW, max(least, power_of_two_at_least(wanted)))
+    threads = min(most, max(least, power_of_two_at_least(wanted)))
     unroll = max(1, min(loads, ceil_div(vectors, threads)))
     if states == 1 and width > 1 and threads > WARP_SIZE:
         steps = ceil_div(vectors, threads * unroll)
         if vectors < (1 - IN_VAIN_SHARE) * steps * threads * unroll:
             wanted = power_of_two_at_least(ceil_div(vectors, IN_ONE_STEP))
-            threads = min(MAX_THREADS_A_ROW, max(least, wanted))
+            threads = min(most, max(least, wanted))
             unroll = min(IN_ONE_STEP, ceil_div(vectors, threads))
     return threads, unroll
 
@@ -181,7 +190,8 @@ def split_params(
     most = max(1, NARROW_BYTES_IN_FLIGHT // max(1, width * element_bytes))
     unroll = max(1, min(most, MAX_SPLIT_UNROLL, outer))
     in_flight = unroll * width * element_bytes
-    grid = _blocks_down(ceil_div(rows, row_threads), outer // unroll, in_flight, hardware)
+    heard = _heard_at_once(vectors, 1)
+    grid = _blocks_down(ceil_div(rows, row_threads), outer // unroll, in_flight, heard, hardware)
     return ReductionParams(
         fastest_dim=True,
         schedule_3d=True,
@@ -228,25 +238,41 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     threads_y = max(1, min(block // threads_x, power_of_two_at_least(columns.length) // 2))
     rows = USUAL_ROWS_IN_FLIGHT if width > 1 else SINGLE_ROWS_IN_FLIGHT
     in_flight = min(OUTER_BYTES_IN_FLIGHT, rows * width * columns.element_bytes)
-    shared = _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
-    if shared.lparams.gdimy == 1 or width == 1 or columns.stores:
-        return shared
-    return _one_block_down(columns, width, in_flight, hardware) or shared
+    if width > 1 and not columns.stores:
+        whole = _whole_columns(columns, width, in_flight, hardware)
+        if whole is not None:
+            return whole
+    return _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
 
 
-def _one_block_down(
+def _whole_columns(
     columns: Columns, width: int, in_flight: int, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """Blocks that sum whole columns, if these are short and there are enough of them."""
-    if columns.length > SINGLE_BLOCK_COLUMN or columns.side_by_side < columns.count:
-        return None
+    """Large blocks that sum whole columns: where threads have all of a column in flight at once, or there is
+    a block or two for each SM.
+    """
     chunks = ceil_div(columns.count, width)
+    usual, rows = OUTER_BLOCK // WARP_SIZE, max(1, in_flight // max(1, width * columns.element_bytes))
     # A block reads half a line of each row at least.
     for along in (WARP_SIZE, WARP_SIZE // 2, WARP_SIZE // 4):
-        enough = ceil_div(chunks, along) >= SINGLE_BLOCK_SMS * hardware.sm_count
-        if enough and 2 * along * width * columns.element_bytes >= LINE_BYTES:
-            launch = LaunchParams(bdimx=along, bdimy=OUTER_BLOCK_OF_FEW_COLUMNS // along, gdimy=1)
-            return _params(columns, width, launch, _rows_in_flight(columns, width, in_flight, launch.bdimy))
+        tiles = ceil_div(chunks, along)
+        if (
+            tiles < SINGLE_BLOCK_SMS * hardware.sm_count
+            or 2 * along * width * columns.element_bytes < LINE_BYTES
+        ):
+            continue
+        if along < WARP_SIZE and columns.length > SINGLE_BLOCK_COLUMN:
+            return None
+        down, most = ceil_div(columns.length, rows), WIDEST_BLOCK // along
+        if down > most:
+            an_sm = ceil_div(tiles, hardware.sm_count)
+            if an_sm > SINGLE_BLOCKS_AN_SM:
+                return None
+            down = most // an_sm
+        elif down <= usual:
+            return None
+        launch = LaunchParams(bdimx=along, bdimy=down, gdimy=1)
+        return _params(columns, width, launch, min(rows, ceil_div(columns.length, down)))
     return None
 
 
@@ -278,7 +304,8 @@ def _tiles(
     """Blocks of `threads_x` along rows and `threads_y` down columns, with `in_flight` bytes a thread."""
     unroll = _rows_in_flight(columns, width, in_flight, threads_y)
     blocks = ceil_div(columns.count, width * threads_x)
-    grid = _blocks_down(blocks, columns.length // (threads_y * unroll), in_flight, hardware)
+    heard = _heard_at_once(threads_y, width)
+    grid = _blocks_down(blocks, columns.length // (threads_y * unroll), in_flight, heard, hardware)
     return _params(columns, width, LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid), unroll)
 
 
@@ -289,7 +316,8 @@ def _lanes_down(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     along = max(1, OUTER_BLOCK // down)
     unroll = _rows_in_flight(columns, width, in_flight, down)
     blocks = ceil_div(columns.count, width * along)
-    grid = _blocks_down(blocks, columns.length // (down * unroll), in_flight, hardware)
+    heard = _heard_at_once(down, width)
+    grid = _blocks_down(blocks, columns.length // (down * unroll), in_flight, heard, hardware)
     return _params(columns, width, LaunchParams(bdimx=down, bdimy=along, gdimy=grid), unroll, lanes_down=True)
 
 
@@ -299,18 +327,28 @@ def _rows_in_flight(columns: Columns, width: int, in_flight: int, threads_y: int
     return max(1, min(most, columns.length // threads_y))
 
 
-def _blocks_down(blocks: int, steps: int, in_flight: int, hardware: HardwareInfo) -> int:
+def _heard_at_once(down: int, width: int) -> int:
+    """Blocks whose results for a column a block of so many threads down its columns, each of `width` of them,
+    asks for at once (grid_reduce.cuh: WORDS_AT_ONCE).
+    """
+    return down * max(1, WORDS_HEARD_AT_ONCE // width)
+
+
+def _blocks_down(blocks: int, steps: int, in_flight: int, heard: int, hardware: HardwareInfo) -> int:
     """How many blocks share the work of each of `blocks`, whose threads go `steps` times through memory with
-    `in_flight` bytes each: as many as fill the GPU's SMs, and evenly.
+    `in_flight` bytes each: as many as fill the GPU's SMs, and evenly. The last one asks for the results of
+    `heard` of them at once.
     """
     full = OUTER_BLOCKS_A_SM * hardware.sm_count * OUTER_BYTES_IN_FLIGHT
     wanted = full // max(OUTER_BYTES_IN_FLIGHT, in_flight)
-    most = max(1, steps // MIN_OUTER_STEPS)
+    # grid / heard waits, steps / grid steps
+    most = max(1, min(steps // MIN_OUTER_STEPS, isqrt(int(WAITS_A_STEP * steps * heard))))
     if blocks >= wanted or most == 1:
         return 1
-    grid = min(wanted // max(1, blocks), most)
+    grid = wanted // max(1, blocks)
     if grid > MANY_BLOCKS_DOWN:
         grid = max(MANY_BLOCKS_DOWN, int(grid * SHARE_OF_MANY))
+    grid = min(grid, most)
     while grid < most and _idle_share(blocks * grid, hardware) > IDLE_SHARE and blocks * grid < 2 * wanted:
         grid += 1
     return grid
