@@ -9,8 +9,10 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import ParamsError
+from fusewright.core.hardware import described
 from fusewright.kernel import ir as k
 from fusewright.schedulers.params import LaunchParams
+from fusewright.schedulers.staged_rows import staged
 
 LENGTH = 21
 # of whole blocks of 8, and of a last one that is not
@@ -62,6 +64,25 @@ def test_the_rows_of_a_block_pass_as_one_run(shape, rows):
     # One before rows are read and one before they are stored, none in the loops that write them.
     assert sum(isinstance(stmt, k.Barrier) for stmt in kernel.body) == 2
     assert sum(isinstance(stmt, k.Barrier) for stmt in k.walk(kernel.body)) == 2
+
+
+#: elements, width of vectors, whether rows read something in common -> threads of a row, rows of a block
+CHOSEN = {
+    (257, 8, False): (16, 8),
+    (513, 8, False): (32, 8),
+    (513, 8, True): (32, 8),
+    (257, 4, False): (32, 4),
+    (65, 4, False): None,  # a block of so few rows would have too few threads
+    (1057, 8, False): None,
+    (529, 4, False): None,
+}
+
+
+@pytest.mark.parametrize("length, width, shares", CHOSEN)
+def test_short_rows_that_are_many_are_staged(length: int, width: int, shares: bool) -> None:
+    found = staged(65536, 65536, length, width, 32 // width, shares, described("h200"))
+    assert (found and (found.lparams.bdimx, found.lparams.bdimy)) == CHOSEN[length, width, shares]
+    assert staged(1000, 1000, length, width, 32 // width, shares, described("h200")) is None
 
 
 @pytest.mark.parametrize("swapped", [False, True])

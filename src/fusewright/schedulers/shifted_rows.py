@@ -63,7 +63,7 @@ def wider_vectors(
     enough: int = ENOUGH_BYTES,
 ) -> tuple[Vectors, bool] | None:
     """Vectors of rows that pay where aligned ones are narrow; None where there are none, or aligned ones of
-    `enough` bytes do.
+    `enough` bytes do (of ENOUGH_BYTES, where some would be loaded from any element on).
 
     The bool says whether the vectors of each row begin at an aligned address of its own.
 
@@ -73,7 +73,7 @@ def wider_vectors(
     width = limits.width(facts) if limits is not None else 1
     anywhere = limits.vectors(facts) if limits is not None else None
     for found, shifts in ((anywhere, False), (shifted.vectors(facts), True)):
-        if found is None or not is_narrow(width, found, enough):
+        if found is None or not is_narrow(width, found, ENOUGH_BYTES if found.unaligned else enough):
             continue
         if space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
             return found, shifts
