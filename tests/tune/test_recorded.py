@@ -132,7 +132,7 @@ def test_policies_serve_problems_that_were_held_out_and_no_shape_is_slower():
             seconds = table.seconds.get(params, formula)
             ratios.append(seconds / formula)
             regrets.append((seconds / table.best, formula / table.best))
-        assert max(ratios) <= 1.05 and unknown < 3, ratios
+        assert max(ratios) <= 1.05 and unknown < 0.1 * len(held), ratios
         assert mean([policy for policy, _ in regrets]) < mean([formula for _, formula in regrets])
         assert "each held out once" in policy.rules_text()
 
