@@ -123,11 +123,11 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 PERMUTES = (
-    fusion("transpose", permuted(1, 0), alike(1), LARGE, (4095, 8193)),
+    fusion("transpose", permuted(1, 0), alike(1), LARGE, (4095, 8193), (2910, 10140)),
     fusion("transpose_add", lambda x, y: x.t() + y, lambda s, r: (r(*s), r(s[1], s[0])), (8192, 4096)),
     fusion("transpose_gelu", lambda x: F.gelu(x.t().contiguous()), alike(1), (8192, 4096)),
     fusion("transpose_narrow", permuted(1, 0), alike(1), (1048576, 32), (1048577, 24)),
-    fusion("permute_021", permuted(0, 2, 1), alike(1), (64, 1024, 512), (65, 513, 1021)),
+    fusion("permute_021", permuted(0, 2, 1), alike(1), (64, 1024, 512), (65, 513, 1021), (84, 194, 990)),
     fusion("permute_102", permuted(1, 0, 2), alike(1), (512, 1024, 128), (513, 1023, 129)),
     fusion("permute_102_short", permuted(1, 0, 2), alike(1), (2048, 4096, 8)),
     fusion("permute_210", permuted(2, 1, 0), alike(1), (256, 512, 256), (255, 513, 257)),

@@ -42,7 +42,7 @@ from fusewright.tune.sweep import SPACE
 from fusewright.tune.table import Measurements
 
 # Of a sample, the points that a recording keeps: those that are not much slower than the best, and so many.
-NEAR_BEST, KEPT = 1.1, 40
+NEAR_BEST, KEPT = 1.1, 20
 #: Who chose params, in the order of the table.
 CHOSEN = ("formula", f"after {FIRST}", f"after {CONFIGURATIONS}", f"plain {PLAIN_CONFIGURATIONS}", "policy")
 

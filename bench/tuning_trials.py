@@ -16,12 +16,14 @@ from fusewright.core.serialization import from_json
 from fusewright.frontend.problems import load
 from fusewright.schedulers.params.space import value_at, with_value
 from fusewright.tune.changes import Change, changes_of, with_changes
+from fusewright.tune.entry import WORTH
 from fusewright.tune.heuristic import AutotunerHeuristic
 from fusewright.tune.heuristics import default_heuristics
 from fusewright.tune.journal import Journal, Race, Trial
 from fusewright.tune.model import refusal
 from fusewright.tune.policy import Policy
 from fusewright.tune.problem import Problem
+from fusewright.tune.rule_fitting import LAUNCH
 from fusewright.tune.runner import RUNNERS, Runner
 from fusewright.tune.space import ParamsSpace, points_of
 from fusewright.tune.sweep import SPACE
@@ -34,7 +36,7 @@ CONFIGURATIONS, PLAIN_CONFIGURATIONS, FIRST = 30, 60, 8
 # problems. The rest is for races.
 SEARCHED, PLAIN_SEARCHED, SAMPLED, TRANSFERRED = 0.35, 0.5, 0.84, 0.9
 # Of each problem, the changes with which others are tried; fields of one.
-TRANSFERS, MOST_CHANGED = 3, 3
+TRANSFERS, MOST_CHANGED = 2, 3
 # Values that follow from the length of a row: plain params have the formula's.
 OF_LENGTH = ("lparams", "batches_per_block_inner_reduction", "rows_per_block")
 #: The origin of what served other problems, and of what a policy of older measurements chooses.
@@ -278,22 +280,31 @@ def plain_params(space: ParamsSpace) -> Any:
 
 
 def served(found: Iterable[Found]) -> dict[str, list[Change]]:
-    """By scheduler, the changes that made each of its problems fastest."""
-    changes: dict[str, dict[str, Change]] = {}
+    """By scheduler, the changes that made its problems fastest; the first one of each problem comes first."""
+    ranked: dict[str, dict[str, tuple[int, Change]]] = {}
     for each in found:
-        measured, kind = each.measured, type(each.formula)
-        formula = measured.get(params_text(each.formula))
-        known = changes.setdefault(each.problem.scheduler, {})
-        own: dict[str, Change] = {}
-        for text in sorted(measured, key=measured.__getitem__):
-            if formula is None or measured[text] >= formula or len(own) == TRANSFERS:
-                break
-            fields = changes_of(each.formula, from_json(kind, text), each.problem.length)
-            if 0 < len(fields) <= MOST_CHANGED:
-                change = Change.of(each.formula, fields)
-                own[str(change)] = change
-        known.update(own)
-    return {scheduler: list(known.values()) for scheduler, known in changes.items()}
+        known = ranked.setdefault(each.problem.scheduler, {})
+        for rank, change in enumerate(_gains(each)):
+            name = str(change)
+            known[name] = min(known.get(name, (rank, change)), (rank, change), key=lambda own: own[0])
+    return {
+        scheduler: [change for _, change in sorted(known.values(), key=lambda own: own[0])]
+        for scheduler, known in ranked.items()
+    }
+
+
+def _gains(each: Found) -> list[Change]:
+    """The changes of few fields that gain most on a problem, and mean something to others."""
+    measured, kind, found = each.measured, type(each.formula), list[Change]()
+    formula = measured.get(params_text(each.formula), 0.0)
+    for text in sorted(measured, key=measured.__getitem__):
+        if measured[text] >= WORTH * formula or len(found) == TRANSFERS:
+            break
+        fields = changes_of(each.formula, from_json(kind, text), each.problem.length)
+        change = Change.of(each.formula, fields)
+        if 0 < len(fields) <= MOST_CHANGED and not any(path.startswith(LAUNCH) for path in change.values):
+            found.append(change)
+    return found
 
 
 def _changed(each: Found, others: Mapping[str, Sequence[Change]]) -> Iterator[Any]:

@@ -101,6 +101,18 @@ def test_vectors_go_along_outputs_of_any_size(name: str) -> None:
     assert kernel.params.vectorization_factor * output.element_size() == MAX_VECTOR_BYTES
 
 
+def test_vectors_that_are_known_to_lie_in_memory_are_loaded_without_a_guard() -> None:
+    """A slice far enough from both ends, of a size that blocks divide: nothing is left to be asked."""
+    x = torch.randn(64, 1024)
+    with FusionDefinition() as fd:
+        t = fd.from_pytorch(x, static_sizes=True)
+        fd.add_output(fd.ops.slice(t, [0, 3], [64, 1019]) * 2.0)
+    [output] = fd.execute([x])
+    torch.testing.assert_close(output, x[:, 3:1019] * 2, rtol=0, atol=0)
+    [kernel] = fd.kernels_for([x])
+    assert kernel.params.unaligned_inputs and "load<4>" in kernel.cuda_text
+
+
 def test_short_pieces_are_read_by_element() -> None:
     x = torch.randn(64, 21).to(BF)
     fd = _definition(lambda fd, t: fd.ops.pad(t[0], [1, 1]), [x])

@@ -168,3 +168,17 @@ def test_a_register_is_read_instead_of_an_array_of_it_only_where_both_are_of_one
         assert EXP not in repeated(*body)
     vector = k.Copy(b.at(Y.buffer, T * 8), b.at(R), width=8)
     assert EXP not in repeated(value, fill, use, vector)
+
+
+def test_a_scale_that_is_stored_in_pieces_of_a_vector_is_a_register_of_the_loop_around() -> None:
+    """Float scales beside rows of eight bits: their vector is wider than a store, whose loop lies in another."""
+    x = torch.randn(16, 4096).bfloat16()
+    with FusionDefinition() as fd:
+        row = fd.ops.cast(fd.from_pytorch(x, static_sizes=True), DataType.Float)
+        scale = fd.ops.truediv(fd.ops.max(fd.ops.abs(row), dims=[-1], keepdim=True), 448.0)
+        fd.add_output(scale)
+        fd.add_output(fd.ops.cast(fd.ops.truediv(row, scale), DataType.Float8_e4m3fn))
+    found, rounded = fd.execute([x])
+    assert len(fd._finished().executor.last_program.kernels) == 1
+    torch.testing.assert_close(found, x.float().abs().amax(1, keepdim=True) / 448)
+    torch.testing.assert_close(rounded.float(), x.float() / found, rtol=0.07, atol=0.01)

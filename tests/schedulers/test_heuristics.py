@@ -243,7 +243,7 @@ def test_a_block_sums_whole_columns_where_these_are_short_and_many():
     for count, length, along, blocks_down in (
         (4096, 1024, 8, 1),
         (16384, 1024, 32, 1),
-        (2048, 1024, 32, 8),  # too few columns for as many blocks as SMs
+        (2048, 1024, 8, 1),  # few columns, but threads have all of them in flight at once
         (4096, 16384, 32, 16),
     ):
         params = outer_params(Columns(count, length, count, 8, 2, stores=False), p.H200)
@@ -286,3 +286,14 @@ def test_columns_of_nothing_that_is_loaded_have_params() -> None:
     """Of an input that is one element, expanded."""
     params = outer_params(Columns(4096, 4096, 4096, 4, 0, stores=False), p.H200)
     assert params.lparams.bdimx >= 1
+
+
+def test_blocks_that_go_few_times_through_memory_are_large() -> None:
+    """They leave half as many results to exchange; half a warp has the columns that leave a warp idle."""
+    for count, length, stores, expected in (
+        (192, 60_000, False, (16, 32, 88)),
+        (1024, 16_384, False, (32, 16, 33)),
+        (1000, 100_003, False, (32, 8, 49)),  # many times
+    ):
+        launch = outer_params(Columns(count, length, count, 8, 2, stores), p.H200).lparams
+        assert (launch.bdimx, launch.bdimy, launch.gdimy) == expected

@@ -183,3 +183,15 @@ def test_sizes_as_constants(prefetch: bool) -> None:
         changed = dataclasses.replace(params, prefetch_rows=True, **{field: wrong})
         with pytest.raises(ParamsError, match=r"assumed_sizes|prefetch_rows"):
             apply(InnerOuterScheduler(), Schedule(fusion), changed, p.H200)
+
+
+def test_what_is_computed_one_by_one_is_no_run() -> None:
+    """A variance over columns of what the reduction of rows computes in the same loop."""
+    with FusionDefinition() as fd:
+        x = fd.ops.exp(fd.define_tensor([-1, -1], contiguity=True))
+        fd.add_output(fd.ops.var(x, [0, 1], 0))
+        fd.add_output(fd.ops.max(x, [1]))
+    x = torch.randn(264, 2)
+    variance, top = fd.execute([x])
+    torch.testing.assert_close(variance.double(), x.double().exp().var(correction=0), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(top, x.exp().amax(1))

@@ -248,9 +248,9 @@ def test_proposals_fit_the_gpu(name: str) -> None:
         check_resident(LaunchShape((blocks, 1, 1), block, 0), Resources(registers=most), hardware)
 
 
-@pytest.mark.parametrize("columns, blocks", [(4096, 0), (8192, 2), (16384, 1)])
-def test_blocks_with_rings_share_an_sm(columns: int, blocks: int) -> None:
-    """Rows of which registers hold too few ahead wait in shared memory, of as many blocks as have room."""
+@pytest.mark.parametrize("columns, blocks", [(4096, 0), (8192, 0), (16384, 1)])
+def test_rings_hold_rows_that_registers_do_not(columns: int, blocks: int) -> None:
+    """Rows of which registers hold none ahead wait in shared memory, of as many blocks as have room."""
     _, fusion = rms_norm_backward.fusion("textbook")
     canonicalize(fusion)
     shapes = ((16384, columns),) * 2 + ((16384,), (columns,))
@@ -320,3 +320,29 @@ def test_vectors_of_odd_rows_begin_at_aligned_addresses() -> None:
 def _stable(facts: Facts) -> Facts:
     """Of a call whose sizes were the same in all calls."""
     return dataclasses.replace(facts, stable=frozenset(facts.sizes))
+
+
+@pytest.mark.parametrize(
+    "rows, columns, threads, blocks, cluster",
+    [(33, 4096, 256, 33, 1), (200, 1000, 64, 100, 1), (33, 16384, 512, 33, 2)],
+)
+def test_few_rows_have_many_threads(rows: int, columns: int, threads: int, blocks: int, cluster: int) -> None:
+    """A thread has 4 vectors of its row; two blocks share one that is too long for 512 threads."""
+    _, fusion = rms_norm_backward.fusion("textbook")
+    canonicalize(fusion)
+    shapes = ((rows, columns),) * 2 + ((rows,), (columns,))
+    params, _ = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
+    extents = params.lparams
+    assert (extents.bdimx * extents.bdimy, extents.gdimx) == (threads, blocks), params.reason
+    assert params.batches_per_block_inner_reduction == 4 and params.blocks_per_cluster == cluster
+    assert not params.prefetch_rows and not _spilled(fusion, params)
+
+
+@pytest.mark.parametrize("rows, ahead", [(7814, False), (131072, True)])
+def test_rows_by_element_are_ahead_where_turns_are_many(rows: int, ahead: bool) -> None:
+    _, fusion = rms_norm_backward.fusion("textbook")
+    canonicalize(fusion)
+    shapes = ((rows, 749),) * 2 + ((rows,), (749,))
+    params, _ = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
+    assert params.vectorization_factor == 1 and params.prefetch_rows == ahead, params.reason
+    assert params.project_persistent_buffers != ahead

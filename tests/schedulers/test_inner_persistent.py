@@ -205,7 +205,8 @@ LENGTHS = {
     (DataType.Float, 4096): (False, 4, False),
     (DataType.BFloat16, 16384): (False, 8, False),
     (DataType.BFloat16, 4097): (True, 8, True),  # the ends of rows alone have guards
-    (DataType.Float, 4097): (True, 1, False),
+    (DataType.Float, 4097): (True, 4, True),
+    (DataType.Float, 3001): (True, 1, False),
     (DataType.Float, 50257): (True, 4, True),  # clusters hold them
 }
 
@@ -436,6 +437,9 @@ def test_few_rows_are_spread_over_clusters(rows, length, expected) -> None:
     assert (found and (*blocks, found.batches_per_block_inner_reduction)) == expected
 
 
-def test_vectors_that_rows_align_are_held_by_fewer_larger_blocks() -> None:
-    found = clustered(4096, 6284, 8, Held(2, 2), True, described("h200"))
-    assert found is not None and (found.blocks_per_cluster, found.lparams.bdimx) == (2, 416)
+def test_vectors_that_rows_align_are_held_in_registers_while_these_suffice() -> None:
+    for vectors, expected in ((6284, (4, 256, False)), (20000, (8, 256, False)), (28000, (8, 448, True))):
+        found = clustered(4096, vectors, 8, Held(2, 2), True, described("h200"))
+        assert found is not None, vectors
+        how = (found.blocks_per_cluster, found.lparams.bdimx, found.persistent_in_shared_memory)
+        assert how == expected, vectors

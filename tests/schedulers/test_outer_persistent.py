@@ -25,7 +25,7 @@ from fusewright.schedulers import (
     apply,
     prepare,
 )
-from fusewright.schedulers.column_tiles import Columns, clustered_tile
+from fusewright.schedulers.column_tiles import Columns, clustered_tile, register_tile
 from fusewright.schedulers.held_rows import Held
 from fusewright.sym import evaluate
 from tests.lower.running import lowered, run
@@ -158,7 +158,8 @@ def test_proposals_hold_what_fits() -> None:
     for shape in ((512, 64000), (1024, 32768), (4096, 16384), (16384, 4096), (777, 808)):
         facts = p.facts_of(fusion, [shape])
         params, launch = p.propose(SCHEDULER, fusion, replace(facts, stable=frozenset(facts.sizes)))
-        assert params.persistent_in_shared_memory and launch.shared_bytes <= 75 * KIB
+        assert params.persistent_in_shared_memory != (256 < shape[0] <= 2048 and shape[1] > 10_000)
+        assert launch.shared_bytes <= 75 * KIB
         held = params.batches_per_block_inner_reduction * params.lparams.bdimy * params.blocks_per_cluster
         assert shape[0] <= held <= 1.25 * shape[0]
         assert params.lparams.bdimx * params.unroll_factor_iter_dom * 2 >= 64
@@ -182,6 +183,24 @@ def test_clusters_have_the_threads_that_columns_need(constant: bool) -> None:
             assert turn * (tile.batches - 1) < length <= turn * tile.batches
             threads = tile.threads_x * tile.threads_y
             assert threads * tile.batches * 8 * (held.in_all if constant else held.at_once) <= 80 * KIB
+
+
+@pytest.mark.parametrize("element_bytes", [2, 4])
+def test_columns_in_registers_have_rows_of_128_bytes(element_bytes: int) -> None:
+    for length in (256, 257, 600, 1024, 2048, 2049):
+        width = 16 // element_bytes
+        columns = Columns(32768, length, width, element_bytes, Held(element_bytes, element_bytes), True, True)
+        tile = register_tile(columns, p.H200)
+        assert (tile is not None) == (256 < length <= 2048)
+        if tile is not None:
+            assert tile.threads_x * tile.width * element_bytes == 128 and not tile.shared
+            assert tile.threads_x * tile.threads_y <= 256 and tile.batches * tile.width * element_bytes <= 128
+            turn = tile.threads_y * tile.blocks
+            assert turn * (tile.batches - 1) < length <= turn * tile.batches
+        few = replace(columns, count=256)
+        two = replace(columns, held=Held(2 * element_bytes, 2 * element_bytes))
+        unknown = replace(columns, constant=False)
+        assert [register_tile(each, p.H200) for each in (few, two, unknown)] == [None, None, None]
 
 
 @pytest.mark.parametrize(

@@ -363,6 +363,10 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         ((1, 0), (4095, 16383), BF16, (128, 32), (1, 1), ((), ())),
         ((1, 0), (4096, 16383), BF16, (64, 64), (8, 1), ((), ())),
         ((1, 0), (4095, 16383), F32, (128, 32), (1, 1), ((), ())),
+        # Narrow vectors of both: larger tiles, by more threads.
+        ((0, 2, 1), (84, 194, 990), BF16, (256, 64), (2, 2), ((), ())),
+        ((1, 0), (2910, 10140), BF16, (256, 64), (2, 4), ((), ())),
+        ((1, 0), (4094, 10142), F32, (64, 64), (2, 2), ((), ())),
         # One channel or few: the other side is longer. Rows and columns are one dimension.
         ((0, 3, 1, 2), (64, 224, 224, 3), F32, (256, 4), (4, 1), ((2,), ())),
         ((0, 2, 3, 1), (64, 3, 224, 224), F32, (4, 256), (1, 4), ((), (1,))),
@@ -388,6 +392,7 @@ def test_proposals(
     assert (params.vectorize_factor1, params.vectorize_factor2) == widths
     assert (params.tile_size1, params.tile_size2) == tiles
     assert (params.dims_merged_with_1, params.dims_merged_with_2) == merged
+    assert (params.threads > 256) == (tiles == (256, 64))
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from fusewright import FusionDefinition
+from fusewright.kernel import ir as k
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from tests.integration.tolerance import assert_close
 from tests.schedulers import proposals as p
+from tests.schedulers.banks import shared_accesses
 
 
 def _scaled(fd: FusionDefinition) -> None:
@@ -39,6 +41,25 @@ def _normalized(fd: FusionDefinition) -> None:
 def _normalized_by_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     variance, mean = torch.var_mean(x, (0, 2), correction=0, keepdim=True)
     return (x - mean) * torch.rsqrt(variance + 1.0), mean
+
+
+def _softmax_of_columns(fd: FusionDefinition) -> None:
+    """By one reduction, which combines the rows that a thread has in flight as a run."""
+    x = fd.define_tensor([-1, -1], contiguity=True)
+    top, total = (fd.ops.broadcast(each, [True, False]) for each in fd.ops.max_sum_exp(x, 0))
+    fd.add_output(fd.ops.exp(x - top) / total)
+
+
+def _standardized(fd: FusionDefinition) -> None:
+    """By Welford's steps, of which a run takes fewer divisions."""
+    x = fd.define_tensor([-1, -1], contiguity=True)
+    mean, squares, _ = fd.ops.welford(x, [0])
+    mean, squares = (fd.ops.broadcast(each, [True, False]) for each in (mean, squares))
+    fd.add_output((x - mean) * squares)
+
+
+def _standardized_by_torch(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(0)) * ((x - x.mean(0)) ** 2).sum(0)
 
 
 _ROWS = ReductionParams(
@@ -76,9 +97,24 @@ _AHEAD = replace(
     assumed_reduction_sizes=(3, 64),
     lparams=LaunchParams(gdimy=2, bdimx=12),
 )
+_RUNS = replace(_COLUMNS, assumed_reduction_sizes=(72,))
+_HELD_COLUMNS = replace(
+    _COLUMNS,
+    batches_per_block_inner_reduction=6,
+    held_steps=0,
+    sweeps_backward=False,
+    streams_last_sweep=False,
+    persistent_in_shared_memory=True,
+    assumed_reduction_sizes=(48,),
+    lparams=LaunchParams(bdimx=8, bdimy=8),
+)
 _CASES: dict[str, tuple[Callable[[FusionDefinition], None], Callable[..., Any], tuple[int, ...], Any]] = {
     "tensor": (_scaled, lambda x: x / x.abs().max(), (37, 28), _ROWS),
     "columns": (_centered, lambda x: x - x.mean(0, keepdim=True), (67, 40), _COLUMNS),
+    "runs_down_columns": (_softmax_of_columns, lambda x: x.softmax(0), (72, 40), _RUNS),
+    "runs_that_end": (_softmax_of_columns, lambda x: x.softmax(0), (67, 40), _COLUMNS),
+    "runs_of_welford": (_standardized, _standardized_by_torch, (72, 40), _RUNS),
+    "runs_of_held_columns": (_softmax_of_columns, lambda x: x.softmax(0), (48, 40), _HELD_COLUMNS),
     "rows_in_turns": (
         _normalized,
         _normalized_by_torch,
@@ -123,3 +159,23 @@ def test_kernels_of_params_that_read_again_or_ahead(case: str) -> None:
     outputs = fd.execute(inputs)
     for out, each in zip(outputs, expected if isinstance(expected, tuple) else (expected,), strict=True):
         assert_close(out, each, inputs[0].numel())
+
+
+@pytest.mark.parametrize("case", ["runs_down_columns", "runs_of_welford", "runs_of_held_columns"])
+def test_rows_in_flight_are_combined_as_a_run(case: str) -> None:
+    define, _, shape, params = _CASES[case]
+    with FusionDefinition() as fd:
+        define(fd)
+    [kernel] = fd.kernels_for([torch.randn(shape)], schedules={0: params})
+    combined = [s for s in k.walk(kernel.kernel.kernel.body) if isinstance(s, k.Combine)]
+    assert {s.width for s in combined} == {2}
+
+
+def test_lanes_access_neighbours_of_what_is_held_of_columns() -> None:
+    with FusionDefinition() as fd:
+        _centered(fd)
+    params = replace(_RUNS, held_steps=2, lparams=replace(_RUNS.lparams, bdimx=32))
+    [kernel] = fd.kernels_for([torch.randn(72, 128)], schedules={0: params})
+    accesses = shared_accesses(kernel.kernel.kernel)
+    assert any("held" in text for text, _ in accesses)
+    assert {text: ways for text, ways in accesses if ways > 1} == {}

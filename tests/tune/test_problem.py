@@ -87,6 +87,20 @@ def test_a_configuration_is_refused_measured_or_wrong(tmp_path):
     assert wrong.status is Status.WRONG and "differs in 8 of 8 elements" in wrong.detail
 
 
+def test_results_of_floats_may_be_those_of_sums_in_another_order(tmp_path):
+    x = torch.rand(4096, 4)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.from_pytorch(x), dims=[0]))
+    [problem] = problems_of(fd, [x], None, "f", tmp_path)
+    loaded = load(problem, torch.device("cpu"))
+    [(absolute, relative)] = fd.getValTolerances([x])
+    exact = loaded.inputs[0].double().sum(0)
+    error = absolute + relative * exact.abs()
+    loaded.check(lambda: [(exact + 4 * error).float()])
+    with pytest.raises(AssertionError, match="differs in 4 of 4 elements"):
+        loaded.check(lambda: [(exact + 20 * error).float()])
+
+
 def test_results_are_right_where_calls_change_inputs_draw_numbers_and_start_anywhere(tmp_path):
     memory = torch.rand(8 * 64 + 1)
     x = memory[1:].reshape(8, 64)  # no vectors fit there

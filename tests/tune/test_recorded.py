@@ -3,8 +3,9 @@
 `drawn_h200.json` has the problems that bench/tuning_problems.py draws: params of a search, of one from plain
 params, changes that served others, and of a stratified sample of what is legal; the best of each were timed
 again, in turns. Times of more than three times the formula's are left out: a host that was busy made most of
-them. `recorded_h200.json` has those that are listed there, with the formula's params, what differs in a few
-fields, and the best.
+them. Every other one of these problems served to make the autotuner's own heuristics; none of those in files
+`drawn_SEED_h200.json` did. `recorded_h200.json` has those that are listed there, with the formula's params,
+what differs in a few fields, and the best.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from fusewright.tune.tuner import Effort, ProblemSearch, _Budget
 from tests.tune import here
 
 LISTED, DRAWN = (Path(__file__).parent / name for name in ("recorded_h200.json", "drawn_h200.json"))
+NEWER = sorted(Path(__file__).parent.glob("drawn_*_h200.json"))
 FIXED = {type_name(each.type): getattr(each, "fixed_params", {}) for each in default_registry()}
 # Searches are made of one in so many of the problems that were held out: all of them take some seconds.
 EACH = 3
@@ -48,7 +50,11 @@ def tables(path: Path = DRAWN) -> tuple[Measurements, ...]:
 
 def held_out() -> tuple[Measurements, ...]:
     """With the others the autotuner's own heuristics were made."""
-    return tables()[1::2]
+    return tables()[1::2] + newer()
+
+
+def newer() -> tuple[Measurements, ...]:
+    return tuple(table for path in NEWER for table in tables(path))
 
 
 def space_of(table: Measurements) -> TableSpace:
@@ -107,8 +113,8 @@ def test_searches_come_near_it_where_the_only_seed_uses_nothing_that_makes_kerne
 
 
 def test_policies_serve_problems_that_were_held_out_and_no_shape_is_slower():
-    """Of all problems half, and of those that are drawn half with all that are listed."""
-    listed, drawn = tables(LISTED), tables()
+    """Of all problems half, and half of those that are drawn."""
+    listed, drawn = tables(LISTED), tables() + newer()
     known = listed + drawn
     for fitted_to, held in (
         (known[0::2], known[1::2]),
@@ -126,7 +132,7 @@ def test_policies_serve_problems_that_were_held_out_and_no_shape_is_slower():
             seconds = table.seconds.get(params, formula)
             ratios.append(seconds / formula)
             regrets.append((seconds / table.best, formula / table.best))
-        assert max(ratios) <= 1.05 and unknown < 3, ratios
+        assert max(ratios) <= 1.05 and unknown < 0.1 * len(held), ratios
         assert mean([policy for policy, _ in regrets]) < mean([formula for _, formula in regrets])
         assert "each held out once" in policy.rules_text()
 

@@ -2723,6 +2723,7 @@ class EditableScanParams:
     fastest_dim: bool
     vectorization_factor: int
     unroll_factor: int
+    prefetches_steps: bool
     @property
     def elements_held(self) -> int: ...
     @property

@@ -42,6 +42,10 @@ __all__ = ["load", "problems_of", "recorded"]
 # What `definition_text` calls a definition without a number.
 _FUNCTION = "nvfuser_incomplete_fusion"
 
+# Of the tolerances of float32 results, a multiple that results of any legal params are within: the sum of a
+# column of 15,182 elements by one thread missed them by a factor of 2.8.
+OTHER_ORDERS = 8
+
 #: Called with a definition, its inputs, and where they run if these do not tell.
 Observer = Callable[[FusionDefinition, Sequence[Any], "torch.device | None"], None]
 
@@ -246,7 +250,9 @@ def load(problem: Problem, device: torch.device) -> Loaded:
             changed.copy_(values)
         with states.again(start):
             outputs = call()
-        check_outputs(outputs, expected, tolerances)
+        slack = [OTHER_ORDERS if output.dtype == torch.float32 else 1 for output in outputs]
+        allowed = [(n * absolute, n * relative) for n, (absolute, relative) in zip(slack, tolerances)]
+        check_outputs(outputs, expected, allowed)
 
     return Loaded(leaf.executor, inputs, check)
 

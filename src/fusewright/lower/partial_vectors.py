@@ -111,9 +111,16 @@ def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
     there = _loaded(move, lanes)
     if src.buffer.space is k.Space.GLOBAL:
         there = land(there, _inside(src, width))
-    covering = k.Covering(move.lane, lanes.each)
-    vector = k.Copy(move.dst, src, width, move.cache, there, fill, move.fill_is_value, covering)
+    vector = _vector(move, move.dst, src, there, fill, lanes.each)
     return [[vector], _edges(move, lanes, there, fill)]
+
+
+def _vector(move: Move, dst: k.Ref, src: k.Ref, there: Expr, fill: k.Operand, wanted: Expr) -> k.Copy:
+    """A load of a whole vector where it is in memory, which may be known; else of the fill."""
+    if there is k.TRUE:
+        return k.Copy(dst, src, move.width, move.cache)
+    covering = k.Covering(move.lane, wanted)
+    return k.Copy(dst, src, move.width, move.cache, there, fill, move.fill_is_value, covering)
 
 
 def _loaded(move: Move, lanes: Lanes) -> Expr:
@@ -163,8 +170,7 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
         to = k.Ref(raw, 2 * dst.index + number * width)
         at = k.Ref(src.buffer, start + number * width)
         wanted = substitute(lanes.each, {move.lane: move.lane + number * width - offset})
-        covering = k.Covering(move.lane, wanted)
-        return k.Copy(to, at, width, move.cache, pred, fill, move.fill_is_value, covering)
+        return _vector(move, to, at, pred, fill, wanted)
 
     loads: list[k.Stmt] = [vector(0, there), vector(1, land(there, lt(ZERO, offset)))]
     choice: list[k.Stmt] = [k.Window(dst, k.Ref(raw, 2 * dst.index), offset, width)]

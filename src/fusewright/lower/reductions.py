@@ -13,11 +13,11 @@ from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.kernel.exchange import grid_exchange_room
 from fusewright.lower.context import Context
-from fusewright.lower.guards import guarded
+from fusewright.lower.guards import guarded, lanes_of
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.last_block import Across, reduced_across
 from fusewright.lower.loops import Item, Loop, cluster_size
-from fusewright.sym import ONE, Expr, Symbol, as_int, const, land, maximum, product, substitute, symbol
+from fusewright.sym import ONE, Expr, Symbol, as_int, const, land, lnot, maximum, product, substitute, symbol
 
 # Longest run of values that are combined at once: a vector's, which is what registers hold side by side.
 MAX_RUN = MAX_VECTOR_BYTES
@@ -100,27 +100,42 @@ def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: 
 
 
 def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item | None:
-    """Values that stand side by side in registers, combined as a run, where `op` does that in less."""
+    """Values of the innermost loop, combined as a run of registers where `op` does that in less.
+
+    A run that is not whole, at the end of what is reduced, is combined one by one.
+    """
     out = node.output
     if not (node.op.combine_run and out.loop and out.loop[-1].is_reduction and len(node.inputs) == 1):
         return None
     source, width = node.tensor_inputs[0], as_int(loops[-1].extent) or 1
     if not loops[-1].is_real or width & (width - 1) or not 1 < width <= MAX_RUN:
         return None
-    if source.memory is not MemoryType.local or source.dtype is not out.dtype:
+    if source.memory is not MemoryType.local or source.dtype is not out.dtype or _shares_last_loop(node):
         return None
     lane = symbol("lane", lo=0, hi=width - 1)
     indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, out.loop[-1].parallel, 1, lane)))
     read = ctx.operand(node, 0, indices)
-    guards, dst = ctx.thread_guards(node, indices), _accumulators(ctx, node, indices)
-    if any(lane in e.free_symbols for e in (*guards, *(ref.index for ref in dst))):
+    guards, dst = land(*ctx.thread_guards(node, indices)), _accumulators(ctx, node, indices)
+    lanes = lanes_of(guards, lane, width)
+    if lanes is None or any(lane in ref.index.free_symbols for ref in dst):
         return None
     assert isinstance(read, k.Ref)
-    first = substitute(read.index, {lane: 0})
-    if first + lane is not read.index:
-        return None
-    run = k.Combine(node.op, dst, (k.Ref(read.buffer, first),), width, land(*guards))
-    body = guarded(ctx.block_guards(node), [run])
+    gathered: list[k.Stmt] = []
+    run = read
+    if _is_run((read,), lane):
+        if lane in guards.free_symbols:  # a vector at the edge of a row
+            return None
+    else:
+        run = k.Ref(ctx.register(f"{read.buffer.name}_run", read.buffer.dtype, width), lane)
+        gathered = [k.For(lane, const(width), (k.Copy(run, read),), unroll=True)]
+    operand = (_first_of_run(run, lane),)
+    combined: list[k.Stmt] = [k.Combine(node.op, dst, operand, width, guards)]
+    if lane in guards.free_symbols:
+        step = k.Combine(node.op, dst, (read,), pred=guards)
+        one_by_one = k.For(lane, const(width), (step,), unroll=True)
+        whole = k.Combine(node.op, dst, operand, width)
+        combined = [k.If(lanes.all, (whole,)), k.If(lnot(lanes.all), (one_by_one,))]
+    body = guarded(ctx.block_guards(node), [*gathered, *combined])
     return Item(loops[:-1], body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
 
 

@@ -23,9 +23,11 @@ ROW_OF_A_GRID = 160 * KIB
 HELD_BYTES = 128
 # Threads of a block: more of them where FEW_BLOCKS would not suffice otherwise.
 THREADS, MOST_THREADS, FEW_BLOCKS = 256, 512, 8
-# Where vectors are aligned by the start of each row, fewer and larger blocks are faster (softmax of 50,257
-# bfloat16: 0.93 by 2 blocks, 0.88 by 3, 0.85 by 4).
-SHIFTED_THREADS = 416
+# Where vectors are aligned by the start of each row: the bytes that a thread holds in registers at most, in
+# clusters of so many blocks; else blocks of more threads, in shared memory. (An H200, of a copy's speed:
+# softmax of 50,258 bfloat16 0.97 in registers of 4 blocks, 0.95 in shared memory and in registers of 2; of
+# 50,257 floats 0.97 and 0.95, by one block 0.92.)
+SHIFTED_BYTES, SHIFTED_BLOCKS, SHIFTED_THREADS = 208, (4, 8), 416
 # Of rows that are few: bytes from which on clusters share them, rows from which on that is known to be faster
 # than by all blocks, blocks of a cluster and threads of a block at least, and how many rows there may be for
 # each SM and block of a cluster, times the blocks again. Fractions of a copy's speed, by one block a row and
@@ -51,14 +53,18 @@ def clustered(
 ) -> ReductionParams | None:
     """Params for rows of `vectors` of `width` elements, of which `held` are the bytes to hold of each.
 
-    They are held in shared memory, to which copies take no registers. (An H200, group norm of 262,144
-    bfloat16, of any length: 0.83 of a copy's speed, 0.74 in registers.) None where no cluster holds them so,
-    or one block does as well.
+    They are held in shared memory, to which copies take no registers, or, if shifted, in registers. (An
+    H200, group norm of 262,144 bfloat16, of any length: 0.83 of a copy's speed, 0.74 in registers.) None
+    where no cluster holds them so, or one block does as well.
     """
     of_vector = width * held.at_once
     least = ROW_OF_A_BLOCK if rows >= LEAST_ROWS else ROW_OF_A_GRID
     if hardware.max_cluster == 1 or width == 1 or vectors * of_vector <= least:
         return None
+    for cluster in SHIFTED_BLOCKS if shifts else ():
+        batches = ceil_div(vectors, cluster * THREADS)
+        if batches * of_vector <= SHIFTED_BYTES:
+            return _params(rows, vectors, width, cluster, batches, in_shared=False)
     batches = max(1, HELD_BYTES // of_vector)
     cluster = min(FEW_BLOCKS, ceil_div(vectors, (SHIFTED_THREADS if shifts else THREADS) * batches))
     if ceil_div(vectors, cluster * batches) > MOST_THREADS:

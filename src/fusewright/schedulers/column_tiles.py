@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusewright.core.hardware import KIB, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.held_rows import Held
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 
 # Threads of a block, and the rows that each holds in shared memory at most: 64 KiB of bfloat16 in vectors of
 # 16 bytes. An SM has room for three such blocks, one of which loads while others compute and store. Half as
@@ -26,6 +26,12 @@ WIDEST_ROW, WIDE_ROW, NARROW_ROW, BLOCKS_OF_WIDE_ROWS = 256, 128, 64, 8
 # more, and so: 8 rows 0.39, 0.97; 10 rows 0.64, 0.97; 21 rows 0.66, 0.98; 64 rows 0.95, 0.99.)
 LONGEST_OF_A_THREAD, LONGEST_SHORT, SHORT_THREADS = 24, 64, 128
 SHORT_VECTOR_BYTES, SHORT_BYTES = 8, 192
+# Longer columns in registers: as many rows of a thread, of vectors of 8 bytes, and threads of a block, with
+# the next power of two of blocks in a cluster; the bytes that a thread then holds at most. (An H200, softmax
+# of bfloat16, of a copy's speed, with tiles in shared memory and so: 300 rows 0.89, 0.93; 600 rows 0.91,
+# 1.01; 1200 rows 0.78, 0.91; 2048 rows 0.81, 0.83. Twice the threads in half as many blocks: 0.92, 0.95,
+# 0.86, 0.71.)
+ROWS_IN_REGISTERS, THREADS_IN_REGISTERS, BLOCKS_IN_REGISTERS, BYTES_IN_REGISTERS = 16, 256, 8, 128
 # The least that an asynchronous copy moves (PTX ISA, cp.async).
 COPIED_BYTES = 4
 
@@ -111,6 +117,28 @@ def clustered_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
     batches = most if blocks == 1 and shared else ceil_div(columns.length, THREADS // along * blocks)
     down, batches = fewest_threads(columns.length, along, batches, blocks)
     return Tile(along * bytes_of_vector, along, down, batches, columns.width, True, blocks, shared)
+
+
+def register_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
+    """How the blocks of a cluster hold columns of a known length in registers.
+
+    None where one block holds them, or more than eight are needed; where threads have no registers for as
+    many rows; and where the tiles, whose rows are 128 bytes, are too few for the GPU.
+    """
+    width = min(columns.width, max(1, SHORT_VECTOR_BYTES // columns.element_bytes))
+    along = WIDE_ROW // SHORT_VECTOR_BYTES
+    a_block = THREADS_IN_REGISTERS // along * ROWS_IN_REGISTERS
+    blocks = power_of_two_at_least(ceil_div(columns.length, a_block))
+    if not columns.constant or not 1 < blocks <= min(BLOCKS_IN_REGISTERS, hardware.max_cluster):
+        return None
+    if width * columns.element_bytes < SHORT_VECTOR_BYTES or columns.count < along * width:
+        return None
+    if ROWS_IN_REGISTERS * width * columns.held.at_once > BYTES_IN_REGISTERS:
+        return None
+    if ceil_div(columns.count, along * width) * blocks < hardware.sm_count * FEW_BLOCKS:
+        return None
+    down, batches = fewest_threads(columns.length, along, ROWS_IN_REGISTERS, blocks)
+    return Tile(WIDE_ROW, along, down, batches, width, True, blocks)
 
 
 def short_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:

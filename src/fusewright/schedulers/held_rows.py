@@ -90,16 +90,22 @@ def variance_in_two_passes(part: Part) -> Rewrite | None:
     return Rewrite("variance in two passes", replace_all, reason)
 
 
-def softmax_in_one_pass(part: Part) -> Rewrite | None:
-    """One reduction for a maximum and the sum of exponentials, where nothing else needs the row again."""
+def softmax_in_one_pass(part: Part, shared: bool = False) -> Rewrite | None:
+    """One reduction for a maximum and the sum of exponentials, where nothing else needs the row again.
+
+    shared: blocks share a row, and wait for each other once less.
+    """
     found = list(softmax_sums(part.nodes))
-    if not found or _reads_again(part.fusion):
+    if not found or (not shared and _reads_again(part.fusion)):
         return None
 
     def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
         return {old: new for sums in found for old, new in in_one_pass(graph, sums).items()}
 
-    return Rewrite("softmax in one pass", replace_all, "a row that nothing else reads again need not be held")
+    reason = (
+        "blocks that share a row exchange once" if shared else "a row that is not read again need not be held"
+    )
+    return Rewrite("softmax in one pass", replace_all, reason)
 
 
 def _reads_again(fusion: Fusion) -> bool:

@@ -34,6 +34,7 @@ from fusewright.schedulers.inner_outer_persistent_space import (
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
 from fusewright.schedulers.shifted_rows import (
+    ENOUGH_BYTES,
     LEAST_SHIFTED,
     ShiftedRows,
     is_narrow,
@@ -81,10 +82,18 @@ OTHER_BYTES = 8 * 1024
 MOST_THREADS = 512
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
+# Rows for each SM up to which a thread has so many vectors of a row, so that a row has more threads (an H200,
+# RMS norm backward of 33 x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x
+# 16384 by clusters of two blocks 10.9, by one block with twice the vectors 13.1).
+FEW_ROWS_AN_SM, FEW_VECTORS = 2, 4
+# Turns of a block up to which rows by element are not loaded ahead, so that a block has more of them (an
+# H200, RMS norm backward of bfloat16: 7814 x 749 24.9 us, ahead 30.3; 16384 x 1025 52.9 and 56.6; of more
+# turns, 131072 x 257 76.5 and 73.1, layer norm backward of 8191 x 4097 118.6 and 113.6).
+MOST_TURNS = 12
 # Threads on an SM of rows that are shifted, and rows a block, from which on that is known to be faster than
 # by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 576 threads 0.67 of a copy's speed, by
 # element 0.51, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element 0.48).
-SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 512, 8
+SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 448, 5
 # Blocks of a cluster that hold a row. SMs come in pairs, so all of them have clusters of two at once; of
 # larger ones an H200 does not hold as many as it has SMs for.
 BLOCKS_OF_CLUSTER = 2
@@ -105,8 +114,13 @@ class _Choice:
     rank: int
     stages: int = 0
 
+    @property
+    def in_registers(self) -> bool:
+        """Whether registers take the next row."""
+        return self.prefetches and not self.stages
 
-_IN_REGISTERS, _IN_SHARED_MEMORY, _STARVED, _NOT_AHEAD, _AT_LEAST = 4, 3, 2, 1, 0
+
+_FEW_TURNS, _IN_REGISTERS, _IN_SHARED_MEMORY, _STARVED, _NOT_AHEAD, _AT_LEAST = 5, 4, 3, 2, 1, 0
 # Many elements a thread make its part of a row's reductions cheap.
 CHOICES = (
     _Choice(32, prefetches=True, rank=_IN_REGISTERS),
@@ -119,6 +133,7 @@ CHOICES = (
     _Choice(32, prefetches=True, rank=_AT_LEAST, stages=2),
     _Choice(64, prefetches=False, rank=_AT_LEAST),
 )
+NOT_AHEAD = tuple(choice for choice in CHOICES if choice.rank == _NOT_AHEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +142,7 @@ class _Rows:
 
     knows_length: whether the kernel takes the length as a constant. shifts: whether the vectors of each row
     begin at an aligned address of its own; the length includes what the first one may have before the row.
+    projects: whether inputs alone are held, and what follows from them is computed again.
     """
 
     count: int
@@ -134,6 +150,7 @@ class _Rows:
     width: int
     knows_length: bool
     shifts: bool = False
+    projects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +158,11 @@ class _Tile:
     """How a choice lies over rows: lanes * along threads of each with `batches` vectors, `at_once` rows a
     block, `resident` blocks an SM.
 
-    length: of a row, what a block holds; `cluster` blocks hold all of it.
+    rows: whose length is what a block holds; `cluster` blocks hold all of a row.
     """
 
     choice: _Choice
-    length: int
+    rows: _Rows
     lanes: int
     along: int
     batches: int
@@ -233,7 +250,8 @@ class InnerOuterPersistentPlanner:
         if not rows or not length:
             return Reject("there is nothing to reduce")
         is_stable = are_stable(space, facts)
-        to_hold = _Rows(rows, length, width, knows_length=is_stable or space.is_constant)
+        knows_length = is_stable or space.is_constant
+        to_hold = _Rows(rows, length, width, knows_length, projects=self._projects(width))
         params = self._shifted_params(to_hold, facts, hardware) or self._params(to_hold, hardware)
         if isinstance(params, Reject):
             return params
@@ -294,10 +312,11 @@ class InnerOuterPersistentPlanner:
         chosen = self._chosen(rows, hardware)
         if chosen is None:
             return Reject(f"no block or cluster holds a row of {rows.length} and what its columns come to")
-        width, count = rows.width, rows.count
+        width, count = chosen.rows.width, rows.count
         at_once, resident = chosen.at_once, chosen.resident
         loads = len(self.space.rows.full_loads)
-        if chosen.choice.rank == _IN_REGISTERS and (chosen.along == 1 or loads <= MOST_LOADS_TOGETHER):
+        alone = chosen.choice.rank == _IN_REGISTERS or self._is_by_element(chosen.rows)
+        if alone and (chosen.along == 1 or loads <= MOST_LOADS_TOGETHER):
             # One block an SM passes on the least (both gradients of 16384 x 4096 on an H200: 0.95 to 0.97 of
             # the time).
             most = min(hardware.max_threads_per_block // chosen.threads, ceil_div(count, hardware.sm_count))
@@ -306,13 +325,13 @@ class InnerOuterPersistentPlanner:
         # All blocks have to be resident at once, so that they can wait for each other.
         registers = registers_a_thread(whole_warps(threads) * resident, hardware)
         blocks = min(hardware.sm_count // chosen.cluster * resident, ceil_div(count, at_once))
-        groups = ceil_div(chosen.length, chosen.lanes * blocks)
+        groups = ceil_div(chosen.rows.length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and count > blocks * at_once
         stages = self._stages(chosen, hardware) if ahead and chosen.choice.stages else 0
         return InnerOuterPersistentParams(
             vectorization_factor=width,
             batches_per_block_inner_reduction=chosen.batches,
-            project_persistent_buffers=self._projects(width) or stages > 0,
+            project_persistent_buffers=chosen.rows.projects or stages > 0,
             prefetch_rows=ahead,
             columns_a_thread=min(width, MAX_COLUMNS_A_THREAD, power_of_two_at_least(groups)),
             columns_in_shared_memory=ahead
@@ -332,13 +351,14 @@ class InnerOuterPersistentPlanner:
         """How threads lie along rows: those of one block where it loads rows ahead, else those of a
         cluster whose blocks do that of their parts; None where neither holds a row.
         """
+        few = self._few(rows, hardware)
+        if few is not None:
+            return few
         of_block = self._best(rows, hardware)
         if of_block is not None and of_block.choice.rank >= _IN_SHARED_MEMORY:
             return of_block
         if hardware.max_cluster >= BLOCKS_OF_CLUSTER:
-            of_warp = rows.width * WARP_SIZE
-            part = ceil_div(rows.length, BLOCKS_OF_CLUSTER * of_warp) * of_warp
-            tile = self._best(replace(rows, length=part), hardware)
+            tile = self._best(self._part(rows), hardware)
             if tile is not None and tile.choice.rank >= _IN_SHARED_MEMORY:
                 return replace(tile, cluster=BLOCKS_OF_CLUSTER, resident=1)
         return of_block
@@ -346,23 +366,74 @@ class InnerOuterPersistentPlanner:
     def _best(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
         """How threads of one block lie along rows, if it can hold them."""
         tiles = [self._tile(rows, choice, hardware) for choice in CHOICES]
+        narrow = self._narrower(rows)
+        if narrow is not None:
+            tiles += [self._tile(narrow, choice, hardware) for choice in CHOICES if choice.in_registers]
+        if self._is_by_element(rows):
+            inputs = replace(rows, projects=True)
+            tiles += [self._tile(inputs, choice, hardware) for choice in NOT_AHEAD]
         # Of equal rank those with most rows in flight, then with most threads that have registers enough.
         return max(
             (tile for tile in tiles if tile is not None),
             key=lambda tile: (
-                self._rank(tile),
+                self._rank(tile, hardware),
                 tile.rows_an_sm,
+                tile.rows is narrow,
                 tile.threads <= MOST_THREADS,
                 -tile.choice.elements,
             ),
             default=None,
         )
 
-    def _rank(self, tile: _Tile) -> int:
-        """Of a choice's tile: rows that are ahead in registers come last of these where they are too few."""
-        in_flight = tile.rows_an_sm * tile.length * self._loaded_bytes
-        starved = tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
-        return _STARVED if tile.choice.rank == _IN_REGISTERS and starved else tile.choice.rank
+    def _few(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
+        """Of so few rows that each block has one or two: many threads for each, of two blocks if need be;
+        None of more rows.
+        """
+        if rows.count > FEW_ROWS_AN_SM * hardware.sm_count:
+            return None
+        rows = self._narrower(rows) or rows
+        choice = _Choice(FEW_VECTORS * rows.width, prefetches=False, rank=_NOT_AHEAD)
+        tile = self._tile(rows, choice, hardware)
+        if tile is not None and tile.threads <= MOST_THREADS:
+            at_once = ceil_div(rows.count, hardware.sm_count)
+            fits = tile.threads * at_once <= MOST_THREADS
+            return replace(tile, at_once=at_once, resident=1) if fits else tile
+        if rows.count * BLOCKS_OF_CLUSTER > hardware.sm_count or hardware.max_cluster < BLOCKS_OF_CLUSTER:
+            return None
+        tile = self._tile(self._part(rows), choice, hardware)
+        return None if tile is None else replace(tile, cluster=BLOCKS_OF_CLUSTER, resident=1)
+
+    @staticmethod
+    def _part(rows: _Rows) -> _Rows:
+        """What a block of a cluster has of each row: as many vectors for each lane of a warp."""
+        of_warp = rows.width * WARP_SIZE
+        return replace(rows, length=ceil_div(rows.length, BLOCKS_OF_CLUSTER * of_warp) * of_warp)
+
+    def _is_by_element(self, rows: _Rows) -> bool:
+        """Whether its accesses are so narrow that those of another row take many registers."""
+        full = self.space.rows.full_loads
+        return any(rows.width * access.tensor.dtype.size < ENOUGH_BYTES for access in full)
+
+    def _narrower(self, rows: _Rows) -> _Rows | None:
+        """The same in vectors of half the width, with all that follows from inputs held, in place of inputs
+        alone: it is computed once, and loads and arithmetic are interleaved. (An H200, RMS norm backward of
+        16384 x 4096 bfloat16: 104.5 us, 107.0 without; 4096 x 8192 60.3, in rings 63.1.)
+        """
+        if not rows.projects or rows.width < 2:
+            return None
+        return replace(rows, width=rows.width // 2, projects=False)
+
+    def _rank(self, tile: _Tile, hardware: HardwareInfo) -> int:
+        """Of a choice's tile: rows that are ahead in registers come after others where they are too few; rows
+        by element that are not ahead come first where blocks take few turns.
+        """
+        rows, rank = tile.rows, tile.choice.rank
+        if rank == _NOT_AHEAD and rows.projects and self._is_by_element(rows):
+            turns = rows.count / (hardware.sm_count * tile.rows_an_sm)
+            return _FEW_TURNS if turns <= MOST_TURNS else _NOT_AHEAD
+        in_flight = tile.rows_an_sm * rows.length * self._loaded_bytes
+        starved = rows.projects and tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
+        return _STARVED if rank == _IN_REGISTERS and starved else rank
 
     def _loaded_in_registers(self, width: int) -> int:
         """Bytes of registers that loads of an element of a row take: narrow vectors leave some unused."""
@@ -377,18 +448,18 @@ class InnerOuterPersistentPlanner:
         """Whether inputs alone are held."""
         return self._inputs_in_registers(width) < self._held.everything
 
-    def _held_in_registers(self, width: int) -> int:
-        return min(self._inputs_in_registers(width), self._held.everything)
+    def _held_in_registers(self, rows: _Rows) -> int:
+        return self._inputs_in_registers(rows.width) if rows.projects else self._held.everything
 
-    def _arriving_in_registers(self, width: int) -> int:
+    def _arriving_in_registers(self, rows: _Rows) -> int:
         """Bytes of registers of an element of the next row, and of this one beside what is held of it.
 
         The next row is on its way before this one has been read. Where that was left out, threads with five
         inputs spilled, or loaded one after the other what they had no registers for: 0.76 of a copy's speed
         instead of 1.0 (the gradients of RMS norm within LLaMA's, 16384 x 4096, an H200).
         """
-        loaded = self._loaded_in_registers(width)
-        return loaded + max(0, loaded - self._held_in_registers(width))
+        loaded = self._loaded_in_registers(rows.width)
+        return loaded + max(0, loaded - self._held_in_registers(rows))
 
     def _tile(self, rows: _Rows, choice: _Choice, hardware: HardwareInfo) -> _Tile | None:
         """How threads lie along a row by a choice, if a block has the registers and memory for it."""
@@ -404,11 +475,13 @@ class InnerOuterPersistentPlanner:
         if choice.stages and not self._may_be_streamed(length, width, choice.stages, threads, hardware):
             return None
         of_element = self._state_bytes
+        if rows.projects and self._is_by_element(rows):  # each access has an address of its own
+            of_element += REGISTER_BYTES
         if rows.shifts:  # what all rows read stays in registers, as floats
             of_element += REGISTER_BYTES * len(self.space.column_inputs) + self._loaded_bytes
         if not choice.stages:
-            of_element += self._held_in_registers(width)
-            of_element += self._arriving_in_registers(width) if choice.prefetches else 0
+            of_element += self._held_in_registers(rows)
+            of_element += self._arriving_in_registers(rows) if choice.prefetches else 0
         to_work = REGISTERS_TO_WORK + (0 if rows.knows_length else REGISTERS_TO_GUARD)
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
@@ -423,7 +496,7 @@ class InnerOuterPersistentPlanner:
         if choice.stages:
             shared = self._streamed(length, choice.stages, threads) + hardware.shared_memory_reserved
             resident = max(1, min(resident, hardware.shared_memory_per_sm // shared))
-        return _Tile(choice, length, lanes, along, batches, at_once, resident)
+        return _Tile(choice, rows, lanes, along, batches, at_once, resident)
 
     def _exchanged(self, threads: int, at_once: int) -> int:
         """Bytes of shared memory that reductions take at most in a block of so many threads and rows."""
@@ -437,7 +510,7 @@ class InnerOuterPersistentPlanner:
         self, tile: _Tile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
     ) -> bool:
         """Whether what is the same for all rows fits into shared memory, beside a ring of so many rows."""
-        needed = tile.length * (self._column_bytes + stages * self._loaded_bytes)
+        needed = tile.rows.length * (self._column_bytes + stages * self._loaded_bytes)
         needed += self._exchanged(tile.threads * at_once, at_once)
         room = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         return self._column_bytes > 0 and needed <= min(room, hardware.shared_memory_per_block_optin)
@@ -447,8 +520,8 @@ class InnerOuterPersistentPlanner:
         stages = tile.choice.stages
         if tile.resident > 1 or tile.choice.rank == _AT_LEAST:
             return stages
-        room = hardware.shared_memory_per_block_optin - tile.length * self._column_bytes
-        while stages < MOST_STAGES and self._streamed(tile.length, stages + 1, tile.threads) <= room:
+        room = hardware.shared_memory_per_block_optin - tile.rows.length * self._column_bytes
+        while stages < MOST_STAGES and self._streamed(tile.rows.length, stages + 1, tile.threads) <= room:
             stages += 1
         return stages
 

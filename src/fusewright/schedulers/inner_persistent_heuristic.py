@@ -39,6 +39,7 @@ from fusewright.schedulers.shifted_rows import (
     ENOUGH_BYTES,
     ENOUGH_OF_LONG_ROWS,
     LEAST_SHIFTED,
+    LONG_ROW,
     is_narrow,
     is_narrow_to_stage,
     wider_vectors,
@@ -196,9 +197,8 @@ class InnerPersistentPlanner(ReductionPlanner):
         plain = Vectors(width, (), 1 / width)
         if length < LEAST_SHIFTED:
             return plain, False
-        is_long = length * self.projected.at_once > clustered_rows.ROW_OF_A_BLOCK
-        are_clustered = is_long and rows >= clustered_rows.LEAST_ROWS
-        enough = ENOUGH_OF_LONG_ROWS if are_clustered else ENOUGH_BYTES
+        is_long = length * self.projected.at_once >= LONG_ROW and rows >= clustered_rows.LEAST_ROWS
+        enough = ENOUGH_OF_LONG_ROWS if is_long else ENOUGH_BYTES
         found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts, enough)
         return found or (plain, False)
 
@@ -396,7 +396,7 @@ class InnerPersistentPlanner(ReductionPlanner):
         if in_shared:
             return not params.shift_rows
         if params.blocks_per_cluster > 1:
-            return params.persistent_in_shared_memory
+            return params.persistent_in_shared_memory or params.shift_rows
         if params.circular_stages:
             return self._shares_loads == params.shift_rows
         batches = params.batches_per_block_inner_reduction

@@ -100,7 +100,9 @@ class ReductionScheduler(BuiltInScheduler):
         else:
             moved, width = cut(schedule, space, reference, params)
         partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
-        inline(schedule, space, partials, width, load_position=moved[1 if params.schedule_3d else 0] + 1)
+        step = moved[1 if params.schedule_3d else 0]
+        serial = () if params.schedule_3d or params.fastest_dim else moved
+        inline(schedule, space, partials, width, load_position=step + 1, serial=serial)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two kernels in place of one that is estimated to leave most of the memory's speed unused."""

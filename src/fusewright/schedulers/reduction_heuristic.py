@@ -53,6 +53,10 @@ NARROW_BYTES_IN_FLIGHT = 128
 OUTER_BLOCK, OUTER_BLOCK_OF_FEW_COLUMNS = 256, 512
 # Bytes of a row that a block reads side by side.
 BLOCK_ROW_BYTES = 256
+# The same of blocks that share columns and go so many times through memory each, or less, and how many of
+# them an SM has (an H200, bfloat16: 60000 x 192 in 0.84 of the time, 16384 x 1024 in 0.91, 5000 x 2048 in
+# 0.95, GELU's gradient with a bias's of 4319 x 1088 in 0.71; but 100003 x 1000, 24 steps, in 1.02).
+OUTER_BLOCK_OF_FEW_STEPS, BLOCKS_OF_FEW_STEPS_AN_SM, FEW_STEPS = 512, 2, 12
 # Blocks for each SM that columns are shared out to by a grid reduction, and what makes that worth its round
 # trip: at least so many times that all of a block's loads in flight are issued.
 OUTER_BLOCKS_A_SM = 4
@@ -65,8 +69,8 @@ MANY_BLOCKS_DOWN, SHARE_OF_MANY = 32, 0.75
 WAITS_A_STEP, WORDS_HEARD_AT_ONCE = 0.5, 8
 # Blocks as large as there are sum whole columns where so many of the SMs have one, and at most so many each:
 # no blocks wait for each other then. Longer columns than this lie in whole warps' rows of memory. (An H200,
-# bfloat16: 1024 x 4096 in 0.77 of the time, 1024 x 16384 in 0.87, 8192 x 16384 and the middle of
-# 16 x 4096 x 1024 in 0.98, of 7 x 170 x 3776 in 0.90, of 431 x 560 x 64 float in 0.94.)
+# bfloat16: 512 x 768 and 1024 x 4096 in 0.77 of the time, 1024 x 16384 in 0.87, 8192 x 16384 and the middle
+# of 16 x 4096 x 1024 in 0.98, of 7 x 170 x 3776 in 0.90, of 431 x 560 x 64 float in 0.94.)
 SINGLE_BLOCK_SMS, SINGLE_BLOCKS_AN_SM, SINGLE_BLOCK_COLUMN = 0.9, 2, 1024
 # More blocks share the work where SMs would be idle for more than this share of the time.
 IDLE_SHARE = 0.12
@@ -242,7 +246,8 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
         whole = _whole_columns(columns, width, in_flight, hardware)
         if whole is not None:
             return whole
-    return _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
+    few_steps = _few_steps(columns, width, in_flight, hardware) if width > 1 else None
+    return few_steps or _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
 
 
 def _whole_columns(
@@ -251,19 +256,18 @@ def _whole_columns(
     """Large blocks that sum whole columns: where threads have all of a column in flight at once, or there is
     a block or two for each SM.
     """
-    chunks = ceil_div(columns.count, width)
+    chunks = max(1, ceil_div(columns.count, width))
     usual, rows = OUTER_BLOCK // WARP_SIZE, max(1, in_flight // max(1, width * columns.element_bytes))
     # A block reads half a line of each row at least.
-    for along in (WARP_SIZE, WARP_SIZE // 2, WARP_SIZE // 4):
+    narrowest = WARP_SIZE // 4
+    for along in (WARP_SIZE, WARP_SIZE // 2, narrowest):
         tiles = ceil_div(chunks, along)
-        if (
-            tiles < SINGLE_BLOCK_SMS * hardware.sm_count
-            or 2 * along * width * columns.element_bytes < LINE_BYTES
-        ):
+        down, most = ceil_div(columns.length, rows), WIDEST_BLOCK // along
+        enough = tiles >= SINGLE_BLOCK_SMS * hardware.sm_count or (along == narrowest and down <= most)
+        if not enough or 2 * along * width * columns.element_bytes < LINE_BYTES:
             continue
         if along < WARP_SIZE and columns.length > SINGLE_BLOCK_COLUMN:
             return None
-        down, most = ceil_div(columns.length, rows), WIDEST_BLOCK // along
         if down > most:
             an_sm = ceil_div(tiles, hardware.sm_count)
             if an_sm > SINGLE_BLOCKS_AN_SM:
@@ -274,6 +278,22 @@ def _whole_columns(
         launch = LaunchParams(bdimx=along, bdimy=down, gdimy=1)
         return _params(columns, width, launch, min(rows, ceil_div(columns.length, down)))
     return None
+
+
+def _few_steps(
+    columns: Columns, width: int, in_flight: int, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """Large blocks that share columns, if each takes few steps: then fewer results are exchanged."""
+    chunks, along = max(1, ceil_div(columns.count, width)), WARP_SIZE
+    if chunks < (1 - IDLE_SHARE) * ceil_div(chunks, along) * along:
+        along //= 2
+    tiles, down = ceil_div(chunks, along), OUTER_BLOCK_OF_FEW_STEPS // along
+    unroll = _rows_in_flight(columns, width, in_flight, down)
+    steps = columns.length // (down * unroll)
+    grid = min(round(BLOCKS_OF_FEW_STEPS_AN_SM * hardware.sm_count / tiles), steps)
+    if grid <= 1 or steps > FEW_STEPS * grid:
+        return None
+    return _params(columns, width, LaunchParams(bdimx=along, bdimy=down, gdimy=grid), unroll)
 
 
 def _threads_along(chunks: int, width: int) -> int:

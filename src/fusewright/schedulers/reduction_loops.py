@@ -199,13 +199,14 @@ def inline(
     columns: Sequence[TensorView] = (),
     placed: Sequence[TensorView] = (),
     side_by_side: bool = False,
+    serial: Sequence[int] = (),
 ) -> None:
     """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
 
     So the loads of a whole unrolled stretch are in flight together, and with them those of vectors that start
     at any element, which take two each. `columns`: reductions of columns that loads feed as well. `placed`:
     tensors that are inlined already. `side_by_side`: the partial results of
-    that stretch are made before one collective combines them all.
+    that stretch are made before one collective combines them all. `serial`: as of `inline_runs`.
     """
     lead = partials[0]
     loads = [load for load in find_loads(schedule.fusion) if load not in placed]
@@ -215,9 +216,7 @@ def inline(
         early += [tensor for partial in partials for tensor in _states(partial)]
     if early:
         schedule.inline_at(lead, load_position, best_effort=True, selected=early)
-    runs = combined_runs(partials, early) if width > 1 else []
-    if runs:
-        schedule.inline_at(lead, len(lead.loop) - 1, best_effort=True, selected=runs)
+    runs = inline_runs(schedule, partials, early, serial, width)
     inline_rest(schedule, {*early, *runs, *placed})
 
 
@@ -236,13 +235,42 @@ def inline_row_results(schedule: Schedule, partial: TensorView, step: int) -> li
     return found
 
 
+def inline_runs(
+    schedule: Schedule,
+    partials: Sequence[TensorView],
+    loads: Sequence[TensorView],
+    serial: Sequence[int],
+    width: int,
+) -> list[TensorView]:
+    """Inlines what is reduced by an operation that combines values as a run so that registers hold a run of
+    it: of a vector along the row, or of the rows that a thread has in flight. Returns it.
+
+    `serial`: positions of the serial loops that are reduced, the outermost first.
+    """
+    if width == 1:
+        return []
+    lead, runs = partials[0], combined_runs(partials, loads)
+    of_rows = bool(serial) and not lead.loop[-1].is_reduction
+    if runs:
+        position = serial[0] + 1 if of_rows else len(lead.loop) - 1
+        schedule.inline_at(lead, position, best_effort=True, selected=runs)
+    for partial in partials if of_rows else ():
+        for state in _states(partial) if _combines_runs(partial) else ():
+            schedule.reorder(state, {serial[-1]: -1})
+    return runs
+
+
+def _combines_runs(partial: TensorView) -> bool:
+    node = partial.definition
+    return isinstance(node, Reduction) and bool(node.op.combine_run)
+
+
 def combined_runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -> list[TensorView]:
     """What is reduced by an operation that combines values as a run, and so kept side by side."""
     found: dict[TensorView, None] = {}
     for partial in partials:
-        node = partial.definition
-        if isinstance(node, Reduction) and node.op.combine_run:
-            found.update(dict.fromkeys(node.tensor_inputs))
+        if _combines_runs(partial) and partial.definition is not None:
+            found.update(dict.fromkeys(partial.definition.tensor_inputs))
     return [tensor for tensor in found if tensor not in loads]
 
 

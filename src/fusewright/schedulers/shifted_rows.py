@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fusewright.analyze.vectorize import unit_stride_axis
-from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.hardware import KIB, MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -32,9 +32,9 @@ from fusewright.sym import Expr
 # Elements of a row below which its two edges cost more than vectors save.
 LEAST_SHIFTED = 512
 # Bytes of an access from which on shifted vectors are not known to be faster (of 2 bytes they are: softmax),
-# and of rows so long that clusters hold them in shared memory (an H200, softmax of 50,257 floats: 0.94 of a
-# copy's speed by 16 bytes, 0.58 by 4).
-ENOUGH_BYTES, ENOUGH_OF_LONG_ROWS = 4, 8
+# and of rows of so many bytes. (An H200, softmax by vectors of 16 bytes and of 4, of a copy's speed: 4,097
+# floats 1.00 and 0.94, 50,257 floats 0.95 and 0.58, 50,258 bfloat16 0.95 and 0.76.)
+ENOUGH_BYTES, ENOUGH_OF_LONG_ROWS, LONG_ROW = 4, 8, 16 * KIB
 
 
 def is_narrow(width: int, other: Vectors, enough: int = ENOUGH_BYTES) -> bool:
@@ -47,12 +47,11 @@ def is_narrow(width: int, other: Vectors, enough: int = ENOUGH_BYTES) -> bool:
 def is_narrow_to_stage(width: int, other: Vectors, shares_loads: bool) -> bool:
     """Whether vectors of `width` elements are so narrow that rows pay that are staged in `other` ones.
 
-    So they are of a pair of elements of 2 bytes, too, unless rows read something in common (an H200: softmax
-    of 258 elements 0.90 of a copy's speed so, 0.82 by pairs, 1002 0.96 and 0.88; layer norm of 514 0.75 and
-    0.78).
+    So they are of 4 bytes, too, unless rows read something in common (an H200: softmax of 258 elements 0.90
+    of a copy's speed so, 0.82 by pairs, 1002 0.96 and 0.88, 257 floats 0.99 and 0.87; layer norm of 514 0.75
+    and 0.78).
     """
-    is_pair = width > 1 and width * MAX_VECTOR_BYTES == ENOUGH_BYTES * other.width
-    return is_narrow(width, other) or (is_pair and not shares_loads)
+    return is_narrow(width, other, ENOUGH_BYTES if shares_loads else ENOUGH_BYTES + 1)
 
 
 def wider_vectors(

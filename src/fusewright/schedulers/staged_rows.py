@@ -27,9 +27,12 @@ from fusewright.schedulers.sizes import ceil_div
 # so and otherwise: softmax of 65 elements 0.75 and 0.35, 129 0.83 and 0.66, 257 0.92 and 0.82, 513 0.94 and
 # 0.69, 1023 1.03 and 0.91; layer norm of 513 0.75 and 0.41, 1023 0.71 and 0.52.)
 FEWEST_LANES, ELEMENTS_A_LANE, MOST_ELEMENTS_A_LANE = WARP_SIZE // 2, 17, 33
+# All counts of elements are of those of 2 bytes, of which a vector has so many. (Softmax of 257 floats: 0.99
+# by a warp and 4 rows a block, 0.88 by half a warp, 0.87 by element.)
+COUNTED_WIDTH = 8
 # Elements of a row beside weights up to which two warps have it (2047: 0.70, and 0.79 copied ahead).
 MOST_BESIDE_WEIGHTS = 1536
-# Rows of a block, which whole vectors of all widths divide.
+# Rows of a block at least, as many as a vector has elements: whole vectors are a block's then.
 ROWS_A_BLOCK = 8
 # Elements up to which each thread has two rows in flight (softmax of 65: 0.75, 0.69 with one).
 TWO_IN_FLIGHT = 160
@@ -53,16 +56,20 @@ def staged(
         element_bytes: that are loaded and stored for each element of a row.
         shares_loads: whether rows read something in common.
     """
-    lanes = FEWEST_LANES if length <= FEWEST_LANES * ELEMENTS_A_LANE else WARP_SIZE
-    if shares_loads and length > lanes * ELEMENTS_A_LANE:
+    counted = length * COUNTED_WIDTH // width
+    lanes = FEWEST_LANES if counted <= FEWEST_LANES * ELEMENTS_A_LANE else WARP_SIZE
+    if shares_loads and counted > lanes * ELEMENTS_A_LANE:
         lanes = 2 * WARP_SIZE
-    tiles = ROWS_A_BLOCK * length * element_bytes
+    rows_a_block = width
+    tiles = rows_a_block * length * element_bytes
     most = MOST_BESIDE_WEIGHTS if shares_loads else WARP_SIZE * MOST_ELEMENTS_A_LANE
-    if length > most or BLOCKS_AN_SM * tiles > hardware.shared_memory_per_sm:
+    if counted > most or BLOCKS_AN_SM * tiles > hardware.shared_memory_per_sm:
         return None
-    if rows < BLOCKS_AN_SM * ROWS_A_BLOCK * hardware.sm_count:
+    if rows < BLOCKS_AN_SM * rows_a_block * hardware.sm_count:
         return None
-    in_flight = 2 if length <= TWO_IN_FLIGHT else 1
+    if rows_a_block < ROWS_A_BLOCK and lanes < WARP_SIZE:  # too few threads
+        return None
+    in_flight = 2 if counted <= TWO_IN_FLIGHT else 1
     return ReductionParams(
         fastest_dim=True,
         persistent_kernel=True,
@@ -70,9 +77,9 @@ def staged(
         unroll_factor_iter_dom=in_flight,
         pad_inner_reduction_to_warp=True,
         staged_vector=width,
-        whole_blocks=side_by_side % ROWS_A_BLOCK == 0,
-        lparams=LaunchParams(bdimx=lanes, bdimy=ROWS_A_BLOCK // in_flight),
-        reason=f"{rows} rows of {length}: {ROWS_A_BLOCK} of a block pass through shared memory as one run, "
+        whole_blocks=side_by_side % rows_a_block == 0,
+        lparams=LaunchParams(bdimx=lanes, bdimy=rows_a_block // in_flight),
+        reason=f"{rows} rows of {length}: {rows_a_block} of a block pass through shared memory as one run, "
         f"in vectors of {width}; {lanes} threads a row, {in_flight} rows in flight",
     )
 

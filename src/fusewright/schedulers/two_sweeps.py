@@ -21,11 +21,11 @@ from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inlin
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_loops import (
     all_reduce,
-    combined_runs,
     cut,
     distribute,
     feeds,
     inline_row_results,
+    inline_runs,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -61,9 +61,7 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
     early = [load for load in find_loads(schedule.fusion) if load in loads or feeds(load, set(partials))]
     early = [load for load in early if load not in same]
     schedule.inline_at(partials[0], step + 1, best_effort=True, selected=early)
-    runs = combined_runs(partials, early) if width > 1 else []
-    if runs:
-        schedule.inline_at(partials[0], len(partials[0].loop) - 1, best_effort=True, selected=runs)
+    runs = inline_runs(schedule, partials, early, moved, width)
     inline_rest(schedule, {*same, *early, *runs})
 
 
@@ -110,7 +108,9 @@ def _hold(
         if not later:
             continue
         held = schedule.hold_part(first, later, steps, step)
+        # Neighbouring lanes access neighbours, in different banks.
         threads = [i for i, axis in enumerate(held.loop) if axis.parallel.is_block]
+        threads.sort(key=lambda i: held.loop[i].parallel.value, reverse=True)
         serial = list(range(step, len(held.loop)))
         vector = [serial.pop()] if first.loop[-1].parallel is ParallelType.vectorize else []
         if vector:

@@ -66,6 +66,8 @@ class _Pass:
         written = set(around)
         for position, stmt in enumerate(body):
             for fill in _fills(stmt):
+                if fill.dst.buffer in self.registers:  # found in a loop around this one
+                    continue
                 # Written and read within one execution of `body`, in this order: nothing comes between.
                 if self._is_of(fill, written) and self._has_all_uses(fill.dst.buffer, body[position:]):
                     made = self._register_for(fill)

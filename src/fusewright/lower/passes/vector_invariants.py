@@ -81,7 +81,9 @@ class _Hoister:
         def changed_statement(stmt: k.Stmt) -> k.Stmt:
             size = as_int(stmt.extent) if isinstance(stmt, k.For) else None
             if isinstance(stmt, k.For) and stmt.unroll and size is not None and 1 < size <= MOST_ELEMENTS:
-                return self._vector(stmt, size, usable, bound, before)
+                vector = self._vector(stmt, size, usable, bound, before)
+                if vector is not stmt:
+                    return vector
             return k.with_children(stmt, change) if k.children(stmt) else stmt
 
         return k.with_body(loop, change(loop.body))

@@ -113,7 +113,8 @@ class ReductionParams(HeuristicParams):
     lparams.gdimy blocks down the columns, or blocks_per_cluster. lanes_down_columns: lparams.bdimx threads
     go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. joined_rows:
     so many rows of memory, each of bdimx elements, are read as one by vectors that do not divide them. A
-    persistent kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold.
+    persistent kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold, which
+    it goes through unroll_factor_inner_reduction at a time.
 
     A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as
     other kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps
@@ -360,8 +361,6 @@ class ReductionParams(HeuristicParams):
     def _validate_persistent(self) -> None:
         if not self.fastest_dim:
             self.expect("lanes_down_columns", False, "where columns are read again")
-        if self.holds_batches and not self.fastest_dim:
-            self.expect("unroll_factor_inner_reduction", 1, "where batches of columns are held")
         if self.holds_batches:
             self.expect("unroll_factor_top_of_vectorization", 1, "where batches are held")
         else:

@@ -21,12 +21,15 @@ class ScanParams(HeuristicParams):
 
     Outer: lparams.bdimx threads along the contiguous dimension, vectorization_factor columns each, and
     lparams.bdimy threads down the columns, each with unroll_factor rows in flight.
+
+    prefetches_steps: what the next step scans is loaded while a step is scanned and stored.
     """
 
     lparams: LaunchParams = launch(bdimx=REQUIRED, bdimy=REQUIRED)
     fastest_dim: bool = choice(True, GIVEN)
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor: int = choice(1, UNROLLING)
+    prefetches_steps: bool = choice(False)
 
     @property
     def vector_widths(self) -> tuple[int, ...]:

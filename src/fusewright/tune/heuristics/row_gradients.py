@@ -24,6 +24,8 @@ class RowGradients(AutotunerHeuristic):
         formula = problem.formula
         if not isinstance(formula, InnerOuterPersistentParams) or formula.circular_stages:
             return "rows are copied ahead"
+        if not formula.project_persistent_buffers:
+            return "what follows from inputs is held already"
         return formula.vectorization_factor > 1 or "vectors are of one element"
 
     def get_seed_params(self, problem: Problem) -> Any | None:
