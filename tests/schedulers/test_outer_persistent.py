@@ -209,3 +209,23 @@ def test_columns_in_registers_have_rows_of_128_bytes(element_bytes: int) -> None
 def test_what_it_does_not_take(dims: list[int], reason: str) -> None:
     verdict = SCHEDULER.prepare(p.built(lambda f: p.softmax_of(f, dims)))
     assert isinstance(verdict, Reject) and reason in verdict.reason
+
+
+def test_held_rows_are_combined_in_runs_where_that_takes_less() -> None:
+    def softmax(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        top, total = (fd.ops.broadcast(each, [True, False]) for each in fd.ops.max_sum_exp(x, 0))
+        fd.add_output(fd.ops.exp(x - top) / total)
+
+    with FusionDefinition() as fd:
+        softmax(fd)
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    for length in (4096, 1000, 333):
+        facts = p.facts_of(fusion, [(length, 16384)])
+        params, _ = p.propose(SCHEDULER, fusion, replace(facts, stable=frozenset(facts.sizes)))
+        run = params.unroll_factor_inner_reduction
+        assert params.batches_per_block_inner_reduction % run == 0
+        assert run > 1 or params.batches_per_block_inner_reduction % 2
+    params, _ = p.propose(SCHEDULER, p.built(lambda f: p.softmax_of(f, [0])), facts)
+    assert params.unroll_factor_inner_reduction == 1

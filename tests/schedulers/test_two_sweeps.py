@@ -108,6 +108,18 @@ _HELD_COLUMNS = replace(
     assumed_reduction_sizes=(48,),
     lparams=LaunchParams(bdimx=8, bdimy=8),
 )
+_COLUMNS_IN_REGISTERS = replace(
+    _HELD_COLUMNS,
+    persistent_in_shared_memory=False,
+    blocks_per_cluster=2,
+    assumed_reduction_sizes=(67,),
+)
+_COLUMNS_OF_ANY_LENGTH = replace(
+    _HELD_COLUMNS,
+    persistent_in_shared_memory=False,
+    assumed_reduction_sizes=(),
+    lparams=LaunchParams(bdimx=8),
+)
 _CASES: dict[str, tuple[Callable[[FusionDefinition], None], Callable[..., Any], tuple[int, ...], Any]] = {
     "tensor": (_scaled, lambda x: x / x.abs().max(), (37, 28), _ROWS),
     "columns": (_centered, lambda x: x - x.mean(0, keepdim=True), (67, 40), _COLUMNS),
@@ -115,6 +127,8 @@ _CASES: dict[str, tuple[Callable[[FusionDefinition], None], Callable[..., Any], 
     "runs_that_end": (_softmax_of_columns, lambda x: x.softmax(0), (67, 40), _COLUMNS),
     "runs_of_welford": (_standardized, _standardized_by_torch, (72, 40), _RUNS),
     "runs_of_held_columns": (_softmax_of_columns, lambda x: x.softmax(0), (48, 40), _HELD_COLUMNS),
+    "runs_in_registers": (_softmax_of_columns, lambda x: x.softmax(0), (67, 40), _COLUMNS_IN_REGISTERS),
+    "runs_of_any_length": (_softmax_of_columns, lambda x: x.softmax(0), (67, 40), _COLUMNS_OF_ANY_LENGTH),
     "rows_in_turns": (
         _normalized,
         _normalized_by_torch,
