@@ -92,13 +92,16 @@ class LoadStoreOpType(enum.Enum):
 
 @_with_entries
 class CacheOp(enum.Enum):
-    """The cache hint of a load: none, all levels (.ca), streaming (.cs), level two only (.cg)."""
+    """The cache hint of a load: none, all levels (.ca), streaming (.cs), level two only (.cg), or that its
+    lines leave the L2 cache last (evict_last).
+    """
 
     unspecified = 0
     all_levels = 1
     streaming = 2
     vars()["global"] = 3
     global_ = 3
+    evict_last = 4
 
 
 @_with_entries

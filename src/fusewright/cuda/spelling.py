@@ -33,6 +33,7 @@ CACHE_SUFFIX = {
     CacheOp.all_levels: "_ca",
     CacheOp.streaming: "_cs",
     CacheOp.global_: "_cg",
+    CacheOp.evict_last: "_el",
 }
 """The ending of fw::load and fw::store for each cache hint."""
 

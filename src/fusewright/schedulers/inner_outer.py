@@ -92,7 +92,7 @@ class InnerOuterScheduler(BuiltInScheduler):
     def apply(self, schedule: Schedule, params: InnerOuterParams) -> None:
         original = accepted(self, inner_outer_space(schedule.fusion))
         _assume_sizes(schedule, original, params)
-        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
+        ports = cache_inputs_and_outputs(schedule, original.read_once, params.input_hint)
         space = accepted(self, inner_outer_space(schedule.fusion))
         _cut(schedule, space, params)
         schedule.transform_like(space.reference)

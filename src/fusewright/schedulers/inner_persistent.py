@@ -79,14 +79,14 @@ class InnerPersistentScheduler(BuiltInScheduler):
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         check_staged(original, params)
         if params.circular_stages:
-            stream_rows(schedule, params, original.read_once if params.streams_inputs else ())
+            stream_rows(schedule, params, original.read_once)
             return
         if not params.holds_batches:
             sweep(schedule, params)
             return
         length = _length_of(params)
         length.check(original)
-        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
+        ports = cache_inputs_and_outputs(schedule, original.read_once, params.input_hint)
         space = accepted(self, reduction_space(schedule.fusion))
         along: list[TensorView] = []
         if params.staged_vector:

@@ -131,6 +131,16 @@ class InnerPersistentPlanner(ReductionPlanner):
         return state_bytes(self.fusion)
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        proposal = self._proposal(facts, hardware)
+        params = proposal.params
+        through_registers = params.holds_batches and not (
+            params.persistent_in_shared_memory or params.circular_stages or params.staged_vector
+        )
+        if through_registers and self._cost.keeps(facts, hardware):
+            return replace(proposal, params=replace(params, keeps_inputs=True))
+        return proposal
+
+    def _proposal(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         vectors, shifts = self._vectors_of(rows, length, facts)

@@ -41,20 +41,25 @@ class Ports:
     stores: tuple[TensorView, ...]
 
 
-def cache_inputs_and_outputs(schedule: Schedule, streamed: Collection[TensorView] = ()) -> Ports:
+def cache_inputs_and_outputs(
+    schedule: Schedule, hinted: Collection[TensorView] = (), hint: CacheOp = CacheOp.unspecified
+) -> Ports:
     """Gives every input a load into registers and every output a store from them.
 
     What relabels an input, or reads it by index, is a load already; all other uses of an input share one.
-    streamed: inputs whose lines leave the caches first, as they are read once.
+    hinted: inputs that one load reads, which has this hint; but for those that an output is written into, as
+    the CUDA compiler does not know that such a load reads memory, and may move the store before it.
     """
     fusion = schedule.fusion
+    written = {output.alias for output in fusion.outputs}
+    hinted = {value for value in hinted if hint is not CacheOp.unspecified and value not in written}
     for value in fusion.inputs:
         if not isinstance(value, TensorView) or value.is_cpu or not value.uses:
             continue
         uses = (use for use in value.uses if not is_own_load(fusion, use) or use.inputs[0] is not value)
         plain = [use.output for use in uses]
-        if value in streamed:
-            schedule.cache_after(value, cache_op=CacheOp.streaming)
+        if value in hinted:
+            schedule.cache_after(value, cache_op=hint)
         elif len(plain) == len(value.uses):
             schedule.cache_after(value)
         elif plain:

@@ -90,7 +90,7 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     Raises:
         ParamsError: a row's elements do not follow those of the row before in memory.
     """
-    ports = cache_inputs_and_outputs(schedule, read_once)
+    ports = cache_inputs_and_outputs(schedule, read_once, params.input_hint)
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
     if not joins_rows(schedule.fusion, space):

@@ -109,7 +109,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
             return
         length = _length_of(params)
         length.check(original)
-        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
+        ports = cache_inputs_and_outputs(schedule, original.read_once, params.input_hint)
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)

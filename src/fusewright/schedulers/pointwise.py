@@ -106,7 +106,7 @@ class PointwiseScheduler(BuiltInScheduler):
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         _assume_sizes(schedule, space, params)
         merged = _merge_for_vectors(schedule, space, params)
-        ports = cache_inputs_and_outputs(schedule)
+        ports = cache_inputs_and_outputs(schedule, space.read_once(schedule.fusion), params.input_hint)
         reference = reference_tensor(schedule.fusion)
         assert reference is not None
         unrolled = _transform(schedule, reference, params)
@@ -290,6 +290,7 @@ class _Planner:
             vectorized_dim=dim,
             unaligned_inputs=vectors.unaligned,
             shift_rows=shifted,
+            keeps_inputs=self._cost.keeps(facts, hardware),
             lparams=LaunchParams(bdimx=self._threads(prod(sizes[break_point:]), width)),
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
             + ("; the last of them in part" if shifted else "")

@@ -12,7 +12,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
+from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class PointwiseSpace:
     def accesses(self, fusion: Fusion) -> list[Access]:
         """All loads and stores."""
         return [*loads(fusion, self.maps), *stores(fusion, self.maps)]
+
+    def read_once(self, fusion: Fusion) -> frozenset[TensorView]:
+        """The inputs of which one load reads an element for each point of the space."""
+        concrete = [axis for axis in self.axes if not axis.is_broadcast]
+        return read_once(loads(fusion, self.maps), concrete)
 
 
 def _concrete(tensor: TensorView) -> int:

@@ -89,9 +89,9 @@ class ReductionScheduler(BuiltInScheduler):
         _check_split(original, params)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         if params.joined_rows > 1:
-            join_rows(schedule, params, original.read_once if params.streams_inputs else ())
+            join_rows(schedule, params, original.read_once)
             return
-        ports = cache_inputs_and_outputs(schedule, original.read_once if params.streams_inputs else ())
+        ports = cache_inputs_and_outputs(schedule, original.read_once, params.input_hint)
         space = accepted(self, reduction_space(schedule.fusion))
         inside = len(space.reduced_axes_inside) if params.schedule_3d else 0
         reference = merge_to_rows_and_reduction(schedule, space, inside)

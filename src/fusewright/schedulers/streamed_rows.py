@@ -46,9 +46,9 @@ OTHER_BYTES = 8 * KIB
 def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collection[TensorView] = ()) -> None:
     """Schedules a fusion that `inner_persistent` takes. ParamsError where its rows cannot be copied ahead.
 
-    `read_once`: inputs that are to leave the caches first.
+    `read_once`: inputs whose loads have the hint of the params.
     """
-    ports = cache_inputs_and_outputs(schedule, read_once)
+    ports = cache_inputs_and_outputs(schedule, read_once, params.input_hint)
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
     if not space.iteration or not is_one_size(space):

@@ -1,6 +1,6 @@
 // requires:
 // One access of 1 to 16 bytes for N neighbouring elements, with a cache hint where the name has one:
-// ca all levels, cg level two only, cs streaming (evicted first). memcpy to or from registers costs nothing.
+// ca all levels, cg level two only, cs streaming (evicted first), el evicted from level two last. memcpy to or from registers costs nothing.
 // load_or reads memory only if `there`, and else fills every element. Plain and hinted stores are to global memory,
 // store_shared to shared memory.
 
@@ -25,6 +25,50 @@ __device__ __forceinline__ void write_global(uint2* to, uint2 bits) {
 __device__ __forceinline__ void write_global(uint4* to, uint4 bits) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
                :: "l"(__cvta_generic_to_global(to)), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w) : "memory");
+}
+#endif
+
+// What the L2 cache evicts last. PTX has no such access of its own on all architectures: it names a policy. volatile:
+// the CUDA compiler leaves these loads in the order that they are written in.
+template <class T> __device__ __forceinline__ T read_last(const T* from) { return *from; }
+template <class T> __device__ __forceinline__ void write_last(T* to, T bits) { *to = bits; }
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ unsigned long long evict_last_policy() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ unsigned int read_last(const unsigned int* from) {
+  unsigned int bits;
+  asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;"
+               : "=r"(bits) : "l"(__cvta_generic_to_global(from)), "l"(evict_last_policy()));
+  return bits;
+}
+__device__ __forceinline__ uint2 read_last(const uint2* from) {
+  uint2 bits;
+  asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+               : "=r"(bits.x), "=r"(bits.y) : "l"(__cvta_generic_to_global(from)), "l"(evict_last_policy()));
+  return bits;
+}
+__device__ __forceinline__ uint4 read_last(const uint4* from) {
+  uint4 bits;
+  asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+               : "l"(__cvta_generic_to_global(from)), "l"(evict_last_policy()));
+  return bits;
+}
+__device__ __forceinline__ void write_last(unsigned int* to, unsigned int bits) {
+  asm volatile("st.global.L2::cache_hint.u32 [%0], %1, %2;"
+               :: "l"(__cvta_generic_to_global(to)), "r"(bits), "l"(evict_last_policy()) : "memory");
+}
+__device__ __forceinline__ void write_last(uint2* to, uint2 bits) {
+  asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;"
+               :: "l"(__cvta_generic_to_global(to)), "r"(bits.x), "r"(bits.y), "l"(evict_last_policy()) : "memory");
+}
+__device__ __forceinline__ void write_last(uint4* to, uint4 bits) {
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;"
+               :: "l"(__cvta_generic_to_global(to)), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w),
+                  "l"(evict_last_policy()) : "memory");
 }
 #endif
 
@@ -58,11 +102,13 @@ FW_LOAD(load, FW_READ)
 FW_LOAD(load_ca, __ldca)
 FW_LOAD(load_cg, __ldcg)
 FW_LOAD(load_cs, __ldcs)
+FW_LOAD(load_el, read_last)
 FW_STORE(store, write_global)
 FW_STORE(store_shared, FW_WRITE)
 FW_STORE(store_ca, __stwb)
 FW_STORE(store_cg, __stcg)
 FW_STORE(store_cs, __stcs)
+FW_STORE(store_el, write_last)
 
 #undef FW_LOAD
 #undef FW_STORE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusewright.core.enums import CacheOp
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
@@ -31,7 +32,8 @@ class PointwiseParams(HeuristicParams):
     all dimensions inside of it as through one run of memory are vectors. -1: the innermost. unaligned_inputs:
     positions of the inputs whose vectors may start at any element: each is taken from two aligned ones.
     shift_rows: the vectors of each row (with break_point 0, of all as one row) begin at aligned addresses of
-    the output, whatever its length and its place; so it need be no multiple of a vector.
+    the output, whatever its length and its place; so it need be no multiple of a vector. keeps_inputs: what
+    is read at every point leaves the L2 cache last, so that what is stored is written to memory early.
     """
 
     lparams: LaunchParams = launch(from_sizes=("gdimx", "gdimy", "gdimz"), bdimx=Extent(tried=WHOLE_WARPS))
@@ -46,6 +48,12 @@ class PointwiseParams(HeuristicParams):
     vectorized_dim: int = choice(-1, counts(-1, tried=()), _VECTORS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
     shift_rows: bool = choice(False, when=_VECTORS)
+    keeps_inputs: bool = choice(False)
+
+    @property
+    def input_hint(self) -> CacheOp:
+        """The cache hint of what is read at every point."""
+        return CacheOp.evict_last if self.keeps_inputs else CacheOp.unspecified
 
     @property
     def vector_widths(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from fusewright.core.declaration import derived, unavailable
-from fusewright.core.enums import ParallelType
+from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import BULK_COPIES_SINCE, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
@@ -46,6 +46,7 @@ _READS_VECTORS = When(
     lambda params: _WHOLE_ROWS.holds(params) and params.vectorize_inner_reduction,
     "without vectors along rows",
 )
+_DOES_NOT_STREAM = When(lambda params: not params.streams_inputs, "with streams_inputs")
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
 _STAGES_ROWS = When(lambda params: params.staged_vector > 0, "with staged_vector 0")
 _ROWS_OR_OUTER = When(
@@ -126,7 +127,8 @@ class ReductionParams(HeuristicParams):
     staged_vector: the rows of a block, a multiple of this, lie side by side in memory and pass through shared
     memory as one run, in vectors of so many elements; 0: each row is loaded and stored by itself.
 
-    streams_inputs: what is read at every point is marked to leave the caches first.
+    streams_inputs: what is read at every point is marked to leave the caches first. keeps_inputs: it leaves
+    the L2 cache last, so that what is stored is written to memory early.
 
     What each axis is bound to (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from
     fastest_dim and lparams.
@@ -165,6 +167,7 @@ class ReductionParams(HeuristicParams):
     shift_rows: bool = choice(False, when=_WHOLE_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
     streams_inputs: bool = choice(False)
+    keeps_inputs: bool = choice(False, when=_DOES_NOT_STREAM)
     held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
     sweeps_backward: bool = choice(False, when=_READS_AGAIN)
     streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
@@ -317,6 +320,13 @@ class ReductionParams(HeuristicParams):
     vectorization_factor_tmp_gmem_write = unavailable(1, _OF_INNER_OUTER)
     block_dim_inner_reduction_extra = unavailable(ParallelType.serial, _OF_INNER_OUTER)
 
+    @property
+    def input_hint(self) -> CacheOp:
+        """The cache hint of what is read at every point."""
+        if self.streams_inputs:
+            return CacheOp.streaming
+        return CacheOp.evict_last if self.keeps_inputs else CacheOp.unspecified
+
     def validate(self, hardware: HardwareInfo) -> None:
         if self.blocks_per_cluster > hardware.max_cluster == 1:
             raise ParamsError(
@@ -357,6 +367,7 @@ class ReductionParams(HeuristicParams):
             self.expect("project_persistent_buffers", True, "where no batches are held")
             self.expect("persistent_in_shared_memory", False, "where no batches are held")
             self.expect("streams_inputs", False, "where no batches are held")
+            self.expect("keeps_inputs", False, "where no batches are held")
         if self.shift_rows:
             self.expect("held_steps", 0, "where rows are shifted")
 
@@ -375,6 +386,7 @@ class ReductionParams(HeuristicParams):
         ):
             self.expect(name, True, where)
         self.expect("unroll_factor_iter_dom", 1, where)
+        self.expect("keeps_inputs", False, where)
         if self.blocks_per_cluster > 1:
             self.expect("warp_specialized", False, "where clusters hold rows")
         if self.lparams.bdimy > 1:

@@ -1,0 +1,92 @@
+"""Inputs that are to leave the L2 cache last: which kernels mark them, and that results stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+from fusewright.core.errors import ParamsError
+from fusewright.schedulers import InnerPersistentScheduler, PointwiseScheduler, ReductionScheduler
+from tests.schedulers import proposals as p
+
+
+@pytest.mark.parametrize(
+    "scheduler, fusion, shape, keeps",
+    [
+        (PointwiseScheduler(), p.elementwise(2), (16384, 4096), True),
+        (
+            PointwiseScheduler(),
+            p.elementwise(2),
+            (1024, 4096),
+            False,
+        ),  # the next kernel finds it in the cache
+        (InnerPersistentScheduler(), p.normalized(), (16384, 4096), True),
+        (InnerPersistentScheduler(), p.normalized(), (1024, 4096), False),
+        (ReductionScheduler(), p.reduced([1]), (16384, 8192), False),  # it stores little
+    ],
+)
+def test_large_inputs_of_kernels_that_store_as_much_leave_the_cache_last(
+    scheduler: Any, fusion: Any, shape: tuple[int, int], keeps: bool
+) -> None:
+    params, _ = p.propose(scheduler, fusion, p.facts_of(fusion, [shape]))
+    assert params.keeps_inputs is keeps
+
+
+def _add(x: torch.Tensor, y: torch.Tensor, in_place: bool = False) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        a, b = fd.from_pytorch(x), fd.from_pytorch(y)
+        total = fd.ops.add(a, b)
+        fd.add_output(total, a if in_place else None)
+    return fd
+
+
+def _run(fd: FusionDefinition, inputs: list[torch.Tensor]) -> tuple[Any, str]:
+    """The results by params that keep the inputs, and the kernel's text."""
+    [kernel] = fd.kernels_for(inputs)
+    kept = replace(kernel.params, keeps_inputs=True)
+    outputs = fd.execute(inputs, schedules={0: kept})
+    return outputs, fd.last_cuda_code()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("columns", [64, 63])
+def test_a_load_of_any_width_is_marked(dtype: torch.dtype, columns: int, target: torch.device) -> None:
+    x = torch.randint(-9, 9, (33, columns), device=target).to(dtype)
+    fd = _add(x, x.flip(0).contiguous())
+    outputs, text = _run(fd, [x, x.flip(0).contiguous()])
+    torch.testing.assert_close(outputs[0].to(dtype), x + x.flip(0))
+    assert text.count("fw::load_el") >= 2
+
+
+def test_an_input_that_is_written_into_is_not_marked(target: torch.device) -> None:
+    x, y = (torch.randn(8, 64, device=target) for _ in range(2))
+    expected = x + y
+    _, text = _run(_add(x, y, in_place=True), [x, y])
+    torch.testing.assert_close(x, expected)
+    assert text.count("fw::load_el") == 1
+
+
+def test_rows_are_marked_and_the_schedule_replays(target: torch.device) -> None:
+    x, weight = torch.randn(6, 256, device=target), torch.randn(256, device=target)
+    with FusionDefinition() as fd:
+        a, w = fd.from_pytorch(x), fd.from_pytorch(weight)
+        e = fd.ops.exp(a - fd.ops.max(a, [1], keepdim=True))
+        fd.add_output(e / fd.ops.sum(e, [1], keepdim=True) * w)
+    outputs, text = _run(fd, [x, weight])
+    torch.testing.assert_close(outputs[0], x.softmax(-1) * weight)
+    assert "fw::load_el" in text and "fw::load<" in text  # the weight is for all rows
+    assert "CacheOp.evict_last" in fd.last_schedule()
+
+
+def test_what_leaves_the_cache_first_does_not_leave_it_last() -> None:
+    x = torch.randn(64, 64)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1, -1], dtype=DataType.Float), [1]))
+    [kernel] = fd.kernels_for([x])
+    params = replace(kernel.params, streams_inputs=True)
+    with pytest.raises(ParamsError, match=r"keeps_inputs.*streams_inputs"):
+        fd.execute([x], schedules={0: replace(params, keeps_inputs=True)})
