@@ -28,9 +28,11 @@ __device__ __forceinline__ void write_global(uint4* to, uint4 bits) {
 }
 #endif
 
-// What the L2 cache evicts last. PTX has no such access of its own on all architectures: it names a policy. volatile:
-// the CUDA compiler leaves these loads in the order that they are written in.
-template <class T> __device__ __forceinline__ T read_last(const T* from) { return *from; }
+// What the L2 cache evicts last: accesses that name a policy. The loads have a predicate of their own, since the CUDA
+// compiler would branch around them; volatile keeps them in the order that they are written in.
+template <class T> __device__ __forceinline__ void read_last(T& bits, const T* from, bool there) {
+  if (there) bits = *from;
+}
 template <class T> __device__ __forceinline__ void write_last(T* to, T bits) { *to = bits; }
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ unsigned long long evict_last_policy() {
@@ -38,24 +40,21 @@ __device__ __forceinline__ unsigned long long evict_last_policy() {
   asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
   return policy;
 }
-__device__ __forceinline__ unsigned int read_last(const unsigned int* from) {
-  unsigned int bits;
-  asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;"
-               : "=r"(bits) : "l"(__cvta_generic_to_global(from)), "l"(evict_last_policy()));
-  return bits;
+__device__ __forceinline__ void read_last(unsigned int& bits, const unsigned int* from, bool there) {
+  asm volatile("{ .reg .pred there; setp.ne.u32 there, %1, 0; @there ld.global.L2::cache_hint.u32 %0, [%2], %3; }"
+               : "+r"(bits) : "r"(unsigned(there)), "l"(__cvta_generic_to_global(from)), "l"(evict_last_policy()));
 }
-__device__ __forceinline__ uint2 read_last(const uint2* from) {
-  uint2 bits;
-  asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
-               : "=r"(bits.x), "=r"(bits.y) : "l"(__cvta_generic_to_global(from)), "l"(evict_last_policy()));
-  return bits;
+__device__ __forceinline__ void read_last(uint2& bits, const uint2* from, bool there) {
+  asm volatile("{ .reg .pred there; setp.ne.u32 there, %2, 0;"
+               " @there ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%3], %4; }"
+               : "+r"(bits.x), "+r"(bits.y)
+               : "r"(unsigned(there)), "l"(__cvta_generic_to_global(from)), "l"(evict_last_policy()));
 }
-__device__ __forceinline__ uint4 read_last(const uint4* from) {
-  uint4 bits;
-  asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "l"(__cvta_generic_to_global(from)), "l"(evict_last_policy()));
-  return bits;
+__device__ __forceinline__ void read_last(uint4& bits, const uint4* from, bool there) {
+  asm volatile("{ .reg .pred there; setp.ne.u32 there, %4, 0;"
+               " @there ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%5], %6; }"
+               : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w)
+               : "r"(unsigned(there)), "l"(__cvta_generic_to_global(from)), "l"(evict_last_policy()));
 }
 __device__ __forceinline__ void write_last(unsigned int* to, unsigned int bits) {
   asm volatile("st.global.L2::cache_hint.u32 [%0], %1, %2;"
@@ -72,10 +71,12 @@ __device__ __forceinline__ void write_last(uint4* to, uint4 bits) {
 }
 #endif
 
+// ACCESS changes `bits` to what is at `from` if `there`.
 #define FW_LOAD(NAME, ACCESS)                                                                                \
   template <int N, class T> __device__ __forceinline__ void NAME(T* local, const T* memory) {                \
     const word_of<N, T>* from = reinterpret_cast<const word_of<N, T>*>(memory);                              \
-    word_of<N, T> bits = ACCESS(from);                                                                       \
+    word_of<N, T> bits = {};                                                                                 \
+    ACCESS(bits, from, true);                                                                                \
     memcpy(local, &bits, sizeof(bits));                                                                      \
   }                                                                                                          \
   template <int N, class T> __device__ __forceinline__ void NAME##_or(T* local, const T* memory, bool there, \
@@ -85,7 +86,7 @@ __device__ __forceinline__ void write_last(uint4* to, uint4 bits) {
     _Pragma("unroll") for (int i = 0; i < N; ++i) filled[i] = fill;                                          \
     word_of<N, T> bits;                                                                                      \
     memcpy(&bits, filled, sizeof(bits));                                                                     \
-    if (there) bits = ACCESS(from);                                                                          \
+    ACCESS(bits, from, there);                                                                               \
     memcpy(local, &bits, sizeof(bits));                                                                      \
   }
 #define FW_STORE(NAME, ACCESS)                                                                               \
@@ -95,13 +96,16 @@ __device__ __forceinline__ void write_last(uint4* to, uint4 bits) {
     memcpy(&bits, local, sizeof(bits));                                                                      \
     ACCESS(to, bits);                                                                                        \
   }
-#define FW_READ(from) *(from)
+#define FW_READ(bits, from, there) if (there) bits = *(from)
+#define FW_READ_CA(bits, from, there) if (there) bits = __ldca(from)
+#define FW_READ_CG(bits, from, there) if (there) bits = __ldcg(from)
+#define FW_READ_CS(bits, from, there) if (there) bits = __ldcs(from)
 #define FW_WRITE(to, bits) *(to) = bits
 
 FW_LOAD(load, FW_READ)
-FW_LOAD(load_ca, __ldca)
-FW_LOAD(load_cg, __ldcg)
-FW_LOAD(load_cs, __ldcs)
+FW_LOAD(load_ca, FW_READ_CA)
+FW_LOAD(load_cg, FW_READ_CG)
+FW_LOAD(load_cs, FW_READ_CS)
 FW_LOAD(load_el, read_last)
 FW_STORE(store, write_global)
 FW_STORE(store_shared, FW_WRITE)
@@ -113,6 +117,9 @@ FW_STORE(store_el, write_last)
 #undef FW_LOAD
 #undef FW_STORE
 #undef FW_READ
+#undef FW_READ_CA
+#undef FW_READ_CG
+#undef FW_READ_CS
 #undef FW_WRITE
 
 // Memory to memory, without registers that have a name.
