@@ -29,7 +29,11 @@ from tests.readback.operands import check_address
 from tests.readback.reader import Lines, Reader
 from tests.readback.syntax import Expression
 
-_COPIES = {CacheOp.unspecified: "fw::bulk_copy", CacheOp.streaming: "fw::bulk_copy_cs"}
+_COPIES = {
+    CacheOp.unspecified: "fw::bulk_copy",
+    CacheOp.streaming: "fw::bulk_copy_cs",
+    CacheOp.evict_last: "fw::bulk_copy_el",
+}
 
 
 def team(reader: Reader) -> tuple[Any, ...]:

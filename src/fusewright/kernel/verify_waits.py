@@ -54,7 +54,7 @@ def _bulk_copy(v: Verifier, stmt: BulkCopy) -> None:
     v.buffer(stmt.dst.buffer, Space.SHARED)
     v.buffer(stmt.src.buffer, Space.GLOBAL)
     v.predicate(stmt.pred)
-    if stmt.cache not in (CacheOp.unspecified, CacheOp.streaming):
+    if stmt.cache not in (CacheOp.unspecified, CacheOp.streaming, CacheOp.evict_last):
         v.fail(f"a bulk copy with the hint {stmt.cache.name}")
     _mbarrier(v, stmt.mbarrier)
 

@@ -176,9 +176,9 @@ class CostModel:
     def keeps(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether inputs that are read once are to leave the L2 cache last, as the kernel stores much, too.
 
-        What it stores then leaves the cache early and at an even rate: on an H200 kernels of 134 MB and more in
-        all take 0.96 to 0.99 of the time, after other kernels and before them, too, and of inputs that were
-        not read before. Nothing of inputs that fill the cache is found there again.
+        What it stores then leaves the cache early and at an even rate: on an H200 kernels of 134 MB and more
+        in all take 0.96 to 0.99 of the time, after other kernels and before them, too, and of inputs that
+        were not read before. Nothing of inputs that fill the cache is found there again.
         """
         read, written = self._traffic.read(facts), self._traffic.written(facts)
         return read > hardware.l2_bytes and written > LEAST_STORED * read

@@ -95,7 +95,8 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         length = _length_of(params)
         length.check(original.rows)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
-        ports = cache_inputs_and_outputs(schedule)
+        once = () if params.circular_stages else original.rows.read_once  # else rings have the hint
+        ports = cache_inputs_and_outputs(schedule, once, params.input_hint)
         space = accepted(self, inner_outer_persistent_space(schedule.fusion))
         rows = space.rows
         reference = merge_to_rows_and_reduction(schedule, rows)
@@ -167,7 +168,7 @@ def _through_ring(
     """
     assert load.definition is not None
     (source,) = load.definition.tensor_inputs
-    ring = schedule.cache_after(source, cached_uses=[load])
+    ring = schedule.cache_after(source, cached_uses=[load], cache_op=params.input_hint)
     uses = [use.output for use in load.uses]
     early = [tensor for tensor in uses if feeds(tensor, targets)]
     late = [tensor for tensor in uses if tensor not in early]

@@ -255,6 +255,8 @@ class InnerOuterPersistentPlanner:
         params = self._shifted_params(to_hold, facts, hardware) or self._params(to_hold, hardware)
         if isinstance(params, Reject):
             return params
+        if self._cost.keeps(facts, hardware):
+            params = replace(params, keeps_inputs=True)
         groups, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
         steps = GRID_REDUCTION_SECONDS + 2 * passed / (hardware.memory_bandwidth_gbs * 1e9)
         speed = SPEED * busy_share(groups * params.blocks_per_cluster, hardware)

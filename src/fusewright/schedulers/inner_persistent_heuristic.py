@@ -133,10 +133,9 @@ class InnerPersistentPlanner(ReductionPlanner):
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         proposal = self._proposal(facts, hardware)
         params = proposal.params
-        through_registers = params.holds_batches and not (
-            params.persistent_in_shared_memory or params.circular_stages or params.staged_vector
-        )
-        if through_registers and self._cost.keeps(facts, hardware):
+        copies_by_themselves = params.persistent_in_shared_memory and not params.circular_stages
+        is_marked = params.holds_batches and not (copies_by_themselves or params.staged_vector)
+        if is_marked and self._cost.keeps(facts, hardware):
             return replace(proposal, params=replace(params, keeps_inputs=True))
         return proposal
 

@@ -202,6 +202,8 @@ class _Planner(ReductionPlanner):
         speed = busy_share(blocks, hardware)
         if not self.space.stores_all and (self._cost.streams(facts, hardware) or self._is_narrow(params)):
             params = replace(params, streams_inputs=True)
+        elif self._cost.keeps(facts, hardware):
+            params = replace(params, keeps_inputs=True)
         return speed, Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
 
     def _is_narrow(self, params: ReductionParams) -> bool:

@@ -66,20 +66,33 @@ template <class T> __device__ __forceinline__ void bulk_copy(T* to, const T* fro
       : "memory");
 }
 
-// The same, of what is to leave the L2 cache first.
+// The same by a policy of the L2 cache.
 template <class T>
-__device__ __forceinline__ void bulk_copy_cs(T* to, const T* from, int count, long long* mbarrier) {
+__device__ __forceinline__ void bulk_copy_by(unsigned long long policy, T* to, const T* from, int count,
+                                             long long* mbarrier) {
   const int bytes = whole_units(to, from, count) * int(sizeof(T));
   if (bytes == 0) return;
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(mbarrier)), "r"(bytes)
                : "memory");
-  unsigned long long policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
           "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(mbarrier)),
       "l"(policy)
       : "memory");
+}
+
+// Of what is to leave the L2 cache first (cs), or last (el).
+template <class T>
+__device__ __forceinline__ void bulk_copy_cs(T* to, const T* from, int count, long long* mbarrier) {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+  bulk_copy_by(policy, to, from, count, mbarrier);
+}
+template <class T>
+__device__ __forceinline__ void bulk_copy_el(T* to, const T* from, int count, long long* mbarrier) {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
+  bulk_copy_by(policy, to, from, count, mbarrier);
 }
 
 }  // namespace fw

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusewright.core.enums import CacheOp
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
@@ -34,7 +35,8 @@ class InnerOuterPersistentParams(HeuristicParams):
     shift_rows: the vectors of a row begin at aligned addresses, whatever its length. Blocks take rows in
     turns then, so that all rows of a block begin alike and a thread's columns stay the same.
     blocks_per_cluster: blocks that have a part of each row; lparams.gdimx are clusters then.
-    unaligned_inputs: positions of the inputs whose vectors may start at any element.
+    unaligned_inputs: positions of the inputs whose vectors may start at any element. keeps_inputs: as of
+    ReductionParams.
     """
 
     lparams: LaunchParams = launch(
@@ -55,6 +57,12 @@ class InnerOuterPersistentParams(HeuristicParams):
     blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster))
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)))
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
+    keeps_inputs: bool = choice(False)
+
+    @property
+    def input_hint(self) -> CacheOp:
+        """The cache hint of what is read at every point."""
+        return CacheOp.evict_last if self.keeps_inputs else CacheOp.unspecified
 
     @property
     def elements_a_warp(self) -> int:

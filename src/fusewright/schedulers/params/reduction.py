@@ -386,7 +386,6 @@ class ReductionParams(HeuristicParams):
         ):
             self.expect(name, True, where)
         self.expect("unroll_factor_iter_dom", 1, where)
-        self.expect("keeps_inputs", False, where)
         if self.blocks_per_cluster > 1:
             self.expect("warp_specialized", False, "where clusters hold rows")
         if self.lparams.bdimy > 1:
