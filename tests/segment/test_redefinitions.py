@@ -14,7 +14,7 @@ from fusewright.ir import Fusion, TensorView
 from fusewright.ops.build_elementwise import apply_to_tensor, cast
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_library import linear, matmul
-from fusewright.ops.build_reduction import var_mean
+from fusewright.ops.build_reduction import max_, sum_, var_mean
 from fusewright.ops.build_scan import cummax, cumsum
 from fusewright.ops.build_shape import permute
 from fusewright.schedulers import Facts, InnerPersistentScheduler, Registry, contraction, default_registry
@@ -164,10 +164,13 @@ def test_a_users_scheduler_that_extends_a_built_in_one_redefines_as_that_does():
 
 
 def test_what_a_transposing_kernel_hands_on_is_as_narrow_as_its_input() -> None:
-    def transposed(fusion: Fusion, x: TensorView) -> list[TensorView]:
-        return centred(fusion, cast(fusion, permute(fusion, x, [1, 0]), DataType.Float))
+    def softmax_of_transposed(fusion: Fusion, x: TensorView) -> list[TensorView]:
+        wide = cast(fusion, permute(fusion, x, [1, 0]), DataType.Float)
+        below = apply_to_tensor(fusion, "sub", wide, max_(fusion, wide, [1], True))
+        e = apply_to_tensor(fusion, "exp", below)
+        return [apply_to_tensor(fusion, "div", e, sum_(fusion, e, [1], True))]
 
-    planned = select(transposed, (4096, 16384), dtype=DataType.BFloat16)
+    planned = select(softmax_of_transposed, (4096, 16384), dtype=DataType.BFloat16)
     assert tried(planned, "narrow borders") == [True]
     assert schedulers(planned) == ["transpose", "inner_persistent"]
     [handed_on] = planned.partition.segments[0].outputs
