@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from bench.ahead import Case, add_jobs, compile_ahead, compile_part
 from bench.fusion_catalogue import CATALOGUE
 from bench.operations import selected
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
-from bench.throughput import DEFAULT, OURS, TYPES, Row, measure, shape_text
+from bench.throughput import DEFAULT, OURS, TYPES, Row, measure, measured, print_failures, shape_text
 from bench.timing import Call, Copies, medians_us, short_medians_us
 from fusewright.cli.arguments import positive_seconds
 
@@ -69,7 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
         compile_ahead(["fusions", "--only", arguments.only, "--dtype", arguments.dtype], arguments.jobs)
     if arguments.phase == "compile":
         return 0
-    rows, failures, left = _measured(cases, dtype, arguments.seconds or math.inf)
+
+    def one(case: Case, copies: Copies) -> Row:
+        return measure(*case, copies, (DEFAULT,), dtype, _longer_where_slower, with_eager=False)
+
+    rows, failures, left = measured(cases, arguments.seconds or math.inf, one, _shown)
     rows.sort(key=lambda row: -(row.to_inductor or 0.0))
     cells = [_cells(row) for row in rows]
     content = {
@@ -84,8 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(summary(rows))
     if left:
         print(f"not reached: {', '.join(left)}")
-    for failure in failures:
-        print(f"FAILED {failure['fusion']}: {failure['error']}")
+    print_failures(failures)
     return 1 if failures else 0
 
 
@@ -107,35 +109,8 @@ def _cells(row: Row) -> tuple[Cell, ...]:
     return (row.operation, shape_text(row.shape), *times, row.of_copy, row.to_inductor)
 
 
-def _label(case: Case) -> str:
-    return f"{case[0].name} {shape_text(case[1])}"
-
-
-def _message(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
-
-
-def _measured(
-    cases: Sequence[Case], dtype: torch.dtype, seconds: float
-) -> tuple[list[Row], list[dict[str, str]], list[str]]:
-    """The rows; those that failed; those that no time was left for."""
-    copies = Copies(torch.device("cuda"))
-    rows: list[Row] = []
-    failures: list[dict[str, str]] = []
-    left: list[str] = []
-    started = time.monotonic()
-    for case in cases:
-        if time.monotonic() - started > seconds:
-            left.append(_label(case))
-            continue
-        try:
-            rows.append(measure(*case, copies, (DEFAULT,), dtype, _longer_where_slower, with_eager=False))
-        except Exception as error:
-            failures.append({"fusion": _label(case), "error": _message(error)})
-            print(f"{_label(case)}: {failures[-1]['error']}", flush=True)
-            continue
-        print(text_table(HEADER, [_cells(rows[-1])]).splitlines()[1], flush=True)
-    return rows, failures, left
+def _shown(row: Row) -> str:
+    return text_table(HEADER, [_cells(row)]).splitlines()[1]
 
 
 def _longer_where_slower(calls: Mapping[str, Call]) -> dict[str, float]:

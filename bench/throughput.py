@@ -194,7 +194,9 @@ def run(arguments: argparse.Namespace) -> int:
     command = ["operations", "--only", arguments.only, "--dtype", arguments.dtype]
     flags = {"--quick": arguments.quick, "--no-compile": arguments.no_compile}
     compile_ahead([*command, *(flag for flag, given in flags.items() if given)], arguments.jobs)
-    rows, failures, left = _measured(cases, dtype, modes, arguments.seconds)
+    rows, failures, left = measured(
+        cases, arguments.seconds, lambda case, copies: measure(*case, copies, modes, dtype), _shown
+    )
     content = {
         "environment": environment(),
         "dtype": arguments.dtype,
@@ -213,13 +215,12 @@ def run(arguments: argparse.Namespace) -> int:
     print(summary(rows))
     for label in left:
         print(f"not reached in {arguments.seconds:g} s: {label}")
-    for failure in failures:
-        print(f"FAILED {failure['operation']} {failure['shape']}: {failure['error'].splitlines()[0][:160]}")
+    print_failures(failures)
     return 1 if failures else 0
 
 
-def _measured(
-    cases: Sequence[Case], dtype: torch.dtype, modes: Collection[str], seconds: float
+def measured(
+    cases: Sequence[Case], seconds: float, one: Callable[[Case, Copies], Row], shown: Callable[[Row], str]
 ) -> tuple[list[Row], list[dict[str, str]], list[str]]:
     """The rows in turn, each printed when it is known; those that failed; those that no time was left for."""
     copies = Copies(torch.device("cuda"))
@@ -227,24 +228,30 @@ def _measured(
     failures: list[dict[str, str]] = []
     left: list[str] = []
     started = time.monotonic()
-    for operation, shape in cases:
+    for case in cases:
+        name, shape = case[0].name, shape_text(case[1])
         if time.monotonic() - started > seconds:
-            left.append(f"{operation.name} {shape_text(shape)}")
+            left.append(f"{name} {shape}")
             continue
         try:
-            rows.append(measure(operation, shape, copies, modes, dtype))
+            rows.append(one(case, copies))
         except Exception as error:
             traceback.print_exc(limit=-3)
             message = f"{type(error).__name__}: {error}"
-            failures.append({"operation": operation.name, "shape": str(shape), "error": message})
+            failures.append({"operation": name, "shape": shape, "error": message})
             continue
-        row = rows[-1]
-        print(
-            f"{text_table(HEADER, [row.cells()]).splitlines()[1]}  "
-            f"first call {row.first_call_s:.3f} s, error {row.error:.2f} of allowed",
-            flush=True,
-        )
+        print(shown(rows[-1]), flush=True)
     return rows, failures, left
+
+
+def print_failures(failures: Sequence[Mapping[str, str]]) -> None:
+    for failure in failures:
+        print(f"FAILED {failure['operation']} {failure['shape']}: {failure['error'].splitlines()[0][:160]}")
+
+
+def _shown(row: Row) -> str:
+    line = text_table(HEADER, [row.cells()]).splitlines()[1]
+    return f"{line}  first call {row.first_call_s:.3f} s, error {row.error:.2f} of allowed"
 
 
 def summary(rows: Sequence[Row]) -> str:

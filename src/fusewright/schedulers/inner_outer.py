@@ -31,6 +31,7 @@ from fusewright.schedulers.io import (
     VectorLimits,
     cache_inputs_and_outputs,
     inline_rest,
+    input_hint,
     vectorize_ports,
 )
 from fusewright.schedulers.params import InnerOuterParams, LaunchParams
@@ -92,7 +93,7 @@ class InnerOuterScheduler(BuiltInScheduler):
     def apply(self, schedule: Schedule, params: InnerOuterParams) -> None:
         original = accepted(self, inner_outer_space(schedule.fusion))
         _assume_sizes(schedule, original, params)
-        ports = cache_inputs_and_outputs(schedule, original.read_once, params.input_hint)
+        ports = cache_inputs_and_outputs(schedule, original.read_once, input_hint(params))
         space = accepted(self, inner_outer_space(schedule.fusion))
         _cut(schedule, space, params)
         schedule.transform_like(space.reference)

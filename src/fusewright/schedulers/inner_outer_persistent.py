@@ -34,6 +34,7 @@ from fusewright.schedulers.io import (
     cache_inputs_and_outputs,
     check_unaligned,
     find_loads,
+    input_hint,
     vectorize_ports,
 )
 from fusewright.schedulers.params import InnerOuterPersistentParams
@@ -96,7 +97,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         length.check(original.rows)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         once = () if params.circular_stages else original.rows.read_once  # else rings have the hint
-        ports = cache_inputs_and_outputs(schedule, once, params.input_hint)
+        ports = cache_inputs_and_outputs(schedule, once, input_hint(params))
         space = accepted(self, inner_outer_persistent_space(schedule.fusion))
         rows = space.rows
         reference = merge_to_rows_and_reduction(schedule, rows)
@@ -168,7 +169,7 @@ def _through_ring(
     """
     assert load.definition is not None
     (source,) = load.definition.tensor_inputs
-    ring = schedule.cache_after(source, cached_uses=[load], cache_op=params.input_hint)
+    ring = schedule.cache_after(source, cached_uses=[load], cache_op=input_hint(params))
     uses = [use.output for use in load.uses]
     early = [tensor for tensor in uses if feeds(tensor, targets)]
     late = [tensor for tensor in uses if tensor not in early]

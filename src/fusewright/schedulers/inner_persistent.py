@@ -32,7 +32,7 @@ from fusewright.schedulers.held_rows import (
     variance_in_two_passes,
 )
 from fusewright.schedulers.inner_persistent_heuristic import InnerPersistentPlanner
-from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, find_loads
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, find_loads, input_hint
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_loops import (
     all_reduce,
@@ -86,7 +86,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
             return
         length = _length_of(params)
         length.check(original)
-        ports = cache_inputs_and_outputs(schedule, original.read_once, params.input_hint)
+        ports = cache_inputs_and_outputs(schedule, original.read_once, input_hint(params))
         space = accepted(self, reduction_space(schedule.fusion))
         along: list[TensorView] = []
         if params.staged_vector:

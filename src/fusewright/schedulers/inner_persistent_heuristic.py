@@ -133,9 +133,10 @@ class InnerPersistentPlanner(ReductionPlanner):
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         proposal = self._proposal(facts, hardware)
         params = proposal.params
-        copies_by_themselves = params.persistent_in_shared_memory and not params.circular_stages
-        is_marked = params.holds_batches and not (copies_by_themselves or params.staged_vector)
-        if is_marked and self._cost.keeps(facts, hardware):
+        # Copies to shared memory (cp.async) take no hint, those of rings do; staged rows were not measured.
+        in_shared = params.persistent_in_shared_memory and not params.circular_stages
+        takes_hint = params.holds_batches and not (in_shared or params.staged_vector)
+        if takes_hint and self._cost.keeps(facts, hardware):
             return replace(proposal, params=replace(params, keeps_inputs=True))
         return proposal
 

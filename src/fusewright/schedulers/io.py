@@ -26,6 +26,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
+from fusewright.schedulers.params import HeuristicParams
 from fusewright.schedulers.reference_map import Access
 from fusewright.sym import Expr, const
 
@@ -39,6 +40,13 @@ class Ports:
 
     loads: tuple[TensorView, ...]
     stores: tuple[TensorView, ...]
+
+
+def input_hint(params: HeuristicParams) -> CacheOp:
+    """The cache hint of what is read at every point, by the fields `streams_inputs` and `keeps_inputs`."""
+    if getattr(params, "streams_inputs", False):
+        return CacheOp.streaming
+    return CacheOp.evict_last if getattr(params, "keeps_inputs", False) else CacheOp.unspecified
 
 
 def cache_inputs_and_outputs(

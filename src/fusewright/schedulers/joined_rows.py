@@ -18,7 +18,13 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest, vectorize_ports
+from fusewright.schedulers.io import (
+    cache_inputs_and_outputs,
+    find_loads,
+    inline_rest,
+    input_hint,
+    vectorize_ports,
+)
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace, memory_order, reduction_space
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
@@ -90,7 +96,7 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     Raises:
         ParamsError: a row's elements do not follow those of the row before in memory.
     """
-    ports = cache_inputs_and_outputs(schedule, read_once, params.input_hint)
+    ports = cache_inputs_and_outputs(schedule, read_once, input_hint(params))
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
     if not joins_rows(schedule.fusion, space):

@@ -59,7 +59,7 @@ from fusewright.schedulers.held_rows import (
     softmax_in_one_pass,
     variance_in_two_passes,
 )
-from fusewright.schedulers.io import cache_inputs_and_outputs
+from fusewright.schedulers.io import cache_inputs_and_outputs, input_hint
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction_planner import ReductionPlanner
@@ -109,7 +109,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
             return
         length = _length_of(params)
         length.check(original)
-        ports = cache_inputs_and_outputs(schedule, original.read_once, params.input_hint)
+        ports = cache_inputs_and_outputs(schedule, original.read_once, input_hint(params))
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)

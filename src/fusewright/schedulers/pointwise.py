@@ -48,6 +48,7 @@ from fusewright.schedulers.io import (
     cache_inputs_and_outputs,
     check_unaligned,
     inline_rest,
+    input_hint,
     vectorize_ports,
 )
 from fusewright.schedulers.merged_vectors import (
@@ -106,7 +107,8 @@ class PointwiseScheduler(BuiltInScheduler):
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         _assume_sizes(schedule, space, params)
         merged = _merge_for_vectors(schedule, space, params)
-        ports = cache_inputs_and_outputs(schedule, space.read_once(schedule.fusion), params.input_hint)
+        once = space.read_once(schedule.fusion) if params.keeps_inputs else ()
+        ports = cache_inputs_and_outputs(schedule, once, input_hint(params))
         reference = reference_tensor(schedule.fusion)
         assert reference is not None
         unrolled = _transform(schedule, reference, params)

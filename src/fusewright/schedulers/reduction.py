@@ -37,7 +37,7 @@ from fusewright.schedulers.base import (
     accepted,
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, busy_share
-from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.joined_rows import join_rows, joined_params, joins_rows
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
@@ -91,7 +91,7 @@ class ReductionScheduler(BuiltInScheduler):
         if params.joined_rows > 1:
             join_rows(schedule, params, original.read_once)
             return
-        ports = cache_inputs_and_outputs(schedule, original.read_once, params.input_hint)
+        ports = cache_inputs_and_outputs(schedule, original.read_once, input_hint(params))
         space = accepted(self, reduction_space(schedule.fusion))
         inside = len(space.reduced_axes_inside) if params.schedule_3d else 0
         reference = merge_to_rows_and_reduction(schedule, space, inside)

@@ -20,7 +20,7 @@ from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.held_length import assume_sizes, is_one_size
 from fusewright.schedulers.held_rows import Held, held_tensors, hold_in_shared, recompute
-from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest
+from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest, input_hint
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import (
     combined_runs,
@@ -48,7 +48,7 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
 
     `read_once`: inputs whose loads have the hint of the params.
     """
-    ports = cache_inputs_and_outputs(schedule, read_once, params.input_hint)
+    ports = cache_inputs_and_outputs(schedule, read_once, input_hint(params))
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
     if not space.iteration or not is_one_size(space):

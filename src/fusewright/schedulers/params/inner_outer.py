@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.core.enums import CacheOp
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
@@ -35,11 +34,6 @@ class InnerOuterParams(HeuristicParams):
     prefetch_rows: bool = False
     rows_per_block: int = choice(1, counts(1, MAX_ROWS_PER_BLOCK))
     assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
-
-    @property
-    def input_hint(self) -> CacheOp:
-        """The cache hint of what is read at every point."""
-        return CacheOp.streaming if self.streams_inputs else CacheOp.unspecified
 
     @property
     def rows_in_flight(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusewright.core.enums import CacheOp
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
@@ -58,11 +57,6 @@ class InnerOuterPersistentParams(HeuristicParams):
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)))
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
     keeps_inputs: bool = choice(False)
-
-    @property
-    def input_hint(self) -> CacheOp:
-        """The cache hint of what is read at every point."""
-        return CacheOp.evict_last if self.keeps_inputs else CacheOp.unspecified
 
     @property
     def elements_a_warp(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.core.enums import CacheOp
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
@@ -49,11 +48,6 @@ class PointwiseParams(HeuristicParams):
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
     shift_rows: bool = choice(False, when=_VECTORS)
     keeps_inputs: bool = choice(False)
-
-    @property
-    def input_hint(self) -> CacheOp:
-        """The cache hint of what is read at every point."""
-        return CacheOp.evict_last if self.keeps_inputs else CacheOp.unspecified
 
     @property
     def vector_widths(self) -> tuple[int, ...]:

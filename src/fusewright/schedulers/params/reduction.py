@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from fusewright.core.declaration import derived, unavailable
-from fusewright.core.enums import CacheOp, ParallelType
+from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import BULK_COPIES_SINCE, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
@@ -319,13 +319,6 @@ class ReductionParams(HeuristicParams):
     vectorization_factor_outer = unavailable(1, _OF_INNER_OUTER)
     vectorization_factor_tmp_gmem_write = unavailable(1, _OF_INNER_OUTER)
     block_dim_inner_reduction_extra = unavailable(ParallelType.serial, _OF_INNER_OUTER)
-
-    @property
-    def input_hint(self) -> CacheOp:
-        """The cache hint of what is read at every point."""
-        if self.streams_inputs:
-            return CacheOp.streaming
-        return CacheOp.evict_last if self.keeps_inputs else CacheOp.unspecified
 
     def validate(self, hardware: HardwareInfo) -> None:
         if self.blocks_per_cluster > hardware.max_cluster == 1:
