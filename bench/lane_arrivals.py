@@ -2,9 +2,9 @@
 
 In a kernel as it is, one lane arrives for its warp after `__syncwarp`, which orders what the other lanes did
 before (PTX ISA, causality order: bar.warp.sync synchronizes the lanes, and the arrival releases what was
-ordered before it). Racecheck knows of lanes that arrive, not of those that another one arrives for: it reports what
-these read from a stage of a ring beside the copy that fills the stage next. Fences, waits and copies
-are the same in these kernels.
+ordered before it). Racecheck knows of lanes that arrive, not of those that another one arrives for: it
+reports what these read from a stage of a ring beside the copy that fills the stage next. Fences, waits and
+copies are the same in these kernels.
 """
 
 from __future__ import annotations

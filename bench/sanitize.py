@@ -3,8 +3,8 @@
 Each case is a small operation: its automatic kernels, kernels of edited params, and a stratified sample of
 their space, all checked against torch. Each tool runs each case in a process of its own, several at a time,
 and each has a limit of seconds: a case that does not end says nothing about the others, and is not clean.
-Params that a scheduler refuses for these sizes count as refused. Under racecheck each lane arrives at mbarriers
-for itself (`bench.lane_arrivals` says why).
+Params that a scheduler refuses for these sizes count as refused. Under racecheck each lane arrives at
+mbarriers for itself (`bench.lane_arrivals` says why).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A GPU that holds no such cluster: what was proposed gives way to other kernels, what a user asked for is an error."""
+"""A GPU that holds no such cluster: what was proposed gives way, what a user asked for is an error."""
 
 from __future__ import annotations
 
