@@ -331,7 +331,7 @@ class Launcher:
             self._failed(stream, arguments.address, result)
 
     def resident_clusters(self) -> int:
-        """How many clusters the device holds at once, as the driver knows: a cluster's blocks have to be on SMs
+        """How many clusters the device holds at once, as the driver knows: blocks of a cluster are on SMs
         that lie together, and how many do differs from one GPU of a kind to the next.
         """
         assert isinstance(self._enqueue, _ExtendedLaunch), "a launch without clusters"
