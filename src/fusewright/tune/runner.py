@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -232,13 +233,22 @@ class Runner:
         )
         self._sources[attempt.problem.key].tell(trial, ran.copy_seconds)
 
-    def race(self, races: Sequence[RaceOf], record: Callable[[Problem, Race], None]) -> None:
-        """Times configurations of problems in turns: of many trials the fastest was lucky, too."""
+    def race(
+        self,
+        races: Sequence[RaceOf],
+        record: Callable[[Problem, Race], None],
+        seconds: float | None = None,
+    ) -> None:
+        """Times configurations of problems in turns: of many trials the fastest was lucky, too.
+
+        seconds: after which no further one is timed; None: no limit.
+        """
         self._begin()
         for race in races:
             self._running.submit(race)
+        end = inf if seconds is None else time.monotonic() + seconds
         try:
-            while self._running.pending:
+            while self._running.pending and time.monotonic() < end:
                 for done in self._running.step():
                     if isinstance(done.result, Race):
                         record(done.job.problem, done.result)
