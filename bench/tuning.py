@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     count = max(1, len(visible))
     compilers = max(1, (os.cpu_count() or 2) // count - 1)
     print(f"{len(given)} cases, {count} x {compilers} processes compile", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         shares = [
             Share(
                 i,
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measured(shares: Sequence[Share], arguments: argparse.Namespace) -> list[Found]:
-    """Takes all parts through all steps; prints and writes what was found after the samples, and at the end."""
+    """Takes all parts through all steps; prints and writes what was found after samples, and at the end."""
     until = shares[0].until
     with Parts(shares, lambda found: _record(arguments.record, found)) as parts:
         policy = _policy(arguments.policy_of)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -74,6 +75,8 @@ class Share:
             os.environ["CUDA_VISIBLE_DEVICES"] = self.visible
         place = torch.device("cpu" if self.visible is None else "cuda")
         self.folder.mkdir(exist_ok=True)
+        # What is killed leaves no folders elsewhere.
+        tempfile.tempdir = os.environ["TMPDIR"] = str(self.folder)
         of_gpu = OfGpu(
             lambda: problems(self.cases, self.folder, place),
             self.visible is not None,
@@ -147,7 +150,7 @@ class Parts:
         return [each for part in self._parts for each in part.found]
 
     def run(self, steps: Sequence[Step], end: float) -> None:
-        """All parts do these steps, side by side, until `end`, by `time.monotonic`: who is late then is lost."""
+        """All parts do these steps, side by side. Who has not ended by `end` (`time.monotonic`) is lost."""
         for part in self._parts:
             part.left = [] if part.is_lost else list(steps)
         while any(part.is_busy for part in self._parts):

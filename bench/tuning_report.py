@@ -10,6 +10,7 @@ from typing import Any
 from bench.report import environment, markdown_table
 from bench.tuning_trials import CONFIGURATIONS, FIRST, PLAIN_CONFIGURATIONS, Found
 from fusewright.tune.journal import FAILED, Status
+from fusewright.tune.tuner import Tuned
 
 AFTER_FIRST, AFTER_ALL, PLAIN = (
     f"after {FIRST}",
@@ -38,6 +39,10 @@ def times(found: Found) -> dict[str, float]:
     """By who chose params, their time: in turns with the others', where that was measured."""
     measured = found.measured if found.again is None else found.again.seconds
     return {who: measured[params] for who, params in found.chosen().items() if params in measured}
+
+
+def tried_of(tuned: Tuned | None) -> int:
+    return 0 if tuned is None else tuned.tried
 
 
 def ratios(found: Iterable[Found], who: str, mark: str) -> dict[str, float]:
@@ -81,18 +86,18 @@ def _kind(found: Found) -> str:
 def print_found(found: Sequence[Found]) -> None:
     """Of each problem the times, in microseconds; then what they are in multiples of the best."""
     heads = " ".join(f"{who:>8}" for who in (*CHOSEN, "sample", "all", "copy"))
-    print(f"{'problem':30} {'scheduler':22} {heads} | {'search s':>8} tried sampled   ran refused")
+    print(f"{'problem':30} {'scheduler':22} {heads} | {'search s':>8} tried plain sampled   ran refused")
     for each in found:
         for trial in each.known:
             if trial.status in FAILED:
                 print(f"  {trial.status.value}: {trial.detail[:150]!r} {trial.params}")
-        own, count = times(each), sampled(each)
+        own, of = times(each), sampled(each)
         cells = [own.get(who) for who in (*CHOSEN, "sample", "all")] + [copy_seconds(each)]
         shown = " ".join(f"{'-' if cell is None else f'{cell * 1e6:.2f}':>8}" for cell in cells)
-        tried = 0 if each.tuned is None else each.tuned.tried
+        tried, plain = tried_of(each.tuned), tried_of(each.from_plain)
         print(
-            f"{each.problem.name:30} {each.problem.scheduler:22} {shown} | {each.seconds:8.1f} {tried:5} "
-            f"{count['tried']:3}/{count['points']:3} {count['ran']:5} {count['refused']:7}"
+            f"{each.problem.name:30} {each.problem.scheduler:22} {shown} | {each.seconds:8.1f} "
+            f"{tried:5} {plain:5} {of['tried']:3}/{of['points']:3} {of['ran']:5} {of['refused']:7}"
         )
     for who, mark in RATIOS:
         known = ratios(found, who, mark)
@@ -152,7 +157,8 @@ def as_dict(found: Sequence[Found]) -> dict[str, Any]:
                 "times": times(each),
                 "copy": copy_seconds(each),
                 "search_seconds": each.seconds,
-                "tried": 0 if each.tuned is None else each.tuned.tried,
+                "tried": tried_of(each.tuned),
+                "tried_from_plain": tried_of(each.from_plain),
                 "stop": "" if each.tuned is None else each.tuned.stop,
                 "sample": sampled(each),
             }
@@ -191,6 +197,5 @@ def _cell(known: Mapping[str, float]) -> str:
 def _row(found: Found) -> list[str]:
     own = times(found)
     cells = [own.get("formula"), own.get(AFTER_ALL), copy_seconds(found), own.get("all")]
-    tried = 0 if found.tuned is None else found.tuned.tried
     shown = ["-" if cell is None else f"{cell * 1e6:.1f}" for cell in cells]
-    return [found.problem.name, f"{found.seconds:.1f}", str(tried), *shown]
+    return [found.problem.name, f"{found.seconds:.1f}", str(tried_of(found.tuned)), *shown]

@@ -180,6 +180,7 @@ class OfGpu:
         for problem in self._problems():
             found, self._spaces[problem.key] = _found(problem, self._options, self._points)
             self.found.append(found)
+        self._runner.await_start()
 
     def search(self, first: int, each: int) -> None:
         """From the formula, each problem alone; of so many problems the one at `first`."""

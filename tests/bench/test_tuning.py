@@ -6,10 +6,8 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 
-import pytest
 import torch
 
 from bench import tuning
@@ -62,64 +60,46 @@ def test_a_part_is_searched_sampled_and_timed_again(tmp_path, monkeypatch, capsy
         assert table.plain == each.plain and table.best == min(each.measured.values())
 
 
-@pytest.fixture
-def shares(tmp_path: Path) -> list[Share]:
-    """Two parts that have no GPU."""
-    cases = [case for case in drawn(3) if case[0] == "cube"]
-    return [
-        Share(i, None, (case,), tmp_path / str(i), 1, 3, time.monotonic(), 60.0)
-        for i, case in enumerate(cases)
-    ]
-
-
-def test_processes_take_their_problems_through_the_steps(shares, capsys):
-    noted = []
-    with Parts(shares, noted.append) as parts:
-        parts.run([step for step in FIRST_STEPS if "search" not in step.method], _soon())
-        found = parts.found
-    names = [each.problem.name for each in found]
-    assert names == [each.problem.name for each in noted[-1]] and len(set(names)) == 2
-    for each in found:
-        assert {t.status.value for t in each.known} <= {"compiled", "rejected"} and len(each.known) == 3
-    printed = capsys.readouterr().out
-    assert all(f"GPU {i}: tried the samples, 1 problems" in printed for i in (0, 1))
-
-
-def _soon() -> float:
-    """When processes have started on any machine."""
-    return time.monotonic() + 100
-
-
 @dataclass(frozen=True)
 class Faulty(Share):
-    """A part whose process ends at its second step, or does not end that."""
+    """A part without a GPU, whose process ends at the step `ends_at`, and does not end the step `race`."""
 
-    ends: bool = False
+    ends_at: str = ""
 
     def __call__(self) -> Callable[[Step], list[Found]]:
         do = super().__call__()
 
         def fails(step: Step) -> list[Found]:
-            if step.method != "prepare":
-                os._exit(3) if self.ends else time.sleep(1000)
+            if step.method == self.ends_at:
+                os._exit(3)
+            if step.method == "race":
+                time.sleep(1000)
             return do(step)
 
         return fails
 
 
-@pytest.mark.parametrize(
-    "ends, said", [(True, "the process ended with exit code 3"), (False, "its time is up")]
-)
-def test_what_fails_or_hangs_in_one_part_is_lost_and_the_others_go_on(ends, said, shares, capsys):
-    values = {each.name: getattr(shares[0], each.name) for each in fields(Share)}
-    with Parts([Faulty(**values, ends=ends), shares[1]], lambda found: None) as parts:
-        parts.run(FIRST_STEPS[:1], _soon())
-        for said_then in ("went on", "went on again"):
-            parts.run([Step("_note", said=said_then)], time.monotonic() + 2)
-        assert len(parts.found) == 2, "what a part found before is kept"
+def test_what_fails_or_hangs_in_one_part_is_lost_and_the_others_go_on(tmp_path, capsys):
+    cases = [case for case in drawn(3) if case[0] == "cube"]
+    shares = [
+        Faulty(i, None, (case,), tmp_path / str(i), 1, 3, time.monotonic(), 200.0, ends_at)
+        for i, (case, ends_at) in enumerate(zip(cases, ("sample", "")))
+    ]
+    noted: list[list[Found]] = []
+    with Parts(shares, noted.append) as parts:
+        start = time.monotonic()
+        parts.run([step for step in FIRST_STEPS if "search" not in step.method], start + 100)
+        for step in (Step("_note", said="went on"), Step("race")):
+            parts.run([step], time.monotonic() + 1)
+        found = parts.found
+    names = [each.problem.name for each in found]
+    assert names == [each.problem.name for each in noted[-1]] and len(set(names)) == 2
+    assert {t.status.value for t in found[1].known} <= {"compiled", "rejected"} and len(found[1].known) == 3
     printed = capsys.readouterr().out
-    assert f"GPU 0 does no more: {said}" in printed and "GPU 0: went on" not in printed
-    assert "GPU 1: went on, 1 problems" in printed and "GPU 1: went on again, 1 problems" in printed
+    assert "GPU 0: made the problems, 1 problems" in printed, "what a part found before is kept"
+    assert "GPU 0 does no more: the process ended with exit code 3" in printed
+    assert "GPU 1: went on, 1 problems" in printed and "GPU 0: went on" not in printed
+    assert "GPU 1 does no more: its time is up" in printed
 
 
 def test_gpus_are_named_as_the_environment_names_them(monkeypatch):
@@ -130,9 +110,10 @@ def test_gpus_are_named_as_the_environment_names_them(monkeypatch):
     assert visible_devices() == ["3", "GPU-ab"]
 
 
-def test_the_command_runs_without_a_gpu(tmp_path, capsys):
+def test_the_command_runs_without_a_gpu(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tuning, "LATE_SECONDS", 100.0)
     path = tmp_path / "table.json"
-    few = ["--drawn", "3", "--only", "cube", "--points", "2", "--seconds", "20"]
+    few = ["--drawn", "3", "--only", "cube", "--points", "2", "--seconds", "5"]
     assert main(["tuning", *few, "--json", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "2 cases, 1 x" in printed and "For docs/tuning.md:" in printed
