@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -123,14 +124,14 @@ class _Part:
 
 
 class Parts:
-    """The processes; a context manager.
+    """The processes; a context manager. How long a step may take, `run` says.
 
     Args:
         note: called with what is known so far, from time to time.
     """
 
     def __init__(self, shares: Sequence[Share], note: Callable[[list[Found]], None]) -> None:
-        self._parts = [_Part(share, Pool[Step](share, 1, share.seconds)) for share in shares]
+        self._parts = [_Part(share, Pool[Step](share, 1, inf)) for share in shares]
         self._note = note
         self._noted = time.monotonic()
         for part in self._parts:
