@@ -235,7 +235,8 @@ def share_across_rows(schedule: Schedule, partials: Sequence[TensorView], rows: 
         return []
     for tensor in late:
         schedule.reorder(tensor, {rows: rows + 1})
-    store = next(tensor for tensor in late if tensor in schedule.fusion.output_tensors())
+    outputs = schedule.fusion.output_tensors()
+    store = next(tensor for tensor in late if tensor in outputs and not tensor.loop[rows].is_broadcast)
     schedule.inline_at(store, rows + 1, best_effort=True, selected=shared)
     return shared
 
