@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from fusewright.core.dtype import DataType
@@ -19,7 +20,7 @@ from fusewright.kernel.ir import Kernel, is_cooperative
 from fusewright.runtime.arguments import Size, Source, Stride
 from fusewright.runtime.disk_cache import DiskCache
 from fusewright.runtime.identity import kernel_name
-from fusewright.runtime.launch_sizes import LaunchShape, LaunchSizes, check_resident
+from fusewright.runtime.launch_sizes import LaunchShape, LaunchSizes, check_clusters, check_resident
 from fusewright.runtime.machine_code import MachineCode
 from fusewright.runtime.passed_values import argument_code
 from fusewright.schedule import Call, Schedule
@@ -232,12 +233,13 @@ class CompiledKernel:
 
         Raises:
             CompileError: as `cubin`. DriverError: the device does not take the code.
-            ScheduleError: blocks that wait for each other are more than the device holds at once.
+            ScheduleError: blocks that wait for each other are more than the device holds at once, or it holds
+                no cluster of so many blocks.
         """
         code = self.code(shape.threads, tracer=tracer)
         if self.is_cooperative:
             check_resident(shape, code.resources(tracer), self.hardware)
-        return Launcher(
+        launcher = Launcher(
             code.loaded(device, tracer),
             shape.grid,
             shape.block,
@@ -246,6 +248,10 @@ class CompiledKernel:
             cooperative=self.is_cooperative,
             cluster=(self.kernel.cluster, 1, 1) if self.kernel.cluster > 1 else None,
         )
+        if launcher.cluster is not None:
+            wanted = prod(shape.grid) // self.kernel.cluster if self.is_cooperative else 1
+            check_clusters(wanted, launcher.resident_clusters(), self.kernel.cluster, self.hardware)
+        return launcher
 
     @cached_property
     def _packed(self) -> PackedArgs:
