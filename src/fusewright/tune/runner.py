@@ -29,7 +29,7 @@ from fusewright.tune.worker import Attempt, Best, Load, Made, Making, RaceOf, Ra
 COMPILE_SECONDS, RUN_SECONDS = 60.0, 20.0
 # What runs may end within so long after the time is up.
 GRACE_SECONDS = 1.0
-# Processes that run kernels: lowering for a launch takes a few times as long as to time it.
+# Processes that run kernels: while one times its kernel, the others load theirs.
 RUNNERS = 4
 # The best of the trials of a problem that race in the end, beside the formula's.
 FINALISTS = 3
