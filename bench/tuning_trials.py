@@ -102,6 +102,8 @@ class Found:
 class Listed:
     """Params of one problem, in order, as a source of attempts; those that were tried are left out."""
 
+    is_patient = True
+
     def __init__(self, problem: Problem, origin: str, texts: Iterable[str], journal: Journal) -> None:
         self.problem = problem
         self.best: Best | None = None

@@ -17,7 +17,7 @@ from fusewright.tune.worker import Made, RaceOf, Ran
 class Pool:
     """Does the jobs of a pool in this process."""
 
-    connections = ()
+    connections = begun = ()
     is_ready, is_starting = True, False
 
     def __class_getitem__(cls, kind: Any) -> Any:
@@ -44,7 +44,7 @@ class Pool:
     def abandon(self) -> None:
         self._waiting = []
 
-    forget_waiting = begin = abandon
+    forget_waiting = begin = disown = abandon
 
 
 class Compiling:
