@@ -22,7 +22,6 @@ from fusewright.runtime.disk_cache import DiskCache
 from fusewright.runtime.identity import kernel_name
 from fusewright.runtime.launch_sizes import LaunchShape, LaunchSizes, check_clusters, check_resident
 from fusewright.runtime.machine_code import MachineCode
-from fusewright.runtime.occupancy import most_registers
 from fusewright.runtime.passed_values import argument_code
 from fusewright.schedule import Call, Schedule
 from fusewright.schedulers.params import HeuristicParams
@@ -263,7 +262,7 @@ class CompiledKernel:
 def printed(kernel: Kernel, hardware: HardwareInfo, tracer: Tracer) -> CudaSource:
     """The CUDA text of a lowered kernel, whose limit of registers is lowered where no block would fit."""
     if kernel.max_registers:
-        most = most_registers(kernel.max_threads, hardware)
+        most = hardware.registers_a_thread(kernel.max_threads)
         kernel = replace(kernel, max_registers=min(kernel.max_registers, most))
     with tracer.stage("print"):
         return print_kernel(kernel)
