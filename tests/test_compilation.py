@@ -7,7 +7,7 @@ import pytest
 from fusewright.cuda.nvrtc import NvrtcOptions
 from fusewright.cuda.printer import CudaSource, print_kernel
 from tests import compilation
-from tests.compilation import ARCHITECTURES, CompileCheck, Unoptimized
+from tests.compilation import ARCHITECTURES, CompileCheck, UpToPtx
 from tests.kernel import builders
 
 
@@ -36,7 +36,7 @@ def _compiled(sources: list[CudaSource], monkeypatch: pytest.MonkeyPatch) -> lis
 def test_architectures_and_optimization_share_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = _compiled([_source(f"x[{i}] = 1.0f;") for i in range(100)], monkeypatch)
     assert all(len(options) == 1 for options in compiled)
-    kinds = (NvrtcOptions, Unoptimized)
+    kinds = (NvrtcOptions, UpToPtx)
     assert set().union(*compiled) == {kind(arch) for kind in kinds for arch in ARCHITECTURES}
 
 
@@ -65,3 +65,16 @@ def test_a_kernel_of_another_worker_is_not_compiled_again() -> None:
     check = CompileCheck(claim=lambda digest: False)
     check.add(_source("x[0] = nothing;"))
     check.compile()
+
+
+@pytest.mark.parametrize("kind", [NvrtcOptions, UpToPtx])
+def test_kernels_of_a_batch_are_found(kind: type[NvrtcOptions], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, however far they are compiled; one that the text lacks is missed."""
+    monkeypatch.setattr(CompileCheck, "_options", lambda *_: [kind(arch) for arch in ARCHITECTURES])
+    check = CompileCheck()
+    check.add(print_kernel(builders.row_softmax()))
+    check.compile()
+    text = _source("x[0] = 1.0f;")
+    check.add(CudaSource("other", text.kernel, (), text.text))
+    with pytest.raises(AssertionError, match="not together"):
+        check.compile()
