@@ -40,8 +40,8 @@ SECONDS = 60
 #: What compute-sanitizer ends with where it found something; a kernel that is wrong ends with another.
 FOUND, WRONG = 86, 87
 HEADER = ("tool", "case", "outcome", "kernels", "refused", "errors")
-#: mbarriers that synccheck keeps track of: with room for fewer than the blocks of a launch have, it overwrites
-#: memory of others ("Detected overflow of tracked cuda::barrier structures").
+#: mbarriers that synccheck keeps track of: with room for fewer than the blocks of a launch have, it
+#: overwrites memory of others ("Detected overflow of tracked cuda::barrier structures").
 BARRIERS = 1 << 16
 #: Lines of a tool's report that are shown.
 SHOWN = 20

@@ -3,9 +3,9 @@
 Its digest says for which one: each architecture gets its share of any kind of kernel, the same in every run.
 A kernel with text of its own for some architectures is compiled for all of them, and so is the first one that
 includes a device snippet with such text. These, and a share of all others, are compiled as kernels that run.
-The rest is compiled up to PTX with little optimization, in a ninth of the time: what the assembler may refuse is
-what snippets say, and what a kernel takes of registers and memory. One with clusters or mbarriers is compiled
-for those architectures that have them.
+The rest is compiled up to PTX with little optimization, in a ninth of the time: what the assembler may
+refuse is what snippets say, and what a kernel takes of registers and memory. One with clusters or mbarriers
+is compiled for those architectures that have them.
 
 Kernels are collected as they are printed and compiled many to a program: the device snippets are then parsed
 once (30 ms).
