@@ -137,6 +137,12 @@ class KernelPrinter:
         self.states: dict[str, StateStruct] = {}
         self.role: Role | None = None  # the one whose statements are printed
         self.written = {buffer for stmt in walk(kernel.body) for buffer in written_buffers(stmt)}
+        self.read_only = {
+            param.buffer
+            for param in kernel.params
+            if isinstance(param, TensorParam)
+            and not (param.is_output or param.is_home or param.buffer in self.written)
+        }
         self._names = {_ELEMENT.name: "w"}
         self._taken: set[str] = {identifier(kernel.name)}
         self._builtins: dict[str, str] = {}
