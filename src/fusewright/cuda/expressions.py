@@ -41,7 +41,6 @@ from fusewright.sym import (
     prove,
 )
 
-
 #: The largest index of 32 bits.
 HIGHEST = 2**31 - 1
 

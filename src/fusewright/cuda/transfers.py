@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fusewright.core.code import Code, call, conditional, subscript
+from fusewright.cuda.expressions import has_division
 from fusewright.cuda.spelling import CACHE_SUFFIX
 from fusewright.kernel.ir import TRUE, Convert, Copy, Ref, Scatter, Space, Window
-from fusewright.cuda.expressions import has_division
 from fusewright.sym import Expr
 
 if TYPE_CHECKING:
