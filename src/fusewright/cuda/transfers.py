@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fusewright.core.code import Code, call, conditional, subscript
-from fusewright.cuda.expressions import has_division
 from fusewright.cuda.spelling import CACHE_SUFFIX
 from fusewright.kernel.ir import TRUE, Convert, Copy, Ref, Scatter, Space, Window
 from fusewright.sym import Expr
@@ -80,7 +79,7 @@ def _is_read_alone(printer: KernelPrinter, stmt: Copy) -> bool:
         and src.buffer in printer.read_only
         and src.buffer.dtype.size <= MOST_READ_ALONE
         and src.buffer.dtype is stmt.dst.buffer.dtype
-        and has_division(src.index)
+        and printer.divides(src.index)
     )
 
 
