@@ -5,9 +5,9 @@ Integer division is the one costly operation of index arithmetic. The compiler f
 itself; naming these keeps the kernel short to read and quick to compile and simulate. No division that is
 left has a divisor of 0.
 
-A remainder that differs from a quotient's by a multiple of the divisor follows from it: where x // 63 is named q,
-(x - 126) % 63 is x - q * 63. (The simplifier takes multiples of the divisor out of what is left over, but
-not out of a quotient.)
+A remainder of what differs from a quotient's dividend by a multiple of the divisor follows from the quotient:
+where x // 63 is named q, (x - 126) % 63 is x - q * 63. (The simplifier takes multiples of the divisor out of
+the one, but not out of the other.)
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class _Hoister:
                 return self._names[e]
             quotient = self._partners.get(e)
             if quotient in self._names:
-                return self._rewrite(quotient.args[0]) - self._names[quotient] * e.divisor
+                return self._rewrite(quotient.args[0]) - self._names[quotient] * e.args[1]
             made = build(e.kind, args) if args and args != e.args else e
             return _defined(made) if isinstance(made, (FloorDiv, Mod)) else made
 
