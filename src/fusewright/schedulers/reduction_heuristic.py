@@ -22,7 +22,7 @@ IN_VAIN_SHARE, IN_ONE_STEP = 1 / 3, 5
 # fewest: rows of a few elements bring too few bytes by themselves.
 FEWEST_ROWS, MOST_ROWS, ELEMENTS_OF_ROWS = 2, 8, 16
 # Blocks whose threads have squares of elements: threads, those along rows, which read a line of memory
-# together, and bytes that each has in flight.
+# together, and bytes that each has in flight. For as many blocks an SM as there are of threads with half of that.
 CROSSED_BLOCK, CROSSED_THREADS_ALONG, CROSSED_BYTES_IN_FLIGHT = 256, 8, 256
 # Loads in flight of elements that are no vectors.
 ELEMENTS_A_THREAD = 9
@@ -223,7 +223,7 @@ def crossed_params(
     unroll = max(1, min(CROSSED_BYTES_IN_FLIGHT // in_flight, length // (down * threads_y)))
     steps = length // (down * threads_y * unroll)
     heard = _heard_at_once(threads_y, along)
-    grid = _blocks_down(ceil_div(rows, along * threads_x), steps, unroll * in_flight, heard, hardware)
+    grid = _blocks_down(ceil_div(rows, along * threads_x), steps, unroll * in_flight // 2, heard, hardware)
     return ReductionParams(
         fastest_dim=False,
         unroll_factor_inner_reduction=unroll,

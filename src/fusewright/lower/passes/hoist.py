@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import (
+    ZERO,
     Const,
     Expr,
     FloorDiv,
@@ -50,19 +51,22 @@ def _is_defined(division: Expr) -> bool:
 def _partners(divisions: Sequence[Expr]) -> dict[Expr, Expr]:
     """Of remainders by constants, the quotients by the same of what differs by a multiple of it.
 
-    Not of those that are divided again: they are known not to be negative, a difference is not.
+    Not of those that are divided again: they are known not to be negative, a difference is not. Nor of those
+    by powers of two, which take one instruction.
     """
     quotients: dict[Expr, list[Expr]] = {}
     divided: set[Expr] = set()
     for each in divisions:
         fold(each.args[0], lambda e, _: divided.add(e) if isinstance(e, Mod) else None)
-        if isinstance(each, FloorDiv) and isinstance(each.divisor, Const):
-            quotients.setdefault(each.divisor, []).append(each)
+        divisor = each.args[1]
+        if isinstance(each, FloorDiv) and isinstance(divisor, Const) and divisor.value & (divisor.value - 1):
+            quotients.setdefault(divisor, []).append(each)
     found: dict[Expr, Expr] = {}
     for each in divisions:
         if isinstance(each, Mod) and isinstance(each.divisor, Const) and each not in divided:
             for quotient in quotients.get(each.divisor, ()):
-                if known_multiple(quotient.args[0] - each.dividend) % each.divisor.value == 0:
+                difference = quotient.args[0] - each.dividend
+                if difference is not ZERO and known_multiple(difference) % each.divisor.value == 0:
                     found.setdefault(each, quotient)
     return found
 
@@ -144,14 +148,22 @@ class _Hoister:
 
     def _name(self, values: Sequence[Expr]) -> list[tuple[Expr, k.Let]]:
         named: list[tuple[Expr, k.Let]] = []
-        for value in values:
+
+        def name(value: Expr) -> None:
             text = self._rewrite(value)
             low, high = bounds(value)
-            name = symbol(f"n{self._count}", lo=low or 0, hi=high)
+            short = symbol(f"n{self._count}", lo=low or 0, hi=high)
             self._count += 1
-            self._names[value] = name
+            self._names[value] = short
             self._rewritten.clear()
-            named.append((value, k.Let(name, text)))
+            named.append((value, k.Let(short, text)))
+
+        for value in values:
+            quotient = self._partners.get(value)
+            if quotient in values and quotient not in self._names:
+                name(quotient)
+            if value not in self._names:
+                name(value)
         return named
 
     def _rewrite(self, expr: Expr) -> Expr:
