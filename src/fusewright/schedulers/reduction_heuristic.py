@@ -22,7 +22,7 @@ IN_VAIN_SHARE, IN_ONE_STEP = 1 / 3, 5
 # fewest: rows of a few elements bring too few bytes by themselves.
 FEWEST_ROWS, MOST_ROWS, ELEMENTS_OF_ROWS = 2, 8, 16
 # Blocks whose threads have squares of elements: threads, those along rows, which read a line of memory
-# together, and bytes that each has in flight. For as many blocks an SM as there are of threads with half of that.
+# together, and bytes that each has in flight. There are as many blocks as if it had half of these.
 CROSSED_BLOCK, CROSSED_THREADS_ALONG, CROSSED_BYTES_IN_FLIGHT = 256, 8, 256
 # Loads in flight of elements that are no vectors.
 ELEMENTS_A_THREAD = 9

@@ -160,7 +160,7 @@ class _Hoister:
 
         for value in values:
             quotient = self._partners.get(value)
-            if quotient in values and quotient not in self._names:
+            if quotient is not None and quotient in values and quotient not in self._names:
                 name(quotient)
             if value not in self._names:
                 name(value)
