@@ -225,6 +225,27 @@ def inline(
     inline_rest(schedule, {*early, *runs, *placed})
 
 
+def share_across_rows(schedule: Schedule, partials: Sequence[TensorView], rows: int) -> list[TensorView]:
+    """[.. | rows, batches, vector] -> [.. | batches, rows, vector] of what is computed when all reductions
+    are, so that what these rows have in common is loaded once; returns those loads, inlined.
+
+    `rows`: the position of the loop over the rows that a thread has in flight.
+    """
+    lead = partials[0]
+    computed = [tensor for tensor in schedule.fusion.tensors() if tensor.definition is not None]
+    late = [tensor for tensor in computed if not feeds(tensor, set(partials))]
+    late = [tensor for tensor in late if len(tensor.loop) == len(lead.loop) and not tensor.is_reduction]
+    shared = [load for load in find_loads(schedule.fusion) if load in late and load.loop[rows].is_broadcast]
+    if not shared:
+        return []
+    for tensor in late:
+        schedule.reorder(tensor, {rows: rows + 1})
+    outputs = schedule.fusion.output_tensors()
+    store = next(tensor for tensor in late if tensor in outputs and not tensor.loop[rows].is_broadcast)
+    schedule.inline_at(store, rows + 1, best_effort=True, selected=shared)
+    return shared
+
+
 def inline_row_results(schedule: Schedule, partial: TensorView, step: int) -> list[TensorView]:
     """Inlines what becomes outputs of one element a row into loops over rows alone; returns it.
 

@@ -56,7 +56,10 @@ _READS_VECTORS = When(
 )
 _DOES_NOT_STREAM = When(lambda params: not params.streams_inputs, "with streams_inputs")
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
-_STAGES_ROWS = When(lambda params: params.staged_vector > 0, "with staged_vector 0")
+_SEVERAL_ROWS = When(
+    lambda params: params.staged_vector > 0 or (_HOLDS_ROWS.holds(params) and params.rows_in_flight > 1),
+    "with staged_vector 0, unless threads hold several rows",
+)
 _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
@@ -136,6 +139,7 @@ class ReductionParams(HeuristicParams):
 
     staged_vector: the rows of a block, a multiple of this, lie side by side in memory and pass through shared
     memory as one run, in vectors of so many elements; 0: each row is loaded and stored by itself.
+    whole_blocks: the rows are a multiple of those of a block, and of those that a thread has in flight.
 
     streams_inputs: what is read at every point is marked to leave the caches first. keeps_inputs: it leaves
     the L2 cache last, so that what is stored is written to memory early.
@@ -186,7 +190,7 @@ class ReductionParams(HeuristicParams):
     weights_in_shared_memory: bool = choice(False, when=_STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     staged_vector: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
-    whole_blocks: bool = choice(False, when=_STAGES_ROWS)
+    whole_blocks: bool = choice(False, when=_SEVERAL_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     joined_rows: int = choice(1, UNROLLING, _OUTER)
