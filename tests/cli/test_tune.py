@@ -84,7 +84,7 @@ def test_efforts_and_progress_are_what_users_name():
         "step threads +",
         f"at {1.02e6 * copy:.2f} us",
     ]
-    assert table.caption == "2 s; ends after 30 configurations a kernel, after 4.5 s, within 2% of the roofline"
+    assert table.caption == "2 s; ends after 30 configurations a kernel, after 5 s, within 2% of the roofline"
     assert progress_line([progress]) == (
         "tune: 5 tried, 0 of 1 kernels done, the best 1.500x the formula's speed, 50% of the roofline, "
         f"trying step threads + for {of.name}"

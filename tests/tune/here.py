@@ -17,7 +17,7 @@ from fusewright.tune.worker import Made, RaceOf, Ran
 class Pool:
     """Does the jobs of a pool in this process."""
 
-    connections = begun = ()
+    connections = ()
     is_ready, is_starting = True, False
 
     def __class_getitem__(cls, kind: Any) -> Any:
@@ -36,6 +36,10 @@ class Pool:
     @property
     def pending(self) -> int:
         return len(self._waiting)
+
+    @property
+    def begun(self) -> list[tuple[Any, float]]:
+        return []
 
     def step(self) -> list[Done[Any]]:
         jobs, self._waiting = self._waiting, []

@@ -11,8 +11,8 @@ from fusewright.ops.pairs import elements_of_pairs
 
 __all__ = ["check_outputs"]
 
-# Floats that float32 holds. The relative tolerance from which on its own rounding is nothing beside it, and the
-# share of a tolerance that leaves room for that.
+# Floats that float32 holds; the relative tolerance from which on its own rounding is nothing; the share of it
+# that leaves room for that.
 NARROW = frozenset({torch.float32, torch.bfloat16, torch.float16})
 LEAST_TOLERANCE, INSIDE = 1e-5, 0.99
 
