@@ -44,10 +44,10 @@ EXCHANGE_BYTES = 16 * KIB
 # Of a copy's speed, what clusters keep, and those of the largest size (0.82 where those of 8 blocks keep
 # 0.89), as 16 blocks have to be free at once in one part of the GPU.
 SPEED, LARGEST_SPEED = 0.96, 0.9
-# Rows beside weights of more bytes than theirs, of so many bytes at least: clusters of so many blocks hold two
-# at a time, so many vectors of each a thread, if an SM has room for so many blocks and so many rows. (An H200,
-# layer norm of 4096 x 32768 bfloat16 136 us, one row at a time by one block in shared memory 144, in registers
-# 163; of 65,536, which takes clusters of four, no faster.)
+# Rows beside weights of more bytes than theirs, of so many bytes at least: clusters of so many blocks hold
+# two at a time, so many vectors of each a thread, if an SM has room for so many blocks, and so many rows to
+# do. (An H200, layer norm of 4096 x 32768 bfloat16 136 us, one row at a time by one block in shared memory
+# 144, in registers 163; of 65,536, which takes clusters of four, no faster.)
 LEAST_PAIRED, SHARED_BY, PAIRED_VECTORS, PAIRED_BLOCKS, ROWS_OF_PAIRS = 40 * KIB, 2, 4, 3, 8
 EXCHANGED_BY_PAIRS = 4 * KIB
 # What a block of a cluster spends on each row with no loads or stores in flight (softmax of 131,072 bfloat16
@@ -90,7 +90,7 @@ def clustered(
 def in_pairs(
     rows: int, vectors: int, width: int, held: Held, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """The same for rows beside weights of more bytes than theirs: two at a time, which share loads of weights.
+    """The same for rows beside weights of more bytes than theirs: two at a time, which share the weights.
 
     None of rows of which a cluster of two blocks does not hold two, or which are shorter or few.
     """

@@ -84,14 +84,14 @@ BLOCK = 128
 # RMS norm backward of 33 x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x
 # 16384 by clusters of two blocks 10.9, by one block with twice the vectors 13.1).
 FEW_ROWS_AN_SM, FEW_VECTORS = 2, 4
-# Turns of a block up to which rows by element are not loaded ahead, so that a block has more of them, and rows
-# that it takes at once then at least (an H200, RMS norm backward of bfloat16: 7814 x 749 24.9 us, ahead 30.3;
-# 16384 x 1025 52.9 and 56.6; of more turns, 131072 x 257 76.5 and 73.1; of three rows, 1024 x 4097 22.8 and
-# 19.0).
+# Turns of a block up to which rows by element are not loaded ahead, so that a block has more of them, and
+# rows that it takes at once then at least (an H200, RMS norm backward of bfloat16: 7814 x 749 24.9 us, ahead
+# 30.3; 16384 x 1025 52.9 and 56.6; of more turns, 131072 x 257 76.5 and 73.1; of three rows, 1024 x 4097 22.8
+# and 19.0).
 MOST_TURNS, LEAST_AT_ONCE = 12, 8
-# Turns of a block up to which rows that are ahead in registers have more threads, of so many elements each (an
-# H200, layer norm backward of bfloat16 with 16 elements a thread and with 32: 2048 x 4096, 5 turns, 22.9 us and
-# 25.1, 4096 x 2048 23.1 and 24.7; 4096 x 4096, 10 turns, 35.8 and 35.3).
+# Turns of a block up to which rows that are ahead in registers have more threads, of so many elements each
+# (an H200, layer norm backward of bfloat16 with 16 elements a thread and with 32: 2048 x 4096, 5 turns, 22.9
+# us and 25.1, 4096 x 2048 23.1 and 24.7; 4096 x 4096, 10 turns, 35.8 and 35.3).
 FEW_TURNS, FEW_ELEMENTS = 6, 16
 # Threads on an SM of rows that are shifted, and rows a block, from which on that is known to be faster than
 # by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 576 threads 0.67 of a copy's speed, by
@@ -260,8 +260,8 @@ class InnerOuterPersistentPlanner:
         knows_length = is_stable or space.is_constant
         to_hold = _Rows(rows, length, width, knows_length, projects=self._projects(width))
         chosen = self._chosen(to_hold, hardware)
-        # Rows by element that registers load ahead are faster than those that are shifted (an H200, layer norm
-        # backward of 12730 x 2107 bfloat16 70 us and 102, RMS norm backward of 1480 x 3187 21.4 and 22.8).
+        # Rows by element that registers load ahead are faster than those that are shifted (an H200, layer
+        # norm backward of 12730 x 2107 bfloat16 70 us and 102, RMS norm backward of 1480 x 3187 21.4, 22.8).
         params = None
         if chosen is None or self._rank(chosen, hardware) < _IN_REGISTERS:
             params = self._shifted_params(to_hold, facts, hardware)
