@@ -40,6 +40,9 @@ SECONDS = 60
 #: What compute-sanitizer ends with where it found something; a kernel that is wrong ends with another.
 FOUND, WRONG = 86, 87
 HEADER = ("tool", "case", "outcome", "kernels", "refused", "errors")
+#: mbarriers that synccheck keeps track of: with room for fewer than the blocks of a launch have, it
+#: overwrites memory of others ("Detected overflow of tracked cuda::barrier structures").
+BARRIERS = 1 << 16
 #: Lines of a tool's report that are shown.
 SHOWN = 20
 
@@ -283,6 +286,8 @@ def _under(
     command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", str(SHOWN)]
     if tool == "memcheck":  # what the driver answers to a look-up of a symbol that it lacks is no finding
         command += ["--report-api-errors", "no"]
+    elif tool == "synccheck":
+        command += ["--num-cuda-barriers", str(BARRIERS)]
     command += [sys.executable, "-m", "bench", "sanitize", "--inside", str(index)]
     command += ["--points", str(arguments.points), "--seed", str(arguments.seed), "--tool", tool]
     # torch's allocator would hide bounds.
