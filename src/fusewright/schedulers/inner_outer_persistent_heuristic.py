@@ -435,9 +435,8 @@ class InnerOuterPersistentPlanner:
 
     @staticmethod
     def _part(rows: _Rows) -> _Rows:
-        """What a block of a cluster has of each row: as many vectors for each lane of a warp."""
-        of_warp = rows.width * WARP_SIZE
-        return replace(rows, length=ceil_div(rows.length, BLOCKS_OF_CLUSTER * of_warp) * of_warp)
+        """What a block of a cluster has of each row."""
+        return replace(rows, length=ceil_div(rows.length, BLOCKS_OF_CLUSTER))
 
     def _is_by_element(self, rows: _Rows) -> bool:
         """Whether its accesses are so narrow that those of another row take many registers."""
