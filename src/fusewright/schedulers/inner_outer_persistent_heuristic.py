@@ -263,7 +263,7 @@ class InnerOuterPersistentPlanner:
         # Rows by element that registers load ahead are faster than those that are shifted (an H200, layer
         # norm backward of 12730 x 2107 bfloat16 70 us and 102, RMS norm backward of 1480 x 3187 21.4, 22.8).
         params = None
-        if chosen is None or self._rank(chosen, hardware) < _IN_REGISTERS:
+        if chosen is None or chosen.cluster > 1 or self._rank(chosen, hardware) < _IN_REGISTERS:
             params = self._shifted_params(to_hold, facts, hardware)
         if chosen is not None and params is None:
             params = self._params(to_hold, chosen, hardware)
