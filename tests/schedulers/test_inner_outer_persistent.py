@@ -337,6 +337,32 @@ def test_few_rows_have_many_threads(rows: int, columns: int, threads: int, block
     assert not params.prefetch_rows and not _spilled(fusion, params)
 
 
+@pytest.mark.parametrize(
+    "rows, columns, elements, threads",
+    [
+        (2048, 4096, 16, 256),
+        (4096, 2048, 16, 128),
+        (16384, 4096, 32, 128),
+        (8191, 4097, 9, 480),  # by element
+        (12730, 2107, 9, 256),
+    ],
+)
+def test_rows_of_few_turns_and_by_element_have_more_threads(
+    rows: int, columns: int, elements: int, threads: int
+) -> None:
+    vectors, line = ((rows, columns),) * 2, (columns,)
+    if columns % 2:
+        fusion, shapes = backward(), (*vectors, (rows,), (rows,), line, line)
+    else:
+        (_, fusion), shapes = rms_norm_backward.fusion("textbook"), (*vectors, (rows,), line)
+        canonicalize(fusion)
+    params, _ = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
+    extents = params.lparams
+    held = params.batches_per_block_inner_reduction * params.vectorization_factor
+    assert (held, extents.bdimx * extents.bdimy) == (elements, threads), params.reason
+    assert params.prefetch_rows and not params.circular_stages and not _spilled(fusion, params)
+
+
 @pytest.mark.parametrize("rows, ahead", [(7814, False), (131072, True)])
 def test_rows_by_element_are_ahead_where_turns_are_many(rows: int, ahead: bool) -> None:
     _, fusion = rms_norm_backward.fusion("textbook")
