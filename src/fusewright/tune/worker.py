@@ -35,8 +35,8 @@ WARM_UP = 2
 # A kernel that is not checked and timed within so long hangs: 30 passes over all memory take less.
 TURN_SECONDS = 5.0
 # Of the GPU's memory, what a process may take for inputs and results that it keeps for later configurations:
-# half of it for four processes. They are about so many times the bytes of a call, some in double.
-KEPT_SHARE, KEPT_TIMES = 1 / 8, 6
+# half of it for three processes. They are about so many times the bytes of a call, some in double.
+KEPT_SHARE, KEPT_TIMES = 1 / 6, 6
 # By how much processes that compile give way to those that time kernels. Where a launch waits for a
 # processor, the GPU's clock goes on: kernels were recorded as 60 times as slow as they are.
 NICENESS = 10
