@@ -5,8 +5,7 @@ params, changes that served others, and of a stratified sample of what is legal;
 again, in turns. Times of more than three times the formula's are left out: a host that was busy made most of
 them. Every other one of these problems served to make the autotuner's own heuristics; none of those in files
 `drawn_SEED_h200.json` did. `recorded_h200.json` has those that are listed there, with the formula's params,
-what differs in a few fields, and the best. `neighbours_h200.json` has what lies beside the params of later
-formulas, of problems that were drawn with another seed.
+what differs in a few fields, and the best.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ from fusewright.tune.table import Measurements
 from fusewright.tune.tuner import Effort, ProblemSearch, _Budget
 from tests.tune import here
 
-NAMES = ("recorded_h200.json", "drawn_h200.json", "neighbours_h200.json")
-LISTED, DRAWN, NEIGHBOURS = (Path(__file__).parent / name for name in NAMES)
+LISTED, DRAWN = (Path(__file__).parent / name for name in ("recorded_h200.json", "drawn_h200.json"))
 NEWER = sorted(Path(__file__).parent.glob("drawn_*_h200.json"))
 FIXED = {type_name(each.type): getattr(each, "fixed_params", {}) for each in default_registry()}
 # Searches are made of one in so many of the problems that were held out: all of them take some seconds.
@@ -120,8 +118,6 @@ def test_policies_serve_problems_that_were_held_out_and_no_shape_is_slower():
     known = listed + drawn
     for fitted_to, held in (
         (known[0::2], known[1::2]),
-        (known[1::2] + tables(NEIGHBOURS), known[0::2]),
-        (listed + drawn[0::2], drawn[1::2]),
         (listed + drawn[1::2], drawn[0::2]),
     ):
         policy = policy_of(fitted_to)

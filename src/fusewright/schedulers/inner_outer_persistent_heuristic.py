@@ -263,7 +263,7 @@ class InnerOuterPersistentPlanner:
         # Rows by element that registers load ahead are faster than those that are shifted (an H200, layer
         # norm backward of 12730 x 2107 bfloat16 70 us and 102, RMS norm backward of 1480 x 3187 21.4, 22.8).
         params = None
-        if chosen is None or self._rank(chosen, hardware) < _IN_REGISTERS:
+        if chosen is None or chosen.cluster > 1 or self._rank(chosen, hardware) < _IN_REGISTERS:
             params = self._shifted_params(to_hold, facts, hardware)
         if chosen is not None and params is None:
             params = self._params(to_hold, chosen, hardware)
@@ -435,9 +435,8 @@ class InnerOuterPersistentPlanner:
 
     @staticmethod
     def _part(rows: _Rows) -> _Rows:
-        """What a block of a cluster has of each row: as many vectors for each lane of a warp."""
-        of_warp = rows.width * WARP_SIZE
-        return replace(rows, length=ceil_div(rows.length, BLOCKS_OF_CLUSTER * of_warp) * of_warp)
+        """What a block of a cluster has of each row."""
+        return replace(rows, length=ceil_div(rows.length, BLOCKS_OF_CLUSTER))
 
     def _is_by_element(self, rows: _Rows) -> bool:
         """Whether its accesses are so narrow that those of another row take many registers."""
