@@ -13,6 +13,7 @@ from fusewright.schedulers.single_tiles import (
     Along,
     Tile,
     cheapest_tile,
+    least_cost,
     tile_cost,
 )
 
@@ -42,6 +43,7 @@ def test_a_thread_has_one_place_along_each_side(first: int, second: int) -> None
     assert tile.along1 * tile.along2 % tile.threads == 0 and tile.threads <= MOST_THREADS
     assert tile.along1 * tile.along2 <= MOST
     assert cost == tile_cost(along(first), along(second), tile, H200)
+    assert cost >= least_cost(along(first), along(second))
 
 
 @pytest.mark.parametrize("sizes", [(67, 16899), (257, 8127), (16899, 67), (1071, 65)], ids=str)

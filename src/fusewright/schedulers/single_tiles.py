@@ -66,20 +66,39 @@ def cheapest_tile(
         elements: that a thread may have at most.
         most: elements that a tile may have.
     """
-    found: list[tuple[float, int, Tile]] = []
-    for along1 in _sides(first, MOST_ALONG_1):
-        for along2 in _sides(second, MOST_ALONG_2):
-            step = lcm(along1, along2)
-            for threads in range(step, MOST_THREADS + 1, step):
-                count, rest = divmod(along1 * along2, threads)
-                fits = count <= min(elements, MOST_ELEMENTS) and along1 * along2 <= most
-                if rest == 0 and fits and threads >= FEWEST_THREADS:
-                    tile = Tile(along1, along2, threads)
-                    found.append((tile_cost(first, second, tile, hardware), len(found), tile))
-    if not found:
-        return None
-    cost, _, tile = min(found)
-    return cost, tile
+    longest1, longest2 = (ceil_div(along.size, STEP) * STEP for along in (first, second))
+    best: tuple[float, Tile] | None = None
+    least_of_all = least_cost(first, second)
+    for tile in _tiles(min(elements, MOST_ELEMENTS), most):
+        if tile.along1 > longest1 or tile.along2 > longest2:
+            continue
+        covered = _covered(first.size, tile.along1) * _covered(second.size, tile.along2)
+        if best is None or covered * least_of_all < best[0]:
+            cost = tile_cost(first, second, tile, hardware)
+            if best is None or cost < best[0]:
+                best = cost, tile
+    return best
+
+
+@lru_cache(maxsize=64)
+def _tiles(elements: int, most: int) -> tuple[Tile, ...]:
+    """Those in which each thread has places at a constant distance, the smallest first."""
+    return tuple(
+        Tile(along1, along2, threads)
+        for along1 in range(STEP, MOST_ALONG_1 + 1, STEP)
+        for along2 in range(STEP, MOST_ALONG_2 + 1, STEP)
+        for threads in range(lcm(along1, along2), MOST_THREADS + 1, lcm(along1, along2))
+        if along1 * along2 % threads == 0
+        and threads >= FEWEST_THREADS
+        and along1 * along2 <= min(most, elements * threads)
+    )
+
+
+def least_cost(first: Along, second: Along) -> float:
+    """No tile takes less for an element."""
+    written = PARTLY_WRITTEN_COST * _parts(first, MOST_ALONG_1)
+    read = PARTLY_READ_COST * _parts(second, MOST_ALONG_2)
+    return (ELEMENT + THREAD / MOST_ELEMENTS) * (1 + written + read)
 
 
 def tile_cost(first: Along, second: Along, tile: Tile, hardware: HardwareInfo) -> float:
@@ -92,11 +111,6 @@ def tile_cost(first: Along, second: Along, tile: Tile, hardware: HardwareInfo) -
     resident = hardware.max_threads_per_sm // tile.threads * tile.threads
     idle = IDLE_COST * (1 - resident / hardware.max_threads_per_sm)
     return covered * instructions * (1 + written + read) * (1 + idle)
-
-
-def _sides(along: Along, most: int) -> range:
-    whole = ceil_div(along.size, STEP) * STEP
-    return range(min(whole, 2 * STEP), min(whole, most) + 1, STEP)
 
 
 def _covered(size: int, along: int) -> float:

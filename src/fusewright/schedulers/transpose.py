@@ -59,7 +59,7 @@ from fusewright.schedulers.io import (
 from fusewright.schedulers.narrow_borders import narrow_borders
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
 from fusewright.schedulers.sectors import Sectors
-from fusewright.schedulers.single_tiles import Along, Tile, cheapest_tile, tile_cost
+from fusewright.schedulers.single_tiles import Along, Tile, cheapest_tile, least_cost, tile_cost
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.sym import Symbol
 
@@ -333,6 +333,8 @@ class _Planner:
         for merged1 in dict.fromkeys((merged[0], first.outer[: first.beside])):
             for merged2 in dict.fromkeys((merged[1], second.outer[: second.beside])):
                 sides = self._along(sizes, (merged1, merged2))
+                if least_cost(*sides) >= least:
+                    continue
                 found = cheapest_tile(*sides, elements, most, hardware)
                 if found is not None and found[0] < least:
                     least, best = found[0], ((merged1, merged2), found[1])
