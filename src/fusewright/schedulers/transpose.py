@@ -78,8 +78,10 @@ NARROW_BYTES, NARROW_TILE, NARROW_ALONG, NARROW_THREADS = (4, 8), 256, 64, 512
 # How much more than all elements tiles may cover that are lengthened to fill a block: rows of 129 are two
 # tiles of 128, the second nearly empty.
 MOST_COVERED = 1.25
-# Elements of the longer side of a tile whose other side is cut short by a small dimension.
-MAX_LONG_TILE = 512
+# Elements of the longer side of a tile whose other side is cut short by a small dimension; of the first side
+# where both have vectors, as these are read across rows that lie further apart in shared memory, in few banks
+# (1048576 x 32 bfloat16 takes 39.6 us in tiles of 128 x 32, 52.0 of 256 x 32).
+MAX_LONG_TILE, MAX_LONG_VECTOR_TILE = 512, 128
 # Blocks that should fit in an SM's shared memory: with 16 KiB of loads each, eight hide their latency.
 BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
@@ -92,8 +94,9 @@ TRANSPOSE_SPEED = 0.97
 # 64 x 64 by 128 (an H200).
 SINGLE_TILE, SINGLE_BYTES, SINGLE_STORES, SINGLE_THREADS = 128, 64, 16, 256
 # Where an SM has so many of their blocks, other tiles are looked for, which take this share of their time at
-# most by `tile_cost`.
-MANY_BLOCKS, LEAST_OF_USUAL = 4, 0.9
+# most by `tile_cost`. (An H200: at 0.52 and 0.68 of it 16 x 67 x 16899 and 7 x 33 x 1071 x 65 bfloat16 take
+# 31.1 and 29.2 us, not 32.7 and 37.8; at 0.8 65 x 513 x 1021 takes 52.2, not 50.8.)
+MANY_BLOCKS, LEAST_OF_USUAL = 4, 0.75
 
 
 #: The positions of the dimensions that are merged with the first tiled one, and with the second.
@@ -295,7 +298,8 @@ class _Planner:
         # A dimension that is smaller than its side of the tile leaves room to the other.
         tile1, tile2 = min(wanted1, most1), min(wanted2, most2)
         if tile2 < wanted2:
-            tile1 = _lengthened(tile1, min(most1, MAX_LONG_TILE, wanted1 * wanted2 // tile2), size1)
+            longest = MAX_LONG_VECTOR_TILE if min(width1, width2) > 1 else MAX_LONG_TILE
+            tile1 = _lengthened(tile1, min(most1, longest, wanted1 * wanted2 // tile2), size1)
         elif tile1 < wanted1:
             tile2 = _lengthened(tile2, min(most2, MAX_LONG_TILE, wanted1 * wanted2 // tile1), size2)
         most = min(
