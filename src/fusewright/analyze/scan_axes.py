@@ -25,9 +25,11 @@ def scanned_positions(node: Scan) -> list[int]:
 
 
 def collective_position(node: Scan) -> int | None:
-    """How many loops stand around the step in which threads meet; None where each scans by itself."""
+    """How many loops stand around the step in which threads, or blocks, meet; None where each thread scans by
+    itself.
+    """
     loop, scanned = node.output.loop, scanned_positions(node)
-    across = [i for i in scanned if loop[i].parallel.is_block]
+    across = [i for i in scanned if loop[i].parallel.is_block or loop[i].parallel.is_grid]
     if not across:
         return None
     return next((i for i in scanned if i > across[0]), len(loop))

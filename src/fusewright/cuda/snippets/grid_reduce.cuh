@@ -1,6 +1,6 @@
 // requires: block_reduce
 // Reductions over blocks: each says what it has found, and the one that started last combines what all say
-// (grid_reduce), or each does (grid_all_reduce).
+// (grid_reduce), or each does (grid_all_reduce). In a scan (grid_scan) each also combines what those before it say.
 //
 // A block says a word of a state and the number of the round that it is of in 64 bits, which are stored, and loaded, at
 // once. So whoever waits for a word has it as soon as it is there, and nobody waits for a fence, an arrival and the word
@@ -86,6 +86,21 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
   __device__ __forceinline__ void combine(State (&value)[WIDTH]) const {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
+    each([&](unsigned, int k, State state) { value[k] = State::combine(value[k], state); });
+  }
+
+  // The same, and behind it what blocks before this one say.
+  __device__ __forceinline__ void combine_with_before(State (&value)[2 * WIDTH]) const {
+#pragma unroll
+    for (int k = 0; k < 2 * WIDTH; ++k) value[k] = State::identity();
+    each([&](unsigned block, int k, State state) {
+      value[k] = State::combine(value[k], state);
+      if (block < grid.rank) value[WIDTH + k] = State::combine(value[WIDTH + k], state);
+    });
+  }
+
+  // take(block, k, state): state `k` of a block, of as many of them as the threads of a group share out.
+  template <class Take> __device__ __forceinline__ void each(Take take) const {
     for (unsigned block = group.rank; block < grid.blocks; block += AHEAD * group.size) {
 #pragma unroll
       for (int first = 0; first < WIDTH; first += BESIDE) {
@@ -126,7 +141,7 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
               for (int w = 0; w < WORDS; ++w) words[w] = heard[a][k][w] >> 32;
               State state;
               memcpy(&state, words, sizeof(State));
-              value[first + k] = State::combine(value[first + k], state);
+              take(block + a * group.size, first + k, state);
             }
           }
         }
@@ -233,6 +248,33 @@ __device__ __forceinline__ void grid_all_reduce(
   __syncthreads();
   set_grid_round(exchange, group.thread, round);
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+}
+
+// What the blocks before say of `value`, onto a carry that continues the scan from one call to the next. Threads that
+// differ on THREAD_AXES alone have the same values and carries.
+template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
+__device__ __forceinline__ void grid_scan(
+    State (&value)[WIDTH], State (&carry)[WIDTH], typename State::Memory workspace, long long* exchange,
+    unsigned& round) {
+  using Grid = grid_group<GRID_AXES>;
+  using Group = block_group<THREAD_AXES, Shape>;
+  const Grid grid;
+  const Group group;
+  ++round;
+  const grid_exchange<State, WIDTH, 2, Grid, Group, Shape::threads(THREAD_AXES)> words = {
+      grid, group, reinterpret_cast<unsigned long long*>(exchange), round};
+  words.say(value);
+  State said[2 * WIDTH];
+  words.combine_with_before(said);
+  __syncthreads();
+  set_grid_round(exchange, group.thread, round);
+  block_reduce<State, THREAD_AXES, Shape>(said, workspace);
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) {
+    value[k] = carry[k];
+    if (grid.rank) value[k] = State::combine(carry[k], said[WIDTH + k]);
+    carry[k] = State::combine(carry[k], said[k]);
+  }
 }
 
 }  // namespace fw
