@@ -49,7 +49,7 @@ def _check_same(machine: Machine, ref: Ref, shape: tuple[int, ...], dim: int) ->
     if machine.active.mask is not None:
         differs = differs & machine.active.mask
     if bool(differs.any()):
-        problem = f"`{ref.buffer.name}` differs between threads of a block that scan with other blocks"
+        problem = f"`{ref.buffer.name}` differs between threads of a block that scan with others"
         raise Fault(SimulationError, problem, int(differs.reshape(-1).nonzero()[0]))
 
 
