@@ -434,6 +434,7 @@ def test_a_grid_reduction_needs_its_scratch_and_all_blocks() -> None:
 
 
 def _grid_scan(case: GridCase) -> GridScan:
+    case.exchange = WorkspaceParam(grid_exchange(BLOCKS, turns=2), zeroed=True)
     r, total, exchange = at(case.r), at(case.total), case.exchange.buffer
     return GridScan(SUM, (r,), (r,), (total,), GX, BX, (), exchange)
 
