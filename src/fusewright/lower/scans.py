@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.analyze.scan_axes import nesting_order, scanned_positions
+from fusewright.analyze.scan_axes import nesting_order, scanned_positions, unrolled_steps
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
@@ -107,6 +107,7 @@ class _Shape:
         axis: of the threads that scan together; None where each scans by itself.
         blocks: those that scan together, if they do.
         meeting: how many loops stand around the step in which threads meet.
+        steps: the position of the loop inside of that over steps that threads take side by side, if any.
         item: the position of the loop over the elements of a thread inside of that, if there is one.
         carry: what runs along the loops, inside that of `blocks` if there is one.
     """
@@ -116,6 +117,7 @@ class _Shape:
     axis: ParallelType | None
     blocks: _Blocks | None
     meeting: int
+    steps: int | None
     item: int | None
     carry: _Carry
 
@@ -137,14 +139,15 @@ def _shape(ctx: Context, node: Scan) -> _Shape:
         )
     # What stands inside the axis of threads, and is no step along the row, each thread does at once.
     inside = [i for i in scanned_positions(node) if across and i > across[0]]
-    meeting = next(iter(inside), len(loops))
+    steps = unrolled_steps(node)
+    meeting = next(iter(inside), len(loops)) if steps is None else steps
     blocks = None
     if grid:
         outer = _carry(ctx, node, loops, scanned, 0, grid[0], "of_all")
         blocks = _Blocks(loops[grid[0]].parallel, grid[0], outer)
     carry = _carry(ctx, node, loops, scanned, grid[0] + 1 if grid else 0, meeting, "carry")
     axis = loops[across[0]].parallel if across else None
-    return _Shape(node, loops, axis, blocks, meeting, next(iter(within), None), carry)
+    return _Shape(node, loops, axis, blocks, meeting, steps, next(iter(within), None), carry)
 
 
 def _check_axes(out: TensorView, loops: Sequence[Loop], across: Sequence[int], grid: Sequence[int]) -> None:
@@ -258,6 +261,9 @@ def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
 def _collective_item(ctx: Context, shape: _Shape, axis: ParallelType, order: int) -> Item:
     """The scan of a thread's elements, then across threads, and what comes before added to each element."""
     node, out = shape.node, shape.node.output
+    if shape.steps is not None:
+        body = _side_by_side(ctx, shape, axis, shape.steps)
+        return Item(shape.loops[: shape.meeting], guarded(ctx.block_guards(node), body), (), (out,), order)
     own = _OwnLoops.inside(shape, shape.carry, shape.meeting, [shape.item])
     at = ctx.result(out, ctx.indices(node, own.table))
     carry, side = shape.carry.at([own.table[i].index for i in shape.carry.beside]), own.side
@@ -265,23 +271,50 @@ def _collective_item(ctx: Context, shape: _Shape, axis: ParallelType, order: int
     lane = ZERO if side is None else side.index
     run: list[k.Stmt] = [k.Combine(node.op, (k.Ref(total, lane),), (at,)), k.Copy(at, k.Ref(total, lane))]
     add: list[k.Stmt] = [k.Combine(node.op, (at,), (k.Ref(before, lane),))]
-    scan = k.BlockScan(
-        node.op,
-        (k.Ref(before, ZERO),),
-        (k.Ref(total, ZERO),),
-        (k.Ref(carry.buffer, carry.index - lane),),
-        axis,
-        ctx.workspace([out.dtype], (axis,), own.width, scans=True),
-        own.width,
-    )
-    body: list[k.Stmt] = [
+    carried = k.Ref(carry.buffer, carry.index - lane)
+    body = [
         k.Init(node.op, (k.Ref(total, ZERO),), own.width),
         *own.over_steps(run),
-        scan,
+        _block_scan(ctx, node, before, total, carried, axis, own.width),
         *own.over_steps(add),
     ]
     loops = shape.loops[: shape.meeting]
     return Item(loops, guarded(ctx.block_guards(node), own.over_columns(body)), (), (out,), order)
+
+
+def _side_by_side(ctx: Context, shape: _Shape, axis: ParallelType, position: int) -> list[k.Stmt]:
+    """The same of several steps, for which threads meet once: the carry goes from step to step afterwards."""
+    node, out = shape.node, shape.node.output
+    own = _OwnLoops.inside(shape, shape.carry, shape.meeting, [position, shape.item])
+    at, carry = ctx.result(out, ctx.indices(node, own.table)), shape.carry.here()
+    step = own.steps[0]
+    width = as_int(step.extent) or 1
+    total, before, found = (
+        ctx.register(f"{out.name}_{name}", out.dtype, width) for name in ("total", "before", "found")
+    )
+    here = {buffer: k.Ref(buffer, step.index) for buffer in (total, before, found)}
+    run: list[k.Stmt] = [k.Combine(node.op, (here[total],), (at,)), k.Copy(at, here[total])]
+    add: list[k.Stmt] = [k.Combine(node.op, (at,), (here[before],))]
+    go_on: list[k.Stmt] = [
+        k.Combine(node.op, (here[before],), (carry,)),
+        k.Combine(node.op, (carry,), (here[found],)),
+        *_over(own.steps[1:], add),
+    ]
+    return [
+        k.Init(node.op, (k.Ref(total, ZERO),), width),
+        k.Init(node.op, (k.Ref(found, ZERO),), width),
+        *_over(own.steps, run),
+        _block_scan(ctx, node, before, total, k.Ref(found, ZERO), axis, width),
+        *_over([step], go_on),
+    ]
+
+
+def _block_scan(
+    ctx: Context, node: Scan, dst: k.Buffer, src: k.Buffer, carry: k.Ref, axis: ParallelType, width: int
+) -> k.BlockScan:
+    dtype = node.output.dtype
+    work = ctx.workspace([dtype], (axis,), width, scans=True)
+    return k.BlockScan(node.op, (k.Ref(dst, ZERO),), (k.Ref(src, ZERO),), (carry,), axis, work, width)
 
 
 def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks, order: int) -> Item:
