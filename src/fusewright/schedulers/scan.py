@@ -314,7 +314,9 @@ def _share(groups: int, length: int, step: int, resident: int, hardware: Hardwar
 
     step: elements of a row that a block goes through at a time. resident: blocks of an SM.
     """
-    return min(resident * hardware.sm_count // max(1, groups), ceil_div(length, step))
+    # The same for all lengths of a class, which so have one kernel.
+    wanted = power_of_two_at_most(length) // step
+    return min(resident * hardware.sm_count // max(1, groups), wanted)
 
 
 def _registers(threads: int, resident: int, hardware: HardwareInfo) -> CompileParams:
