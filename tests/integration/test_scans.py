@@ -112,7 +112,7 @@ def test_a_part_of_a_scan_is_stored_by_its_kernel(target: torch.device) -> None:
         assert [kernel.scheduler for kernel in fd._last_kernels()] == ["scan"]
 
 
-# ---- few long rows, which blocks share ----------------------------------------------------------------------
+# ---- few long rows, which blocks share ---------------------------------------------------------------------
 
 
 def shares(fd: FusionDefinition) -> list[bool]:

@@ -295,7 +295,9 @@ def _grid_scan(stmt: GridScan) -> str:
     via = f" via {', '.join(buffer.name for buffer in stmt.workspace)}" if stmt.workspace else ""
     dst, src, carry = (_list(refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry))
     along = f"{stmt.grid_axis.ir_name} with {stmt.thread_axis.ir_name}"
-    return f"{dst} = {stmt.op.name}({carry}; grid scan {src} along {along}){via} exchange {stmt.exchange.name}"
+    return (
+        f"{dst} = {stmt.op.name}({carry}; grid scan {src} along {along}){via} exchange {stmt.exchange.name}"
+    )
 
 
 def _grid_reduces(stmt: GridReduces) -> str:

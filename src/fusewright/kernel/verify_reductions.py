@@ -219,9 +219,7 @@ def _scratch(
             v.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
 
 
-def _workspaces(
-    v: Verifier, stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce | GridScan
-) -> None:
+def _workspaces(v: Verifier, stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce | GridScan) -> None:
     _scratch(v, stmt, stmt.workspace, Space.SHARED, "workspaces")
     v.workspaces.update(filter(None, stmt.workspace))
 

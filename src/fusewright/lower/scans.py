@@ -350,7 +350,7 @@ def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks,
         ctx.global_scratch("exchange", DataType.Int, room, True),
         own.width,
     )
-    add = [k.Combine(node.op, (at,), (k.Ref(before, lane),))]
+    add: list[k.Stmt] = [k.Combine(node.op, (at,), (k.Ref(before, lane),))]
     return Item(loops[:around], own.over_columns([scan, *own.over_steps(add)]), (), (out,), order)
 
 
@@ -372,8 +372,10 @@ class _OwnLoops:
     def inside(shape: _Shape, carry: _Carry, around: int, steps: Sequence[int | None]) -> _OwnLoops:
         """Those inside of the first `around` loops: `steps`, and those beside the carry."""
         loops = shape.loops
-        columns = {i: _own(f"column{n}", loops[i]) for n, i in enumerate(i for i in carry.beside if i >= around)}
-        items = {i: _own("item" if len(steps) == 1 else f"item{n}", loops[i]) for n, i in enumerate(steps) if i is not None}
+        places = [i for i in carry.beside if i >= around]
+        columns = {i: _own(f"column{n}", loops[i]) for n, i in enumerate(places)}
+        names = ["item"] if len(steps) == 1 else [f"item{n}" for n in range(len(steps))]
+        items = {i: _own(name, loops[i]) for name, i in zip(names, steps) if i is not None}
         own = {**columns, **items}
         table = tuple(own.get(i, loop) for i, loop in enumerate(loops))
         return _OwnLoops(table, tuple(columns.values()), tuple(items.values()))

@@ -27,7 +27,9 @@ class ScanParams(HeuristicParams):
     prefetches_steps: what the next step scans is loaded while a step is scanned and stored.
     """
 
-    lparams: LaunchParams = launch(bdimx=REQUIRED, bdimy=REQUIRED, gdimy=Extent(read=lambda params: params.threads_that_scan > 1))
+    lparams: LaunchParams = launch(
+        bdimx=REQUIRED, bdimy=REQUIRED, gdimy=Extent(read=lambda params: params.threads_that_scan > 1)
+    )
     fastest_dim: bool = choice(True, GIVEN)
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor: int = choice(1, UNROLLING)
