@@ -78,8 +78,8 @@ MAX_THREADS_A_COLUMN, LEAST_THREADS_ALONG = 32, 16
 LEAST_ROW_BYTES, ROW_BYTES = 64, 256
 # Of a copy's speed, what a scan reaches where blocks are enough (measured on an H200, 128 MB to 512 MB).
 SCAN_SPEED = 0.93
-# Where blocks share rows: those of an SM, and the threads of each along a contiguous row with their vectors in
-# flight.
+# Where blocks share rows: those of an SM, and the threads of each along a contiguous row with the vectors that
+# they have in flight.
 SHARING_BLOCKS_AN_SM, SHARING_THREADS, SHARING_UNROLL = 2, 512, 4
 # The fewest blocks that share one: they wait for each other after each step, which takes as long as a few
 # more steps by one block.
