@@ -60,9 +60,10 @@ BYTES_IN_FLIGHT = 64
 # Accesses that they are at most: registers and code grow with them. Rows of 3001 float are scanned by 4 of
 # each thread at 0.75 of a copy's speed on an H200, by 8 at 0.52.
 MAX_INNER_UNROLL, MAX_OUTER_UNROLL = 4, 16
-# Threads that scan a row in vectors: 4096 bfloat16 0.98 of a copy's speed (by a warp 0.93), 1024 float 0.98
-# (0.91), 1024 bfloat16 1.00 (0.99).
-ROW_THREADS = 128
+# Threads that scan a row in vectors, at most; of shorter rows as many as have two vectors of it each. (An H200, of
+# a copy's speed: 65536 bfloat16 by 512 threads 0.93, by 128 0.87; 4096 by 256 threads 0.99, by 128 with four
+# vectors 0.97; 1024 by 64 1.00, by 128 0.97.)
+ROW_THREADS, LEAST_VECTORS = 512, 2
 # Threads of the rows that share a block, where a warp or less scans one: four warps, of which an SM holds
 # enough blocks to be full.
 SMALL_BLOCK = 128
@@ -78,12 +79,14 @@ MAX_THREADS_A_COLUMN, LEAST_THREADS_ALONG = 32, 16
 LEAST_ROW_BYTES, ROW_BYTES = 64, 256
 # Of a copy's speed, what a scan reaches where blocks are enough (measured on an H200, 128 MB to 512 MB).
 SCAN_SPEED = 0.93
-# Where blocks share rows: those of an SM, and the threads of each along a contiguous row with the vectors that
-# they have in flight.
-SHARING_BLOCKS_AN_SM, SHARING_THREADS, SHARING_UNROLL = 2, 512, 4
+# Where blocks share rows, an SM has one of so many threads: each holds what it scans while blocks wait for each
+# other, and the next step's loads. The bytes of these, in as many accesses at most. (An H200, 2 rows of 16777216
+# bfloat16: 0.67 of a copy's speed with 128 bytes, 0.43 with 64; of twice as many threads 0.58 and 0.35, which
+# have too few registers for the next step.)
+SHARING_THREADS, SHARING_BYTES, SHARING_UNROLL = 512, 128, 8
 # The fewest blocks that share one: they wait for each other after each step, which takes as long as a few
 # more steps by one block.
-LEAST_SHARE = 4
+LEAST_SHARE = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +259,7 @@ class _Planner:
         length = max(1, facts.value(self.space.scanned.extent))
         rows = self._rows(facts)
         if self.space.is_inner:
-            shared = _sharing_rows(rows, length, width, hardware)
+            shared = _sharing_rows(rows, length, width, self._loaded_bytes, hardware)
             return shared or _inner_params(rows, length, width, self._loaded_bytes, hardware)
         params = _outer_params(rows, length, width, self._loaded_bytes, hardware)
         return _sharing_columns(params, self._blocks(facts, params), length, hardware)
@@ -277,9 +280,10 @@ def _inner_params(
     # A warp scans a row by shuffles alone, so more threads share one where rows are few, or where each of
     # them has vectors: then a row takes few steps.
     full = hardware.sm_count * hardware.max_threads_per_sm
-    least = ROW_THREADS if width > 1 and vectors >= ROW_THREADS else WARP_SIZE
-    wanted = max(least, power_of_two_at_most(ceil_div(full, rows)))
-    threads = min(wanted, power_of_two_at_least(vectors), MAX_THREADS_PER_BLOCK)
+    most = ROW_THREADS if width > 1 else MAX_THREADS_PER_BLOCK
+    least = min(most, power_of_two_at_most(vectors // LEAST_VECTORS)) if width > 1 else WARP_SIZE
+    wanted = max(WARP_SIZE, least, power_of_two_at_most(ceil_div(full, rows)))
+    threads = min(wanted, power_of_two_at_least(vectors), most)
     in_flight = max(1, BYTES_IN_FLIGHT // (width * element_bytes))
     unroll = max(1, min(in_flight, MAX_INNER_UNROLL, vectors // threads))
     rows_a_block = max(1, min(SMALL_BLOCK // threads, power_of_two_at_least(rows)))
@@ -293,36 +297,46 @@ def _inner_params(
     )
 
 
-def _sharing_rows(rows: int, length: int, width: int, hardware: HardwareInfo) -> ScanParams | None:
+def _sharing_rows(
+    rows: int, length: int, width: int, element_bytes: int, hardware: HardwareInfo
+) -> ScanParams | None:
     """Blocks that share rows; None where there are enough rows."""
-    share = _share(rows, length, SHARING_THREADS * SHARING_UNROLL * width, SHARING_BLOCKS_AN_SM, hardware)
+    most = max(1, min(SHARING_BYTES // (width * element_bytes), SHARING_UNROLL))
+    available = hardware.sm_count // rows
+    # As few steps as can be, of all blocks.
+    needed = power_of_two_at_least(ceil_div(length, SHARING_THREADS * width * max(1, available)))
+    unroll = min(power_of_two_at_most(most), needed)
+    step = SHARING_THREADS * unroll * width
+    share = _share(available, length, step)
     if share < LEAST_SHARE:
         return None
     return ScanParams(
         fastest_dim=True,
         vectorization_factor=width,
-        unroll_factor=SHARING_UNROLL,
-        prefetches_steps=True,
+        unroll_factor=unroll,
+        prefetches_steps=length > share * step,
         lparams=LaunchParams(gdimy=share, bdimx=SHARING_THREADS, bdimy=1),
-        cparams=_registers(SHARING_THREADS, SHARING_BLOCKS_AN_SM, hardware),
+        cparams=_registers(SHARING_THREADS, hardware),
         reason=f"{rows} rows of {length}, contiguous: {share} blocks of {SHARING_THREADS} threads a row "
-        f"with {SHARING_UNROLL} vectors of {width} in flight",
+        f"with {unroll} vectors of {width} in flight",
     )
 
 
-def _share(groups: int, length: int, step: int, resident: int, hardware: HardwareInfo) -> int:
-    """How many blocks share rows, of which `groups` blocks would have some each.
+def _share(available: int, length: int, step: int) -> int:
+    """How many blocks share rows, which go through `step` elements at a time; of `available` for each, as many
+    as have all of the same steps.
 
-    step: elements of a row that a block goes through at a time. resident: blocks of an SM.
+    The same for all lengths of a class, which so have one kernel.
     """
-    # The same for all lengths of a class, which so have one kernel.
-    wanted = power_of_two_at_most(length) // step
-    return min(resident * hardware.sm_count // max(1, groups), wanted)
+    least = power_of_two_at_most(length)
+    if available < LEAST_SHARE or least < LEAST_SHARE * step:
+        return 1
+    return ceil_div(least, ceil_div(least, available * step) * step)
 
 
-def _registers(threads: int, resident: int, hardware: HardwareInfo) -> CompileParams:
-    """Blocks that wait for each other are resident at once."""
-    return CompileParams(maxrregcount=registers_a_thread(resident * threads, hardware))
+def _registers(threads: int, hardware: HardwareInfo) -> CompileParams:
+    """What threads of a block may use of which each SM has one."""
+    return CompileParams(maxrregcount=registers_a_thread(threads, hardware))
 
 
 def _cut_inner(schedule: Schedule, tensor: TensorView, params: ScanParams, has_rows: bool) -> int:
@@ -375,18 +389,17 @@ def _outer_params(
 
 
 def _sharing_columns(params: ScanParams, blocks: int, length: int, hardware: HardwareInfo) -> ScanParams:
-    """`params` with several blocks down the columns where `blocks` leave most of the GPU idle."""
+    """`params` with several blocks down the columns where `blocks` leave half of the GPU idle."""
     down = params.lparams.bdimy
-    threads = params.lparams.bdimx * down
-    resident = min(SHARING_BLOCKS_AN_SM, hardware.max_threads_per_sm // threads)
-    share = _share(blocks, length, down * params.unroll_factor, resident, hardware)
+    step = down * params.unroll_factor
+    share = _share(hardware.sm_count // max(1, blocks), length, step)
     if share < LEAST_SHARE or down == 1:
         return params
     return replace(
         params,
-        prefetches_steps=length > share * down * params.unroll_factor,
+        prefetches_steps=length > share * step,
         lparams=replace(params.lparams, gdimy=share),
-        cparams=_registers(threads, resident, hardware),
+        cparams=_registers(params.lparams.bdimx * down, hardware),
         reason=f"{params.reason}; {share} blocks share them",
     )
 
