@@ -25,7 +25,7 @@ from bench.accuracy_values import operands
 from fusewright import FusionDefinition
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import ElementwiseOp, Rule
-from fusewright.ops.approximate import EXP2_OF_PRODUCT, EXPM1, HALF_ERFC, LOG1P, LOGISTIC2, POW, TANH
+from fusewright.ops.approximate import ANY_POW, EXP2_OF_PRODUCT, EXPM1, HALF_ERFC, LOG1P, LOGISTIC2, POW, TANH
 from fusewright.ops.complex_functions import WIDE_FUNCTIONS
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.plugins import registered_op
@@ -273,9 +273,9 @@ def by_kernel(op: ElementwiseOp, dtype: DataType, given: Sequence[torch.Tensor])
 
 
 #: Rows of kernels, which stand for others where the result is rounded to a narrower type.
-APPROXIMATE = (EXP2_OF_PRODUCT, LOGISTIC2, HALF_ERFC, EXPM1, LOG1P, TANH, POW)
+APPROXIMATE = (EXP2_OF_PRODUCT, LOGISTIC2, HALF_ERFC, EXPM1, LOG1P, TANH, POW, ANY_POW)
 #: The second operand of rows that take two: a factor that is no power of two, an exponent.
-SECOND = {POW: 1.7}
+SECOND = {POW: 1.7, ANY_POW: 3.0}
 _FACTOR = math.log2(math.e) / 2
 
 
@@ -285,7 +285,7 @@ def given_for_approximate(op: ElementwiseOp) -> tuple[torch.Tensor, ...]:
     x = torch.cat([torch.linspace(-126, 126, 200_001), torch.linspace(-1, 1, 50_001), near, -near])
     if op is LOG1P:
         x = x[x > -1]
-    if op is POW:
+    if op in (POW, ANY_POW):
         x = torch.logspace(-70, 70, 200_001, base=2.0)
     second = torch.full_like(x, np.float32(SECOND.get(op, _FACTOR)).item())
     return (x, second) if op.arity == 2 else (x,)
@@ -312,7 +312,7 @@ def approximate_errors(
     exact_values = op.spelling(D.Double).torch(*(x.double() for x in given))
     is_normal = (exact_values.abs() >= 2.0**-126) & (exact_values.abs() < 2.0**127)
     exact_values = exact_values[is_normal]
-    if op is POW:
+    if op in (POW, ANY_POW):
         grows = exact_values.log2().abs()
     else:
         grows = math.prod(x.double() for x in given)[is_normal].abs()

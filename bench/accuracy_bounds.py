@@ -114,4 +114,5 @@ APPROXIMATE_BOUNDS: Mapping[str, tuple[float, float]] = {
     "approximate_log1p": (128, 0),
     "approximate_tanh": (128, 0),
     "approximate_pow": (16, 4),
+    "approximate_power": (16, 4),
 }

@@ -3,7 +3,8 @@
 Each case is a small operation: its automatic kernels, kernels of edited params, and a stratified sample of
 their space, all checked against torch. Each tool runs each case in a process of its own, several at a time,
 and each has a limit of seconds: a case that does not end says nothing about the others, and is not clean.
-Params that a scheduler refuses for these sizes count as refused.
+Params that a scheduler refuses for these sizes count as refused. Under racecheck each lane arrives at
+mbarriers for itself (`bench.lane_arrivals` says why).
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from bench.lane_arrivals import lanes_arrive
 from bench.operation import Inputs, Operation, Shape, Tensors
 from bench.operations import selected
 from bench.report import Cell, environment, text_table
@@ -37,6 +40,9 @@ SECONDS = 60
 #: What compute-sanitizer ends with where it found something; a kernel that is wrong ends with another.
 FOUND, WRONG = 86, 87
 HEADER = ("tool", "case", "outcome", "kernels", "refused", "errors")
+#: mbarriers that synccheck keeps track of: with room for fewer than the blocks of a launch have, it
+#: overwrites memory of others ("Detected overflow of tracked cuda::barrier structures").
+BARRIERS = 1 << 16
 #: Lines of a tool's report that are shown.
 SHOWN = 20
 
@@ -182,7 +188,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the cases under each tool; 1 if one is not clean, or there is no GPU or no compute-sanitizer."""
     if arguments.inside is not None:
-        return inside(CASES[arguments.inside], arguments.points, arguments.seed)
+        with lanes_arrive() if arguments.tool == ["racecheck"] else nullcontext():
+            return inside(CASES[arguments.inside], arguments.points, arguments.seed)
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None or not torch.cuda.is_available():
         missing = "compute-sanitizer is not on PATH" if sanitizer is None else "torch sees no GPU here"
@@ -279,8 +286,10 @@ def _under(
     command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", str(SHOWN)]
     if tool == "memcheck":  # what the driver answers to a look-up of a symbol that it lacks is no finding
         command += ["--report-api-errors", "no"]
+    elif tool == "synccheck":
+        command += ["--num-cuda-barriers", str(BARRIERS)]
     command += [sys.executable, "-m", "bench", "sanitize", "--inside", str(index)]
-    command += ["--points", str(arguments.points), "--seed", str(arguments.seed)]
+    command += ["--points", str(arguments.points), "--seed", str(arguments.seed), "--tool", tool]
     # torch's allocator would hide bounds.
     variables = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     code, text = processes.output(command, variables, arguments.seconds)

@@ -202,6 +202,11 @@ def drawn(seed: int = SEED) -> Iterator[Case]:
             yield name, (max(2, round(elements / prod(sizes))), *sizes), dtype
 
 
+def cases(seed: int | None) -> Iterator[Case]:
+    """Those that are listed, or with a seed those that are drawn."""
+    return listed() if seed is None else drawn(seed)
+
+
 def _between(source: random.Random, low: float, high: float) -> float:
     """A number whose logarithm is equally likely to lie anywhere."""
     return exp(source.uniform(log(low), log(high)))
@@ -211,16 +216,10 @@ def title(name: str, shape: Shape, dtype: torch.dtype) -> str:
     return f"{name} {'x'.join(map(str, shape))}{' float' if dtype is FLOAT else ''}"
 
 
-def problems(
-    only: str, folder: Path, device: torch.device, cases: Iterable[Case] | None = None
-) -> Iterator[Problem]:
-    """Those whose names have `only`. Where there is no GPU they are small.
-
-    cases: None: those that are listed.
-    """
-    for name, shape, dtype in listed() if cases is None else cases:
-        if only in title(name, shape, dtype):
-            yield from problems_of_case(name, shape, dtype, folder, device)
+def problems(cases: Iterable[Case], folder: Path, device: torch.device) -> Iterator[Problem]:
+    """Of each case those that take the time. Where there is no GPU they are small."""
+    for case in cases:
+        yield from problems_of_case(*case, folder, device)
 
 
 def problems_of_case(

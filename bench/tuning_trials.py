@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,14 +28,16 @@ from fusewright.tune.rule_fitting import LAUNCH
 from fusewright.tune.runner import RUNNERS, Runner
 from fusewright.tune.space import ParamsSpace, points_of
 from fusewright.tune.sweep import SPACE
-from fusewright.tune.tuner import Effort, ProblemSearch, Tuned, Tuner
+from fusewright.tune.tuner import EFFORTS, Effort, ProblemSearch, Tuned, Tuner
 from fusewright.tune.worker import Attempt, Best, Planned, RaceOf, params_text
 
 # Configurations of a search from the formula, and of one from plain params; after the first it counts, too.
 CONFIGURATIONS, PLAIN_CONFIGURATIONS, FIRST = 30, 60, 8
+# A search from the formula ends after so long, as one of `tune="fast"` does.
+SEARCH_SECONDS = EFFORTS["fast"].seconds or inf
 # Of the time, when searches from the formula, those from plain params, and samples end, and what served other
-# problems. The rest is for races.
-SEARCHED, PLAIN_SEARCHED, SAMPLED, TRANSFERRED = 0.35, 0.5, 0.84, 0.9
+# problems. The rest is for races. What ends before leaves its time to what follows.
+SEARCHED, PLAIN_SEARCHED, SAMPLED, TRANSFERRED = 0.38, 0.55, 0.86, 0.91
 # Of each problem, the changes with which others are tried; fields of one.
 TRANSFERS, MOST_CHANGED = 2, 3
 # Values that follow from the length of a row: plain params have the formula's.
@@ -50,7 +53,8 @@ class Found:
     Attributes:
         formula, plain: params. tuned: by the search from the formula, which took `seconds`.
         from_plain: by the other one.
-        sample: a stratified one, as JSON. learned: what the policy chooses; None: the formula's params.
+        sample: a stratified one, as JSON. refused: those of it that the model refuses.
+        learned: what the policy chooses; None: the formula's params.
         again: times in another process. known: all that was tried.
     """
 
@@ -58,7 +62,7 @@ class Found:
     formula: Any
     plain: Any
     sample: list[str]
-    space: ParamsSpace
+    refused: frozenset[str]
     tuned: Tuned | None = None
     seconds: float = 0.0
     from_plain: Tuned | None = None
@@ -131,17 +135,18 @@ class Listed:
 
 
 class OfGpu:
-    """The problems of one GPU, from searches to races; a context manager.
+    """The problems of one GPU, from searches to races, each step by itself; a context manager.
 
     Args:
-        device: the number of the GPU; None: kernels are compiled only.
+        problems: makes them.
+        on_gpu: whether kernels run; else they are compiled only.
         until: when a share of the time is over, by `time.monotonic`.
     """
 
     def __init__(
         self,
-        problems: Sequence[Problem],
-        device: int | None,
+        problems: Callable[[], Iterable[Problem]],
+        on_gpu: bool,
         compilers: int,
         folder: Path,
         points: int,
@@ -150,11 +155,13 @@ class OfGpu:
         self.found: list[Found] = []
         self._problems, self._points, self._until = problems, points, until
         self._options = replace(Options.from_environment(), cache_dir=str(folder / "kernels"))
-        self._journal_path = folder / f"journal{device}.sqlite"
-        runner = partial(Runner, load, self._options, on_gpu=device is not None, device=device or 0)
+        self._spaces: dict[str, ParamsSpace] = {}
+        runner = partial(Runner, load, self._options, on_gpu=on_gpu)
         self._runner = runner(compilers=compilers, keeps_code=True)
         # Winners are timed again by processes that timed nothing before.
         self._again = runner(compilers=RUNNERS, keeps_code=True)
+        self._journal = Journal(folder / "journal.sqlite", "bench")
+        self._runner.begin()
 
     def __enter__(self) -> OfGpu:
         return self
@@ -164,77 +171,110 @@ class OfGpu:
     ) -> None:
         self._runner.close()
         self._again.close()
+        self._journal.__exit__(kind, error, trace)
 
-    def search(self) -> None:
-        """From the formula, each problem alone; from plain params, all at once; then the samples."""
-        self._runner.begin()
-        with Journal(self._journal_path, "bench") as journal:
-            self.found = [_found(problem, self._options, self._points) for problem in self._problems]
-            tuner = Tuner(self._runner, journal, load, self._options, default_heuristics(), race=False)
-            effort = Effort(CONFIGURATIONS, to_roofline=False)
-            for each in self.found:
-                before = time.monotonic()
-                if (left := self._until(SEARCHED) - before) > 0:
-                    [each.tuned] = tuner.tune([each.problem], replace(effort, seconds=left))
-                    each.seconds = time.monotonic() - before
-            self._say("searched from the formula")
-            self._search_from_plain(journal)
-            self._say("searched from plain params")
-            self._try(journal, SAMPLED, SPACE, lambda each: each.sample)
-            self._say("tried the samples")
-            self._note(journal)
+    # ---- the steps, in order
 
-    def _say(self, done: str) -> None:
-        spent = time.monotonic() - self._until(0)
-        print(f"GPU {self._runner.device}: {done} of {len(self.found)} problems, {spent:.0f} s", flush=True)
+    def prepare(self) -> None:
+        """What is to be tried, while processes start."""
+        for problem in self._problems():
+            found, self._spaces[problem.key] = _found(problem, self._options, self._points)
+            self.found.append(found)
+        self._runner.await_start()
 
-    def _search_from_plain(self, journal: Journal) -> None:
+    def search(self, first: int, each: int) -> None:
+        """From the formula, each problem alone; of so many problems the one at `first`."""
+        tuner = Tuner(self._runner, self._journal, load, self._options, default_heuristics(), race=False)
+        for found in self.found[first::each]:
+            before = time.monotonic()
+            if (left := self._until(SEARCHED) - before) > 0:
+                effort = Effort(CONFIGURATIONS, min(left, SEARCH_SECONDS), to_roofline=False)
+                [found.tuned] = tuner.tune([found.problem], effort)
+                found.seconds = time.monotonic() - before
+        self._note()
+
+    def search_from_plain(self) -> None:
+        """From plain params, all problems at once."""
         searches: list[tuple[Found, ProblemSearch]] = []
         for each in self.found:
             heuristics = [Plain(each.plain), *map(NeighborsOnly, default_heuristics())]
-            tuner = Tuner(self._runner, journal, load, self._options, heuristics, race=False)
+            tuner = Tuner(self._runner, self._journal, load, self._options, heuristics, race=False)
             effort = Effort(PLAIN_CONFIGURATIONS, to_roofline=False)
             searches.append((each, tuner.search(each.problem, effort)))
         left = max(0.1, self._until(PLAIN_SEARCHED) - time.monotonic())
         self._runner.run([search for _, search in searches], left)
         for each, search in searches:
             each.from_plain = search.ended("the time is up")
+        self._note()
 
-    def _try(
-        self, journal: Journal, share: float, origin: str, texts: Callable[[Found], Iterable[str]]
-    ) -> None:
-        sources = [Listed(each.problem, origin, texts(each), journal) for each in self.found]
-        self._runner.run(sources, max(0.1, self._until(share) - time.monotonic()))
+    def sample(self, share: float) -> None:
+        """Points of the samples that nothing is known against, until so much of the time is over."""
+        self._try(share, SPACE, lambda each: [text for text in each.sample if text not in each.refused])
 
-    def _note(self, journal: Journal) -> None:
-        for each in self.found:
-            each.known = journal.trials(each.problem.key)
+    def sample_refused(self, share: float) -> None:
+        """Those that the model refuses: they take long to compile."""
+        self._try(share, SPACE, lambda each: [text for text in each.sample if text in each.refused])
 
-    def finish(self, others: Mapping[str, Sequence[Change]], policy: Policy | None) -> None:
-        """What served other problems, what a policy chooses, and then the races.
+    def transfer(self, others: Mapping[str, Sequence[Change]], policy: Policy | None) -> None:
+        """What a policy chooses, and what served other problems.
 
         others: changes of the formula's params to try, by scheduler.
         """
+        if self._again.on_gpu:
+            self._again.begin()
         for each in self.found:
-            each.learned = None if policy is None else _learned(each, policy)
-        with Journal(self._journal_path, "bench") as journal:
-            if self._again.on_gpu:
-                self._again.begin()
-            self._try(journal, TRANSFERRED, POLICY, lambda each: _texts([each.learned]))
-            self._try(journal, TRANSFERRED, TRANSFER, lambda each: _texts(_changed(each, others)))
-            self._say("tried what served others")
-            self._note(journal)
-            by_key = {each.problem.key: each for each in self.found}
+            each.learned = None if policy is None else self._learned(each, policy)
+        self._try(TRANSFERRED, POLICY, lambda each: _texts([each.learned]))
+        self._try(TRANSFERRED, TRANSFER, lambda each: _texts(self._changed(each, others)))
 
-            def note(problem: Problem, race: Race) -> None:
-                by_key[problem.key].again = race
+    def race(self) -> None:
+        """What was chosen, in turns with a copy, in other processes."""
+        self._runner.close()
+        by_key = {each.problem.key: each for each in self.found}
 
-            races = [
-                RaceOf(each.problem, tuple(dict.fromkeys(each.chosen().values())))
-                for each in self.found
-                if each.measured
-            ]
-            self._again.race(races, note)
+        def note(problem: Problem, race: Race) -> None:
+            by_key[problem.key].again = race
+
+        races = [
+            RaceOf(each.problem, tuple(dict.fromkeys(each.chosen().values())))
+            for each in self.found
+            if each.measured
+        ]
+        self._again.race(races, note, max(1.0, self._until(1.0) - time.monotonic()))
+
+    # ---- what they are made of
+
+    def _try(self, share: float, origin: str, texts: Callable[[Found], Iterable[str]]) -> None:
+        sources = [Listed(each.problem, origin, texts(each), self._journal) for each in self.found]
+        if (left := self._until(share) - time.monotonic()) > 0:
+            self._runner.run(sources, left)
+        self._note()
+
+    def _note(self) -> None:
+        for each in self.found:
+            each.known = self._journal.trials(each.problem.key)
+
+    def _changed(self, each: Found, others: Mapping[str, Sequence[Change]]) -> Iterator[Any]:
+        """The formula's params with each of the changes, where that is legal."""
+        for change in others.get(each.problem.scheduler, ()):
+            params = self._with(each, change.fields(each.formula))
+            if params is not None:
+                yield params
+
+    def _learned(self, each: Found, policy: Policy) -> Any | None:
+        """What a policy chooses; None: the formula's params."""
+        problem = each.problem
+        assert problem.facts is not None
+        found = policy.change(problem.scheduler, problem.facts, problem.hardware, each.formula)
+        return None if found is None else self._with(each, found[0])
+
+    def _with(self, each: Found, fields: Mapping[str, Any]) -> Any | None:
+        """The formula's params with other values, where that is legal."""
+        try:
+            params = with_changes(each.formula, fields, each.problem.length)
+        except ParamsError:
+            return None
+        return params if self._spaces[each.problem.key].is_legal(params) else None
 
 
 class NeighborsOnly(AutotunerHeuristic):
@@ -258,14 +298,13 @@ class Plain(AutotunerHeuristic):
         return self._params
 
 
-def _found(problem: Problem, options: Options, points: int) -> Found:
+def _found(problem: Problem, options: Options, points: int) -> tuple[Found, ParamsSpace]:
     planned = Planned(problem, load, options)
     described = planned.described()
     space = ParamsSpace(planned.heuristic, problem.hardware, planned.fixed_params, described.length)
-    sample = list(points_of(space, points, 0))
-    # What the model refuses comes last: it takes long to compile.
-    sample.sort(key=lambda params: bool(refusal(described, params)))
-    return Found(problem, described.formula, plain_params(space), list(map(params_text, sample)), space)
+    sample = {params_text(params): params for params in points_of(space, points, 0)}
+    refused = frozenset(text for text, params in sample.items() if refusal(described, params))
+    return Found(problem, described.formula, plain_params(space), list(sample), refused), space
 
 
 def plain_params(space: ParamsSpace) -> Any:
@@ -305,31 +344,6 @@ def _gains(each: Found) -> list[Change]:
         if 0 < len(fields) <= MOST_CHANGED and not any(path.startswith(LAUNCH) for path in change.values):
             found.append(change)
     return found
-
-
-def _changed(each: Found, others: Mapping[str, Sequence[Change]]) -> Iterator[Any]:
-    """The formula's params with each of the changes, where that is legal."""
-    for change in others.get(each.problem.scheduler, ()):
-        try:
-            params = with_changes(each.formula, change.fields(each.formula), each.problem.length)
-        except ParamsError:
-            continue
-        if each.space.is_legal(params):
-            yield params
-
-
-def _learned(each: Found, policy: Policy) -> Any | None:
-    """What a policy chooses; None: the formula's params."""
-    problem = each.problem
-    assert problem.facts is not None
-    found = policy.change(problem.scheduler, problem.facts, problem.hardware, each.formula)
-    if found is None:
-        return None
-    try:
-        params = with_changes(each.formula, found[0], problem.length)
-    except ParamsError:
-        return None
-    return params if each.space.is_legal(params) else None
 
 
 def _texts(params: Iterable[Any]) -> list[str]:

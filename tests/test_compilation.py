@@ -7,7 +7,7 @@ import pytest
 from fusewright.cuda.nvrtc import NvrtcOptions
 from fusewright.cuda.printer import CudaSource, print_kernel
 from tests import compilation
-from tests.compilation import ARCHITECTURES, CompileCheck, Unoptimized
+from tests.compilation import ARCHITECTURES, CompileCheck, Unoptimized, UpToPtx
 from tests.kernel import builders
 
 
@@ -33,10 +33,10 @@ def _compiled(sources: list[CudaSource], monkeypatch: pytest.MonkeyPatch) -> lis
     return list(found.values())
 
 
-def test_architectures_and_optimization_share_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_architectures_and_stages_share_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = _compiled([_source(f"x[{i}] = 1.0f;") for i in range(100)], monkeypatch)
     assert all(len(options) == 1 for options in compiled)
-    kinds = (NvrtcOptions, Unoptimized)
+    kinds = (Unoptimized, UpToPtx)
     assert set().union(*compiled) == {kind(arch) for kind in kinds for arch in ARCHITECTURES}
 
 
@@ -49,7 +49,7 @@ def test_text_of_an_architecture_is_compiled_for_all(monkeypatch: pytest.MonkeyP
     ]
     compiled = _compiled(sources, monkeypatch)
     assert list(map(len, compiled)) == [3, 3, 3, 1]
-    assert all(type(options) is NvrtcOptions for kernel in compiled[:3] for options in kernel)
+    assert all(type(options) is Unoptimized for kernel in compiled[:3] for options in kernel)
 
 
 def test_a_kernel_that_does_not_compile_is_named() -> None:
@@ -65,3 +65,16 @@ def test_a_kernel_of_another_worker_is_not_compiled_again() -> None:
     check = CompileCheck(claim=lambda digest: False)
     check.add(_source("x[0] = nothing;"))
     check.compile()
+
+
+@pytest.mark.parametrize("kind", [Unoptimized, UpToPtx])
+def test_kernels_of_a_batch_are_found(kind: type[NvrtcOptions], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, however far they are compiled; one that the text lacks is missed."""
+    monkeypatch.setattr(CompileCheck, "_options", lambda *_: [kind(arch) for arch in ARCHITECTURES])
+    check = CompileCheck()
+    check.add(print_kernel(builders.row_softmax()))
+    check.compile()
+    text = _source("x[0] = 1.0f;")
+    check.add(CudaSource("other", text.kernel, (), text.text))
+    with pytest.raises(AssertionError, match="not together"):
+        check.compile()

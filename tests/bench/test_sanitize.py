@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from bench.lane_arrivals import lanes_arrive
 from bench.operation import Inputs
 from bench.sanitize import CASES, FOUND, WRONG, Case, operation_of, outcome, schedules
-from fusewright import UserError
+from fusewright import FusionCache, UserError
+from fusewright.core.once import clear_shared_caches
 from fusewright.host import segment_kernels
 from fusewright.kernel import ir as k
 
@@ -82,3 +84,23 @@ def test_what_became_of_a_process(code: int | None, lines: list[str], said: str,
 
 def test_a_case_names_its_size() -> None:
     assert Case("softmax", (3, 70)).name == "softmax 3x70"
+
+
+def test_under_racecheck_each_lane_arrives_for_itself() -> None:
+    [case] = [case for case in CASES if case.name == "softmax 9x2048"]
+    ring = next(edit for edit in case.edits if edit.get("warp_specialized"))
+    inputs = operation_of(case).inputs(case.shape, Inputs(torch.device("cpu")))
+
+    def text() -> str:
+        FusionCache.reset()
+        clear_shared_caches()
+        [kernel] = operation_of(case).definition(inputs).kernels_for(inputs, schedules={0: ring})
+        return kernel.kernel.full_text
+
+    as_it_is = text()
+    with lanes_arrive():
+        by_lanes = text()
+    assert "fw::arrive_by_warp(" in as_it_is
+    assert "init_mbarriers(T0_copy_empty, 3, 4)" in as_it_is
+    expected = as_it_is.replace("fw::arrive_by_warp(&T0", "fw::arrive(&T0")
+    assert by_lanes == expected.replace("(T0_copy_empty, 3, 4)", "(T0_copy_empty, 3, 128)")

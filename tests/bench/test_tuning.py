@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 from bench import tuning
+from bench.__main__ import main
+from bench.tuning_parts import FIRST_STEPS, Parts, Share, Step, visible_devices
 from bench.tuning_problems import drawn, problems
-from bench.tuning_trials import OfGpu, served
+from bench.tuning_report import as_dict, print_for_documentation, print_found
+from bench.tuning_trials import Found, OfGpu, served
 from fusewright.tune.policy import policy_of
 from fusewright.tune.recording import read_recording
 from fusewright.tune.worker import params_text
@@ -23,37 +30,91 @@ def test_problems_are_the_same_for_a_seed():
 def test_a_part_is_searched_sampled_and_timed_again(tmp_path, monkeypatch, capsys):
     here.install(monkeypatch)
     cases = [case for case in drawn(3) if case[0] in ("cube", "sum_inner")]
-    given = list(problems("", tmp_path, torch.device("cpu"), cases))
     start = time.monotonic()
-    part = OfGpu(given, 0, 2, tmp_path, 20, lambda share: start + 200 * share)
-    with part:
-        part.search()
+    given = lambda: problems(cases, tmp_path, torch.device("cpu"))  # noqa: E731
+    with OfGpu(given, True, 2, tmp_path, 20, lambda share: start + 200 * share) as part:
+        for step in FIRST_STEPS:
+            getattr(part, step.method)(*step.arguments)
         others = served(part.found)
-        part.finish(others, policy_of(map(tuning.measurements, part.found)))
+        part.transfer(others, policy_of(map(tuning.measurements, part.found)))
+        part.race()
     for each in part.found:
         assert each.tuned.tried >= 30 or "left" in each.tuned.stop, each.tuned.stop
         assert each.from_plain.tried > 1 and params_text(each.plain) in each.measured
         assert {"formula", "after 8", "after 30", "plain 60", "all", "policy"} <= each.chosen().keys()
         assert set(each.again.seconds) == set(each.chosen().values())
         known = {trial.params for trial in each.known}
-        assert set(each.sample) <= known
+        assert set(each.sample) <= known and each.refused < set(each.sample)
     assert others["pointwise"]
     path = tmp_path / "r.json"
-    tuning._print(part.found)
+    print_found(part.found)
+    print_for_documentation(part.found)
     tuning._record(path, part.found)
     printed = capsys.readouterr().out
-    assert "after 30  / all: geometric mean 1.0000" in printed and "of 4" in printed
+    assert "after 30  / all     : geometric mean 1.0000" in printed and "of 4" in printed
+    assert "| after 30 | 4 | " in printed and "of 4 problems all was tried" in printed
+    found = json.loads(json.dumps(as_dict(part.found)))
+    assert {"of": "sample", "to": "all"}.items() <= found["ratios"][-2].items()
+    assert [each["sample"]["untried"] for each in found["problems"]] == [0] * 4
     for table, each in zip(read_recording(path), part.found, strict=True):
         assert table.plain == each.plain and table.best == min(each.measured.values())
 
 
-def test_what_fails_in_one_part_is_printed_and_the_others_go_on(capsys):
-    done = []
+@dataclass(frozen=True)
+class Faulty(Share):
+    """A part without a GPU, whose process ends at the step `ends_at`, and does not end the step `race`."""
 
-    def do(part: int) -> None:
-        if part == 0:
-            raise ValueError("of this test")
-        done.append(part)
+    ends_at: str = ""
 
-    tuning._side_by_side(do, [0, 1])
-    assert done == [1] and "of this test" in capsys.readouterr().err
+    def __call__(self) -> Callable[[Step], list[Found]]:
+        do = super().__call__()
+
+        def fails(step: Step) -> list[Found]:
+            if step.method == self.ends_at:
+                os._exit(3)
+            if step.method == "race":
+                time.sleep(1000)
+            return do(step)
+
+        return fails
+
+
+def test_what_fails_or_hangs_in_one_part_is_lost_and_the_others_go_on(tmp_path, capsys):
+    cases = [case for case in drawn(3) if case[0] == "cube"]
+    shares = [
+        Faulty(i, None, (case,), tmp_path / str(i), 1, 3, time.monotonic(), 200.0, ends_at)
+        for i, (case, ends_at) in enumerate(zip(cases, ("sample", "")))
+    ]
+    noted: list[list[Found]] = []
+    with Parts(shares, noted.append) as parts:
+        start = time.monotonic()
+        parts.run([step for step in FIRST_STEPS if "search" not in step.method], start + 100)
+        for step in (Step("_note", said="went on"), Step("race")):
+            parts.run([step], time.monotonic() + 1)
+        found = parts.found
+    names = [each.problem.name for each in found]
+    assert names == [each.problem.name for each in noted[-1]] and len(set(names)) == 2
+    assert {t.status.value for t in found[1].known} <= {"compiled", "rejected"} and len(found[1].known) == 3
+    printed = capsys.readouterr().out
+    assert "GPU 0: made the problems, 1 problems" in printed, "what a part found before is kept"
+    assert "GPU 0 does no more: the process ended with exit code 3" in printed
+    assert "GPU 1: went on, 1 problems" in printed and "GPU 0: went on" not in printed
+    assert "GPU 1 does no more: its time is up" in printed
+
+
+def test_gpus_are_named_as_the_environment_names_them(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_devices() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-ab")
+    assert visible_devices() == ["3", "GPU-ab"]
+
+
+def test_the_command_runs_without_a_gpu(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tuning, "LATE_SECONDS", 100.0)
+    path = tmp_path / "table.json"
+    few = ["--drawn", "3", "--only", "cube", "--points", "2", "--seconds", "5"]
+    assert main(["tuning", *few, "--json", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "2 cases, 1 x" in printed and "For docs/tuning.md:" in printed
+    assert len(json.loads(path.read_text())["problems"]) == 2

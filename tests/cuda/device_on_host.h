@@ -23,6 +23,8 @@
 #define __align__(n) __attribute__((aligned(n)))
 
 struct dim3 { unsigned x, y, z; };
+inline float __fdividef(float a, float b) { return a * (1.0f / b); }  // as inexact as the device's
+inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
 struct uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 

@@ -84,6 +84,11 @@ static int launch_extended(const struct config *c, void *f, void **params, void 
   return outcome("cuLaunchKernelEx");
 }
 
+static int active_clusters(int *count, void *f, const struct config *c) {
+  *count = atoi(getenv("STUB_CLUSTERS")) / (int)c->attributes[c->count - 1].value[0];
+  return outcome("cuOccupancyMaxActiveClusters");
+}
+
 int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, void *status) {
   static const struct { const char *name; void *function; } table[] = {
       {"cuGetProcAddress", cuGetProcAddress_v2}, {"cuInit", init}, {"cuFuncGetParamInfo", parameter}, {"cuDeviceGetAttribute", device_attribute},
@@ -91,7 +96,8 @@ int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t
       {"cuCtxSetCurrent", set_current}, {"cuFuncGetAttribute", get_function_attribute},
       {"cuFuncSetAttribute", set_function_attribute}, {"cuGetErrorString", error_string},
       {"cuLibraryLoadData", load}, {"cuLibraryGetKernel", get_kernel}, {"cuKernelGetFunction", get_function},
-      {"cuLaunchKernel", launch}, {"cuLaunchKernelEx", launch_extended}};
+      {"cuLaunchKernel", launch}, {"cuLaunchKernelEx", launch_extended},
+      {"cuOccupancyMaxActiveClusters", active_clusters}};
   *function = (void *)quiet;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
     if (!strcmp(name, table[i].name)) *function = table[i].function;

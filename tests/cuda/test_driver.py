@@ -93,6 +93,15 @@ Launcher(kernel, (32, 1, 1), (64, 1, 1), 0, arguments, cooperative=True, cluster
     assert f"{launch} 0:0900000000000000" in lines
 
 
+def test_the_driver_says_how_many_clusters_are_resident(stub_directory: Path) -> None:
+    script = """
+arguments = PackedArgs(ArgLayout(()))
+launcher = Launcher(kernel, (32, 1, 1), (64, 1, 1), 0, arguments, cooperative=True, cluster=(4, 1, 1))
+print("resident", launcher.resident_clusters())
+"""
+    assert "resident 31" in run(stub_directory, script, STUB_CLUSTERS="126")
+
+
 def test_a_refused_launch_names_the_call_and_the_configuration(stub_directory: Path) -> None:
     script = """
 try:

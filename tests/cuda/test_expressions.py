@@ -98,7 +98,7 @@ def test_the_text_computes_the_expression(tmp_path: Path, index_dtype: DataType)
     ]
     table = ",\n".join(functions)
     library = build_library(
-        f"""{snippets.text("floor_division")}
+        f"""{snippets.text("floor_division")}{snippets.text("constant_quotient")}
         long long (*const table[])({kind}, {kind}, {kind}) = {{{table}}};
         extern "C" long long value(int which, int i, int j, int n) {{ return table[which](i, j, n); }}""",
         tmp_path,

@@ -31,6 +31,7 @@ from fusewright.kernel.ir import (
 )
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.sym import const, lt
+from tests.compilation import Unoptimized
 from tests.kernel import builders
 from tests.kernel.builders import at, kernel, local, size, tensor
 
@@ -122,12 +123,12 @@ def test_every_operation_compiles(dtype: DataType) -> None:
         ]
         body.append(Compute(op, at(out.buffer, i), tuple(at(arg.buffer, i) for arg in args), dtype))
     whole = kernel("every_op", [*ins, cond, *outs, n_param], body, [1], [32])
-    compile_cubin(print_kernel(whole).text, NvrtcOptions("sm_80"))
+    compile_cubin(print_kernel(whole).text, Unoptimized("sm_80"))
 
 
 def test_vectors_are_one_access_with_their_hint() -> None:
     source = print_kernel(builders.pointwise(cache=CacheOp.streaming))
-    assert set(source.snippets) == {"bfloat16", "vec"}
+    assert set(source.snippets) == {"bfloat16", "cache_policy", "vec"}
     ptx = compile_ptx(source.text, NvrtcOptions("sm_90a"))
     assert ptx.count("ld.global.cs.v4") == 2
     assert ptx.count("st.global.cs.v4") == 1

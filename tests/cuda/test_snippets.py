@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -53,6 +54,55 @@ def test_all_snippets_compile_together(arch: str) -> None:
 def test_snippet_states_all_it_requires(name: str) -> None:
     text = "".join(map(snippets.text, snippets.closure([name])))
     compile_cubin(text + 'extern "C" __global__ void nothing() {}', NvrtcOptions("sm_80"))
+
+
+# ---- division ------------------------------------------------------------------------------------
+
+# Divisors, and the most that is divided: multiples and their neighbours are where a quotient could be off.
+DIVISORS, MOST = (3, 7, 63, 641, 65537, 2**30 - 1, 2**31 - 1), (0, 100, 2**20, 2**31 - 1)
+DIVISIONS = [(divisor, most) for divisor in DIVISORS for most in MOST]
+
+
+@needs_compiler
+def test_quotients_by_constants(tmp_path: Path) -> None:
+    table = ", ".join(f"fw::constant_quotient<{d}, {m}>, fw::constant_rest<{d}, {m}>" for d, m in DIVISIONS)
+    library = build(
+        f"""{snippets.text("constant_quotient")}
+        int (*const table[])(int) = {{{table}}};
+        extern "C" int value(int which, int x) {{ return table[which](x); }}""",
+        tmp_path,
+    )
+    for which, (divisor, most) in enumerate(DIVISIONS):
+        starts = {0, 1, most // divisor // 2, most // divisor - 1, most // divisor}
+        near = {start * divisor + step for start in starts for step in (-1, 0, 1)} | {most - 1, most}
+        for x in (x for x in near if 0 <= x <= most):
+            found = library.value(2 * which, x), library.value(2 * which + 1, x)
+            assert found == divmod(x, divisor), (x, divisor, most)
+
+
+@needs_compiler
+def test_remainders_of_floats_are_exact(tmp_path: Path) -> None:
+    library = build(
+        f"""{snippets.text("float_remainder")}
+        extern "C" void fmods(const float* a, const float* b, float* to, long long count) {{
+          for (long long i = 0; i < count; ++i) to[i] = fw::float_fmod(a[i], b[i]);
+        }}""",
+        tmp_path,
+    )
+    generator = torch.Generator().manual_seed(1)
+    b = torch.randn(200_000, generator=generator) * torch.logspace(-40, 38, 200_000)
+    times = (2 ** (40 * torch.rand(200_000, generator=generator) - 10)).round()
+    # Multiples, their neighbours, and what lies between.
+    a = torch.cat([b * times, torch.nextafter(b * times, torch.zeros(())), b * times * 1.37, times, -times])
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1.0, -3.0])
+    a = torch.cat([a, special.repeat(7)])
+    b = torch.cat([b.repeat(5), special.repeat_interleave(7)])
+    result = torch.empty_like(a)
+    pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (a, b, result))
+    library.fmods(*pointers, ctypes.c_longlong(len(a)))
+    exact = torch.from_numpy(np.fmod(a.double().numpy(), b.double().numpy())).float()
+    torch.testing.assert_close(result, exact, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(result.signbit()[~exact.isnan()], exact.signbit()[~exact.isnan()])
 
 
 # ---- conversions ---------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ import torch
 from fusewright import DataType, FusionDefinition
 
 # A stride order is, a dimension, its place in memory: 0 for the innermost.
-STRIDE_ORDERS = [order for rank in (2, 3, 4) for order in permutations(range(rank))]
+# All of up to three dimensions, which show every place that one may have beside two others; some of four.
+STRIDE_ORDERS = [order for rank in (2, 3) for order in permutations(range(rank))]
+STRIDE_ORDERS += list(permutations(range(4)))[1::3]
 CHANNELS_LAST = (3, 0, 2, 1)
 SIZES = (4, 6, 3, 8)
 

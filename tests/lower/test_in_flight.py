@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
-from fusewright.core.enums import MemoryType, ParallelType
-from fusewright.core.errors import RaceError
+from fusewright.core.enums import CacheOp, MemoryType, ParallelType
+from fusewright.core.errors import RaceError, VerifyError
+from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
+from fusewright.cuda.printer import print_kernel
 from fusewright.kernel import ir as k
 from fusewright.kernel.verify import verify
 from fusewright.schedule import Schedule
@@ -39,6 +41,26 @@ def test_copies_are_all_started_before_one_wait():
     assert copies == [True, False, False]
     waits = [i for i, stmt in enumerate(kernel.body) if isinstance(stmt, k.WaitForCopies)]
     assert len(waits) == 1 and isinstance(kernel.body[waits[0] - 1], k.For)
+
+
+def test_copies_keep_a_hint_that_policies_of_the_cache_know() -> None:
+    for hint, starts in ((CacheOp.evict_last, True), (CacheOp.streaming, True), (CacheOp.all_levels, False)):
+        schedule = held_in_shared_memory()
+        schedule.set_cache_op(schedule.tensor(1), hint)
+        kernel = lowered(schedule).kernel
+        found = next(s for s in k.walk(kernel.body) if isinstance(s, k.Copy))
+        assert (found.asynchronous, found.cache) == (starts, hint)
+        compile_cubin(print_kernel(kernel).text, NvrtcOptions("sm_80"))
+        unknown = replace(found, asynchronous=True, cache=CacheOp.all_levels)
+        body = tuple(map_statements(stmt, {found: unknown}) for stmt in kernel.body)
+        with pytest.raises(VerifyError, match="goes on by itself with the hint all_levels"):
+            verify(replace(kernel, body=body))
+
+
+def map_statements(stmt: k.Stmt, changed: dict[k.Stmt, k.Stmt]) -> k.Stmt:
+    if isinstance(stmt, (k.For, k.If)):
+        return k.with_children(stmt, lambda body: tuple(map_statements(each, changed) for each in body))
+    return changed.get(stmt, stmt)
 
 
 def test_a_read_that_does_not_wait_is_a_race():

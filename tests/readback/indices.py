@@ -90,8 +90,8 @@ def _compare(
 # ---- trees -------------------------------------------------------------------------------------------------
 
 _SIGNS = {
-    FloorDiv: (("binary", "/"), ("call", "fw::floor_div")),
-    Mod: (("binary", "%"), ("call", "fw::floor_mod")),
+    FloorDiv: (("binary", "/"), ("call", "fw::floor_div"), ("call", "fw::constant_quotient")),
+    Mod: (("binary", "%"), ("call", "fw::floor_mod"), ("call", "fw::constant_rest")),
     Lt: (("binary", "<"),),
     Le: (("binary", "<="),),
     Eq: (("binary", "=="),),
@@ -136,6 +136,8 @@ def _compare_trees(e: Expression, expr: Expr, table: Mapping[str, str]) -> str |
         return _compare_all(_chain(e, _CHAINS[kind]), expr.args, table)
     if e[:2] not in _SIGNS[kind]:
         return f"{e[:2]} for {expr}"
+    if e[0] == "call" and e[2]:  # a divisor and a bound, which evaluation checks
+        return _compare_all((*e[3], ("int", e[2][0], "int")), expr.args, table)
     return _compare_all(e[3] if e[0] == "call" else e[2:], expr.args, table)
 
 

@@ -48,6 +48,7 @@ from fusewright.kernel.ir import (
     ScalarParam,
     Scatter,
     Space,
+    TensorParam,
     Wait,
     WaitForCopies,
     Window,
@@ -274,7 +275,8 @@ def _copy(reader: Reader, stmt: Copy, lines: Lines) -> None:
         return
     if stmt.asynchronous:
         [e] = lines.take("call").parts
-        if e[:3] != ("call", "fw::copy_async", (stmt.width,)) or len(e[3]) != 2:
+        [suffix] = [suffix for suffix, hint in _CACHES.items() if hint is stmt.cache]
+        if e[:3] != ("call", f"fw::copy_async{suffix}", (stmt.width,)) or len(e[3]) != 2:
             raise Mismatch("no copy that goes on by itself")
         assert isinstance(src, Ref)
         check_address(reader.names, e[3][0], dst)
@@ -319,6 +321,15 @@ def _scatter(reader: Reader, stmt: Scatter, lines: Lines) -> None:
 def _filled(reader: Reader, stmt: Copy, value: Expression, offset: Expr) -> None:
     """`value` is one element of the source, or the fill where the predicate does not hold."""
     dtype = stmt.dst.buffer.dtype
+    if stmt.fill is not None and value[:2] == ("call", "fw::read_if"):
+        pred, source, fill = value[3]
+        assert isinstance(stmt.src, Ref)
+        if stmt.src.buffer in written_by(reader.kernel) or stmt.src.buffer.dtype is not dtype:
+            raise Mismatch("no element of another type, or of what the kernel writes, is read so")
+        reader.names.index(pred, stmt.pred)
+        check_address(reader.names, source, replace(stmt.src, index=stmt.src.index + offset))
+        check_operand(reader.names, fill, stmt.fill, dtype)
+        return
     if stmt.fill is not None:
         if value[0] != "?:":
             raise Mismatch("no fill")
@@ -326,6 +337,13 @@ def _filled(reader: Reader, stmt: Copy, value: Expression, offset: Expr) -> None
         check_operand(reader.names, value[3], stmt.fill, dtype)
         value = value[2]
     check_operand(reader.names, value, stmt.src, dtype, offset)
+
+
+def written_by(kernel: Kernel) -> set[Buffer]:
+    """What it stores to, or may, as an output lies there."""
+    written = {buffer for stmt in walk(kernel.body) for buffer in written_buffers(stmt)}
+    homes = (p.buffer for p in kernel.params if isinstance(p, TensorParam) and (p.is_output or p.is_home))
+    return written.union(homes)
 
 
 def _move(reader: Reader, stmt: Copy, src: Ref, lines: Lines) -> None:

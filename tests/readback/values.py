@@ -139,6 +139,12 @@ def _construct(e: Expression, names: Mapping[str, Value]) -> Value:
 
 def _call(e: Expression, names: Mapping[str, Value]) -> Value:
     function, arguments = e[1], [evaluate(argument, names) for argument in e[3]]
+    if function in _BY_CONSTANTS:
+        divisor, most = e[2]
+        [(type_, dividend)] = arguments
+        if type_ != "int" or not isinstance(dividend, int) or not 0 <= dividend <= most:
+            raise Undefined(f"{dividend} is not in the range of {function}<{divisor}, {most}>")
+        return type_, _BY_CONSTANTS[function](dividend, divisor)
     if function not in _FUNCTIONS or e[2]:
         raise Undefined(f"{function} is not evaluated")
     return _FUNCTIONS[function](*arguments)
@@ -162,6 +168,11 @@ def _floor(of: Callable[[int, int], int]) -> Callable[[Value, Value], Value]:
     return floor
 
 
+#: Quotients by a constant of what is not negative and has a bound.
+_BY_CONSTANTS: dict[str, Callable[[int, int], int]] = {
+    "fw::constant_quotient": lambda x, divisor: x // divisor,
+    "fw::constant_rest": lambda x, divisor: x % divisor,
+}
 _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "min": _extremum(min),
     "max": _extremum(max),

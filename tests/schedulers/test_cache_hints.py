@@ -82,6 +82,37 @@ def test_rows_are_marked_and_the_schedule_replays(target: torch.device) -> None:
     assert "CacheOp.evict_last" in fd.last_schedule()
 
 
+def test_rows_in_shared_memory_are_marked_where_they_are_copied(target: torch.device) -> None:
+    x = torch.randn(5, 512, device=target)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.softmax(fd.from_pytorch(x), 1))
+    [kernel] = fd.kernels_for([x])
+    held = replace(kernel.params, project_persistent_buffers=True, persistent_in_shared_memory=True)
+    [result] = fd.execute([x], schedules={0: replace(held, keeps_inputs=True)})
+    torch.testing.assert_close(result, x.softmax(-1))
+    assert "fw::copy_async_el" in fd.last_cuda_code()
+
+
+def test_the_inputs_of_a_join_are_marked(target: torch.device) -> None:
+    x, y = (torch.randn(4, 64, device=target) for _ in range(2))
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.cat([fd.from_pytorch(x), fd.from_pytorch(y)], 1))
+    outputs, text = _run(fd, [x, y])
+    torch.testing.assert_close(outputs[0], torch.cat([x, y], 1))
+    assert text.count("fw::load_el") == 2 and text.count("fw::load") == 2
+
+
+def test_an_input_is_marked_that_is_read_by_index_too(target: torch.device) -> None:
+    x = torch.randn(4, 64, device=target)
+    with FusionDefinition() as fd:
+        a = fd.from_pytorch(x, static_sizes=True)
+        low, high = fd.ops.slice(a, [0, 0], [4, 32]), fd.ops.slice(a, [0, 32], [4, 64])
+        fd.add_output(fd.ops.cat([high, low], 1) * a)
+    outputs, text = _run(fd, [x])
+    torch.testing.assert_close(outputs[0], torch.cat([x[:, 32:], x[:, :32]], 1) * x)
+    assert text.count("fw::load_el") == text.count("fw::load") == 3
+
+
 def test_what_leaves_the_cache_first_does_not_leave_it_last() -> None:
     x = torch.randn(64, 64)
     with FusionDefinition() as fd:

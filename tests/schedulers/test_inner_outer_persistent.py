@@ -23,7 +23,6 @@ from fusewright.kernel import ir as k
 from fusewright.kernel.text import kernel_text
 from fusewright.rewrite import canonicalize
 from fusewright.runtime.launch_sizes import LaunchShape, check_resident
-from fusewright.runtime.occupancy import most_registers
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import (
     Facts,
@@ -243,7 +242,7 @@ def test_proposals_fit_the_gpu(name: str) -> None:
             continue
         extents, registers = proposal.params.lparams, proposal.params.cparams.maxrregcount
         block = (extents.bdimx, extents.bdimy, extents.bdimz)
-        most = registers if registers < 255 else most_registers(math.prod(block), hardware)
+        most = registers if registers < 255 else hardware.registers_a_thread(math.prod(block))
         blocks = extents.gdimx * proposal.params.blocks_per_cluster
         check_resident(LaunchShape((blocks, 1, 1), block, 0), Resources(registers=most), hardware)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -317,6 +318,36 @@ def test_parts_of_warps_hold_rows(params: ReductionParams, target: torch.device)
     (result,) = fd.execute([x], schedules={0: params})
     expected = torch.softmax(torch.nn.functional.layer_norm(x.double(), (28,), eps=1e-5), -1)
     torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows, whole", [(7, False), (8, True)])
+@pytest.mark.parametrize("cluster, in_shared", [(1, False), (1, True), (2, True)])
+def test_rows_in_flight_share_what_all_rows_read(
+    rows: int, whole: bool, cluster: int, in_shared: bool, target: torch.device
+) -> None:
+    """Weights are loaded before the first of two rows is stored, and not again for the other."""
+    inputs = [torch.randn(*size, device=target) for size in ((rows, 512), (512,), (512,))]
+    with FusionDefinition() as fd:
+        x, weight, bias = map(fd.from_pytorch, inputs)
+        variance, mean = fd.ops.var_mean(x, dims=[1], correction=0, keepdim=True)
+        fd.add_output((x - mean) * fd.ops.rsqrt(variance + 1e-5) * weight + bias)
+        fd.add_output(mean)
+    params = replace(
+        short_rows(32, 4 // cluster, 1, 2),
+        project_persistent_buffers=in_shared,
+        persistent_in_shared_memory=in_shared,
+        blocks_per_cluster=cluster,
+        assumed_reduction_sizes=(512,),
+        whole_blocks=whole,
+    )
+    result, mean = fd.execute(inputs, schedules={0: params})
+    expected = torch.nn.functional.layer_norm(inputs[0], (512,), *inputs[1:], eps=1e-5)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(mean, inputs[0].mean(1, keepdim=True), rtol=1e-4, atol=1e-5)
+    text = fd.last_cuda_code()
+    rest = text[text.rindex("&T1[") :]  # of which the first line has no loop over rows yet
+    assert rest.count("fw::store<") == 2 or re.search(r"< 2; \+\+\w+\)[^}]*T\d+_copy", rest)
+    assert text.count("* 2 + 1 < i") == 0 if whole else text.count("* 2 + 1 < i") > 0
 
 
 def test_rows_in_several_pieces_of_memory_are_not_shifted() -> None:

@@ -267,7 +267,7 @@ def test_in_place(target: torch.device) -> None:
 
 
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_random_permutations(data: st.DataObject) -> None:
     """Sums of permuted inputs, some permuted back, with arbitrary params."""
     rank = data.draw(st.integers(2, 4), "rank")

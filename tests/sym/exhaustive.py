@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from random import Random
 from typing import Any
 
 from fusewright import sym
@@ -78,6 +79,39 @@ def assignments(symbols: set[Symbol], largest: int) -> Iterator[dict[Symbol, int
 
     Symbols in bounds are assigned too, so an assignment may hold more symbols than asked for.
     """
+    needed = _with_bounds(symbols)
+
+    def extend(env: dict[Symbol, int], position: int) -> Iterator[dict[Symbol, int]]:
+        if position == len(needed):
+            yield dict(env)
+            return
+        symbol = needed[position]
+        for value in _values(symbol, env, largest):
+            env[symbol] = value
+            yield from extend(env, position + 1)
+        env.pop(symbol, None)
+
+    yield from extend({}, 0)
+
+
+def drawn_assignments(
+    rng: Random, symbols: set[Symbol], largest: int, tries: int
+) -> Iterator[dict[Symbol, int]]:
+    """Random ones of these, fewer where ranges are empty."""
+    needed = _with_bounds(symbols)
+    for _ in range(tries if needed else 1):
+        env: dict[Symbol, int] = {}
+        for symbol in needed:
+            values = _values(symbol, env, largest)
+            if not values:
+                break
+            env[symbol] = rng.choice(values)
+        else:
+            yield env
+
+
+def _with_bounds(symbols: set[Symbol]) -> list[Symbol]:
+    """The symbols, each after those that its range depends on."""
     needed: list[Symbol] = []
 
     def require(symbol: Symbol) -> None:
@@ -89,17 +123,11 @@ def assignments(symbols: set[Symbol], largest: int) -> Iterator[dict[Symbol, int
 
     for symbol in sorted(symbols, key=lambda s: s.order):
         require(symbol)
+    return needed
 
-    def extend(env: dict[Symbol, int], position: int) -> Iterator[dict[Symbol, int]]:
-        if position == len(needed):
-            yield dict(env)
-            return
-        symbol = needed[position]
-        hi = sym.evaluate(symbol.hi, env) if isinstance(symbol.hi, Expr) else symbol.hi
-        for value in range(symbol.lo, (largest if hi is None else hi) + 1):
-            if value % symbol.multiple_of == 0:
-                env[symbol] = value
-                yield from extend(env, position + 1)
-        env.pop(symbol, None)
 
-    yield from extend({}, 0)
+def _values(symbol: Symbol, env: Mapping[Symbol, int], largest: int) -> range:
+    """Those that a symbol may have, where those are known that its range depends on."""
+    hi = sym.evaluate(symbol.hi, env) if isinstance(symbol.hi, Expr) else symbol.hi
+    step = symbol.multiple_of
+    return range(-(-symbol.lo // step) * step, (largest if hi is None else hi) + 1, step)

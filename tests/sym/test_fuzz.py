@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from collections.abc import Iterator
+from random import Random
 
 from fusewright import sym
 from fusewright.sym import Expr, Symbol, ceildiv, symbol
-from tests.sym.exhaustive import Tree, assignments, build_tree, tree_symbols, tree_value
+from tests.sym.exhaustive import Tree, build_tree, drawn_assignments, tree_symbols, tree_value
 
 N, M = symbol("N"), symbol("M", multiple_of=2)
 K, V = symbol("K", lo=1), symbol("V", multiple_of=4)
@@ -27,56 +25,88 @@ INDICES = [
 ]
 CONSTANTS = [0, 1, 2, 3, 4, 8, 12, -1, -2]
 LARGEST_SIZE = 4
-ASSIGNMENTS_CHECKED = 150
+ASSIGNMENTS_CHECKED = 40
 
-sizes = st.sampled_from([*SIZES, 2, 3, 4, 8])
-divisors = st.one_of(
-    sizes,
-    st.tuples(st.just("*"), sizes, sizes),
-    st.tuples(st.just("+"), sizes, st.sampled_from([1, 2, N])),
-    st.just(-3),
-)
-leaves: st.SearchStrategy[Tree] = st.one_of(
-    st.sampled_from(INDICES), st.sampled_from(SIZES), st.sampled_from(CONSTANTS)
-)
+LEAVES = 5
+COMPARISONS = 3
 
 
-def _grow(operands: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
-    return st.one_of(
-        st.tuples(st.sampled_from(["+", "-", "*", "min", "max", "^"]), operands, operands),
-        st.tuples(st.sampled_from(["//", "%", "ceildiv"]), operands, divisors),
-        # The shapes that split, merge and reshape make, so that the rules for them fire.
-        st.builds(lambda x, d: ("+", ("*", ("//", x, d), d), ("%", x, d)), operands, divisors),
-        st.builds(lambda x, y, z, d: ("^", ("+", ("*", x, d), y), z), operands, operands, operands,
-                  st.sampled_from([2, 4, 8])),
-        st.builds(lambda x, y, d, o: (o, ("+", ("*", x, d), y), d), operands, operands, divisors,
-                  st.sampled_from(["//", "%"])),
-    )  # fmt: skip
+def _draw_leaf(rng: Random) -> Tree:
+    return rng.choice(rng.choice([INDICES, SIZES, CONSTANTS]))
 
 
-trees = st.recursive(leaves, _grow, max_leaves=6)
-comparisons = st.tuples(st.sampled_from(["<", "<=", "==", "!="]), trees, trees)
-predicates: st.SearchStrategy[Tree] = st.recursive(
-    comparisons,
-    lambda operands: st.one_of(
-        st.tuples(st.sampled_from(["and", "or"]), operands, operands),
-        st.tuples(st.just("not"), operands),
-    ),
-    max_leaves=3,
-)
+def _draw_size(rng: Random) -> Tree:
+    return rng.choice([*SIZES, 2, 3, 4, 8])
 
 
-def fuzz(examples: int) -> settings:
-    return settings(
-        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-    )
+def _draw_divisor(rng: Random) -> Tree:
+    kind = rng.randrange(4)
+    if kind == 0:
+        return _draw_size(rng)
+    if kind == 1:
+        return "*", _draw_size(rng), _draw_size(rng)
+    return ("+", _draw_size(rng), rng.choice([1, 2, N])) if kind == 2 else -3
 
 
-def _defined(tree: Tree, e: Expr) -> list[tuple[dict[Symbol, int], int]]:
-    """(assignment, naive value) where the tree is defined."""
+def _parts(rng: Random, leaves: int, count: int) -> list[int]:
+    """How many of the leaves each of `count` operands has: at least one."""
+    more = max(0, leaves - count)
+    cuts = sorted(rng.randint(0, more) for _ in range(count - 1))
+    return [end - start + 1 for start, end in zip([0, *cuts], [*cuts, more])]
+
+
+def _draw_tree(rng: Random, leaves: int = 0) -> Tree:
+    """A tree of about so many leaves, divisors aside; 0: any number."""
+    leaves = leaves or rng.randint(1, LEAVES)
+    if leaves == 1 and rng.random() < 0.7:
+        return _draw_leaf(rng)
+    kind, d = rng.randrange(5), _draw_divisor(rng)
+    if kind == 0:
+        return rng.choice(["//", "%", "ceildiv"]), _draw_tree(rng, leaves - 1 or 1), d
+    x, y = (_draw_tree(rng, part) for part in _parts(rng, leaves, 2))
+    if kind == 1:
+        return rng.choice(["+", "-", "*", "min", "max", "^"]), x, y
+    # The shapes that split, merge and reshape make, so that the rules for them fire.
+    if kind == 2:
+        return "+", ("*", ("//", x, d), d), ("%", x, d)
+    if kind == 3:
+        return rng.choice(["//", "%"]), ("+", ("*", x, d), y), d
+    return "^", ("+", ("*", x, rng.choice([2, 4, 8])), y), _draw_leaf(rng)
+
+
+def _draw_predicate(rng: Random, comparisons: int = 0) -> Tree:
+    comparisons = comparisons or rng.randint(1, COMPARISONS)
+    if rng.random() < 0.2:
+        return "not", _draw_predicate(rng, comparisons)
+    if comparisons == 1:
+        return rng.choice(["<", "<=", "==", "!="]), _draw_tree(rng), _draw_tree(rng)
+    return rng.choice(["and", "or"]), *(_draw_predicate(rng, part) for part in _parts(rng, comparisons, 2))
+
+
+def _draw_natural_tree(rng: Random, leaves: int = 0) -> Tree:
+    """A tree that is not negative but for differences."""
+    leaves = leaves or rng.randint(1, LEAVES)
+    if leaves == 1 and rng.random() < 0.7:
+        return rng.choice([*INDICES[:7], *SIZES, 1, 3, 4, 8])
+    kind = rng.randrange(3)
+    if kind == 0:
+        return rng.choice(["//", "%", "ceildiv"]), _draw_natural_tree(rng, leaves - 1 or 1), _draw_size(rng)
+    if kind == 1:
+        less = rng.choice([1, *INDICES[:2]])
+        return "-", ("+", _draw_natural_tree(rng, leaves - 1 or 1), _draw_size(rng)), less
+    return rng.choice(["+", "*"]), *(_draw_natural_tree(rng, part) for part in _parts(rng, leaves, 2))
+
+
+def _each(count: int) -> Iterator[Random]:
+    """A generator for each example, the same in every run."""
+    return map(Random, range(count))
+
+
+def _defined(rng: Random, tree: Tree, e: Expr) -> list[tuple[dict[Symbol, int], int]]:
+    """(assignment, naive value) of random assignments where the tree is defined."""
     found = []
-    envs = assignments(tree_symbols(tree) | e.free_symbols, LARGEST_SIZE)
-    for env in itertools.islice(envs, ASSIGNMENTS_CHECKED):
+    symbols = tree_symbols(tree) | e.free_symbols
+    for env in drawn_assignments(rng, symbols, LARGEST_SIZE, ASSIGNMENTS_CHECKED):
         try:
             found.append((env, tree_value(tree, env)))
         except ZeroDivisionError:
@@ -91,100 +121,86 @@ def _build(tree: Tree) -> Expr | None:
         return None
 
 
-@fuzz(1000)
-@given(trees)
-def test_simplified_value_bounds_and_multiple_agree_with_naive_evaluation(tree: Tree) -> None:
-    e = _build(tree)
-    if e is None:
-        return
-    low, high = sym.bounds(e)
-    multiple = sym.known_multiple(e)
-    for env, value in _defined(tree, e):
-        assert sym.evaluate(e, env) == value, (e, env)
-        assert low is None or low <= value
-        assert high is None or value <= high
-        assert value % multiple == 0 if multiple else value == 0
+def test_simplified_value_bounds_and_multiple_agree_with_naive_evaluation() -> None:
+    for rng in _each(1000):
+        tree = _draw_tree(rng)
+        e = _build(tree)
+        if e is None:
+            continue
+        low, high = sym.bounds(e)
+        multiple = sym.known_multiple(e)
+        for env, value in _defined(rng, tree, e):
+            assert sym.evaluate(e, env) == value, (e, env)
+            assert low is None or low <= value, (e, env)
+            assert high is None or value <= high, (e, env)
+            assert value % multiple == 0 if multiple else value == 0, (e, env)
 
 
-@fuzz(800)
-@given(predicates)
-def test_prove_never_claims_a_falsehood(tree: Tree) -> None:
-    cond = _build(tree)
-    if cond is None:
-        return
-    proved, refuted = sym.prove(cond), sym.prove(sym.lnot(cond))
-    for env, value in _defined(tree, cond):
-        assert sym.evaluate(cond, env) == value, (cond, env)
-        assert value or not proved, (cond, env)
-        assert not (value and refuted), (cond, env)
+def test_prove_never_claims_a_falsehood() -> None:
+    for rng in _each(800):
+        tree = _draw_predicate(rng)
+        cond = _build(tree)
+        if cond is None:
+            continue
+        proved, refuted = sym.prove(cond), sym.prove(sym.lnot(cond))
+        for env, value in _defined(rng, tree, cond):
+            assert sym.evaluate(cond, env) == value, (cond, env)
+            assert value or not proved, (cond, env)
+            assert not (value and refuted), (cond, env)
 
 
-@fuzz(400)
-@given(trees, divisors)
-def test_divides_only_when_it_does(tree: Tree, divisor_tree: Tree) -> None:
-    e, divisor = _build(tree), _build(divisor_tree)
-    if e is None or divisor is None or not sym.divides(divisor, e):
-        return
-    for env, value in _defined(("+", tree, ("*", 0, divisor_tree)), e):
-        by = tree_value(divisor_tree, env)
-        assert value % by == 0 if by else True, (e, divisor, env)
+def test_divides_only_when_it_does() -> None:
+    for rng in _each(400):
+        tree, divisor_tree = _draw_tree(rng), _draw_divisor(rng)
+        e, divisor = _build(tree), _build(divisor_tree)
+        if e is None or divisor is None or not sym.divides(divisor, e):
+            continue
+        for env, value in _defined(rng, ("+", tree, ("*", 0, divisor_tree)), e):
+            by = tree_value(divisor_tree, env)
+            assert value % by == 0 if by else True, (e, divisor, env)
 
 
-@fuzz(400)
-@given(trees, st.sampled_from([1, 2, 4]), st.sampled_from([0, 4, 8]))
-def test_substitution_agrees_with_evaluation(tree: Tree, k: int, v: int) -> None:
-    e = _build(tree)
-    if e is None:
-        return
-    fixed = {K: k, V: v, N: k}
-    try:
-        substituted = sym.substitute(e, fixed)
-    except ZeroDivisionError:
-        return
-    assert not substituted.free_symbols & set(fixed)
-    for env, value in _defined(tree, e):
-        if all(env.get(symbol, value) == value for symbol, value in fixed.items()):
-            assert sym.evaluate(substituted, env) == value, (e, substituted, env)
+def test_substitution_agrees_with_evaluation() -> None:
+    for rng in _each(400):
+        tree = _draw_tree(rng)
+        e = _build(tree)
+        if e is None:
+            continue
+        k = rng.choice([1, 2, 4])
+        fixed = {K: k, V: rng.choice([0, 4, 8]), N: k}
+        try:
+            substituted = sym.substitute(e, fixed)
+        except ZeroDivisionError:
+            continue
+        assert not substituted.free_symbols & set(fixed)
+        for env, value in _defined(rng, tree, e):
+            if all(env.get(symbol, value) == value for symbol, value in fixed.items()):
+                assert sym.evaluate(substituted, env) == value, (e, substituted, env)
 
 
-@fuzz(400)
-@given(st.one_of(trees, predicates))
-def test_python_text_computes_the_same(tree: Tree) -> None:
-    e = _build(tree)
-    if e is None:
-        return
-    code = compile(sym.to_python(e, lambda symbol: f"v_{symbol.name}"), "<expression>", "eval")
-    for env, value in _defined(tree, e)[:20]:
-        names = {f"v_{symbol.name}": number for symbol, number in env.items()}
-        assert eval(code, names) == value, (e, env)
+def test_python_text_computes_the_same() -> None:
+    for rng in _each(400):
+        tree = _draw_tree(rng) if rng.random() < 0.5 else _draw_predicate(rng)
+        e = _build(tree)
+        if e is None:
+            continue
+        code = compile(sym.to_python(e, lambda symbol: f"v_{symbol.name}"), "<expression>", "eval")
+        for env, value in _defined(rng, tree, e)[:20]:
+            names = {f"v_{symbol.name}": number for symbol, number in env.items()}
+            assert eval(code, names) == value, (e, env)
 
 
-natural_leaves = st.sampled_from([*INDICES[:7], *SIZES, 1, 3, 4, 8])
-natural_trees = st.recursive(
-    natural_leaves,
-    lambda operands: st.one_of(
-        st.tuples(st.sampled_from(["+", "*"]), operands, operands),
-        st.tuples(st.sampled_from(["//", "%", "ceildiv"]), operands, sizes),
-        st.builds(lambda x, s, c: ("-", ("+", x, s), c), operands, sizes, st.sampled_from([1, *INDICES[:2]])),
-    ),
-    max_leaves=6,
-)
-
-
-@fuzz(1000)
-@given(natural_trees, divisors, st.sampled_from(["//", "%"]))
-def test_simplification_keeps_dividends_provably_non_negative(
-    tree: Tree, divisor_tree: Tree, op: str
-) -> None:
+def test_simplification_keeps_dividends_provably_non_negative() -> None:
     """So that a quotient of non-negative operands prints as C's truncating division."""
-    dividend, divisor = _build(tree), _build(divisor_tree)
-    if dividend is None or divisor is None or sym.prove(sym.lt(divisor, 1)):
-        return
-    if not sym.is_nonneg_dividend(dividend, divisor) or not _divides_like_c(dividend):
-        return
-    result = _build((op, dividend, divisor))
-    assert result is not None
-    assert _divides_like_c(result), (dividend, divisor, result)
+    for rng in _each(1000):
+        dividend, divisor = _build(_draw_natural_tree(rng)), _build(_draw_divisor(rng))
+        if dividend is None or divisor is None or sym.prove(sym.lt(divisor, 1)):
+            continue
+        if not sym.is_nonneg_dividend(dividend, divisor) or not _divides_like_c(dividend):
+            continue
+        result = _build((rng.choice(["//", "%"]), dividend, divisor))
+        assert result is not None
+        assert _divides_like_c(result), (dividend, divisor, result)
 
 
 def _divides_like_c(e: Expr) -> bool:

@@ -18,7 +18,7 @@ class Pool:
     """Does the jobs of a pool in this process."""
 
     connections = ()
-    is_ready = True
+    is_ready, is_starting = True, False
 
     def __class_getitem__(cls, kind: Any) -> Any:
         return cls

@@ -26,6 +26,9 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS_PER_BLOCK = 1024
 WARP_SIZE = 32
+# An SM gives a thread registers in steps of so many, to so many warps together, one for each of its four
+# parts (CUDA occupancy calculator, since sm_80).
+REGISTER_STEP, WARPS_TOGETHER = 8, 4
 # Threads whose registers are moved together (PTX ISA, setmaxnreg).
 WARP_GROUP = 128
 # The widest access of one thread, in bytes, before sm_100 (PTX ISA, ld: .v4.b32).
@@ -87,6 +90,17 @@ class HardwareInfo:
         if self.compute_capability < (9, 0):
             return 1
         return 16 if self.compute_capability[0] in (9, 10) else 8
+
+    def resident_warps(self, registers: int) -> int:
+        """How many warps an SM has registers for whose threads use so many each, one or more."""
+        of_warp = -(-registers // REGISTER_STEP) * REGISTER_STEP * self.warp_size
+        return self.registers_per_sm // of_warp // WARPS_TOGETHER * WARPS_TOGETHER
+
+    def registers_a_thread(self, threads: int) -> int:
+        """What each of so many threads may use, at most, for an SM to hold all of them at once."""
+        together = WARPS_TOGETHER * self.warp_size
+        most = self.registers_per_sm // (-(-threads // together) * together)
+        return min(most // REGISTER_STEP * REGISTER_STEP, self.max_registers_per_thread)
 
     @property
     def arch(self) -> str:

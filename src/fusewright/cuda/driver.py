@@ -330,6 +330,15 @@ class Launcher:
         if result != self._success:
             self._failed(stream, arguments.address, result)
 
+    def resident_clusters(self) -> int:
+        """How many clusters the device holds at once, as the driver knows: blocks of a cluster are on SMs
+        that lie together, and how many do differs from one GPU of a kind to the next.
+        """
+        assert isinstance(self._enqueue, _ExtendedLaunch), "a launch without clusters"
+        with on_device(self.kernel.device):
+            found = self._enqueue.resident_clusters()
+        return int(check("cuOccupancyMaxActiveClusters", found, self.kernel.name))
+
     def _failed(self, stream: int, address: int, result: Any) -> None:
         """Launch again if only the context was missing (the first CUDA call of a thread), else raise."""
         api = _driver()
@@ -392,3 +401,7 @@ class _ExtendedLaunch(threading.local):
     def __call__(self, stream: int, address: int, extra: int) -> Any:
         self._config.hStream = stream
         return _driver().cuLaunchKernelEx(self._config, self._function, address, extra)
+
+    def resident_clusters(self) -> Any:
+        """What the driver answers."""
+        return _driver().cuOccupancyMaxActiveClusters(self._function, self._config)

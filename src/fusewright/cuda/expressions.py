@@ -35,10 +35,14 @@ from fusewright.sym import (
     Or,
     Symbol,
     Xor,
+    bounds,
     fold,
     le,
     prove,
 )
+
+#: The largest index of 32 bits.
+HIGHEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,19 @@ class ExpressionPrinter:
         return Printed(cast(self.index_dtype.cuda, printed.code), self.index_dtype)
 
 
+def has_division(e: Expr) -> bool:
+    """Whether it divides by anything but a power of two."""
+
+    def visit(e: Expr, args: tuple[bool, ...]) -> bool:
+        return any(args) or (isinstance(e, (FloorDiv, Mod)) and not _is_power_of_two(e.divisor))
+
+    return fold(e, visit)
+
+
+def _is_power_of_two(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value > 0 and e.value & (e.value - 1) == 0
+
+
 def _widest(printed: tuple[Printed, ...] | list[Printed]) -> DataType:
     return DataType.Int if any(p.dtype is DataType.Int for p in printed) else DataType.Int32
 
@@ -150,6 +167,13 @@ def _division(
                 printer.require("quotient")
                 over = primary(printer.multipliers[e.divisor])
                 return Printed(call(f"fw::{multiplied}", dividend.code, divisor.code, over), dtype)
+            most = bounds(e.dividend)[1]
+            if isinstance(e.divisor, Const) and dtype is DataType.Int32:
+                most = HIGHEST if most is None else most
+                if e.divisor.value <= HIGHEST and most <= HIGHEST and not _is_power_of_two(e.divisor):
+                    printer.require("constant_quotient")
+                    name = f"fw::constant_{multiplied}<{e.divisor.value}, {most}>"
+                    return Printed(call(name, dividend.code), dtype)
             return Printed(binary(operator, dividend.code, divisor.code), dtype)
         printer.require("floor_division")
         return Printed(call(f"fw::{function}", dividend.code, divisor.code), dtype)

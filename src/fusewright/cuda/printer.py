@@ -22,7 +22,7 @@ from fusewright.core.enums import CacheOp
 from fusewright.core.errors import InternalError
 from fusewright.core.op import ReductionOp
 from fusewright.cuda import collectives, snippets, transfers, waits
-from fusewright.cuda.expressions import ExpressionPrinter
+from fusewright.cuda.expressions import ExpressionPrinter, has_division
 from fusewright.cuda.spelling import (
     TYPE_SNIPPETS,
     convert,
@@ -138,6 +138,13 @@ class KernelPrinter:
         self.states: dict[str, StateStruct] = {}
         self.role: Role | None = None  # the one whose statements are printed
         self.written = {buffer for stmt in walk(kernel.body) for buffer in written_buffers(stmt)}
+        self.read_only = {
+            param.buffer
+            for param in kernel.params
+            if isinstance(param, TensorParam)
+            and not (param.is_output or param.is_home or param.buffer in self.written)
+        }
+        self.divided: set[Symbol] = set()  # those whose values take a division
         self._names = {_ELEMENT.name: "w"}
         self._taken: set[str] = {identifier(kernel.name)}
         self._builtins: dict[str, str] = {}
@@ -259,6 +266,10 @@ class KernelPrinter:
         """An index expression as a value of `dtype`."""
         printed = self._expressions.typed(e)
         return convert(printed.code, printed.dtype, dtype, self.index_dtype)
+
+    def divides(self, e: Expr) -> bool:
+        """Whether an index takes a division."""
+        return has_division(e) or not self.divided.isdisjoint(e.free_symbols)
 
     def element(self, ref: Ref, offset: Expr = ZERO) -> Code:
         """An element as an lvalue; `offset` is added to the index."""
@@ -433,6 +444,8 @@ def _alloc(printer: KernelPrinter, stmt: Alloc) -> None:
 
 def _let(printer: KernelPrinter, stmt: Let) -> None:
     value = printer.expr(stmt.value)
+    if printer.divides(stmt.value):
+        printer.divided.add(stmt.symbol)
     printer.line(f"const {printer.type(DataType.Index)} {printer.symbol_name(stmt.symbol)} = {value};")
 
 

@@ -13,6 +13,9 @@ from fusewright.sym import Expr
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
 
+#: Bytes of the widest element that one register or two hold.
+MOST_READ_ALONE = 8
+
 __all__ = ["convert_run", "copy", "scatter", "window"]
 
 
@@ -25,7 +28,8 @@ def copy(printer: KernelPrinter, stmt: Copy) -> None:
     if stmt.asynchronous:
         assert isinstance(src, Ref)
         printer.required.add("copy_async")
-        printer.line(f"fw::copy_async<{width}>({printer.address(dst)}, {printer.address(src)});")
+        name = f"fw::copy_async{CACHE_SUFFIX[stmt.cache]}<{width}>"
+        printer.line(f"{name}({printer.address(dst)}, {printer.address(src)});")
         return
     suffix = CACHE_SUFFIX[stmt.cache]
     spaces = {ref.buffer.space for ref in (dst, src) if isinstance(ref, Ref)}
@@ -54,10 +58,30 @@ def copy(printer: KernelPrinter, stmt: Copy) -> None:
 
 def _filled(printer: KernelPrinter, stmt: Copy, offset: Expr) -> Code:
     """The value of one element of the source, or the fill."""
+    if _is_read_alone(printer, stmt):
+        assert isinstance(stmt.src, Ref) and stmt.fill is not None
+        printer.required.add("read_if")
+        fill = printer.operand(stmt.fill, stmt.dst.buffer.dtype)
+        return call("fw::read_if", printer.expr(stmt.pred), printer.address(stmt.src), fill)
     value = printer.operand(stmt.src, stmt.dst.buffer.dtype, offset)
     if stmt.fill is None:
         return value
     return conditional(printer.expr(stmt.pred), value, printer.operand(stmt.fill, stmt.dst.buffer.dtype))
+
+
+def _is_read_alone(printer: KernelPrinter, stmt: Copy) -> bool:
+    """Whether it loads one element of what the kernel only reads, at an address that takes divisions."""
+    src = stmt.src
+    return (
+        stmt.fill is not None
+        and stmt.pred is not TRUE
+        and stmt.width == 1
+        and isinstance(src, Ref)
+        and src.buffer in printer.read_only
+        and src.buffer.dtype.size <= MOST_READ_ALONE
+        and src.buffer.dtype is stmt.dst.buffer.dtype
+        and printer.divides(src.index)
+    )
 
 
 def _load(printer: KernelPrinter, stmt: Copy, src: Ref, to: str) -> None:

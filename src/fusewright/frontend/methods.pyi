@@ -2648,6 +2648,7 @@ class EditableReductionParams:
     schedule_3d: bool
     lanes_down_columns: bool
     joined_rows: int
+    vector_down_columns: int
     prefetches_rows: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool

@@ -180,10 +180,14 @@ class LaunchPlan:
         try:
             return self.sizes.shape(self.symbols(memory) if values is None else values)
         except ScheduleError as error:
-            if self.segment is None:
-                raise
-            error.reword(self.segment.names.translated)
-            raise LaunchError(self, error) from error
+            self._raise_refused(error)
+
+    def _raise_refused(self, error: ScheduleError) -> NoReturn:
+        """Raises a LaunchError; of a user's own kernel the error as it is."""
+        if self.segment is None:
+            raise error
+        error.reword(self.segment.names.translated)
+        raise LaunchError(self, error) from error
 
     def bind(
         self, memory: Memory, tracer: Tracer, zeroed: Zeroed
@@ -195,7 +199,10 @@ class LaunchPlan:
         shape = self.shape(memory, values)
         if shape is not None:
             tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
-            launch = self._target.launcher(self.op.kernel, shape, tracer)
+            try:
+                launch = self._target.launcher(self.op.kernel, shape, tracer)
+            except ScheduleError as error:
+                self._raise_refused(error)
             if not self._target.takes_pointers:
                 launch = partial(_simulate, launch, self)
         names: dict[str, Any] = {f"launch_{segment}": launch}

@@ -11,7 +11,7 @@ import torch
 from fusewright.core.collector import paused_collector
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
-from fusewright.core.tracing import Tracer
+from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder
 from fusewright.host.calls import call_of
 from fusewright.host.ir import LaunchKernel
@@ -19,10 +19,12 @@ from fusewright.host.memory import Memory
 from fusewright.host.plan import LaunchPlan
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.ir import Fusion
-from fusewright.runtime.compiler import KernelCompiler, index_dtype_of
+from fusewright.runtime.compiled_kernel import CompiledKernel
+from fusewright.runtime.compiler import KernelCompiler, index_dtype_of, unlimited
 from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.machine_code import MachineCode
 from fusewright.runtime.targets import SimulatedTarget
+from fusewright.runtime.transfer import kernel_to_bytes
 from fusewright.schedulers import Facts, Proposal, Registry
 from fusewright.segment import Partitions, Segment
 from fusewright.sym import Symbol
@@ -96,16 +98,28 @@ class PlannedKernels:
         segment = planned.segment
         params.validate(self._hardware)
         with paused_collector():
-            kernel = self._compiler.compile(
-                segment.fusion,
-                segment.scheduler,
-                params,
-                self._hardware,
-                index_dtype_of(params, self._binding.index_dtype),
-                tracer=tracer,
-                text=segment.text,
-            )
+            kernel = self._kernel(planned, params, tracer)
         values = (*segment.inputs, *segment.outputs)
         op = LaunchKernel(planned.index, kernel, values, segment.outputs, segment.bases)
         shape = LaunchPlan(op, segment, self._target).shape(self._memory)
         return kernel.code(None if shape is None else shape.threads, tracer=tracer), shape
+
+    def _kernel(self, planned: PlannedKernel, params: Any, tracer: Tracer) -> CompiledKernel:
+        segment = planned.segment
+        return self._compiler.compile(
+            segment.fusion,
+            segment.scheduler,
+            params,
+            self._hardware,
+            index_dtype_of(params, self._binding.index_dtype),
+            tracer=tracer,
+            text=segment.text,
+        )
+
+    def lowered(self, planned: PlannedKernel, params: Any) -> bytes:
+        """The kernel that `compile` made, for `adopt` in another process."""
+        return kernel_to_bytes(self._kernel(planned, unlimited(params), SILENT))
+
+    def adopt(self, planned: PlannedKernel, lowered: bytes) -> None:
+        """Has all executors of this process use a kernel that another one lowered."""
+        self._compiler.adopt(lowered, planned.segment.scheduler, planned.segment.text)

@@ -259,10 +259,10 @@ class Indexed(Node):
     the fill, a scalar of the output's type, if `filled`; without one the fill is zero, and nobody reads it.
     `kind` is its name in printed IR. `inverse`, if there is one, leads from positions in the source to
     positions in the output: its predicate tells which of the source's elements the output has, all of which
-    it has once.
+    it has once. `cache`: the hint of its loads.
     """
 
-    __slots__ = ("kind", "map", "inverse", "indices", "filled")
+    __slots__ = ("kind", "map", "inverse", "indices", "filled", "cache")
     traits = Traits(indexed=True, own_load=True)
 
     def __init__(
@@ -281,6 +281,7 @@ class Indexed(Node):
         self.inverse = inverse
         self.indices = len(indices)
         self.filled = fill is not None
+        self.cache = CacheOp.unspecified
 
     @property
     def source(self) -> TensorView:
@@ -302,7 +303,8 @@ class Indexed(Node):
         return self.kind
 
     def parameters(self) -> dict[str, object]:
-        return {"element": self.map}
+        hint = {} if self.cache is CacheOp.unspecified else {"cache_op": self.cache}
+        return {"element": self.map, **hint}
 
     def is_reduced(self) -> bool:
         above = self.source.definition

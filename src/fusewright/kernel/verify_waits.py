@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.dtype import DataType
-from fusewright.core.enums import CacheOp
 from fusewright.core.hardware import WARP_GROUP, WARP_SIZE
 from fusewright.kernel.ir import THREAD_AXES, Ref, Space, Stmt
 from fusewright.kernel.waits import (
+    HINTS_OF_COPIES,
     Arrive,
     BulkCopy,
     InitMbarriers,
@@ -54,7 +54,7 @@ def _bulk_copy(v: Verifier, stmt: BulkCopy) -> None:
     v.buffer(stmt.dst.buffer, Space.SHARED)
     v.buffer(stmt.src.buffer, Space.GLOBAL)
     v.predicate(stmt.pred)
-    if stmt.cache not in (CacheOp.unspecified, CacheOp.streaming, CacheOp.evict_last):
+    if stmt.cache not in HINTS_OF_COPIES:
         v.fail(f"a bulk copy with the hint {stmt.cache.name}")
     _mbarrier(v, stmt.mbarrier)
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from fusewright.kernel.operands import Buffer, Ref
 
 
+#: The cache hints that copies take which go on by themselves: by policies of the L2 cache (PTX ISA).
+HINTS_OF_COPIES = (CacheOp.unspecified, CacheOp.streaming, CacheOp.evict_last)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class InitMbarriers:
     """Begins phase 0 of all mbarriers of `buffer`, each of which takes `arrivals` a phase.
@@ -37,7 +41,7 @@ class BulkCopy:
     Each thread that executes it starts a copy, which announces its bytes to the present phase of `mbarrier`.
     The thread has yet to arrive in that phase. Addresses are multiples of `hardware.BULK_BYTES`; what bytes
     there are beyond a multiple, the thread copies itself.
-    `cache`: streaming, if what is copied is to leave the caches first.
+    `cache`: one of HINTS_OF_COPIES.
     """
 
     dst: Ref

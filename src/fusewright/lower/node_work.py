@@ -160,6 +160,11 @@ def moves(
     ]
 
 
+def cache_hint(node: Node) -> CacheOp:
+    """Of its accesses to global memory."""
+    return node.cache if isinstance(node, (Copy, Indexed)) else CacheOp.unspecified
+
+
 def first_lane(ref: k.Ref, lane: Symbol) -> k.Ref | None:
     """The reference of lane 0 if the lanes are contiguous from there, else None."""
     first = substitute(ref.index, {lane: 0})

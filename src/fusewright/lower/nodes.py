@@ -27,6 +27,7 @@ from fusewright.lower.loops import Item, Loop
 from fusewright.lower.node_work import (
     Work,
     assignment,
+    cache_hint,
     first_lane,
     in_registers,
     index_values,
@@ -77,8 +78,7 @@ def compute_dtype(node: Pointwise) -> DataType:
 
 def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
     """Copies and relabelings: one move of an element, or of a vector along a vectorized innermost axis."""
-    cache = node.cache if isinstance(node, Copy) else CacheOp.unspecified
-    loops = ctx.loops.of(node)
+    cache, loops = cache_hint(node), ctx.loops.of(node)
     source = node.tensor_inputs[0]
     if node.output.circular is not None:
         return [bulk_copy(ctx, node, order, loops)]
@@ -100,12 +100,12 @@ def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Indexed)
     loops = ctx.loops.of(node)
     if is_vector_access(node) and loops[-1].is_real:
-        return vector_items(ctx, node, order, loops, CacheOp.unspecified)
+        return vector_items(ctx, node, order, loops, node.cache)
     indices = ctx.indices(node)
     work = work_of(ctx, node, indices)
     named = index_values(ctx, node, node.map.expressions, indices, work.pred)
     src, dst = ctx.operand(node, 0, indices), ctx.result(node.output, indices)
-    load = assignment(ctx, padded(ctx, node, indices, work), dst, src, node.output.dtype)
+    load = assignment(ctx, padded(ctx, node, indices, work), dst, src, node.output.dtype, node.cache)
     return [item_of(ctx, node, order, loops, work.statements([*named, *load]))]
 
 

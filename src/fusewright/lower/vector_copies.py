@@ -11,7 +11,6 @@ from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.node import (
-    Copy,
     Indexed,
     Node,
     Stored,
@@ -24,6 +23,7 @@ from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.lower.node_work import (
     Work,
     assignment,
+    cache_hint,
     first_lane,
     index_values,
     item_of,
@@ -206,6 +206,5 @@ def bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) -> 
     stages = ctx.buffers.stages[out]
     assert stages.filled is not None
     full = k.Ref(stages.full, stages.slot(stages.filled))
-    cache = node.cache if isinstance(node, Copy) else CacheOp.unspecified
-    copy = k.BulkCopy(first_dst, first_src, count, full, pred, cache)
+    copy = k.BulkCopy(first_dst, first_src, count, full, pred, cache_hint(node))
     return item_of(ctx, node, order, loops[:-1], guarded(ctx.block_guards(node), [copy]))

@@ -3,7 +3,8 @@
 Each takes one or two of the machine's special functions. Their relative errors, in units of 2^-24, for an
 operand x, a factor c, and e = |xc|: at most 4 + 1.1 e of `exp2_of_product`, 8 + 1.1 e of `logistic2`, and
 48 + 3 e^2 of `half_erfc`; of silu as of a logistic; of `approximate_expm1`, `approximate_log1p` and
-`approximate_tanh` 128. A power x^y is off by 16 + 4 |log2(x^y)| for the y of which `has_cheap_power` is true.
+`approximate_tanh` 128. A power x^y is off by 16 + 4 |log2(x^y)| for a y up to 4; `approximate_power`
+computes others in full.
 Results below 2^-126 are 0, but for those of silu, expm1, log1p and tanh. Exponentials are powers of 2, since
 those of e take a factor, which the factor c of the product takes in.
 """
@@ -20,6 +21,7 @@ from fusewright.core.op import ElementwiseOp, Rule, Spelling
 from fusewright.ops import real_functions
 
 __all__ = [
+    "ANY_POW",
     "EXP2_OF_PRODUCT",
     "EXPM1",
     "HALF_ERFC",
@@ -85,6 +87,11 @@ TANH = _one("tanh", torch.tanh, 27)
 POW = _row(
     "approximate_pow",
     Spelling("fw::approximate_pow({0}, {1})", torch.pow, ("approximate",), slots=24),
+)
+#: x^y for any y, which is computed in full where `POW` would not do
+ANY_POW = _row(
+    "approximate_power",
+    Spelling("fw::approximate_power({0}, {1})", torch.pow, ("approximate",), slots=40),
 )
 #: Of exponents: the error of a logarithm near 1, which is absolute, grows by it.
 _LARGEST_EXPONENT = 4.0

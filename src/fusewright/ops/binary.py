@@ -102,7 +102,7 @@ _DIV = Spelling(
 )
 # Complex numbers are divided by the division of doubles, which is correctly rounded.
 _COMPLEX_DIV = Spelling("{0} / {1}", complex_functions.FUNCTIONS["div"], ("complex",))
-_FMOD = Spelling("fmod({0}, {1})", real_functions.fmod, slots=84)
+_FMOD = Spelling("fw::float_fmod({0}, {1})", real_functions.fmod, ("float_remainder",), slots=40)
 _INT_MOD = Spelling("{0} % {1}", _int_mod, divides=True)
 # A bool divided by true is itself, with nothing left over; by false it is undefined.
 _BOOL_DIV = Spelling("{0}", lambda a, b: a | torch.zeros_like(b))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from fusewright.core.dtype import DataType
@@ -19,9 +20,8 @@ from fusewright.kernel.ir import Kernel, is_cooperative
 from fusewright.runtime.arguments import Size, Source, Stride
 from fusewright.runtime.disk_cache import DiskCache
 from fusewright.runtime.identity import kernel_name
-from fusewright.runtime.launch_sizes import LaunchShape, LaunchSizes, check_resident
+from fusewright.runtime.launch_sizes import LaunchShape, LaunchSizes, check_clusters, check_resident
 from fusewright.runtime.machine_code import MachineCode
-from fusewright.runtime.occupancy import most_registers
 from fusewright.runtime.passed_values import argument_code
 from fusewright.schedule import Call, Schedule
 from fusewright.schedulers.params import HeuristicParams
@@ -233,12 +233,13 @@ class CompiledKernel:
 
         Raises:
             CompileError: as `cubin`. DriverError: the device does not take the code.
-            ScheduleError: blocks that wait for each other are more than the device holds at once.
+            ScheduleError: blocks that wait for each other are more than the device holds at once, or it holds
+                no cluster of so many blocks.
         """
         code = self.code(shape.threads, tracer=tracer)
         if self.is_cooperative:
             check_resident(shape, code.resources(tracer), self.hardware)
-        return Launcher(
+        launcher = Launcher(
             code.loaded(device, tracer),
             shape.grid,
             shape.block,
@@ -247,6 +248,10 @@ class CompiledKernel:
             cooperative=self.is_cooperative,
             cluster=(self.kernel.cluster, 1, 1) if self.kernel.cluster > 1 else None,
         )
+        if launcher.cluster is not None:
+            wanted = prod(shape.grid) // self.kernel.cluster if self.is_cooperative else 1
+            check_clusters(wanted, launcher.resident_clusters(), self.kernel.cluster, self.hardware)
+        return launcher
 
     @cached_property
     def _packed(self) -> PackedArgs:
@@ -257,7 +262,7 @@ class CompiledKernel:
 def printed(kernel: Kernel, hardware: HardwareInfo, tracer: Tracer) -> CudaSource:
     """The CUDA text of a lowered kernel, whose limit of registers is lowered where no block would fit."""
     if kernel.max_registers:
-        most = most_registers(kernel.max_threads, hardware)
+        most = hardware.registers_a_thread(kernel.max_threads)
         kernel = replace(kernel, max_registers=min(kernel.max_registers, most))
     with tracer.stage("print"):
         return print_kernel(kernel)

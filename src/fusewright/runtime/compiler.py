@@ -27,6 +27,7 @@ from fusewright.runtime.compiled_kernel import CompiledKernel, printed
 from fusewright.runtime.disk_cache import DiskCache, open_cache
 from fusewright.runtime.identity import kernel_name, plugin_digest
 from fusewright.runtime.launch_sizes import check_architecture
+from fusewright.runtime.transfer import kernel_from
 from fusewright.schedule import Schedule
 from fusewright.schedule.faults import name_primitive
 from fusewright.schedulers.base import Scheduler, apply, is_built_in, type_name
@@ -83,7 +84,7 @@ def register_limit_of(params: Any) -> int | None:
     return registers if 0 < registers < MAX_REGISTERS_PER_THREAD else None
 
 
-def _unlimited(params: Any) -> Any:
+def unlimited(params: Any) -> Any:
     """Params that make the same schedule, without a limit of registers."""
     if register_limit_of(params) is None:
         return params
@@ -142,7 +143,7 @@ class KernelCompiler:
         """
         if text is None:
             text = fusion_description(fusion).text
-        general = _unlimited(params)
+        general = unlimited(params)
 
         def make() -> tuple[Scheduler, CompiledKernel]:
             start = perf_counter()
@@ -162,11 +163,26 @@ class KernelCompiler:
         if tracer.dumps_compilation:
             kernel = make()[1]
         else:
-            # A kernel keeps the scheduler that is no built-in one, so that no other gets its id.
-            who = type(scheduler) if is_built_in(scheduler) else id(scheduler)
-            key = text, who, general, index_dtype, hardware, self.options.key()
-            kernel = _kernels.get(key, make)[1]
+            kernel = _kernels.get(self._key(text, scheduler, general, index_dtype, hardware), make)[1]
         return _shown(kernel.with_register_limit(register_limit_of(params), tracer), tracer, names)
+
+    def _key(
+        self, text: str, scheduler: Scheduler, params: Any, index_dtype: DataType, hardware: HardwareInfo
+    ) -> tuple[Any, ...]:
+        # A kernel keeps the scheduler that is no built-in one, so that no other gets its id.
+        who = type(scheduler) if is_built_in(scheduler) else id(scheduler)
+        return text, who, params, index_dtype, hardware, self.options.key()
+
+    def adopt(self, content: bytes, scheduler: Scheduler, text: str) -> None:
+        """Has `compile` find a kernel that another process made (`transfer.kernel_to_bytes`).
+
+        Args:
+            content: of a kernel of the fusion with this canonical text, without a limit of registers.
+        """
+        kernel = kernel_from(content, self._disk_cache)
+        scheduler = untuned(scheduler)
+        key = self._key(text, scheduler, kernel.params, kernel.index_dtype, kernel.hardware)
+        _kernels.get(key, lambda: (scheduler, kernel))
 
     def compile_schedule(
         self,
@@ -184,7 +200,7 @@ class KernelCompiler:
         start = perf_counter()
         if params is not None:
             tracer.dump("params", lambda: f"{USER}: {fields_text(params)}")
-        made = self._compile(schedule, USER, None, _unlimited(params), hardware, index_dtype, tracer, start)
+        made = self._compile(schedule, USER, None, unlimited(params), hardware, index_dtype, tracer, start)
         return _shown(made, tracer)
 
     def combine(

@@ -127,6 +127,23 @@ def check_resident(shape: LaunchShape, resources: Resources, hardware: HardwareI
         )
 
 
+def check_clusters(wanted: int, resident: int, blocks: int, hardware: HardwareInfo) -> None:
+    """ScheduleError unless a GPU holds so many clusters at once.
+
+    Args:
+        wanted: all of a cooperative launch, else 1. resident: how many the driver has room for.
+        blocks: of a cluster.
+    """
+    if wanted > resident:
+        what = "wait for each other, but not all of them are" if wanted > 1 else "have to be"
+        raise ScheduleError(
+            f"the blocks of the launch {what} resident at once",
+            expected=f"at most {resident} clusters of {blocks} blocks on {hardware.name}",
+            given=f"{wanted} clusters",
+            hint="fewer blocks, smaller clusters, or fewer threads, registers or less shared memory a block",
+        )
+
+
 def _check(shape: LaunchShape, hardware: HardwareInfo, limit: int) -> None:
     if shape.threads > limit:
         raise ScheduleError(

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
+from fusewright.core.hardware import HardwareInfo
 from fusewright.cuda.nvrtc import Resources
 
-# Units in which an SM gives registers to a warp and shared memory to a block, and the warps that it gives
-# registers to together: one for each of its four parts.
-REGISTER_UNIT, SHARED_UNIT, WARP_UNIT = 256, 128, 4
+# The unit in which an SM gives shared memory to a block.
+SHARED_UNIT = 128
 
 
 @dataclass(frozen=True)
@@ -39,24 +38,12 @@ def occupancy(resources: Resources, threads: int, shared_bytes: int, hardware: H
     warps = -(-threads // hardware.warp_size)
     most_warps = hardware.max_threads_per_sm // hardware.warp_size
     limits = {"threads": most_warps // warps, "blocks": hardware.max_blocks_per_sm}
-    of_warp = _rounded(resources.registers * hardware.warp_size, REGISTER_UNIT)
-    if of_warp:
-        with_registers = hardware.registers_per_sm // of_warp
-        limits["registers"] = with_registers // WARP_UNIT * WARP_UNIT // warps
+    if resources.registers:
+        limits["registers"] = hardware.resident_warps(resources.registers) // warps
     used = resources.static_shared + shared_bytes
     if used:
-        of_block = _rounded(used + hardware.shared_memory_reserved, SHARED_UNIT)
+        of_block = -(-(used + hardware.shared_memory_reserved) // SHARED_UNIT) * SHARED_UNIT
         limits["shared memory"] = hardware.shared_memory_per_sm // of_block
     limited_by = min(limits, key=limits.__getitem__)
     blocks = limits[limited_by]
     return Occupancy(blocks, blocks * warps, blocks * warps / most_warps, limited_by)
-
-
-def most_registers(threads: int, hardware: HardwareInfo) -> int:
-    """Registers that a thread may use where blocks have so many threads: one block has to fit."""
-    of_warp = hardware.registers_per_block // -(-threads // hardware.warp_size)
-    return min(MAX_REGISTERS_PER_THREAD, of_warp // REGISTER_UNIT * REGISTER_UNIT // hardware.warp_size)
-
-
-def _rounded(amount: int, unit: int) -> int:
-    return -(-amount // unit) * unit

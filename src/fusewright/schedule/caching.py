@@ -8,7 +8,7 @@ from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, Swizzle, axes_text, transforms_between
 from fusewright.ir.fusion import Fusion, Output, copy_axes
-from fusewright.ir.node import Copy, Node, Reduction
+from fusewright.ir.node import Copy, Indexed, Node, Reduction
 from fusewright.ir.value import Storage, TensorView
 from fusewright.schedule.transforms import wrap
 
@@ -156,9 +156,10 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
 
 
 def set_cache_op(fusion: Fusion, tensor: TensorView, cache_op: CacheOp) -> None:
-    """The cache hint of a load or a store."""
+    """The cache hint of a load, also of one by index, or of a store."""
     node = tensor.definition
-    if not isinstance(node, Copy) or not (_is_in_global(node) or tensor.memory is MemoryType.global_):
+    in_global = _is_in_global(node) or tensor.memory is MemoryType.global_
+    if not isinstance(node, (Copy, Indexed)) or not in_global:
         raise ScheduleError(
             f"set_cache_op: {tensor.name} is not copied from or to global memory",
             hint="cache_after and cache_before make such copies",

@@ -310,7 +310,7 @@ class Schedule:
 
     @_primitive
     def set_cache_op(self, tensor: TensorView, cache_op: CacheOp) -> None:
-        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it."""
+        """The cache hint of a load from global memory, also of one by index, or of a store to it."""
         caching.set_cache_op(self.fusion, tensor, cache_op)
 
     @_primitive

@@ -41,12 +41,9 @@ from fusewright.schedulers.shifted_rows import (
     rows_of_reductions,
 )
 from fusewright.schedulers.sizes import (
-    REGISTER_STEP,
-    WARPS_TOGETHER,
     ceil_div,
     power_of_two_at_least,
     power_of_two_at_most,
-    registers_a_thread,
     whole_warps,
 )
 
@@ -303,7 +300,7 @@ class InnerOuterPersistentPlanner:
             unaligned_inputs=found.unaligned,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=1),
             cparams=CompileParams(
-                maxrregcount=registers_a_thread(whole_warps(chosen.threads) * chosen.resident, hardware)
+                maxrregcount=hardware.registers_a_thread(whole_warps(chosen.threads) * chosen.resident)
             ),
             reason=f"{rows.count} rows of {rows.length}: {blocks} blocks take them in turns and copy the "
             f"next ones ahead, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of "
@@ -325,7 +322,7 @@ class InnerOuterPersistentPlanner:
             at_once, resident = min(chosen.rows_an_sm, most, hardware.max_block[2]), 1
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
-        registers = registers_a_thread(whole_warps(threads) * resident, hardware)
+        registers = hardware.registers_a_thread(whole_warps(threads) * resident)
         blocks = min(hardware.sm_count // chosen.cluster * resident, ceil_div(count, at_once))
         groups = ceil_div(chosen.rows.length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and count > blocks * at_once
@@ -488,7 +485,7 @@ class InnerOuterPersistentPlanner:
         if choice.prefetches and choice.rank > _AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
-        room = registers_a_thread(max(threads, BLOCK), hardware)
+        room = hardware.registers_a_thread(max(threads, BLOCK))
         if threads > hardware.max_threads_per_block or registers > room:
             return None
         most = min(BLOCK // threads, rows.count // hardware.sm_count, hardware.max_block[2])
@@ -550,7 +547,6 @@ class InnerOuterPersistentPlanner:
 def _resident(threads: int, registers: int, hardware: HardwareInfo) -> int:
     """How many blocks of so many threads, which use so many registers each, an SM holds; one at least."""
     warps = ceil_div(threads, WARP_SIZE)
-    of_warp = ceil_div(registers, REGISTER_STEP) * REGISTER_STEP * WARP_SIZE
-    by_registers = hardware.registers_per_sm // of_warp // WARPS_TOGETHER * WARPS_TOGETHER // warps
+    by_registers = hardware.resident_warps(registers) // warps
     by_threads = hardware.max_threads_per_sm // (warps * WARP_SIZE)
     return max(1, min(by_registers, by_threads, hardware.max_blocks_per_sm))

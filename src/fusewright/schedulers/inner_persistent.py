@@ -42,6 +42,7 @@ from fusewright.schedulers.reduction_loops import (
     inline,
     inline_row_results,
     merge_to_rows_and_reduction,
+    share_across_rows,
     split_into_vectors,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
@@ -94,6 +95,9 @@ class InnerPersistentScheduler(BuiltInScheduler):
             space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
         length.assume(schedule, space)
+        if params.whole_blocks:
+            rows = reference.logical.index(space.iteration[-1])
+            schedule.assume_multiple(reference, rows, params.lparams.bdimy * params.rows_in_flight)
         if along:
             lay_side_by_side(schedule, reference, along, space, params)
         moved = _cut(schedule, reference, params, length, space)
@@ -119,7 +123,10 @@ class InnerPersistentScheduler(BuiltInScheduler):
             for load in (tensor for tensor in held if tensor in loads):
                 schedule.prefetch(load)
         several = params.rows_in_flight > 1
-        placed = [] if several else inline_row_results(schedule, partials[0], position)
+        if several and not along:
+            placed = share_across_rows(schedule, partials, position)
+        else:
+            placed = [] if several else inline_row_results(schedule, partials[0], position)
         placed += inline_staged_loads(schedule, along)
         inline(schedule, space, partials, width, position, placed=placed, side_by_side=several)
 

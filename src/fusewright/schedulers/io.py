@@ -55,8 +55,8 @@ def cache_inputs_and_outputs(
     """Gives every input a load into registers and every output a store from them.
 
     What relabels an input, or reads it by index, is a load already; all other uses of an input share one.
-    hinted: inputs that one load reads, which has this hint; but for those that an output is written into, as
-    the CUDA compiler does not know that such a load reads memory, and may move the store before it.
+    hinted: inputs whose loads have this hint; but for those that an output is written into, as the CUDA
+    compiler does not know that such a load reads memory, and may move the store before it.
     """
     fusion = schedule.fusion
     written = {output.alias for output in fusion.outputs}
@@ -64,14 +64,17 @@ def cache_inputs_and_outputs(
     for value in fusion.inputs:
         if not isinstance(value, TensorView) or value.is_cpu or not value.uses:
             continue
-        uses = (use for use in value.uses if not is_own_load(fusion, use) or use.inputs[0] is not value)
-        plain = [use.output for use in uses]
+        own = [use for use in value.uses if is_own_load(fusion, use) and use.inputs[0] is value]
+        plain = [use.output for use in value.uses if use not in own]
         if value in hinted:
-            schedule.cache_after(value, cache_op=hint)
-        elif len(plain) == len(value.uses):
-            schedule.cache_after(value)
-        elif plain:
+            for load in (use.output for use in own if use.traits.indexed):
+                schedule.set_cache_op(load, hint)
+        if plain and value in hinted:
+            schedule.cache_after(value, cache_op=hint, cached_uses=plain)
+        elif plain and own:
             schedule.cache_after(value, cached_uses=plain)
+        elif plain:
+            schedule.cache_after(value)
     stores: list[TensorView] = []
     for output in fusion.output_tensors():
         if output.definition is None:

@@ -107,8 +107,8 @@ class PointwiseScheduler(BuiltInScheduler):
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         _assume_sizes(schedule, space, params)
         merged = _merge_for_vectors(schedule, space, params)
-        once = space.read_once(schedule.fusion) if params.keeps_inputs else ()
-        ports = cache_inputs_and_outputs(schedule, once, input_hint(params))
+        full = space.read_in_full(schedule.fusion) if params.keeps_inputs else ()
+        ports = cache_inputs_and_outputs(schedule, full, input_hint(params))
         reference = reference_tensor(schedule.fusion)
         assert reference is not None
         unrolled = _transform(schedule, reference, params)

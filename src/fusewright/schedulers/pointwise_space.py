@@ -12,7 +12,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
+from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,14 @@ class PointwiseSpace:
         """All loads and stores."""
         return [*loads(fusion, self.maps), *stores(fusion, self.maps)]
 
-    def read_once(self, fusion: Fusion) -> frozenset[TensorView]:
-        """The inputs of which one load reads an element for each point of the space."""
+    def read_in_full(self, fusion: Fusion) -> frozenset[TensorView]:
+        """The inputs of which every load reads an element for each point of the space, or for each that it
+        has one for.
+        """
         concrete = [axis for axis in self.axes if not axis.is_broadcast]
-        return read_once(loads(fusion, self.maps), concrete)
+        found = loads(fusion, self.maps)
+        less = {access.tensor for access in found if not access.concrete.issuperset(concrete)}
+        return frozenset(access.tensor for access in found if access.tensor not in less)
 
 
 def _concrete(tensor: TensorView) -> int:

@@ -36,14 +36,22 @@ from fusewright.schedulers.base import (
     Rewrite,
     accepted,
 )
-from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, busy_share
-from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
+from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
+from fusewright.schedulers.crossed_loads import (
+    crossed_limits,
+    crossed_sectors,
+    crossed_widths,
+    loads_down_columns,
+    vectorize_down,
+)
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.joined_rows import join_rows, joined_params, joins_rows
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_heuristic import (
     SHORT_INNER,
     Columns,
+    crossed_params,
     inner_params,
     outer_params,
     split_params,
@@ -87,6 +95,8 @@ class ReductionScheduler(BuiltInScheduler):
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
         _check_split(original, params)
+        if params.vector_down_columns > 1 and not loads_down_columns(original):
+            params.expect("vector_down_columns", 1, "where no input is contiguous along the columns")
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         if params.joined_rows > 1:
             join_rows(schedule, params, original.read_once)
@@ -100,6 +110,8 @@ class ReductionScheduler(BuiltInScheduler):
         else:
             moved, width = cut(schedule, space, reference, params)
         partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+        if params.vector_down_columns > 1:
+            vectorize_down(schedule, space, ports.loads)
         step = moved[1 if params.schedule_3d else 0]
         serial = () if params.schedule_3d or params.fastest_dim else moved
         inline(schedule, space, partials, width, load_position=step + 1, serial=serial)
@@ -140,6 +152,9 @@ class _Planner(ReductionPlanner):
         space = self.space
         width = self._width(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        crossed = self._crossed(rows, length, facts, hardware)
+        if crossed is not None:
+            return crossed
         if space.is_inner or not space.iteration:
             inner = space.reduced_inside(facts)
             if _is_split(space) and ceil_div(inner, width) <= SHORT_INNER:
@@ -159,6 +174,26 @@ class _Planner(ReductionPlanner):
         along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
         blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
         return self._proposal(params, blocks, facts, hardware)
+
+    @cached_property
+    def _crossed_limits(self) -> tuple[VectorLimits, VectorLimits] | None:
+        return crossed_limits(self.fusion, self.space)
+
+    @cached_property
+    def _crossed_cost(self) -> CostModel:
+        return CostModel(self.fusion, crossed_sectors(self.fusion, self.space))
+
+    def _crossed(
+        self, rows: int, length: int, facts: Facts, hardware: HardwareInfo
+    ) -> tuple[float, Proposal] | None:
+        """Squares of elements for each thread, where inputs are contiguous along rows and down columns."""
+        widths = crossed_widths(self._crossed_limits, facts) if self._crossed_limits is not None else None
+        if widths is None:
+            return None
+        params = crossed_params(rows, length, *widths, self.space.element_bytes, hardware)
+        launch = params.lparams
+        blocks = ceil_div(rows, launch.bdimx * params.unroll_factor_iter_dom) * launch.gdimy
+        return self._proposal(params, blocks, facts, hardware, self._crossed_cost)
 
     @cached_property
     def _runs(self) -> MergedVectorLimits | None:
@@ -196,15 +231,21 @@ class _Planner(ReductionPlanner):
         return with_wider_vectors(wide, vectors, shifts)
 
     def _proposal(
-        self, params: ReductionParams, blocks: int, facts: Facts, hardware: HardwareInfo
+        self,
+        params: ReductionParams,
+        blocks: int,
+        facts: Facts,
+        hardware: HardwareInfo,
+        cost: CostModel | None = None,
     ) -> tuple[float, Proposal]:
+        cost = cost or self._cost
         steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
-        if not self.space.stores_all and (self._cost.streams(facts, hardware) or self._is_narrow(params)):
+        if not self.space.stores_all and (cost.streams(facts, hardware) or self._is_narrow(params)):
             params = replace(params, streams_inputs=True)
-        elif self._cost.keeps(facts, hardware):
+        elif cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)
-        return speed, Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
+        return speed, Proposal(params, cost.estimate(facts, hardware, speed=speed, steps=steps))
 
     def _is_narrow(self, params: ReductionParams) -> bool:
         """Whether columns are read by narrow vectors.

@@ -21,6 +21,9 @@ IN_VAIN_SHARE, IN_ONE_STEP = 1 / 3, 5
 # Rows that a thread sums side by side, and elements of them together up to which there are more than the
 # fewest: rows of a few elements bring too few bytes by themselves.
 FEWEST_ROWS, MOST_ROWS, ELEMENTS_OF_ROWS = 2, 8, 16
+# Blocks whose threads have squares of elements: threads, those along rows, which read a line of memory
+# together, and bytes that each has in flight. There are as many blocks as if it had half of these.
+CROSSED_BLOCK, CROSSED_THREADS_ALONG, CROSSED_BYTES_IN_FLIGHT = 256, 8, 256
 # Loads in flight of elements that are no vectors.
 ELEMENTS_A_THREAD = 9
 # Vectors a thread, and in flight, of what has several states, whose exchange between threads costs more: in
@@ -205,6 +208,31 @@ def split_params(
         lparams=LaunchParams(bdimx=vectors, bdimy=row_threads, gdimy=grid),
         reason=f"{rows} rows of {outer} times {inner}, contiguous: {vectors} threads of {width} elements, "
         f"{row_threads} rows a block, {unroll} vectors in flight, {grid} blocks a row",
+    )
+
+
+def crossed_params(
+    rows: int, length: int, along: int, down: int, element_bytes: int, hardware: HardwareInfo
+) -> ReductionParams:
+    """How `rows` columns of `length` are reduced where some inputs are read in vectors of `along` elements of
+    a row, and others in vectors of `down` elements of a column.
+    """
+    threads_x = min(CROSSED_THREADS_ALONG, power_of_two_at_least(ceil_div(rows, along)))
+    threads_y = max(1, min(CROSSED_BLOCK // threads_x, power_of_two_at_least(length // down)))
+    in_flight = along * down * element_bytes
+    unroll = max(1, min(CROSSED_BYTES_IN_FLIGHT // in_flight, length // (down * threads_y)))
+    steps = length // (down * threads_y * unroll)
+    heard = _heard_at_once(threads_y, along)
+    grid = _blocks_down(ceil_div(rows, along * threads_x), steps, unroll * in_flight // 2, heard, hardware)
+    return ReductionParams(
+        fastest_dim=False,
+        unroll_factor_inner_reduction=unroll,
+        vector_down_columns=down,
+        vectorize_iter_dom=True,
+        unroll_factor_iter_dom=along,
+        lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid),
+        reason=f"{rows} columns of {length}, of which inputs are contiguous along rows and along columns: "
+        f"{threads_x} x {threads_y} threads with squares of {along} x {down}, {grid} blocks a column",
     )
 
 

@@ -122,14 +122,19 @@ def _cut_inner(
 
 
 def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, has_rows: bool) -> list[int]:
-    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll | vector]; returns what is between the bars.
+    """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll, (down) | vector]; returns what stands in bars.
 
     Blocks x, threads x and vectors are of I, the others of R; with lanes_down_columns threads x and y change
-    places. The blocks of a cluster may stand in for blocks y.
+    places. The blocks of a cluster may stand in for blocks y. `down`: vector_down_columns rows that a thread
+    has side by side.
     """
     launch, reduction = params.lparams, 1 if has_rows else 0
     threads = (launch.bdimx, ParallelType.block_x), (launch.bdimy, ParallelType.block_y)
     (along, along_type), (down, down_type) = reversed(threads) if params.lanes_down_columns else threads
+    side_by_side = params.vector_down_columns > 1
+    if side_by_side:
+        schedule.split(tensor, reduction, params.vector_down_columns)
+        schedule.parallelize(tensor, reduction + 1, ParallelType.unroll)
     schedule.split(tensor, reduction, down)
     schedule.split(tensor, reduction, params.unroll_factor_inner_reduction)
     # [I, serial, unroll, threads] -> [I, threads, serial, unroll]
@@ -153,7 +158,7 @@ def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, 
         if params.unroll_factor_iter_dom > 1:
             schedule.parallelize(tensor, -1, ParallelType.unroll)
         first += 1
-    return [first, first + 1]
+    return list(range(first, first + 2 + side_by_side))
 
 
 def distribute(
@@ -218,6 +223,27 @@ def inline(
         schedule.inline_at(lead, load_position, best_effort=True, selected=early)
     runs = inline_runs(schedule, partials, early, serial, width)
     inline_rest(schedule, {*early, *runs, *placed})
+
+
+def share_across_rows(schedule: Schedule, partials: Sequence[TensorView], rows: int) -> list[TensorView]:
+    """[.. | rows, batches, vector] -> [.. | batches, rows, vector] of what is computed when all reductions
+    are, so that what these rows have in common is loaded once; returns those loads, inlined.
+
+    `rows`: the position of the loop over the rows that a thread has in flight.
+    """
+    lead = partials[0]
+    computed = [tensor for tensor in schedule.fusion.tensors() if tensor.definition is not None]
+    late = [tensor for tensor in computed if not feeds(tensor, set(partials))]
+    late = [tensor for tensor in late if len(tensor.loop) == len(lead.loop) and not tensor.is_reduction]
+    shared = [load for load in find_loads(schedule.fusion) if load in late and load.loop[rows].is_broadcast]
+    if not shared:
+        return []
+    for tensor in late:
+        schedule.reorder(tensor, {rows: rows + 1})
+    outputs = schedule.fusion.output_tensors()
+    store = next(tensor for tensor in late if tensor in outputs and not tensor.loop[rows].is_broadcast)
+    schedule.inline_at(store, rows + 1, best_effort=True, selected=shared)
+    return shared
 
 
 def inline_row_results(schedule: Schedule, partial: TensorView, step: int) -> list[TensorView]:

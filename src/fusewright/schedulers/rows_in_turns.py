@@ -14,7 +14,7 @@ from fusewright.core.hardware import BULK_BYTES, BULK_COPIES_SINCE, KIB, REGISTE
 from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
-from fusewright.schedulers.sizes import ceil_div, registers_a_thread, whole_warps
+from fusewright.schedulers.sizes import ceil_div, whole_warps
 
 # Threads of all blocks on an SM, of one block, and the vectors that each holds of its row. On an H200 a layer
 # norm of 32768 x 1025 took 74 us so, and 95 us by element; one of 8191 x 4095 60 and 62; an RMS norm 46 and
@@ -46,7 +46,7 @@ def in_turns(
     blocks = hardware.sm_count * resident // vectors.width * vectors.width
     if batches > MOST_VECTORS or rows < ROWS_A_BLOCK * blocks or not blocks:
         return None
-    registers = registers_a_thread(resident * threads, hardware)
+    registers = hardware.registers_a_thread(resident * threads)
     if REGISTERS_TO_WORK + batches * vectors.width * held_bytes // REGISTER_BYTES > registers:
         return None
     return replace(
@@ -75,7 +75,7 @@ def copied_in_turns(
     shared = places * (COPIED_STAGES * held.copied + weight_bytes) + OTHER_BYTES
     if rows < ROWS_A_BLOCK * blocks or resident * shared > hardware.shared_memory_per_sm:
         return None
-    registers = registers_a_thread(resident * threads, hardware)
+    registers = hardware.registers_a_thread(resident * threads)
     return replace(
         _shifted_alike(length, vectors, threads, COPIED_VECTORS, blocks, registers),
         project_persistent_buffers=True,

@@ -139,9 +139,6 @@ def lay_side_by_side(
     read = [tensor.definition.inputs[0] for tensor in along if tensor.definition is not None]
     tiles = [t for t in read if isinstance(t, TensorView) and t.memory is MemoryType.shared]
     results = [tile for tile in tiles if tile not in along]
-    if params.whole_blocks:
-        rows = reference.logical.index(space.iteration[-1])
-        schedule.assume_multiple(reference, rows, params.lparams.bdimy * params.rows_in_flight)
     for tile in results:
         _merge_as_memory_goes(schedule, tile, space)
     for tensor in (reference, *results):

@@ -19,7 +19,6 @@ from fusewright.schedulers.sizes import (
     ceil_div,
     power_of_two_at_least,
     power_of_two_at_most,
-    registers_a_thread,
     whole_warps,
 )
 
@@ -224,7 +223,7 @@ def _held(
         sweeps_backward=held < grid.steps,
         streams_last_sweep=held < grid.steps,
         assumed_reduction_sizes=what.sizes,
-        cparams=CompileParams(maxrregcount=registers_a_thread(grid.threads, hardware)),
+        cparams=CompileParams(maxrregcount=hardware.registers_a_thread(grid.threads)),
         reason=f"{params.reason}, which hold {held} of {grid.steps} steps of {grid.vectors} vectors of "
         f"{what.width}",
     )

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES
 from fusewright.schedulers.cost import REGISTERS_TO_ADDRESS
 from fusewright.tune.facts import WIDEST_ACCESS
 from fusewright.tune.problem import Problem
 
-# Bytes of a register.
-REGISTER_BYTES = 4
 # Bytes that a thread may spill: more is traffic of its own.
 MOST_SPILLED = 128
 # Copies of an access in a thread's code: of 1,100 points that an H200 ran and that had more, none was within
@@ -38,19 +36,13 @@ def refusal(problem: Problem, params: Any) -> str:
     held = getattr(params, "elements_held", None)
     if held is None or facts is None:
         return ""
-    hardware = problem.hardware
+    launch = params.lparams
+    threads = max(1, launch.bdimx) * max(1, launch.bdimy) * max(1, launch.bdimz)
     registers = held * facts.least_element_bytes // REGISTER_BYTES + REGISTERS_TO_ADDRESS
-    most = most_registers(params, hardware)
+    most = problem.hardware.registers_a_thread(threads)
     if registers > most:
         return f"a thread would hold {held} elements in {registers} registers, of {most}"
     return ""
-
-
-def most_registers(params: Any, hardware: HardwareInfo) -> int:
-    """Registers that a thread may use at most, in blocks of as many threads as the params say."""
-    launch = params.lparams
-    threads = max(1, launch.bdimx) * max(1, launch.bdimy) * max(1, launch.bdimz)
-    return min(hardware.max_registers_per_thread, hardware.registers_per_block // threads)
 
 
 def refusal_of_code(resources: Mapping[str, Any]) -> str:

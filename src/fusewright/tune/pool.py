@@ -129,6 +129,11 @@ class Pool(Generic[Job]):
         """Whether a process has been set up."""
         return any(worker.ready for worker in self._workers)
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether a process is being set up."""
+        return not all(worker.ready for worker in self._workers)
+
     def submit(self, job: Job) -> None:
         self._waiting.append(job)
 

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -100,6 +101,8 @@ class Runner:
         """Forgets the processes; called in a child of `fork`, whose parent goes on with them."""
         self._folder = ""
         self._made: dict[tuple[str, str], Made] = {}
+        #: by problem its best params, and the kernel
+        self._lowered: dict[str, tuple[str, bytes | None]] = {}
         self._sources: dict[str, Source] = {}
 
     def _begin(self) -> None:
@@ -135,6 +138,15 @@ class Runner:
         if self.on_gpu:
             self._running.begin()
 
+    def await_start(self) -> None:
+        """Until all processes that `begin` started are ready: a search that begins before has only some."""
+        pools: list[Pool[Any]] = [self._making, self._running]
+        while any(pool.is_starting for pool in pools):
+            for pool in pools:
+                for _ in pool.step():
+                    pass  # nobody has a job
+            wait_for(pools, POLL_SECONDS)
+
     def run(
         self, sources: Sequence[Source], seconds: float | None, report: Callable[[], None] = lambda: None
     ) -> None:
@@ -162,6 +174,7 @@ class Runner:
             self._making.abandon()
             self._running.abandon()
             self._made.clear()
+            self._lowered.clear()
 
     @property
     def _is_ready(self) -> bool:
@@ -207,17 +220,23 @@ class Runner:
             refusal = self._sources[attempt.problem.key].refusal(made.resources or {})
             if refusal:
                 made = replace(made, status=Status.REJECTED, detail=refusal)
-        self._made[attempt.problem.key, attempt.params] = made
         if made.status is Status.COMPILED and self.on_gpu:
-            self._running.submit(replace(attempt, best=self._sources[attempt.problem.key].best))
+            self._made[attempt.problem.key, attempt.params] = made
+            best = self._best(attempt.problem.key)
+            self._running.submit(replace(attempt, best=best, lowered=made.lowered))
         else:
             self._told(attempt, made, Ran(made.status, detail=made.detail))
+
+    def _best(self, key: str) -> Best | None:
+        best = self._sources[key].best
+        params, lowered = self._lowered.get(key, ("", None))
+        return best if best is None or best.params != params else replace(best, lowered=lowered)
 
     def _after_running(self, done: Done[Attempt]) -> None:
         ran = done.result
         if ran is None:
             ran = Ran(Status.HUNG if done.hung else Status.CRASHED, detail=f"while running: {done.problem}")
-        self._told(done.job, self._made[done.job.problem.key, done.job.params], ran)
+        self._told(done.job, self._made.pop((done.job.problem.key, done.job.params)), ran)
 
     def _told(self, attempt: Attempt, made: Made, ran: Ran) -> None:
         trial = Trial(
@@ -230,15 +249,27 @@ class Runner:
             dict(made.resources or {}),
             made.seconds,
         )
-        self._sources[attempt.problem.key].tell(trial, ran.copy_seconds)
+        source = self._sources[attempt.problem.key]
+        source.tell(trial, ran.copy_seconds)
+        if source.best is not None and source.best.params == trial.params:
+            self._lowered[attempt.problem.key] = trial.params, made.lowered
 
-    def race(self, races: Sequence[RaceOf], record: Callable[[Problem, Race], None]) -> None:
-        """Times configurations of problems in turns: of many trials the fastest was lucky, too."""
+    def race(
+        self,
+        races: Sequence[RaceOf],
+        record: Callable[[Problem, Race], None],
+        seconds: float | None = None,
+    ) -> None:
+        """Times configurations of problems in turns: of many trials the fastest was lucky, too.
+
+        seconds: after which no further one is timed; None: no limit.
+        """
         self._begin()
         for race in races:
             self._running.submit(race)
+        end = inf if seconds is None else time.monotonic() + seconds
         try:
-            while self._running.pending:
+            while self._running.pending and time.monotonic() < end:
                 for done in self._running.step():
                     if isinstance(done.result, Race):
                         record(done.job.problem, done.result)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,20 +62,22 @@ Load = Callable[[Problem, torch.device], Loaded]
 
 @dataclass(frozen=True)
 class Best:
-    """What a configuration races with: the fastest so far. params: as JSON."""
+    """What a configuration races with: the fastest so far. params: as JSON. lowered: as of `Made`."""
 
     params: str
     seconds: float
+    lowered: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One configuration to be made, or run. params: as JSON."""
+    """One configuration to be made, or run. params: as JSON. lowered: as of `Made`, once it is made."""
 
     problem: Problem
     params: str
     origin: str
     best: Best | None = None
+    lowered: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -87,13 +90,17 @@ class RaceOf:
 
 @dataclass(frozen=True)
 class Made:
-    """What came of making a kernel, before it runs: COMPILED, REJECTED or FAULT."""
+    """What came of making a kernel, before it runs: COMPILED, REJECTED or FAULT.
+
+    lowered: the kernel, for the process that runs it, which need not lower it again.
+    """
 
     status: Status
     detail: str = ""
     kernel: str = ""
     resources: Mapping[str, Any] | None = None
     seconds: float | None = None
+    lowered: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -162,11 +169,23 @@ class Planned:
             if shape is not None:
                 held = code.occupancy(shape.threads, shape.shared_bytes, self._problem.hardware)
                 resources.update(threads=shape.threads, shared=shape.shared_bytes, blocks_per_sm=held.blocks)
+            lowered = self._lowered(chosen)
         except UserError as error:
             return Made(Status.REJECTED, _line(error))
         except Exception as error:
             return Made(Status.FAULT, _line(error))
-        return Made(Status.COMPILED, "", code.name, resources, time.perf_counter() - start)
+        return Made(Status.COMPILED, "", code.name, resources, time.perf_counter() - start, lowered)
+
+    def _lowered(self, params: Any) -> bytes | None:
+        """None: what a user's scheduler has in its params does not go to other processes."""
+        try:
+            return self._all.lowered(self._kernel, params)
+        except (pickle.PicklingError, TypeError, AttributeError):
+            return None
+
+    def adopt(self, lowered: bytes) -> None:
+        """Has this process use a kernel that another one lowered."""
+        self._all.adopt(self._kernel, lowered)
 
 
 @dataclass(frozen=True)
@@ -202,8 +221,8 @@ class Runner:
         self._clock = clock
         self._options = options
         self._loaded = load(problem, clock.device)
-        planned = Planned(problem, load, options)
-        self._params_type = planned.kernel.segment.scheduler.params_type
+        self._planned = Planned(problem, load, options)
+        self._params_type = self._planned.kernel.segment.scheduler.params_type
         #: the best so far, made: its params, and what calls it
         self._rival: tuple[str, Callable[[], object]] | None = None
 
@@ -217,9 +236,9 @@ class Runner:
 
     def run(self, attempt: Attempt) -> Ran:
         """Checks the results, then times the kernel, in turns with the best so far."""
-        call, best = self._call(attempt.params), attempt.best
+        call, best = self._call(attempt.params, attempt.lowered), attempt.best
         if best is not None and (self._rival is None or self._rival[0] != best.params):
-            self._rival = best.params, self._call(best.params)
+            self._rival = best.params, self._call(best.params, best.lowered)
         with self._turn.taken(partial(untimed, TURN_SECONDS)):
             try:
                 self._loaded.check(call)
@@ -241,7 +260,9 @@ class Runner:
             *medians, copy = [sorted(own)[len(own) // 2] for own in spans]
             return Race(dict(zip(params, medians)), copy)
 
-    def _call(self, params: str) -> Callable[[], Sequence[torch.Tensor]]:
+    def _call(self, params: str, lowered: bytes | None = None) -> Callable[[], Sequence[torch.Tensor]]:
+        if lowered is not None:
+            self._planned.adopt(lowered)
         chosen = from_json(self._params_type, params)
         schedules = SegmentSchedules(((self._problem.kernel, chosen),), self._partition)
         program = self._loaded.executor.compile(

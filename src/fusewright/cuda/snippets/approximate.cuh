@@ -59,6 +59,13 @@ __device__ __forceinline__ float approximate_pow(float x, float e) {
   return x < -3.4028235e38f ? (e > 0.0f ? -x : 0.0f) : power;
 }
 
+// x^e for any e. The error of a logarithm near 1, which is absolute, grows by the exponent, so that this is near for those
+// up to 4; other powers, and those of what is not positive, are computed in full.
+__device__ __forceinline__ float approximate_power(float x, float e) {
+  if (x > 0.0f && x <= 3.4028235e38f && fabsf(e) <= 4.0f) return approximate_exp2(e * approximate_log2(x));
+  return ::powf(x, e);
+}
+
 // x / (1 + e^-x) from e^(x / 2) and its inverse, which keep the digits of a result that is small where sigmoid(x) is 0;
 // of x beyond 100 it is x. The quotient comes first: x times the root is beyond the largest number from 6e16 on.
 __device__ __forceinline__ float approximate_silu(float x) {

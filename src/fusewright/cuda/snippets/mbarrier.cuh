@@ -1,4 +1,4 @@
-// requires:
+// requires: cache_policy
 // mbarriers in shared memory, and bulk copies from global to shared memory that they wait for (PTX ISA,
 // mbarrier and cp.async.bulk; from sm_90 on).
 
@@ -84,15 +84,11 @@ __device__ __forceinline__ void bulk_copy_by(unsigned long long policy, T* to, c
 // Of what is to leave the L2 cache first (cs), or last (el).
 template <class T>
 __device__ __forceinline__ void bulk_copy_cs(T* to, const T* from, int count, long long* mbarrier) {
-  unsigned long long policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
-  bulk_copy_by(policy, to, from, count, mbarrier);
+  bulk_copy_by(evict_first_policy(), to, from, count, mbarrier);
 }
 template <class T>
 __device__ __forceinline__ void bulk_copy_el(T* to, const T* from, int count, long long* mbarrier) {
-  unsigned long long policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
-  bulk_copy_by(policy, to, from, count, mbarrier);
+  bulk_copy_by(evict_last_policy(), to, from, count, mbarrier);
 }
 
 }  // namespace fw

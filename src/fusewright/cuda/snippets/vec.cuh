@@ -1,4 +1,4 @@
-// requires:
+// requires: cache_policy
 // One access of 1 to 16 bytes for N neighbouring elements, with a cache hint where the name has one:
 // ca all levels, cg level two only, cs streaming (evicted first), el evicted from level two last. memcpy to or from registers costs nothing.
 // load_or reads memory only if `there`, and else fills every element. Plain and hinted stores are to global memory,
@@ -35,11 +35,6 @@ template <class T> __device__ __forceinline__ void read_last(T& bits, const T* f
 }
 template <class T> __device__ __forceinline__ void write_last(T* to, T bits) { *to = bits; }
 #ifdef __CUDA_ARCH__
-__device__ __forceinline__ unsigned long long evict_last_policy() {
-  unsigned long long policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
-  return policy;
-}
 __device__ __forceinline__ void read_last(unsigned int& bits, const unsigned int* from, bool there) {
   asm volatile("{ .reg .pred there; setp.ne.u32 there, %1, 0; @there ld.global.L2::cache_hint.u32 %0, [%2], %3; }"
                : "+r"(bits) : "r"(unsigned(there)), "l"(__cvta_generic_to_global(from)), "l"(evict_last_policy()));

@@ -8,7 +8,7 @@
     t = tanh(u); a = 1 + t                  p = 1 / (1 + 2^(u * -2 log2(e))); a = 2 * p
     h = 0.5 * x; y = bfloat16(h * a)        y = bfloat16(x * p)
 
-Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log1p, tanh and powers by constants become
+Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log1p, tanh and powers become
 a few instructions about one special function of the machine, or two; many quotients of one divisor become
 products with its reciprocal. Rounding to a half, a bfloat16 or eight bits is off by 2^-12, 2^-9 or 2^-5;
 these are by 2^-17 at most, powers that no half holds by 2^-15 (`ops.approximate`, docs/accuracy.md). What
@@ -28,6 +28,7 @@ from fusewright.core.op import ElementwiseOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.ops.approximate import (
+    ANY_POW,
     EXP2_OF_PRODUCT,
     EXPM1,
     HALF_ERFC,
@@ -266,11 +267,9 @@ class _Pass:
             return [dataclasses.replace(stmt, op=_ALONE[stmt.op])]
         if stmt.op is _POW:
             exponent = _constant(stmt.args[1])
-            return (
-                [dataclasses.replace(stmt, op=POW)]
-                if exponent is not None and has_cheap_power(exponent)
-                else None
-            )
+            if exponent is None:
+                return [dataclasses.replace(stmt, op=ANY_POW)]
+            return [dataclasses.replace(stmt, op=POW)] if has_cheap_power(exponent) else None
         if stmt.op is _ADD:
             for one, curve in _both_orders(stmt.args):
                 if _constant(one) == 1 and (half := self._half(made, known, curve, 1)) is not None:

@@ -4,6 +4,10 @@ symbols are known.
 Integer division is the one costly operation of index arithmetic. The compiler finds common subexpressions
 itself; naming these keeps the kernel short to read and quick to compile and simulate. No division that is
 left has a divisor of 0.
+
+A remainder of what differs from a quotient's dividend by a multiple of the divisor follows from the quotient:
+where x // 63 is named q, (x - 126) % 63 is x - q * 63. (The simplifier takes multiples of the divisor out of
+the one, but not out of the other.)
 """
 
 from __future__ import annotations
@@ -13,7 +17,20 @@ from collections.abc import Sequence
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.sym import Expr, FloorDiv, Mod, Symbol, bounds, build, fold, maximum, symbol
+from fusewright.sym import (
+    ZERO,
+    Const,
+    Expr,
+    FloorDiv,
+    Mod,
+    Symbol,
+    bounds,
+    build,
+    fold,
+    known_multiple,
+    maximum,
+    symbol,
+)
 
 
 def hoist_indices(kernel: k.Kernel) -> k.Kernel:
@@ -29,6 +46,29 @@ def _is_defined(division: Expr) -> bool:
     """Whether the divisor is known not to be 0."""
     low, _ = bounds(division.args[1])
     return low is not None and low > 0
+
+
+def _partners(divisions: Sequence[Expr]) -> dict[Expr, Expr]:
+    """Of remainders by constants, the quotients by the same of what differs by a multiple of it.
+
+    Not of those that are divided again: they are known not to be negative, a difference is not. Nor of those
+    by powers of two, which take one instruction.
+    """
+    quotients: dict[Expr, list[Expr]] = {}
+    divided: set[Expr] = set()
+    for each in divisions:
+        fold(each.args[0], lambda e, _: divided.add(e) if isinstance(e, Mod) else None)
+        divisor = each.args[1]
+        if isinstance(each, FloorDiv) and isinstance(divisor, Const) and divisor.value & (divisor.value - 1):
+            quotients.setdefault(divisor, []).append(each)
+    found: dict[Expr, Expr] = {}
+    for each in divisions:
+        if isinstance(each, Mod) and isinstance(each.divisor, Const) and each not in divided:
+            for quotient in quotients.get(each.divisor, ()):
+                difference = quotient.args[0] - each.dividend
+                if difference is not ZERO and known_multiple(difference) % each.divisor.value == 0:
+                    found.setdefault(each, quotient)
+    return found
 
 
 def _defined(division: Expr) -> Expr:
@@ -51,6 +91,7 @@ class _Hoister:
         self._names: dict[Expr, Symbol] = {}
         self._rewritten: dict[Expr, Expr] = {}
         self._divisions: dict[Expr, list[Expr]] = {}
+        self._partners: dict[Expr, Expr] = {}
         self._count = 0
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
@@ -81,6 +122,9 @@ class _Hoister:
         for expr, n in times.items():
             for division in self._divisions_in(expr):
                 uses[division] = uses.get(division, 0) + n
+        for rest, quotient in _partners(list(uses)).items():
+            self._partners[rest] = quotient
+            uses[quotient] += uses[rest]
         return [
             e
             for e, n in uses.items()
@@ -104,14 +148,22 @@ class _Hoister:
 
     def _name(self, values: Sequence[Expr]) -> list[tuple[Expr, k.Let]]:
         named: list[tuple[Expr, k.Let]] = []
-        for value in values:
+
+        def name(value: Expr) -> None:
             text = self._rewrite(value)
             low, high = bounds(value)
-            name = symbol(f"n{self._count}", lo=low or 0, hi=high)
+            short = symbol(f"n{self._count}", lo=low or 0, hi=high)
             self._count += 1
-            self._names[value] = name
+            self._names[value] = short
             self._rewritten.clear()
-            named.append((value, k.Let(name, text)))
+            named.append((value, k.Let(short, text)))
+
+        for value in values:
+            quotient = self._partners.get(value)
+            if quotient is not None and quotient in values and quotient not in self._names:
+                name(quotient)
+            if value not in self._names:
+                name(value)
         return named
 
     def _rewrite(self, expr: Expr) -> Expr:
@@ -121,6 +173,9 @@ class _Hoister:
         def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:
             if e in self._names:
                 return self._names[e]
+            quotient = self._partners.get(e)
+            if quotient in self._names:
+                return self._rewrite(quotient.args[0]) - self._names[quotient] * e.args[1]
             made = build(e.kind, args) if args and args != e.args else e
             return _defined(made) if isinstance(made, (FloorDiv, Mod)) else made
 

@@ -14,9 +14,9 @@ import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 
-from fusewright.core.enums import CacheOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.kernel.waits import HINTS_OF_COPIES
 from fusewright.lower.guards import conditions_of
 from fusewright.sym import Expr, Or, as_int, lnot
 
@@ -39,7 +39,7 @@ def _is_candidate(stmt: k.Stmt) -> bool:
         src.space is k.Space.GLOBAL
         and dst.space is k.Space.SHARED
         and dst.private
-        and stmt.cache is CacheOp.unspecified
+        and stmt.cache in HINTS_OF_COPIES
         and stmt.covering is None
         and stmt.width * dst.dtype.size in k.ASYNC_BYTES
     )

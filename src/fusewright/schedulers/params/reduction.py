@@ -31,6 +31,14 @@ from fusewright.schedulers.params.legal import GIVEN, counts, each
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
+_CROSSED = When(
+    lambda params: (
+        not (params.fastest_dim or params.persistent_kernel or params.lanes_down_columns)
+        and params.joined_rows == 1
+        and params.vectorize_iter_dom
+    ),
+    "unless a kernel that is not persistent reads vectors along rows, each by itself",
+)
 _WHOLE_ROWS = When(
     lambda params: params.fastest_dim and not params.schedule_3d,
     "with fastest_dim False, or with schedule_3d",
@@ -48,7 +56,10 @@ _READS_VECTORS = When(
 )
 _DOES_NOT_STREAM = When(lambda params: not params.streams_inputs, "with streams_inputs")
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
-_STAGES_ROWS = When(lambda params: params.staged_vector > 0, "with staged_vector 0")
+_SEVERAL_ROWS = When(
+    lambda params: params.staged_vector > 0 or (_HOLDS_ROWS.holds(params) and params.rows_in_flight > 1),
+    "with staged_vector 0, unless threads hold several rows",
+)
 _ROWS_OR_OUTER = When(
     lambda params: params.holds_batches or not params.fastest_dim,
     "in an inner kernel that does not hold its rows",
@@ -112,9 +123,11 @@ class ReductionParams(HeuristicParams):
     lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
     lparams.gdimy blocks down the columns, or blocks_per_cluster. lanes_down_columns: lparams.bdimx threads
     go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. joined_rows:
-    so many rows of memory, each of bdimx elements, are read as one by vectors that do not divide them. A
-    persistent kernel gives each thread batches_per_block_inner_reduction rows of its columns to hold, which
-    it goes through unroll_factor_inner_reduction at a time.
+    so many rows of memory, each of bdimx elements, are read as one by vectors that do not divide them.
+    vector_down_columns: a thread has so many rows side by side, as inputs whose columns are contiguous are
+    read in vectors of so many elements down these (`crossed_loads`). A persistent kernel gives each thread
+    batches_per_block_inner_reduction rows of its columns to hold, which it goes through
+    unroll_factor_inner_reduction at a time.
 
     A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as
     other kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps
@@ -126,6 +139,7 @@ class ReductionParams(HeuristicParams):
 
     staged_vector: the rows of a block, a multiple of this, lie side by side in memory and pass through shared
     memory as one run, in vectors of so many elements; 0: each row is loaded and stored by itself.
+    whole_blocks: the rows are a multiple of those of a block, and of those that a thread has in flight.
 
     streams_inputs: what is read at every point is marked to leave the caches first. keeps_inputs: it leaves
     the L2 cache last, so that what is stored is written to memory early.
@@ -176,10 +190,11 @@ class ReductionParams(HeuristicParams):
     weights_in_shared_memory: bool = choice(False, when=_STREAMS_ROWS)
     persistent_blocks: int = choice(0, counts(0, tried=(0,)), _IN_TURNS)
     staged_vector: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
-    whole_blocks: bool = choice(False, when=_STAGES_ROWS)
+    whole_blocks: bool = choice(False, when=_SEVERAL_ROWS)
     schedule_3d: bool = choice(False, when=_SPLIT)
     lanes_down_columns: bool = choice(False, when=_OUTER)
     joined_rows: int = choice(1, UNROLLING, _OUTER)
+    vector_down_columns: int = choice(1, WIDTHS, _CROSSED)
     prefetches_rows: bool = choice(False, when=_ROWS_IN_TURNS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_SIDE_BY_SIDE)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
@@ -210,6 +225,7 @@ class ReductionParams(HeuristicParams):
     def elements_held(self) -> int:
         """Of one input, those that a thread has in registers at once."""
         held = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
+        held *= self.vector_down_columns
         if self.holds_batches and not self.persistent_in_shared_memory:
             held *= self.batches_per_block_inner_reduction
         return held * self.unroll_factor_iter_dom
@@ -219,6 +235,7 @@ class ReductionParams(HeuristicParams):
         """Of an access, those in the code of a thread."""
         accesses = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
         accesses *= max(1, self.batches_per_block_inner_reduction) * self.unroll_factor_iter_dom
+        accesses *= self.vector_down_columns
         return accesses // prod(self.vector_widths) if not self.shift_rows else accesses // SHIFTED_WIDTH
 
     @property
