@@ -50,7 +50,6 @@ from fusewright.schedulers.sizes import (
     ceil_div,
     power_of_two_at_least,
     power_of_two_at_most,
-    registers_a_thread,
 )
 
 # Bytes of loads that a thread has in flight: as many as a reduction's. Down columns, where the steps of a
@@ -316,7 +315,7 @@ def _sharing_rows(
         unroll_factor=unroll,
         prefetches_steps=length > share * step,
         lparams=LaunchParams(gdimy=share, bdimx=SHARING_THREADS, bdimy=1),
-        cparams=_registers(SHARING_THREADS, hardware),
+        cparams=CompileParams(maxrregcount=hardware.registers_a_thread(SHARING_THREADS)),
         reason=f"{rows} rows of {length}, contiguous: {share} blocks of {SHARING_THREADS} threads a row "
         f"with {unroll} vectors of {width} in flight",
     )
@@ -332,11 +331,6 @@ def _share(available: int, length: int, step: int) -> int:
     if available < LEAST_SHARE or least < LEAST_SHARE * step:
         return 1
     return ceil_div(least, ceil_div(least, available * step) * step)
-
-
-def _registers(threads: int, hardware: HardwareInfo) -> CompileParams:
-    """What threads of a block may use of which each SM has one."""
-    return CompileParams(maxrregcount=registers_a_thread(threads, hardware))
 
 
 def _cut_inner(schedule: Schedule, tensor: TensorView, params: ScanParams, has_rows: bool) -> int:
@@ -399,7 +393,7 @@ def _sharing_columns(params: ScanParams, blocks: int, length: int, hardware: Har
         params,
         prefetches_steps=length > share * step,
         lparams=replace(params.lparams, gdimy=share),
-        cparams=_registers(params.lparams.bdimx * down, hardware),
+        cparams=CompileParams(maxrregcount=hardware.registers_a_thread(params.lparams.bdimx * down)),
         reason=f"{params.reason}; {share} blocks share them",
     )
 
