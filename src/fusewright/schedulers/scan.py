@@ -59,9 +59,9 @@ BYTES_IN_FLIGHT = 64
 # Accesses that they are at most: registers and code grow with them. Rows of 3001 float are scanned by 4 of
 # each thread at 0.75 of a copy's speed on an H200, by 8 at 0.52.
 MAX_INNER_UNROLL, MAX_OUTER_UNROLL = 4, 16
-# Threads that scan a row in vectors, at most; of shorter rows as many as have two vectors of it each. (An H200, of
-# a copy's speed: 65536 bfloat16 by 512 threads 0.93, by 128 0.87; 4096 by 256 threads 0.99, by 128 with four
-# vectors 0.97; 1024 by 64 1.00, by 128 0.97.)
+# Threads that scan a row in vectors, at most; of shorter rows as many as have two vectors of it each. (An
+# H200, of a copy's speed: 65536 bfloat16 by 512 threads 0.93, by 128 0.87; 4096 by 256 threads 0.99, by 128
+# with four vectors 0.97; 1024 by 64 1.00, by 128 0.97.)
 ROW_THREADS, LEAST_VECTORS = 512, 2
 # Threads of the rows that share a block, where a warp or less scans one: four warps, of which an SM holds
 # enough blocks to be full.
@@ -78,10 +78,10 @@ MAX_THREADS_A_COLUMN, LEAST_THREADS_ALONG = 32, 16
 LEAST_ROW_BYTES, ROW_BYTES = 64, 256
 # Of a copy's speed, what a scan reaches where blocks are enough (measured on an H200, 128 MB to 512 MB).
 SCAN_SPEED = 0.93
-# Where blocks share rows, an SM has one of so many threads: each holds what it scans while blocks wait for each
-# other, and the next step's loads. The bytes of these, in as many accesses at most. (An H200, 2 rows of 16777216
-# bfloat16: 0.67 of a copy's speed with 128 bytes, 0.43 with 64; of twice as many threads 0.58 and 0.35, which
-# have too few registers for the next step.)
+# Where blocks share rows, an SM has one of so many threads: each holds what it scans while blocks wait for
+# each other, and the next step's loads. The bytes of these, in as many accesses at most. (An H200, 2 rows of
+# 16777216 bfloat16: 0.67 of a copy's speed with 128 bytes, 0.43 with 64. Twice as many threads have too few
+# registers for the next step: 0.58 and 0.45 with 64 bytes, without the next step and with it.)
 SHARING_THREADS, SHARING_BYTES, SHARING_UNROLL = 512, 128, 8
 # The fewest blocks that share one: they wait for each other after each step, which takes as long as a few
 # more steps by one block.
@@ -322,8 +322,8 @@ def _sharing_rows(
 
 
 def _share(available: int, length: int, step: int) -> int:
-    """How many blocks share rows, which go through `step` elements at a time; of `available` for each, as many
-    as have all of the same steps.
+    """How many blocks share rows, which go through `step` elements at a time; of `available` for each, as
+    many as have all of the same steps.
 
     The same for all lengths of a class, which so have one kernel.
     """

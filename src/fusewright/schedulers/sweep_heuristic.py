@@ -22,8 +22,8 @@ from fusewright.schedulers.sizes import (
     whole_warps,
 )
 
-# Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more and
-# need the registers for that. (An H200, softmax down 131072 rows of 128 bfloat16, blocks of which have 64 columns:
+# Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more
+# and need the registers for that. (An H200, softmax down 131072 rows of 128 bfloat16 in tiles of 64 columns:
 # 0.69 of a copy's speed, 0.62 with twice as many threads; batch norm of 64x64x112x112, channels last, 0.52 to
 # 0.56, and 0.47.)
 THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 448, 512, 896
@@ -34,10 +34,10 @@ FEW_THREADS = 256
 BYTES_IN_FLIGHT = 64
 # Blocks that share a row at least.
 LEAST_SHARE = 4
-# Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; wider for many columns. Of what
-# is near once it was read, where blocks mostly wait for each other, at most half of a row, and less: they have
-# fewer columns to tell each other of, and fewer to hear from. (An H200, softmax of 131072 rows of 128 bfloat16, of
-# a copy's speed: 0.55 with 256 bytes, 0.69 with 128, 0.54 with 64; of 65536 rows of 64 0.42 with 128, 0.52 with 64.)
+# Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; wider for many columns. Of
+# what is near once it was read, where blocks mostly wait for each other, half of a row at most, and less: they
+# have fewer columns to tell each other of. (An H200, softmax of 131072 rows of 128 bfloat16, of a copy's speed:
+# 0.55 with 256 bytes, 0.69 with 128, 0.54 with 64; of 65536 rows of 64 0.42 with 128, 0.52 with 64.)
 TILE_ROW_BYTES = (256, 512)
 NEAR_ROW_BYTES, LEAST_ROW_BYTES = 128, 64
 # Shared memory that the alignment of all buffers may take.
