@@ -35,9 +35,10 @@ BYTES_IN_FLIGHT = 64
 # Blocks that share a row at least.
 LEAST_SHARE = 4
 # Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; wider for many columns. Of
-# what is near once it was read, where blocks mostly wait for each other, half of a row at most, and less: they
-# have fewer columns to tell each other of. (An H200, softmax of 131072 rows of 128 bfloat16, of a copy's speed:
-# 0.55 with 256 bytes, 0.69 with 128, 0.54 with 64; of 65536 rows of 64 0.42 with 128, 0.52 with 64.)
+# what is near once it was read, where blocks mostly wait for each other, half of a row at most, and less:
+# they have fewer columns to tell each other of. (An H200, softmax of 131072 rows of 128 bfloat16, of a
+# copy's speed: 0.55 with 256 bytes, 0.69 with 128, 0.54 with 64; of 65536 rows of 64 0.42 with 128, 0.52 with
+# 64.)
 TILE_ROW_BYTES = (256, 512)
 NEAR_ROW_BYTES, LEAST_ROW_BYTES = 128, 64
 # Shared memory that the alignment of all buffers may take.
