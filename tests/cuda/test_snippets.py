@@ -325,7 +325,7 @@ struct Text {
   };
 };
 
-extern "C" int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
+template <class Shape> int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
   constexpr int WIDTH = 2;
   int errors = 0;
   host::launch({1, 1, 1}, {x, y, z}, [&] {
@@ -336,7 +336,6 @@ extern "C" int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
     for (int repeat = 0; repeat < 2; ++repeat) {
       Text value[WIDTH];
       for (int k = 0; k < WIDTH; ++k) value[k] = input(at[0], at[1], at[2], k);
-      using Shape = fw::block_shape<0, 0, 0>;
       const Text::Memory memory{reinterpret_cast<Text*>(fw_smem)};
       if (axis == 0) fw::block_scan<Text, 1, Shape>(value, carry, memory);
       if (axis == 1) fw::block_scan<Text, 2, Shape>(value, carry, memory);
@@ -355,6 +354,19 @@ extern "C" int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
   });
   return errors;
 }
+
+extern "C" int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
+  return wrong_scans<fw::block_shape<0, 0, 0>>(axis, x, y, z);
+}
+
+template <int X, int Y, int Z> int wrong_scans_of_known() {
+  return wrong_scans<fw::block_shape<X, Y, Z>>(1, X, Y, Z) + wrong_scans<fw::block_shape<X, Y, Z>>(2, X, Y, Z);
+}
+
+extern "C" int wrong_scans_of_known_shapes() {
+  return wrong_scans_of_known<16, 32, 1>() + wrong_scans_of_known<8, 16, 3>() + wrong_scans_of_known<2, 32, 1>() +
+         wrong_scans_of_known<32, 4, 2>() + wrong_scans_of_known<16, 1, 8>() + wrong_scans_of_known<4, 24, 1>();
+}
 """
 
 
@@ -365,6 +377,7 @@ def test_block_scan_along_each_axis_keeps_the_order(tmp_path: Path) -> None:
     for axis in range(3):
         for shape in SHAPES:
             assert library.wrong_scans(axis, *shape) == 0, (axis, shape)
+    assert library.wrong_scans_of_known_shapes() == 0
 
 
 @needs_compiler
@@ -374,6 +387,20 @@ def test_column_sum_on_the_host(tmp_path: Path, shape: tuple[int, int]) -> None:
     y = torch.full((72,), float("nan"))
     run(builders.column_sum(*shape, width=4), [x, y, *x.shape], tmp_path)
     torch.testing.assert_close(y, x.sum(0), rtol=0, atol=0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("steps", [blocks_and_steps_of_each, blocks_and_columns])
+def test_grid_scan_on_the_host_is_ready_for_the_next_launch(
+    tmp_path: Path, steps: Callable[[Schedule, TensorView], None]
+) -> None:
+    kernel = lowered(scheduled(steps)).kernel
+    x = torch.randint(-50, 50, (3, 407)).float()
+    y, exchange = torch.empty_like(x), torch.zeros(300, dtype=torch.int64)
+    for launch in (1, 2, 3):
+        y.fill_(float("nan"))
+        run(kernel, [x, y, *x.shape, exchange], tmp_path)
+        assert torch.equal(y, (2 * x).cumsum(1) - x)
 
 
 @needs_compiler
