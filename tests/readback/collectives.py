@@ -140,10 +140,10 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
 
 def read_grid_scan(reader: Reader, stmt: GridScan, lines: Lines) -> None:
     axes = _bits((stmt.grid_axis,), BLOCK_AXES), _bits((stmt.thread_axis,), THREAD_AXES)
-    exchange, round_ = _read_scan(reader, stmt, lines, "fw::grid_scan", axes)
+    exchange, *rounds = _read_scan(reader, stmt, lines, "fw::grid_scan", axes)
     check_address(reader.names, exchange, Ref(stmt.exchange, ZERO))
-    if round_ != ("name", reader.exchanges[stmt.exchange][0]):
-        raise Mismatch("no count of the rounds")
+    if rounds != [("name", name) for name in reader.exchanges[stmt.exchange]]:
+        raise Mismatch("no count of the rounds, or not the one before the first")
 
 
 def _read_scan(
@@ -209,7 +209,12 @@ def read_beginnings(reader: Reader, lines: Lines) -> None:
             ):
                 raise Mismatch("no block counts that it has started")
             check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
-        reader.exchanges[stmt.exchange] = counted, started_before
+        first = None
+        if isinstance(stmt, GridScan):
+            const, kind, first, count, value = lines.take("declare").parts
+            if (const, kind, count, value) != (True, "unsigned", None, ("name", counted)):
+                raise Mismatch("no count of the round before the first")
+        reader.exchanges[stmt.exchange] = counted, started_before or first
 
 
 def _declared_last(reader: Reader, stmt: GridReduce, lines: Lines) -> str:

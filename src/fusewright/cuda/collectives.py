@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 #: What counts a kernel's reductions across the blocks of a cluster.
 TURN = "fw_turn"
 #: Before the name of what blocks of the grid exchange through: what counts the rounds of their reductions,
-#: and how many blocks have started before this one.
-_ROUND, _STARTED_BEFORE = "fw_round_", "fw_started_before_"
+#: how many blocks have started before this one, and the last round of the launch before.
+_ROUND, _STARTED_BEFORE, _FIRST = "fw_round_", "fw_started_before_", "fw_first_"
 
 __all__ = [
     "begin",
@@ -139,7 +139,7 @@ def grid_scan(printer: KernelPrinter, stmt: GridScan) -> None:
     printer.required.add("grid_reduce")
     axes = f"{_bits((stmt.grid_axis,), BLOCK_AXES)}, {_bits((stmt.thread_axis,), THREAD_AXES)}"
     exchange = printer.name(stmt.exchange.name)
-    _scan(printer, stmt, "grid_scan", axes, [exchange, f"{_ROUND}{exchange}"])
+    _scan(printer, stmt, "grid_scan", axes, [exchange, f"{_ROUND}{exchange}", f"{_FIRST}{exchange}"])
 
 
 def _scan(
@@ -187,6 +187,8 @@ def begin(printer: KernelPrinter, stmt: GridReduce | GridScan) -> list[str]:
         axes = _bits(stmt.grid_axes, BLOCK_AXES)
         started = f"fw::grid_started_before<{axes}>({exchange})"
         lines.append(f"const unsigned {_STARTED_BEFORE}{exchange} = {started};")
+    if isinstance(stmt, GridScan):
+        lines.append(f"const unsigned {_FIRST}{exchange} = {_ROUND}{exchange};")
     return lines
 
 

@@ -381,7 +381,8 @@ class GridScan:
     other, so the launch is cooperative, and it may stand in a loop. `src` and `carry` are the same in all
     threads of a block that differ along `thread_axis` alone; `dst` is so then, too. They have one Ref a
     state, of which the elements index .. index+width-1 are scanned side by side. `workspace` is as of
-    BlockReduce with twice the width, and `exchange` as of an all-reduce of the grid.
+    BlockReduce with twice the width, and `exchange` as of GridReduce, with room for four rounds. The carry
+    may be read by a later GridScan alone, as blocks may take up what others found only then.
     """
 
     op: ReductionOp

@@ -29,7 +29,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir.node import Scan
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
-from fusewright.kernel.exchange import grid_exchange_room
+from fusewright.kernel.exchange import TURNS_OF_SCAN, grid_exchange_room
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
 from fusewright.lower.loops import Item, Loop
@@ -337,7 +337,7 @@ def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks,
     launched = {p: maximum(extent, ONE) for p, extent in ctx.dims.items()}
     kept = product(launched.get(p, ONE) for p in k.THREAD_AXES if p is not axis)
     room = grid_exchange_room(
-        product(launched.get(p, ONE) for p in k.BLOCK_AXES), kept * own.width, [out.dtype], turns=2
+        product(launched.get(p, ONE) for p in k.BLOCK_AXES), kept * own.width, [out.dtype], TURNS_OF_SCAN
     )
     scan = k.GridScan(
         node.op,

@@ -14,7 +14,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.op import ReductionOp, States, converted, selected
-from fusewright.kernel.exchange import exchange_room, grid_exchange_room, threads_a_value
+from fusewright.kernel.exchange import TURNS_OF_REDUCTION, exchange_room, grid_exchange_room, threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -93,7 +93,7 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     present = arrive_across_blocks(machine, stmt, stmt.grid_axes, "a grid reduction")
     grid, block = tuple(reversed(launch.grid)), tuple(reversed(launch.block))
     use_workspace(machine, stmt, stmt.thread_axes)
-    use_exchange(machine, stmt, stmt.thread_axes, turns=2 if stmt.is_last is None else 1)
+    use_exchange(machine, stmt, stmt.thread_axes, TURNS_OF_REDUCTION if stmt.is_last is None else 1)
     if stmt.is_last is not None and math.prod(launch.grid[BLOCK_AXES.index(a)] for a in stmt.grid_axes) > 1:
         _publish(machine, stmt.exchange, present)
     contributions = _contributions(machine, stmt)

@@ -8,6 +8,7 @@ from torch import Tensor
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import SimulationError
 from fusewright.core.op import ReductionOp, States, converted
+from fusewright.kernel.exchange import TURNS_OF_SCAN
 from fusewright.kernel.ir import BlockScan, GridScan, Ref
 from fusewright.sim.collectives import (
     BLOCK_DIMS,
@@ -32,7 +33,7 @@ def run_grid_scan(machine: Machine, stmt: GridScan) -> None:
     launch = machine.program.launch
     arrive_across_blocks(machine, stmt, (stmt.grid_axis,), "a grid scan")
     use_workspace(machine, stmt, (stmt.thread_axis,), sides=2)
-    use_exchange(machine, stmt, (stmt.thread_axis,), turns=2)
+    use_exchange(machine, stmt, (stmt.thread_axis,), TURNS_OF_SCAN)
     shape = (*reversed(launch.grid), *reversed(launch.block))
     for ref in (*stmt.src, *stmt.carry):
         for k in range(stmt.width):

@@ -86,22 +86,13 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
   __device__ __forceinline__ void combine(State (&value)[WIDTH]) const {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
-    each([&](unsigned, int k, State state) { value[k] = State::combine(value[k], state); });
+    combine_first(grid.blocks, value);
   }
 
-  // The same, and behind it what blocks before this one say.
-  __device__ __forceinline__ void combine_with_before(State (&value)[2 * WIDTH]) const {
-#pragma unroll
-    for (int k = 0; k < 2 * WIDTH; ++k) value[k] = State::identity();
-    each([&](unsigned block, int k, State state) {
-      value[k] = State::combine(value[k], state);
-      if (block < grid.rank) value[WIDTH + k] = State::combine(value[WIDTH + k], state);
-    });
-  }
+  // The same of so many blocks, onto `value`.
+  __device__ __forceinline__ void combine_first(unsigned blocks, State* value) const {
 
-  // take(block, k, state): state `k` of a block, of as many of them as the threads of a group share out.
-  template <class Take> __device__ __forceinline__ void each(Take take) const {
-    for (unsigned block = group.rank; block < grid.blocks; block += AHEAD * group.size) {
+    for (unsigned block = group.rank; block < blocks; block += AHEAD * group.size) {
 #pragma unroll
       for (int first = 0; first < WIDTH; first += BESIDE) {
         unsigned long long heard[AHEAD][BESIDE][WORDS];
@@ -115,7 +106,7 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
             for (int k = 0; k < BESIDE; ++k) {
 #pragma unroll
               for (int w = 0; w < WORDS; ++w) {
-                if (from < grid.blocks && first + k < WIDTH) heard[a][k][w] = hear(slot(from, first + k) + w);
+                if (from < blocks && first + k < WIDTH) heard[a][k][w] = hear(slot(from, first + k) + w);
               }
             }
           }
@@ -125,7 +116,7 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
             for (int k = 0; k < BESIDE; ++k) {
 #pragma unroll
               for (int w = 0; w < WORDS; ++w) {
-                const bool is_wanted = block + a * group.size < grid.blocks && first + k < WIDTH;
+                const bool is_wanted = block + a * group.size < blocks && first + k < WIDTH;
                 complete = complete && (!is_wanted || (unsigned)heard[a][k][w] == round);
               }
             }
@@ -135,13 +126,13 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
         for (int a = 0; a < AHEAD; ++a) {
 #pragma unroll
           for (int k = 0; k < BESIDE; ++k) {
-            if (block + a * group.size < grid.blocks && first + k < WIDTH) {
+            if (block + a * group.size < blocks && first + k < WIDTH) {
               unsigned words[WORDS];
 #pragma unroll
               for (int w = 0; w < WORDS; ++w) words[w] = heard[a][k][w] >> 32;
               State state;
               memcpy(&state, words, sizeof(State));
-              take(block + a * group.size, first + k, state);
+              value[first + k] = State::combine(value[first + k], state);
             }
           }
         }
@@ -252,28 +243,38 @@ __device__ __forceinline__ void grid_all_reduce(
 
 // What the blocks before say of `value`, onto a carry that continues the scan from one call to the next. Threads that
 // differ on THREAD_AXES alone have the same values and carries.
+//
+// What all blocks say in a round is in the carry only in the next one (`first`: the round before the first), when it has
+// long been there: a block waits in its round for those before it alone, so in the end each comes as late as it has to.
+// A block says something new in the place of four rounds ago. Whoever still hears that is two rounds back, and a block
+// has what all say in a round before it is two rounds on.
 template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
 __device__ __forceinline__ void grid_scan(
     State (&value)[WIDTH], State (&carry)[WIDTH], typename State::Memory workspace, long long* exchange,
-    unsigned& round) {
+    unsigned& round, unsigned first) {
   using Grid = grid_group<GRID_AXES>;
   using Group = block_group<THREAD_AXES, Shape>;
+  using Exchange = grid_exchange<State, WIDTH, 4, Grid, Group, Shape::threads(THREAD_AXES)>;
   const Grid grid;
   const Group group;
+  unsigned long long* const words = reinterpret_cast<unsigned long long*>(exchange);
+  const Exchange last = {grid, group, words, round};
   ++round;
-  const grid_exchange<State, WIDTH, 2, Grid, Group, Shape::threads(THREAD_AXES)> words = {
-      grid, group, reinterpret_cast<unsigned long long*>(exchange), round};
-  words.say(value);
+  const Exchange now = {grid, group, words, round};
+  now.say(value);
   State said[2 * WIDTH];
-  words.combine_with_before(said);
+#pragma unroll
+  for (int k = 0; k < 2 * WIDTH; ++k) said[k] = State::identity();
+  if (last.round != first) last.combine_first(grid.blocks, said);
+  now.combine_first(grid.rank, said + WIDTH);
   __syncthreads();
   set_grid_round(exchange, group.thread, round);
   block_reduce<State, THREAD_AXES, Shape>(said, workspace);
 #pragma unroll
   for (int k = 0; k < WIDTH; ++k) {
+    if (last.round != first) carry[k] = State::combine(carry[k], said[k]);
     value[k] = carry[k];
     if (grid.rank) value[k] = State::combine(carry[k], said[WIDTH + k]);
-    carry[k] = State::combine(carry[k], said[k]);
   }
 }
 
