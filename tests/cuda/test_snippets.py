@@ -390,20 +390,6 @@ def test_column_sum_on_the_host(tmp_path: Path, shape: tuple[int, int]) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("steps", [blocks_and_steps_of_each, blocks_and_columns])
-def test_grid_scan_on_the_host_is_ready_for_the_next_launch(
-    tmp_path: Path, steps: Callable[[Schedule, TensorView], None]
-) -> None:
-    kernel = lowered(scheduled(steps)).kernel
-    x = torch.randint(-50, 50, (3, 407)).float()
-    y, exchange = torch.empty_like(x), torch.zeros(300, dtype=torch.int64)
-    for launch in (1, 2, 3):
-        y.fill_(float("nan"))
-        run(kernel, [x, y, *x.shape, exchange], tmp_path)
-        assert torch.equal(y, (2 * x).cumsum(1) - x)
-
-
-@needs_compiler
 def test_grid_sum_on_the_host_is_ready_for_the_next_launch(tmp_path: Path) -> None:
     x = torch.randint(-50, 50, (3001,)).float()
     y, exchange = torch.full((1,), float("nan")), torch.zeros(15, dtype=torch.int64)
