@@ -359,13 +359,14 @@ extern "C" int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
   return wrong_scans<fw::block_shape<0, 0, 0>>(axis, x, y, z);
 }
 
-template <int X, int Y, int Z> int wrong_scans_of_known() {
-  return wrong_scans<fw::block_shape<X, Y, Z>>(1, X, Y, Z) + wrong_scans<fw::block_shape<X, Y, Z>>(2, X, Y, Z);
+template <int X, int Y, int Z> int wrong_of() {
+  using Shape = fw::block_shape<X, Y, Z>;
+  return wrong_scans<Shape>(1, X, Y, Z) + wrong_scans<Shape>(2, X, Y, Z);
 }
 
 extern "C" int wrong_scans_of_known_shapes() {
-  return wrong_scans_of_known<16, 32, 1>() + wrong_scans_of_known<8, 16, 3>() + wrong_scans_of_known<2, 32, 1>() +
-         wrong_scans_of_known<32, 4, 2>() + wrong_scans_of_known<16, 1, 8>() + wrong_scans_of_known<4, 24, 1>();
+  return wrong_of<16, 32, 1>() + wrong_of<8, 16, 3>() + wrong_of<2, 32, 1>() + wrong_of<32, 4, 2>() +
+         wrong_of<16, 1, 8>() + wrong_of<4, 24, 1>();
 }
 """
 
