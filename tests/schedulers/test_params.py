@@ -181,7 +181,7 @@ def edited(draw: st.DrawFn, params: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_edit_gives_the_right_result_or_says_what_is_wrong(name: str, data: st.DataObject) -> None:
     params = data.draw(edited(PROPOSED[name]))
