@@ -78,14 +78,15 @@ MAX_THREADS_A_COLUMN, LEAST_THREADS_ALONG = 32, 16
 LEAST_ROW_BYTES, ROW_BYTES = 64, 256
 # Of a copy's speed, what a scan reaches where blocks are enough (measured on an H200, 128 MB to 512 MB).
 SCAN_SPEED = 0.93
-# Where blocks share rows, an SM has one of so many threads: each holds what it scans while blocks wait for
-# each other, and the next step's loads. The bytes of these, in as many accesses at most. (An H200, 2 rows of
-# 16777216 bfloat16: 0.67 of a copy's speed with 128 bytes, 0.43 with 64. Twice as many threads have too few
-# registers for the next step: 0.58 and 0.45 with 64 bytes, without the next step and with it.)
-SHARING_THREADS, SHARING_BYTES, SHARING_UNROLL = 512, 128, 8
-# The fewest blocks that share one: they wait for each other after each step, which takes as long as a few
-# more steps by one block.
-LEAST_SHARE = 2
+# Where blocks share rows: those of an SM, and the threads of each along a contiguous row. A thread holds what
+# it scans while blocks wait for each other, and the next step's loads: the bytes of these, in as many
+# accesses at most. (An H200, 2 rows of 16777216 bfloat16, of a copy's speed: 0.76 so, 0.72 with one block of
+# twice as many threads, 0.64 with 64 bytes. Twice as many threads of an SM have registers for 64 bytes
+# without the next step's loads: 0.66.)
+SHARING_BLOCKS_AN_SM, SHARING_THREADS, SHARING_BYTES, SHARING_UNROLL = 2, 256, 128, 8
+# The fewest blocks that share one, and the steps that it takes one of them at least: blocks wait for each
+# other after each step.
+LEAST_SHARE, LEAST_STEPS = 2, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,7 +302,7 @@ def _sharing_rows(
 ) -> ScanParams | None:
     """Blocks that share rows; None where there are enough rows."""
     most = max(1, min(SHARING_BYTES // (width * element_bytes), SHARING_UNROLL))
-    available = hardware.sm_count // rows
+    available = SHARING_BLOCKS_AN_SM * hardware.sm_count // rows
     # As few steps as can be, of all blocks.
     needed = power_of_two_at_least(ceil_div(length, SHARING_THREADS * width * max(1, available)))
     unroll = min(power_of_two_at_most(most), needed)
@@ -315,7 +316,9 @@ def _sharing_rows(
         unroll_factor=unroll,
         prefetches_steps=length > share * step,
         lparams=LaunchParams(gdimy=share, bdimx=SHARING_THREADS, bdimy=1),
-        cparams=CompileParams(maxrregcount=hardware.registers_a_thread(SHARING_THREADS)),
+        cparams=CompileParams(
+            maxrregcount=hardware.registers_a_thread(SHARING_BLOCKS_AN_SM * SHARING_THREADS)
+        ),
         reason=f"{rows} rows of {length}, contiguous: {share} blocks of {SHARING_THREADS} threads a row "
         f"with {unroll} vectors of {width} in flight",
     )
@@ -328,7 +331,7 @@ def _share(available: int, length: int, step: int) -> int:
     The same for all lengths of a class, which so have one kernel.
     """
     least = power_of_two_at_most(length)
-    if available < LEAST_SHARE or least < LEAST_SHARE * step:
+    if available < LEAST_SHARE or least < LEAST_STEPS * step:
         return 1
     return ceil_div(least, ceil_div(least, available * step) * step)
 
