@@ -40,6 +40,9 @@ SECONDS = 60
 #: What compute-sanitizer ends with where it found something; a kernel that is wrong ends with another.
 FOUND, WRONG = 86, 87
 HEADER = ("tool", "case", "outcome", "kernels", "refused", "errors")
+#: mbarriers that synccheck keeps track of: with room for fewer than the blocks of a launch have, it
+#: overwrites memory of others ("Detected overflow of tracked cuda::barrier structures").
+BARRIERS = 1 << 16
 #: Lines of a tool's report that are shown.
 SHOWN = 20
 
@@ -100,7 +103,7 @@ _STAGED: Edit = {
     "lparams": {"bdimx": 16, "bdimy": 4},
 }
 #: Each kind of schedule at least once, with sizes that tools end with (tests/bench/test_sanitize.py lists
-#: the kinds). Blocks that share a reduction, and scans that take chunks, need the larger ones.
+#: the kinds). Blocks that share a reduction or a scan need the larger ones.
 CASES: tuple[Case, ...] = (
     Case("gelu_bias", (33, 1000)),
     Case("slice_at_offset", (33, 1001)),
@@ -138,6 +141,7 @@ CASES: tuple[Case, ...] = (
     Case("cumsum_inner", (5, 1000)),
     Case("cumsum_inner", (2, 200000)),
     Case("cumsum_outer", (700, 40)),
+    Case("cumsum_outer", (30000, 40)),
     Case("unrelated", (24, 264)),
 )
 
@@ -283,6 +287,8 @@ def _under(
     command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", str(SHOWN)]
     if tool == "memcheck":  # what the driver answers to a look-up of a symbol that it lacks is no finding
         command += ["--report-api-errors", "no"]
+    elif tool == "synccheck":
+        command += ["--num-cuda-barriers", str(BARRIERS)]
     command += [sys.executable, "-m", "bench", "sanitize", "--inside", str(index)]
     command += ["--points", str(arguments.points), "--seed", str(arguments.seed), "--tool", tool]
     # torch's allocator would hide bounds.

@@ -37,7 +37,7 @@ CONFIGURATIONS, PLAIN_CONFIGURATIONS, FIRST = 30, 60, 8
 SEARCH_SECONDS = EFFORTS["fast"].seconds or inf
 # Of the time, when searches from the formula, those from plain params, and samples end, and what served other
 # problems. The rest is for races. What ends before leaves its time to what follows.
-SEARCHED, PLAIN_SEARCHED, SAMPLED, TRANSFERRED = 0.38, 0.55, 0.86, 0.91
+SEARCHED, PLAIN_SEARCHED, SAMPLED, TRANSFERRED = 0.38, 0.55, 0.89, 0.935
 # Of each problem, the changes with which others are tried; fields of one.
 TRANSFERS, MOST_CHANGED = 2, 3
 # Values that follow from the length of a row: plain params have the formula's.
@@ -101,6 +101,8 @@ class Found:
 
 class Listed:
     """Params of one problem, in order, as a source of attempts; those that were tried are left out."""
+
+    is_patient = True
 
     def __init__(self, problem: Problem, origin: str, texts: Iterable[str], journal: Journal) -> None:
         self.problem = problem

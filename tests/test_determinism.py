@@ -12,14 +12,21 @@ import sys
 _PRINT_ALL = """
 import hashlib, sys
 import torch
+from tests.cuda.test_printer import KERNELS
 from tests.integration.cases import CASES
+from fusewright.cuda.printer import print_kernel
 from fusewright.host.executor import FusionExecutor
 
+def show(name, text):
+    print(name, hashlib.sha256(text.encode()).hexdigest())
+
+for name, build in list(KERNELS.items())[:: int(sys.argv[1])]:
+    show("kernel_" + name, print_kernel(build()).text)
 for case in CASES[:: int(sys.argv[1])]:
     executor = FusionExecutor(case.definition()._finished().fusion)
     kernels = executor.compile(case.inputs(torch.device("cpu"))).kernels
     text = executor.segments().log() + "".join(kernel.full_text for kernel in kernels)
-    print(case.name, hashlib.sha256(text.encode()).hexdigest())
+    show(case.name, text)
 """
 
 

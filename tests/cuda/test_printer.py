@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import get_args
 
@@ -210,24 +206,6 @@ def test_a_constant_out_of_an_integers_range_becomes_what_the_device_makes_of_it
         converted_literal(float("-inf"), DataType.Double, DataType.Int32, DataType.Int) == "-2147483647 - 1"
     )
     assert converted_literal(float("nan"), DataType.Float, DataType.Int32, DataType.Int) == "0"
-
-
-_PRINT_ALL = """
-import hashlib
-from tests.cuda.test_printer import KERNELS
-from fusewright.cuda.printer import print_kernel
-text = "".join(print_kernel(build()).text for build in KERNELS.values())
-print(hashlib.sha256(text.encode()).hexdigest())
-"""
-
-
-def test_same_text_in_another_process() -> None:
-    here = hashlib.sha256("".join(print_kernel(build()).text for build in KERNELS.values()).encode())
-    path = os.pathsep.join(p for p in sys.path if p)
-    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": path}
-    command = [sys.executable, "-c", _PRINT_ALL]
-    there = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert there.stdout.strip() == here.hexdigest()
 
 
 def test_every_node_has_its_function() -> None:

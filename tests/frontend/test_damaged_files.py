@@ -16,7 +16,7 @@ from fusewright.core.errors import DefinitionError, ParamsError
 from fusewright.core.serialization import from_json, to_json
 from fusewright.schedulers.params import PointwiseParams, ReductionParams
 
-MUTATIONS = 2000
+MUTATIONS = 800
 
 
 def _file(path: Path) -> Any:

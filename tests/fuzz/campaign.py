@@ -41,6 +41,9 @@ SECONDS_BETWEEN_LINES = 5.0
 # a wrong result shows only in a small program.)
 SHRUNK_A_GROUP = 2
 SHRUNK_WRONG_RESULTS = 20
+# Workers are forked from a process that has imported torch, and has done nothing else yet.
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload([__name__])
 # After these a CUDA context may be unusable.
 FATAL_ON_A_GPU = ("driver error", "exception", "hang")
 
@@ -179,9 +182,8 @@ class _Worker:
     """A process, its pipe, and the program that it runs."""
 
     def __init__(self, settings: Settings) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, other = context.Pipe()
-        self.process = context.Process(target=_work, args=(other, settings), daemon=True)
+        self.connection, other = _CONTEXT.Pipe()
+        self.process = _CONTEXT.Process(target=_work, args=(other, settings), daemon=True)
         self.process.start()
         other.close()
         self.number: int | None = None

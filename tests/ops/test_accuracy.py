@@ -47,22 +47,11 @@ def _ids(cases: list[tuple[ElementwiseOp, DataType]]) -> list[str]:
     return [f"{op.name}-{dtype.name}" for op, dtype in cases]
 
 
-def _check(op: ElementwiseOp, dtype: DataType, got: torch.Tensor, given: list[torch.Tensor]) -> None:
-    ulp, where = worst(errors(op, got, exact(op, dtype, given)), given)
-    assert ulp <= allowed(op, dtype), f"{op.name} of {dtype} is off by {ulp:.4g} ulp at {where}"
-
-
-@needs_wide
-@pytest.mark.parametrize(("op", "dtype"), COMPUTED, ids=_ids(COMPUTED))
-def test_simulated_row_is_within_its_bound(op: ElementwiseOp, dtype: DataType) -> None:
-    given = given_for(op, dtype)
-    _check(op, dtype, op.spelling(dtype).torch(*given), given)
-
-
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL | None:
+    """The CUDA text of all rows as functions of the host; None: there is no C++ compiler on this machine."""
     if spelled.HOST_COMPILER is None:
-        pytest.skip("no C++ compiler on this machine")
+        return None
     names: set[str] = set()
     functions = []
     for op, dtype in ON_HOST:
@@ -76,15 +65,19 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 @needs_wide
-@pytest.mark.parametrize(("op", "dtype"), ON_HOST, ids=_ids(ON_HOST))
-def test_cuda_text_on_the_host_is_within_its_bound(
-    library: ctypes.CDLL, op: ElementwiseOp, dtype: DataType
-) -> None:
+@pytest.mark.parametrize(("op", "dtype"), COMPUTED, ids=_ids(COMPUTED))
+def test_row_is_within_its_bound(library: ctypes.CDLL | None, op: ElementwiseOp, dtype: DataType) -> None:
+    """In the simulator, and its CUDA text on the host: the exact results take longer than both."""
     given = [x.contiguous() for x in given_for(op, dtype)]
-    result = op.result_of(dtype).torch
-    for suffix in ("", "_precise") if op.spelling(dtype).precise else ("",):
-        function = getattr(library, f"{op.name}_{dtype.name}{suffix}")
-        _check(op, dtype, spelled.call(function, given, result), given)
+    expected = exact(op, dtype, given)
+    got = {"simulated": op.spelling(dtype).torch(*given)}
+    if library is not None and (op, dtype) in ON_HOST:
+        for suffix in ("", "_precise") if op.spelling(dtype).precise else ("",):
+            function = getattr(library, f"{op.name}_{dtype.name}{suffix}")
+            got[f"on the host{suffix}"] = spelled.call(function, given, op.result_of(dtype).torch)
+    for where, results in got.items():
+        ulp, at = worst(errors(op, results, expected), given)
+        assert ulp <= allowed(op, dtype), f"{op.name} of {dtype} is off by {ulp:.4g} ulp {where} at {at}"
 
 
 @pytest.mark.gpu

@@ -15,6 +15,7 @@ from fusewright.core.enums import MemoryType, SchedulerType
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.printer import print_kernel
 from fusewright.host.executor import FusionExecutor
+from fusewright.host.plan import BoundProgram
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.schedule import Call, Schedule, TensorRef, replay
@@ -31,7 +32,10 @@ FUSIONS = [*CASES, SEGMENTED]
 def scheduled(case: Case) -> list[tuple[Segment, CompiledKernel]]:
     """The kernels of a fusion, not run, with the segments that they are of."""
     executor = FusionExecutor(case.definition()._finished().fusion)
-    program = executor.compile(case.inputs(torch.device("cpu")))
+    return kernels_of(executor.compile(case.inputs(torch.device("cpu"))))
+
+
+def kernels_of(program: BoundProgram) -> list[tuple[Segment, CompiledKernel]]:
     return [
         (part.segment, part.op.kernel)
         for launch in program.launches
@@ -41,16 +45,12 @@ def scheduled(case: Case) -> list[tuple[Segment, CompiledKernel]]:
 
 
 @pytest.mark.parametrize("case", FUSIONS, ids=str)
-def test_printed_schedule(case: Case) -> None:
+def test_printed_schedule_and_replayed_trace(case: Case) -> None:
     """Each kernel of a definition has the schedule that the definition prints, and no other."""
     fd, inputs = case.definition(), case.inputs(torch.device("cpu"))
     program = fd._finished().executor.compile(inputs)
     check_pasted(fd, inputs, fd.schedule_for(inputs), program)
-
-
-@pytest.mark.parametrize("case", FUSIONS, ids=str)
-def test_replayed_trace(case: Case) -> None:
-    for segment, kernel in scheduled(case):
+    for segment, kernel in kernels_of(program):
         original = Schedule(segment.fusion)
         apply(segment.scheduler, original, kernel.params, kernel.hardware)
         original.complete()

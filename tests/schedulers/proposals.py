@@ -106,16 +106,19 @@ def reduced(dims: Sequence[int], rank: int = 2, dtype: DataType = DataType.Float
     return built(lambda f: sum_(f, define_tensor(f, [-1] * rank, True, dtype), list(dims)))
 
 
-def normalized(dtype: DataType = DataType.Float) -> Fusion:
-    """(x - mean) * rsqrt(var + eps) over the last dimension."""
+def normalized(dtype: DataType = DataType.Float, weights: int = 0) -> Fusion:
+    """(x - mean) * rsqrt(var + eps) over the last dimension, times so many weights."""
 
     def body(fusion: Fusion) -> TensorView:
         x = define_tensor(fusion, [-1, -1], True, dtype)
         wide = convert_tensor(fusion, x, DataType.Float)
         var, mean = var_mean(fusion, wide, [1], 0, True)
         scale = apply_to_tensor(fusion, "rsqrt", apply_to_tensor(fusion, "add", var, 1e-5))
-        centered = apply_to_tensor(fusion, "sub", wide, mean)
-        return convert_tensor(fusion, apply_to_tensor(fusion, "mul", centered, scale), dtype)
+        result = apply_to_tensor(fusion, "mul", apply_to_tensor(fusion, "sub", wide, mean), scale)
+        for _ in range(weights):
+            weight = convert_tensor(fusion, define_tensor(fusion, [-1], True, dtype), DataType.Float)
+            result = apply_to_tensor(fusion, "mul", result, weight)
+        return convert_tensor(fusion, result, dtype)
 
     return built(body)
 

@@ -307,13 +307,13 @@ def test_vectors_of_odd_rows_begin_at_aligned_addresses() -> None:
         facts = p.facts_of(fusion, shapes)
         return p.propose(SCHEDULER, fusion, _stable(facts) if stable else facts)[0]
 
-    params = proposed(8191, 4097)
+    params = proposed(8191, 10001)
     assert params.shift_rows and params.unaligned_inputs == (3,) and params.vectorization_factor == 8
     assert not _spilled(fusion, params), params.reason
-    assert not proposed(8191, 4096).shift_rows
-    assert not proposed(1000, 4097).shift_rows  # blocks have too few rows each
-    assert not proposed(8191, 1025).shift_rows  # and an SM too few threads
-    assert not proposed(8191, 4097, stable=False).shift_rows
+    assert not proposed(8191, 10000).shift_rows
+    assert not proposed(500, 10001).shift_rows  # blocks have too few rows each
+    assert not proposed(8191, 4097).shift_rows  # registers take the next row by element
+    assert not proposed(8191, 10001, stable=False).shift_rows
 
 
 def _stable(facts: Facts) -> Facts:
@@ -335,6 +335,33 @@ def test_few_rows_have_many_threads(rows: int, columns: int, threads: int, block
     assert (extents.bdimx * extents.bdimy, extents.gdimx) == (threads, blocks), params.reason
     assert params.batches_per_block_inner_reduction == 4 and params.blocks_per_cluster == cluster
     assert not params.prefetch_rows and not _spilled(fusion, params)
+
+
+@pytest.mark.parametrize(
+    "rows, columns, elements, threads",
+    [
+        (2048, 4096, 16, 256),
+        (4096, 2048, 16, 128),
+        (16384, 4096, 32, 128),
+        (8191, 4097, 9, 480),  # by element
+        (12730, 2107, 9, 256),
+        (4390, 10360, 18, 288),  # by clusters
+    ],
+)
+def test_rows_of_few_turns_and_by_element_have_more_threads(
+    rows: int, columns: int, elements: int, threads: int
+) -> None:
+    vectors, line = ((rows, columns),) * 2, (columns,)
+    if columns % 16:
+        fusion, shapes = backward(), (*vectors, (rows,), (rows,), line, line)
+    else:
+        (_, fusion), shapes = rms_norm_backward.fusion("textbook"), (*vectors, (rows,), line)
+        canonicalize(fusion)
+    params, _ = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
+    extents = params.lparams
+    held = params.batches_per_block_inner_reduction * params.vectorization_factor
+    assert (held, extents.bdimx * extents.bdimy) == (elements, threads), params.reason
+    assert params.prefetch_rows and not params.circular_stages and not _spilled(fusion, params)
 
 
 @pytest.mark.parametrize("rows, ahead", [(7814, False), (131072, True)])

@@ -419,6 +419,31 @@ def test_long_rows_are_held_by_clusters(rows, length, expected) -> None:
     assert (found.blocks_per_cluster, found.lparams.bdimx, held) == expected
 
 
+@pytest.mark.parametrize(
+    "rows, length, in_pairs",
+    [
+        (4096, 32768, True),
+        (4095, 24576, True),
+        (4096, 16384, False),
+        (2048, 65536, False),
+        (300, 32768, False),
+    ],
+)
+def test_rows_beside_two_weights_are_held_in_pairs(rows: int, length: int, in_pairs: bool) -> None:
+    """Of rows that a cluster of two blocks holds two of; one weight has as many bytes as a row, not more."""
+    for weights in (1, 2):
+        fusion = normalized(DataType.BFloat16, weights)
+        facts = facts_of(fusion, [(rows, length), *[(length,)] * weights])
+        stable = replace(facts, stable=frozenset(facts.sizes))
+        params = schedulers.propose(InnerPersistentScheduler(), fusion, stable, described("h200"))
+        assert (params.rows_in_flight == 2) is (in_pairs and weights == 2), params.reason
+        if params.rows_in_flight == 2:
+            assert params.blocks_per_cluster == 2 and params.whole_blocks is (rows % 2 == 0)
+            schedulers.apply(InnerPersistentScheduler(), Schedule(fusion), params, described("h200"))
+        on_ampere = schedulers.propose(InnerPersistentScheduler(), fusion, stable, described("a100"))
+        assert on_ampere.blocks_per_cluster == 1
+
+
 def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1] * 4, True)

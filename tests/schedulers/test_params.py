@@ -181,7 +181,7 @@ def edited(draw: st.DrawFn, params: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_edit_gives_the_right_result_or_says_what_is_wrong(name: str, data: st.DataObject) -> None:
     params = data.draw(edited(PROPOSED[name]))
@@ -436,6 +436,7 @@ def test_indices_too_narrow_for_the_inputs_are_refused() -> None:
     "make, message",
     [
         (lambda: PointwiseParams(vectoriztion_factor=2), "unknown; did you mean vectorization_factor"),
+        (lambda: PointwiseParams(bdimx=2), "unknown; did you mean lparams.bdimx"),
         (lambda: LaunchParams(blockdimx=2), "`blockdimx`: unknown; did you mean bdimx"),
         (lambda: PointwiseParams.space("h200"), "`hardware`: expected a HardwareInfo, got 'h200'"),
         (lambda: PointwiseParams.space(p.H200, points=-1), "`points`: expected 1 or more, or None, got -1"),

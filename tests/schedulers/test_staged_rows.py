@@ -28,7 +28,9 @@ def _definition(x: torch.Tensor, weight: torch.Tensor) -> FusionDefinition:
     return fd
 
 
-def _run(threads: int, block_rows: int, in_flight: int, vector: int, rows: int = WHOLE) -> FusionDefinition:
+def _run(
+    threads: int, block_rows: int, in_flight: int, vector: int, rows: int = WHOLE, together: int = 1
+) -> FusionDefinition:
     """The definition after a call with such params, whose result is right."""
     x, weight = torch.randn(rows, LENGTH).half(), torch.randn(LENGTH).half()
     fd = _definition(x, weight)
@@ -37,9 +39,9 @@ def _run(threads: int, block_rows: int, in_flight: int, vector: int, rows: int =
         before.params,
         staged_vector=vector,
         whole_blocks=rows == WHOLE,
-        unroll_factor_inner_reduction=1,
+        unroll_factor_inner_reduction=together,
         vectorize_inner_reduction=False,
-        batches_per_block_inner_reduction=-(-LENGTH // threads),
+        batches_per_block_inner_reduction=-(-LENGTH // (threads * together)),
         unroll_factor_iter_dom=in_flight,
         assumed_reduction_sizes=(LENGTH,),
         lparams=LaunchParams(bdimx=threads, bdimy=block_rows),
@@ -66,12 +68,20 @@ def test_the_rows_of_a_block_pass_as_one_run(shape, rows):
     assert sum(isinstance(stmt, k.Barrier) for stmt in k.walk(kernel.body)) == 2
 
 
-#: elements, width of vectors, whether rows read something in common -> threads of a row, rows of a block
+@pytest.mark.parametrize("rows", [WHOLE, MORE])
+def test_threads_take_neighbours_of_a_row(rows: int) -> None:
+    _run(4, 8, 1, vector=8, rows=rows, together=4)
+
+
+#: elements, width of vectors, whether rows read something in common -> threads of a row, rows of a block,
+#: elements that a thread has side by side
 CHOSEN = {
-    (257, 8, False): (16, 8),
-    (513, 8, False): (32, 8),
-    (513, 8, True): (32, 8),
-    (257, 4, False): (32, 4),
+    (257, 8, False): (16, 8, 4),
+    (513, 8, False): (32, 8, 2),
+    (513, 8, True): (32, 8, 2),
+    (1001, 8, True): (64, 8, 2),
+    (129, 8, False): (16, 4, 1),  # by more a third would be in vain
+    (257, 4, False): (32, 4, 1),  # a word each
     (65, 4, False): None,  # a block of so few rows would have too few threads
     (1057, 8, False): None,
     (529, 4, False): None,
@@ -81,7 +91,8 @@ CHOSEN = {
 @pytest.mark.parametrize("length, width, shares", CHOSEN)
 def test_short_rows_that_are_many_are_staged(length: int, width: int, shares: bool) -> None:
     found = staged(65536, 65536, length, width, 32 // width, shares, described("h200"))
-    assert (found and (found.lparams.bdimx, found.lparams.bdimy)) == CHOSEN[length, width, shares]
+    threads = found and (found.lparams.bdimx, found.lparams.bdimy, found.unroll_factor_inner_reduction)
+    assert threads == CHOSEN[length, width, shares]
     assert staged(1000, 1000, length, width, 32 // width, shares, described("h200")) is None
 
 

@@ -37,6 +37,10 @@ class Pool:
     def pending(self) -> int:
         return len(self._waiting)
 
+    @property
+    def begun(self) -> list[tuple[Any, float]]:
+        return []
+
     def step(self) -> list[Done[Any]]:
         jobs, self._waiting = self._waiting, []
         return [Done(job, self._work(job)) for job in jobs]
@@ -44,7 +48,7 @@ class Pool:
     def abandon(self) -> None:
         self._waiting = []
 
-    forget_waiting = begin = abandon
+    forget_waiting = begin = disown = abandon
 
 
 class Compiling:

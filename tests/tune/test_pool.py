@@ -17,6 +17,8 @@ def _work() -> Callable[[str], str]:
     def do(job: str) -> str:
         if job == "hang":
             time.sleep(60)
+        if job == "long":
+            time.sleep(1.0)
         if job == "wait":
             with untimed():
                 time.sleep(0.8)
@@ -54,6 +56,30 @@ def test_a_job_that_hangs_or_dies_is_lost_alone():
     assert done["die"].problem == "the process ended with exit code 9"
     assert done["fatal"].problem == "the GPU is lost"
     assert done["fail"].problem == "ValueError: no such thing"
+
+
+def test_nobody_waits_for_a_job_that_is_disowned_and_its_process_does_others_then():
+    with Pool[str](_work, 1, seconds=30.0) as pool:
+        for job in ("long", "a", "b"):
+            pool.submit(job)
+        while not pool.begun:
+            assert not list(pool.step())
+            wait_for([pool], 0.05)
+        [(job, seconds)] = pool.begun
+        assert job == "long" and 0 <= seconds < 30
+        pool.disown([job])
+        assert pool.pending == 2 and pool.begun == []
+        [process] = [worker.process.pid for worker in pool._workers]
+        assert {job: done.result for job, done in _all(pool).items()} == {"a": "A", "b": "B"}
+        pool.submit("long")
+        while not pool.begun:
+            list(pool.step())
+        pool.submit("a")
+        pool.disown()
+        assert pool.pending == 0
+        pool.submit("b")
+        assert [done.result for done in _all(pool).values()] == ["B"]
+        assert [worker.process.pid for worker in pool._workers] == [process]
 
 
 def test_processes_that_cannot_start_are_an_error():

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -296,6 +297,41 @@ def test_an_interrupted_search_returns_the_best_so_far(tmp_path, monkeypatch):
         [tuned] = tuner.tune([column_sum(tmp_path)], Effort(50), report=interrupted)
     assert tuned.stop == "interrupted" and 5 <= tuned.tried < 50
     assert tuned.seconds == min(second for second in tuned.progression if second is not None)
+
+
+class OneIsSlow(here.Pool):
+    """The sixth kernel that is made takes 9 s."""
+
+    def __init__(self, setup: Any, count: int, seconds: float) -> None:
+        super().__init__(setup, count, seconds)
+        self._number = 0 if isinstance(setup, here.Compiling) else -1000
+        self._slow: list[Any] = []
+
+    def submit(self, job: Any) -> None:
+        self._number += 1
+        (self._slow if self._number == 6 else self._waiting).append(job)
+
+    @property
+    def pending(self) -> int:
+        return len(self._waiting) + len(self._slow)
+
+    @property
+    def begun(self) -> list[tuple[Any, float]]:
+        return [(job, 9.0) for job in self._slow]
+
+    def disown(self, jobs: Any = None) -> None:
+        self._slow = []
+
+
+def test_nobody_waits_for_a_kernel_that_takes_long_to_compile(tmp_path, monkeypatch):
+    here.install(monkeypatch)
+    monkeypatch.setattr(runner, "Pool", OneIsSlow)
+    with Journal(tmp_path / "j.sqlite", "a") as journal, runner.Runner(load, Options(), 1, True) as processes:
+        tuner = Tuner(processes, journal, load, Options(), default_heuristics())
+        of = column_sum(tmp_path)
+        [tuned] = tuner.tune([of], Effort(20, to_roofline=False))
+        left = [t for t in journal.trials(of.key) if "much longer to compile" in t.detail]
+    assert tuned.tried == 20 and len(left) == 1 and left[0].status is Status.REJECTED
 
 
 def test_the_best_of_a_tuned_problem_races_with_the_formula(tmp_path, monkeypatch):

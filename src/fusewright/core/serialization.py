@@ -93,7 +93,7 @@ def _read_dataclass(cls: type[T], data: Any, path: str) -> T:
     prefix = f"{path}." if path else ""
     for name in data:
         if name not in fields and name not in others:
-            raise unknown_field(name, (*fields, *others), f"{prefix}{name}")
+            raise unknown_field(kind, name, (*fields, *others), f"{prefix}{name}")
     for name, field in fields.items():
         required = field.default is field.default_factory is dataclasses.MISSING
         if required and name not in data:
@@ -114,10 +114,17 @@ def _read_dataclass(cls: type[T], data: Any, path: str) -> T:
     return made
 
 
-def unknown_field(name: object, known: Iterable[str], path: str) -> ParamsError:
-    """The error for a name that a class does not have, with the names that are spelled like it."""
+def unknown_field(cls: type, name: object, known: Iterable[str], path: str) -> ParamsError:
+    """The error for a name that a class does not have: with the nested fields of this name, else with the
+    names that are spelled like it.
+    """
     known = list(known)
-    similar = difflib.get_close_matches(str(name), known, n=2)
+    inner = [
+        f"{field}.{name}"
+        for field, hint in field_hints(cls).items()
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint) and name in field_hints(hint)
+    ]
+    similar = inner or difflib.get_close_matches(str(name), known, n=2)
     meant = f"; did you mean {' or '.join(similar)}?" if similar else ""
     expected = f"one of {', '.join(known)}" if known else "no fields"
     return ParamsError(f"`{path}`: unknown{meant}", path=path, expected=expected, given=f"the name {name!r}")

@@ -51,7 +51,7 @@ class EditableParams:
                 return self._stated[name]
             if not hasattr(self._type, name):
                 known = (*values, *attributes(self._type))
-                raise AttributeError(str(unknown_field(name, known, f"{self._path}{name}")))
+                raise AttributeError(str(unknown_field(self._type, name, known, f"{self._path}{name}")))
             return getattr(self._made(), name)
 
     def __init__(self, params: Any, hardware: HardwareInfo | None = None, path: str = "") -> None:
@@ -87,7 +87,7 @@ class EditableParams:
             else:
                 others[name].expect(None, value, path)
         else:
-            raise unknown_field(name, (*self._values, *others), path)
+            raise unknown_field(self._type, name, (*self._values, *others), path)
 
     def _check(self, name: str, value: Any, path: str) -> None:
         declared: Choice | None = self._choices.get(name)
@@ -107,7 +107,7 @@ class EditableParams:
             elif isinstance(name, str):
                 setattr(self, name, value)
             else:
-                raise unknown_field(name, self._values, f"{self._path}{name}")
+                raise unknown_field(self._type, name, self._values, f"{self._path}{name}")
 
     def _made(self) -> Any:
         """The frozen object, whatever was stated of what follows."""

@@ -5,6 +5,7 @@ Measured on an H200 for rows of 49,152 to 524,288 bfloat16 of softmax, RMS norm,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isqrt
 
 from fusewright.core.hardware import KIB, HardwareInfo
@@ -43,6 +44,12 @@ EXCHANGE_BYTES = 16 * KIB
 # Of a copy's speed, what clusters keep, and those of the largest size (0.82 where those of 8 blocks keep
 # 0.89), as 16 blocks have to be free at once in one part of the GPU.
 SPEED, LARGEST_SPEED = 0.96, 0.9
+# Rows beside weights of more bytes than theirs, of so many bytes at least: clusters of so many blocks hold
+# two at a time, so many vectors of each a thread, if an SM has room for so many blocks, and so many rows to
+# do. (An H200, layer norm of 4096 x 32768 bfloat16 136 us, one row at a time by one block in shared memory
+# 144, in registers 163; of 65,536, which takes clusters of four, no faster.)
+LEAST_PAIRED, SHARED_BY, PAIRED_VECTORS, PAIRED_BLOCKS, ROWS_OF_PAIRS = 40 * KIB, 2, 4, 3, 8
+EXCHANGED_BY_PAIRS = 4 * KIB
 # What a block of a cluster spends on each row with no loads or stores in flight (softmax of 131,072 bfloat16
 # by clusters of 2, one block an SM: 0.85 of a copy's speed).
 ROW_SECONDS = 2e-6
@@ -78,6 +85,26 @@ def clustered(
     if of_block > hardware.shared_memory_per_block_optin:
         return None
     return _params(rows, vectors, width, cluster, batches, in_shared=True)
+
+
+def in_pairs(
+    rows: int, vectors: int, width: int, held: Held, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """The same for rows beside weights of more bytes than theirs: two at a time, which share the weights.
+
+    None of rows of which a cluster of two blocks does not hold two, or which are shorter or few.
+    """
+    of_vector = width * held.at_once
+    cluster = SHARED_BY if hardware.max_cluster >= SHARED_BY else 1
+    threads = whole_warps(ceil_div(vectors, cluster * PAIRED_VECTORS))
+    of_block = 2 * threads * PAIRED_VECTORS * width * held.in_all + EXCHANGED_BY_PAIRS
+    if vectors * of_vector < LEAST_PAIRED or rows < ROWS_OF_PAIRS * hardware.sm_count or width == 1:
+        return None
+    if threads > MOST_THREADS or PAIRED_BLOCKS * of_block > hardware.shared_memory_per_sm:
+        return None
+    params = _params(rows, vectors, width, cluster, PAIRED_VECTORS, in_shared=True)
+    reason = f"{params.reason}; two rows at a time, beside weights"
+    return replace(params, unroll_factor_iter_dom=2, whole_blocks=rows % 2 == 0, reason=reason)
 
 
 def spread(rows: int, vectors: int, width: int, held: Held, hardware: HardwareInfo) -> ReductionParams | None:

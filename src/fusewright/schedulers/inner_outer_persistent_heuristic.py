@@ -4,6 +4,7 @@ many rows a block works on at a time, and where the next row waits meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusewright.core.hardware import (
@@ -83,10 +84,15 @@ BLOCK = 128
 # RMS norm backward of 33 x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x
 # 16384 by clusters of two blocks 10.9, by one block with twice the vectors 13.1).
 FEW_ROWS_AN_SM, FEW_VECTORS = 2, 4
-# Turns of a block up to which rows by element are not loaded ahead, so that a block has more of them (an
-# H200, RMS norm backward of bfloat16: 7814 x 749 24.9 us, ahead 30.3; 16384 x 1025 52.9 and 56.6; of more
-# turns, 131072 x 257 76.5 and 73.1, layer norm backward of 8191 x 4097 118.6 and 113.6).
-MOST_TURNS = 12
+# Turns of a block up to which rows by element are not loaded ahead, so that a block has more of them, and
+# rows that it takes at once then at least (an H200, RMS norm backward of bfloat16: 7814 x 749 24.9 us, ahead
+# 30.3; 16384 x 1025 52.9 and 56.6; of more turns, 131072 x 257 76.5 and 73.1; of three rows, 1024 x 4097 22.8
+# and 19.0).
+MOST_TURNS, LEAST_AT_ONCE = 12, 8
+# Turns of a block up to which rows that are ahead in registers have more threads, of so many elements each
+# (an H200, layer norm backward of bfloat16 with 16 elements a thread and with 32: 2048 x 4096, 5 turns, 22.9
+# us and 25.1, 4096 x 2048 23.1 and 24.7; 4096 x 4096, 10 turns, 35.8 and 35.3).
+FEW_TURNS, FEW_ELEMENTS = 6, 16
 # Threads on an SM of rows that are shifted, and rows a block, from which on that is known to be faster than
 # by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 576 threads 0.67 of a copy's speed, by
 # element 0.51, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element 0.48).
@@ -176,6 +182,10 @@ class _Tile:
     def rows_an_sm(self) -> int:
         return self.at_once * self.resident
 
+    def turns(self, hardware: HardwareInfo) -> float:
+        """How often all SMs together take so many rows."""
+        return self.rows.count / (hardware.sm_count * self.rows_an_sm)
+
 
 @dataclass(frozen=True, slots=True)
 class _Held:
@@ -249,9 +259,16 @@ class InnerOuterPersistentPlanner:
         is_stable = are_stable(space, facts)
         knows_length = is_stable or space.is_constant
         to_hold = _Rows(rows, length, width, knows_length, projects=self._projects(width))
-        params = self._shifted_params(to_hold, facts, hardware) or self._params(to_hold, hardware)
-        if isinstance(params, Reject):
-            return params
+        chosen = self._chosen(to_hold, hardware)
+        # Rows by element that registers load ahead are faster than those that are shifted (an H200, layer
+        # norm backward of 12730 x 2107 bfloat16 70 us and 102, RMS norm backward of 1480 x 3187 21.4, 22.8).
+        params = None
+        if chosen is None or chosen.cluster > 1 or self._rank(chosen, hardware) < _IN_REGISTERS:
+            params = self._shifted_params(to_hold, facts, hardware)
+        if chosen is not None and params is None:
+            params = self._params(to_hold, chosen, hardware)
+        if params is None:
+            return Reject(f"no block or cluster holds a row of {length} and what its columns come to")
         if self._cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)
         groups, passed = params.lparams.gdimx, params.lparams.gdimx * length * self._state_bytes
@@ -307,10 +324,7 @@ class InnerOuterPersistentPlanner:
             f"{found.width} a thread; aligned by the start of each row",
         )
 
-    def _params(self, rows: _Rows, hardware: HardwareInfo) -> InnerOuterPersistentParams | Reject:
-        chosen = self._chosen(rows, hardware)
-        if chosen is None:
-            return Reject(f"no block or cluster holds a row of {rows.length} and what its columns come to")
+    def _params(self, rows: _Rows, chosen: _Tile, hardware: HardwareInfo) -> InnerOuterPersistentParams:
         width, count = chosen.rows.width, rows.count
         at_once, resident = chosen.at_once, chosen.resident
         loads = len(self.space.rows.full_loads)
@@ -372,8 +386,9 @@ class InnerOuterPersistentPlanner:
             inputs = replace(rows, projects=True)
             tiles += [self._tile(inputs, choice, hardware) for choice in NOT_AHEAD]
         # Of equal rank those with most rows in flight, then with most threads that have registers enough.
-        return max(
-            (tile for tile in tiles if tile is not None),
+        found = [tile for tile in tiles if tile is not None]
+        best = max(
+            found,
             key=lambda tile: (
                 self._rank(tile, hardware),
                 tile.rows_an_sm,
@@ -383,6 +398,22 @@ class InnerOuterPersistentPlanner:
             ),
             default=None,
         )
+        return best and self._of_more_threads(best, found, hardware)
+
+    def _of_more_threads(self, best: _Tile, tiles: Sequence[_Tile], hardware: HardwareInfo) -> _Tile:
+        """Another of these tiles in place of the best, whose rows have more threads, where that is faster: of
+        blocks that take few turns, and of rows by element, the accesses of which have addresses of their own.
+        """
+        ahead = [tile for tile in tiles if self._rank(tile, hardware) == _IN_REGISTERS]
+        ahead = [tile for tile in ahead if tile.threads <= MOST_THREADS]
+        if best not in ahead:
+            return best
+        if self._is_by_element(best.rows):
+            return max(ahead, key=lambda tile: tile.threads * tile.rows_an_sm)
+        fewer = [tile for tile in ahead if tile.choice.elements == FEW_ELEMENTS]
+        if best.turns(hardware) > FEW_TURNS:
+            return best
+        return min(fewer, key=lambda tile: tile.rows.width, default=best)
 
     def _few(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
         """Of so few rows that each block has one or two: many threads for each, of two blocks if need be;
@@ -404,9 +435,8 @@ class InnerOuterPersistentPlanner:
 
     @staticmethod
     def _part(rows: _Rows) -> _Rows:
-        """What a block of a cluster has of each row: as many vectors for each lane of a warp."""
-        of_warp = rows.width * WARP_SIZE
-        return replace(rows, length=ceil_div(rows.length, BLOCKS_OF_CLUSTER * of_warp) * of_warp)
+        """What a block of a cluster has of each row."""
+        return replace(rows, length=ceil_div(rows.length, BLOCKS_OF_CLUSTER))
 
     def _is_by_element(self, rows: _Rows) -> bool:
         """Whether its accesses are so narrow that those of another row take many registers."""
@@ -428,8 +458,8 @@ class InnerOuterPersistentPlanner:
         """
         rows, rank = tile.rows, tile.choice.rank
         if rank == _NOT_AHEAD and rows.projects and self._is_by_element(rows):
-            turns = rows.count / (hardware.sm_count * tile.rows_an_sm)
-            return _FEW_TURNS if turns <= MOST_TURNS else _NOT_AHEAD
+            few = tile.turns(hardware) <= MOST_TURNS and tile.rows_an_sm >= LEAST_AT_ONCE
+            return _FEW_TURNS if few else _NOT_AHEAD
         in_flight = tile.rows_an_sm * rows.length * self._loaded_bytes
         starved = rows.projects and tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
         return _STARVED if rank == _IN_REGISTERS and starved else rank
@@ -469,7 +499,8 @@ class InnerOuterPersistentPlanner:
         along = ceil_div(vectors, lanes * batches)
         fewer = max(1, along - 1)
         if ceil_div(vectors, lanes * fewer) <= batches + batches // MOST_OVER:
-            along, batches = fewer, ceil_div(vectors, lanes * fewer)
+            batches = ceil_div(vectors, lanes * fewer)
+            along = ceil_div(vectors, lanes * batches)
         threads = lanes * along
         if choice.stages and not self._may_be_streamed(length, width, choice.stages, threads, hardware):
             return None

@@ -133,9 +133,8 @@ class InnerPersistentPlanner(ReductionPlanner):
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         proposal = self._proposal(facts, hardware)
         params = proposal.params
-        # Copies to shared memory (cp.async) take no hint, those of rings do; staged rows were not measured.
-        in_shared = params.persistent_in_shared_memory and not params.circular_stages
-        takes_hint = params.holds_batches and not (in_shared or params.staged_vector)
+        # Rows that are staged do not gain by it (an H200: softmax of 131072 x 513 bfloat16 the same).
+        takes_hint = params.holds_batches and not params.staged_vector
         if takes_hint and self._cost.keeps(facts, hardware):
             return replace(proposal, params=replace(params, keeps_inputs=True))
         return proposal
@@ -264,6 +263,13 @@ class InnerPersistentPlanner(ReductionPlanner):
         return self.everything.at_once > self.projected.at_once
 
     @cached_property
+    def _shared_bytes(self) -> int:
+        """Of an element of all that the rows read in common."""
+        shared = (access for access in self.space.loads if not self.space.is_full(access))
+        along = (load for load in shared if any(axis in load.concrete for axis in self.space.reduction))
+        return sum(load.tensor.dtype.size for load in along)
+
+    @cached_property
     def _shares_loads(self) -> bool:
         """Whether all rows read something in common, such as weights, besides their own elements."""
         return not all(map(self.space.is_full, self.space.loads))
@@ -273,6 +279,10 @@ class InnerPersistentPlanner(ReductionPlanner):
         if rows.vectors.unaligned or (rows.shifts and not self._has_constant_length(facts)):
             return None
         needed, width = rows.vectors_a_row, rows.vectors.width
+        if not rows.shifts and self._shared_bytes > self.projected.at_once and are_stable(self.space, facts):
+            pairs = clustered_rows.in_pairs(rows.count, needed, width, self.projected, hardware)
+            if pairs is not None:
+                return pairs
         return rows.shifted(
             clustered_rows.clustered(rows.count, needed, width, self.projected, rows.shifts, hardware)
         )

@@ -10,7 +10,7 @@ from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
+from fusewright.ir.node import Indexed, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, reference_maps, stores
 
@@ -34,13 +34,18 @@ class PointwiseSpace:
         return [*loads(fusion, self.maps), *stores(fusion, self.maps)]
 
     def read_in_full(self, fusion: Fusion) -> frozenset[TensorView]:
-        """The inputs of which every load reads an element for each point of the space, or for each that it
-        has one for.
+        """The inputs of which every load goes along all dimensions of the space, at places that no tensor
+        names: what several threads gather is worth its room in the caches anyway.
         """
         concrete = [axis for axis in self.axes if not axis.is_broadcast]
         found = loads(fusion, self.maps)
-        less = {access.tensor for access in found if not access.concrete.issuperset(concrete)}
-        return frozenset(access.tensor for access in found if access.tensor not in less)
+        others = {
+            access.tensor
+            for access in found
+            if not access.concrete.issuperset(concrete)
+            or (isinstance(access.node, Indexed) and access.by_index and access.node.index_tensors)
+        }
+        return frozenset(access.tensor for access in found if access.tensor not in others)
 
 
 def _concrete(tensor: TensorView) -> int:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -42,11 +42,18 @@ class Done(Generic[Job]):
 
 
 class _Worker(Generic[Job]):
-    """One process and what it does. job: what it was given; None while it starts or waits."""
+    """One process and what it does.
+
+    Attributes:
+        job: what it was given; None while it starts or waits. begun: when, by `time.monotonic`.
+        is_disowned: whether nobody waits for the job.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self.process, self.connection = start(setup)
         self.job: Job | None = None
+        self.begun = 0.0
+        self.is_disowned = False
         self.ready = False
         self.allow(START_SECONDS)
 
@@ -55,13 +62,18 @@ class _Worker(Generic[Job]):
         self.seconds, self.deadline = seconds, time.monotonic() + seconds
 
     def give(self, job: Job, seconds: float) -> None:
-        self.job = job
+        self.job, self.begun, self.is_disowned = job, time.monotonic(), False
         self.allow(seconds)
         self.connection.send(job)
 
     @property
     def is_idle(self) -> bool:
         return self.ready and self.job is None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for what it does."""
+        return self.job is not None and not self.is_disowned
 
     @property
     def ending(self) -> str:
@@ -144,14 +156,30 @@ class Pool(Generic[Job]):
             self._workers.remove(worker)
             worker.stop()
 
+    def disown(self, jobs: Iterable[Job] | None = None) -> None:
+        """Nobody waits for these jobs any more; None: for any. Processes that have begun one go on with it,
+        and do others then: to start one anew takes as long as many jobs.
+        """
+        if jobs is None:
+            self.forget_waiting()
+        disowned = None if jobs is None else {id(job) for job in jobs}
+        for worker in self._workers:
+            worker.is_disowned |= disowned is None or id(worker.job) in disowned
+
     def forget_waiting(self) -> None:
         """Forgets the jobs that nobody has begun."""
         self._waiting.clear()
 
     @property
     def pending(self) -> int:
-        """Jobs that have not ended."""
-        return len(self._waiting) + sum(worker.job is not None for worker in self._workers)
+        """Jobs that have not ended, and that somebody waits for."""
+        return len(self._waiting) + sum(worker.is_awaited for worker in self._workers)
+
+    @property
+    def begun(self) -> list[tuple[Job, float]]:
+        """What processes do that somebody waits for, and for how many seconds they have."""
+        now = time.monotonic()
+        return [(w.job, now - w.begun) for w in self._workers if w.job is not None and w.is_awaited]
 
     @property
     def connections(self) -> list[Connection]:
@@ -203,19 +231,20 @@ class Pool(Generic[Job]):
         if kind == "unable":
             self._workers.remove(worker)
             raise TuneError(f"a worker process cannot start: {content}")
-        job, worker.job = worker.job, None
+        is_awaited, job, worker.job = worker.is_awaited, worker.job, None
         assert job is not None
         if kind == "fatal":
             self._workers.remove(worker)
             worker.stop()
-            return Done(job, problem=content)
+        if not is_awaited:
+            return None
         return Done(job, result=content) if kind == "done" else Done(job, problem=content)
 
     def _lost(self, worker: _Worker[Job], problem: str, hung: bool = False) -> Done[Job] | None:
         self._workers.remove(worker)
         worker.stop()
         if worker.job is not None:
-            return Done(worker.job, problem=problem, hung=hung)
+            return Done(worker.job, problem=problem, hung=hung) if worker.is_awaited else None
         self._failed_starts += not worker.ready
         if self._failed_starts >= MAX_FAILED_STARTS:
             raise TuneError(f"worker processes cannot start: {problem}")

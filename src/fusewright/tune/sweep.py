@@ -93,6 +93,8 @@ def sweep(
 class _Swept:
     """The configurations of a problem that the journal does not know; those that it does are counted."""
 
+    is_patient = True
+
     def __init__(
         self,
         problem: Problem,

@@ -15,14 +15,14 @@ from fusewright.tune.journal import FAILED, Journal, SearchRecord, Status, Trial
 from fusewright.tune.model import refusal, refusal_of_code, roofline
 from fusewright.tune.problem import Problem
 from fusewright.tune.runner import Runner, final_race
-from fusewright.tune.search import CLOSE, LAG, Candidate, Search, is_at_roofline
+from fusewright.tune.search import CLOSE, Candidate, Search, is_at_roofline
 from fusewright.tune.space import ParamsSpace
 from fusewright.tune.worker import Attempt, Best, Load, Planned, RaceOf, params_text
 
 #: Why a search ended that the user interrupted.
 INTERRUPTED = "interrupted"
-# Configurations that fail before a search ends of which none runs: as many as are tried at a time.
-MOST_FAILED = LAG
+# Configurations that fail before a search ends of which none runs.
+MOST_FAILED = 8
 # Of an effort in configurations, what each problem may have at least.
 LEAST_CONFIGURATIONS = 8
 
@@ -65,9 +65,9 @@ class Effort:
         return ", ".join(filter(None, limits)) or "with the space"
 
 
-#: What users name efforts by.
+#: What users name efforts by. A fast one ends within 5 s, with what runs when its time is up.
 EFFORTS: Mapping[str, Effort] = {
-    "fast": Effort(configurations=30, seconds=5.0),
+    "fast": Effort(configurations=30, seconds=4.5),
     "full": Effort(configurations=500, seconds=120.0),
 }
 
@@ -243,6 +243,8 @@ class ProblemSearch:
             self.progress.copy_seconds = raced.copy_seconds
 
     # ---- a source of attempts
+
+    is_patient = False
 
     @property
     def best(self) -> Best | None:

@@ -110,7 +110,7 @@ class _Constructed(type):
                 known = [field.name for field in dataclasses.fields(cls)]
                 for name in kwargs:
                     if name not in known:
-                        raise unknown_field(name, known, name) from None
+                        raise unknown_field(cls, name, known, name) from None
                 raise
 
 
