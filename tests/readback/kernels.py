@@ -32,6 +32,7 @@ from fusewright.kernel.ir import (
     GridBarrier,
     GridReduce,
     GridReduces,
+    GridScan,
     Hold,
     If,
     Init,
@@ -64,6 +65,7 @@ from tests.readback.collectives import (
     read_grid_barrier,
     read_grid_reduce,
     read_grid_reduces,
+    read_grid_scan,
 )
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
@@ -495,6 +497,7 @@ STATEMENTS: Readers = {
     BlockScan: read_block_scan,
     GridReduce: read_grid_reduce,
     GridReduces: read_grid_reduces,
+    GridScan: read_grid_scan,
     GridBarrier: read_grid_barrier,
     Barrier: read_barrier,
     Hold: _hold,
