@@ -578,3 +578,13 @@ def test_threads_follow_the_reference() -> None:
     kinds = [axis.parallel for axis in schedule.fusion.output_tensors()[0].loop]
     wanted = (ParallelType.grid_x, ParallelType.unroll, ParallelType.block_x, ParallelType.vectorize)
     assert kinds == list(wanted)
+
+
+def test_vectors_go_across_a_dimension_that_a_stack_adds(target: torch.device) -> None:
+    """The output's index, split by 2 and by its last size, is one that vectors follow."""
+    x = torch.randn(3, 5, 4, device=target).permute(2, 1, 0)
+    with FusionDefinition() as fd:
+        T0 = fd.from_pytorch(x)
+        fd.add_output(fd.ops.stack([T0, T0], 2))
+    [result] = fd.execute([x])
+    assert torch.equal(result, torch.stack([x, x], 2))

@@ -208,3 +208,13 @@ def test_what_is_below_a_multiple_of_a_positive_divisor_is_its_remainder() -> No
     assert lane // (2 * size) is const(0)
     assert lane % (2 * size) is lane
     assert lane // size is not const(0)
+
+
+def test_a_quotient_joins_the_remainder_of_another_dividend() -> None:
+    """What is left of a merged index: (2*x + lane) split by 2*n, then by n, which is even."""
+    x, lane = symbol("x", lo=0), symbol("lane", lo=0, hi=1)
+    n = symbol("n", lo=2, multiple_of=2)
+    merged = 2 * x + lane
+    outer, inner = merged // (2 * n), merged % (2 * n)
+    assert outer * 2 * n + inner // n * n + merged % n is merged
+    assert outer * 2 * n + inner // n * n + (merged + 1) % n is not merged

@@ -341,7 +341,8 @@ def ceildiv_parts(e: Expr) -> tuple[Expr, Expr] | None:
 def _recombine(e: Expr) -> Expr:
     """(x // a) * a + x % a -> x  and  (x // a % b) * a + x % a -> x % (a*b), times any factor.
 
-    The remainder may be that of another dividend which differs from x by a multiple of a.
+    The remainder may be that of another dividend which differs from x by a multiple of a, as far as the
+    remainders of both are the same expression.
     """
     terms = dict(e.terms)
     for core, coefficient in e.terms:
@@ -388,9 +389,12 @@ def _whole_of(digit: Expr, quotient: Expr, x: Expr, a: Expr) -> Expr | None:
 
 
 def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
-    if not isinstance(quotient, FloorDiv) or quotient.divisor is not a or not isinstance(a, Const):
+    if not isinstance(quotient, FloorDiv) or quotient.divisor is not a:
         return None
-    return quotient.dividend if divides(a, minus(quotient.dividend, x)) else None
+    y = quotient.dividend
+    if isinstance(a, Const):
+        return y if divides(a, minus(y, x)) else None
+    return y if mod(y, a) is mod(x, a) else None
 
 
 def _has_remainder(e: Expr) -> bool:
