@@ -96,6 +96,12 @@ def test_short_rows_that_are_many_are_staged(length: int, width: int, shares: bo
     assert staged(1000, 1000, length, width, 32 // width, shares, described("h200")) is None
 
 
+@pytest.mark.parametrize("length, is_staged", [(2, False), (3, True), (4, False), (6, True)])
+def test_rows_of_which_a_vector_has_whole_ones_are_not_staged(length: int, is_staged: bool) -> None:
+    found = staged(80_000, 8, length, 8, 4, False, described("h200"))
+    assert (found is not None) == is_staged
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_rows_along_several_dimensions_are_one_run(swapped):
     x = torch.randn(3, 133, 8, 65).bfloat16()

@@ -73,6 +73,8 @@ def staged(
         return None
     if rows_a_block < ROWS_A_BLOCK and lanes < WARP_SIZE:  # too few threads
         return None
+    if width % length == 0:  # a vector has whole rows, so most lanes would have none
+        return None
     in_flight = 2 if counted <= TWO_IN_FLIGHT else 1
     together = max(1, BANKS_BYTES * width // (MAX_VECTOR_BYTES * min(lanes, WARP_SIZE)))
     if _places(length, lanes, together) > MOST_IN_VAIN * _places(length, lanes, 1):
