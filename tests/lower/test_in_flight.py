@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from fusewright import DataType, FusionDefinition
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import RaceError, VerifyError
-from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
+from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin, compile_ptx
 from fusewright.cuda.printer import print_kernel
 from fusewright.kernel import ir as k
 from fusewright.kernel.verify import verify
@@ -50,7 +51,12 @@ def test_copies_keep_a_hint_that_policies_of_the_cache_know() -> None:
         kernel = lowered(schedule).kernel
         found = next(s for s in k.walk(kernel.body) if isinstance(s, k.Copy))
         assert (found.asynchronous, found.cache) == (starts, hint)
-        compile_cubin(print_kernel(kernel).text, NvrtcOptions("sm_80"))
+        text = print_kernel(kernel).text
+        compile_cubin(text, NvrtcOptions("sm_80"))
+        ptx = compile_ptx(text, NvrtcOptions("sm_90a"))
+        # Without the mask, the assembler may make an illegal instruction of a copy with a policy.
+        assert bool(re.search(r"and\.b32 \s*%r\d+, %r\d+, -16;", ptx)) is starts
+        assert ptx.count("L2::cache_hint [") == starts
         unknown = replace(found, asynchronous=True, cache=CacheOp.all_levels)
         body = tuple(map_statements(stmt, {found: unknown}) for stmt in kernel.body)
         with pytest.raises(VerifyError, match="goes on by itself with the hint all_levels"):

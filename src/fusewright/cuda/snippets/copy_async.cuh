@@ -13,9 +13,12 @@ template <int N, class T> __device__ __forceinline__ void copy_async(T* shared, 
   }
 }
 
+// The address is a multiple of the bytes, so the mask changes nothing. Without it the assembler of CUDA 13 may take
+// the base of shared memory and the policy from the same uniform registers: an illegal instruction.
 template <int N, class T>
 __device__ __forceinline__ void copy_async_by(unsigned long long policy, T* shared, const T* global) {
-  const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  asm volatile("and.b32 %0, %0, %1;" : "+r"(to) : "n"(~(N * int(sizeof(T)) - 1)));
   if constexpr (N * sizeof(T) == 16) {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "l"(policy)
                  : "memory");
