@@ -103,7 +103,7 @@ _STAGED: Edit = {
     "lparams": {"bdimx": 16, "bdimy": 4},
 }
 #: Each kind of schedule at least once, with sizes that tools end with (tests/bench/test_sanitize.py lists
-#: the kinds). Blocks that share a reduction, and scans that take chunks, need the larger ones.
+#: the kinds). Blocks that share a reduction or a scan need the larger ones.
 CASES: tuple[Case, ...] = (
     Case("gelu_bias", (33, 1000)),
     Case("slice_at_offset", (33, 1001)),
@@ -141,6 +141,7 @@ CASES: tuple[Case, ...] = (
     Case("cumsum_inner", (5, 1000)),
     Case("cumsum_inner", (2, 200000)),
     Case("cumsum_outer", (700, 40)),
+    Case("cumsum_outer", (30000, 40)),
     Case("unrelated", (24, 264)),
 )
 

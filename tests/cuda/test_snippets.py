@@ -325,7 +325,7 @@ struct Text {
   };
 };
 
-extern "C" int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
+template <class Shape> int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
   constexpr int WIDTH = 2;
   int errors = 0;
   host::launch({1, 1, 1}, {x, y, z}, [&] {
@@ -336,7 +336,6 @@ extern "C" int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
     for (int repeat = 0; repeat < 2; ++repeat) {
       Text value[WIDTH];
       for (int k = 0; k < WIDTH; ++k) value[k] = input(at[0], at[1], at[2], k);
-      using Shape = fw::block_shape<0, 0, 0>;
       const Text::Memory memory{reinterpret_cast<Text*>(fw_smem)};
       if (axis == 0) fw::block_scan<Text, 1, Shape>(value, carry, memory);
       if (axis == 1) fw::block_scan<Text, 2, Shape>(value, carry, memory);
@@ -355,6 +354,20 @@ extern "C" int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
   });
   return errors;
 }
+
+extern "C" int wrong_scans(int axis, unsigned x, unsigned y, unsigned z) {
+  return wrong_scans<fw::block_shape<0, 0, 0>>(axis, x, y, z);
+}
+
+template <int X, int Y, int Z> int wrong_of() {
+  using Shape = fw::block_shape<X, Y, Z>;
+  return wrong_scans<Shape>(1, X, Y, Z) + wrong_scans<Shape>(2, X, Y, Z);
+}
+
+extern "C" int wrong_scans_of_known_shapes() {
+  return wrong_of<16, 32, 1>() + wrong_of<8, 16, 3>() + wrong_of<2, 32, 1>() + wrong_of<32, 4, 2>() +
+         wrong_of<16, 1, 8>() + wrong_of<4, 24, 1>();
+}
 """
 
 
@@ -365,6 +378,7 @@ def test_block_scan_along_each_axis_keeps_the_order(tmp_path: Path) -> None:
     for axis in range(3):
         for shape in SHAPES:
             assert library.wrong_scans(axis, *shape) == 0, (axis, shape)
+    assert library.wrong_scans_of_known_shapes() == 0
 
 
 @needs_compiler

@@ -21,6 +21,7 @@ from fusewright.schedulers import (
     default_registry,
 )
 from fusewright.segment import Separation
+from tests.integration.test_redefinitions import OneBlockReductions
 
 
 def described(*shapes: tuple[int, ...], device: str = "meta") -> list[torch.Tensor]:
@@ -224,16 +225,17 @@ def test_inputs_with_memory_without_and_those_of_the_latest_call(target: torch.d
 
 
 def test_what_a_rewrite_keeps_apart() -> None:
-    """A scan that is cut into parts, of which the definition has nothing."""
-    with FusionDefinition() as fd:
+    """A sum that is cut into parts, of which the definition has nothing."""
+    kept = [each for each in default_registry() if each.type.name != "reduction"]
+    with FusionDefinition(registry=Registry([OneBlockReductions(), *kept])) as fd:
         x = matrix(fd)
-        running = fd.ops.cumsum(x, 1)
-        fd.add_output(running)
-    answer = fd.why_separate(running, 1, described((2, 200_000)))
-    assert (kind(answer), answer.segments) == ("structure", ((2,), (1,)))
-    (change,) = answer.changes
-    assert change.startswith("T1: scan in chunks") and change.endswith("kept")
-    assert kind(fd.why_separate(running, running, described((2, 300)))) == "together"
+        total = fd.ops.sum(x, [1])
+        fd.add_output(total)
+    answer = fd.why_separate(total, 0, described((2, 300_001)))
+    assert (kind(answer), answer.segments) == ("structure", ((1,), (0,)))
+    change = answer.changes[0]
+    assert change.startswith("T1: reduction in two kernels") and change.endswith("kept")
+    assert kind(fd.why_separate(total, total, described((2, 300)))) == "together"
 
 
 def test_bad_questions() -> None:

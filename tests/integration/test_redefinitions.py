@@ -37,59 +37,6 @@ def steps(fd: FusionDefinition) -> list[str]:
     ]
 
 
-IN_CHUNKS = ["reduction", "scan", "scan"]
-
-
-def test_a_scan_in_chunks_serves_all_sizes_of_a_class(target: torch.device) -> None:
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], True, DataType.BFloat16)
-        y = fd.define_tensor([-1, -1], True)
-        fd.add_output(fd.ops.cumsum(fd.ops.cast(x, DataType.Float) * 2.0, 1) + y)
-    made = []
-    for length in (200_001, 262_143, 201_728):
-        given = torch.randn(2, length, device=target)
-        rounded = given.bfloat16()
-        (out,) = fd.execute([rounded, given])
-        expected = (2 * rounded.double()).cumsum(1) + given.double()
-        assert_close(out, expected, length)
-        assert steps(fd) == IN_CHUNKS
-        made.append(fd._last_kernels())
-    assert made[0] == made[1]  # the third one has vectors
-    (out,) = fd.execute([rounded[:, :900].contiguous(), given[:, :900].contiguous()])
-    assert_close(out, expected[:, :900], 900)
-    assert steps(fd) == ["scan"]
-
-
-def test_every_scan_along_a_middle_dimension(target: torch.device) -> None:
-    given = torch.randint(-3, 4, (2, 70_001, 3), device=target)
-    with FusionDefinition() as fd:
-        x, start = fd.from_pytorch(given), fd.define_scalar(DataType.Int)
-        fd.add_output(fd.ops.cumsum(x, 1, init=start))
-        fd.add_output(fd.ops.cumprod(fd.ops.add(fd.ops.abs(x), 1), 1))
-        values = fd.ops.cast(x, DataType.Float)
-        fd.add_output(fd.ops.cummax(fd.ops.log(values), 1))
-    total, powers, most = fd.execute([given, 7])
-    assert torch.equal(total, given.cumsum(1) + 7)
-    assert torch.equal(powers, (given.abs() + 1).cumprod(1))
-    expected = given.float().log().cummax(1).values
-    assert most.isnan().any() and not most.isnan().all()
-    assert_close(most, expected.double(), 1)
-    assert [steps(fd).count(name) for name in ("reduction", "scan")] == [1, 4]
-
-
-def test_a_scan_of_a_scan(target: torch.device) -> None:
-    """What one replaces the other reads."""
-    given = torch.randint(-2, 3, (180_001,), device=target)
-    with FusionDefinition() as fd:
-        first = fd.ops.cumsum(fd.from_pytorch(given), 0)
-        fd.add_output(first)
-        fd.add_output(fd.ops.cummin(first, 0))
-    total, least = fd.execute([given])
-    assert torch.equal(total, given.cumsum(0))
-    assert torch.equal(least, given.cumsum(0).cummin(0).values)
-    assert steps(fd) == 2 * IN_CHUNKS
-
-
 # ---- reductions --------------------------------------------------------------------------------------------
 
 

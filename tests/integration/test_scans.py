@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
+from fusewright.schedulers.params import ScanParams
 from tests.integration.tolerance import assert_close
 
 Layout = Callable[[torch.Tensor], torch.Tensor]
@@ -109,3 +110,64 @@ def test_a_part_of_a_scan_is_stored_by_its_kernel(target: torch.device) -> None:
         [out] = fd.execute([given])
         assert_close(out, given.double().cumsum(1), length)
         assert [kernel.scheduler for kernel in fd._last_kernels()] == ["scan"]
+
+
+# ---- few long rows, which blocks share ---------------------------------------------------------------------
+
+
+def shares(fd: FusionDefinition) -> list[bool]:
+    """Of each kernel, whether blocks share its rows."""
+    found = []
+    for kernel in fd._last_kernels():
+        assert isinstance(kernel.params, ScanParams)
+        found.append(kernel.params.lparams.gdimy > 1)
+    return found
+
+
+def test_one_kernel_for_lengths_of_a_class(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.BFloat16)
+        y = fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.cumsum(fd.ops.cast(x, DataType.Float) * 2.0, 1) + y)
+    made = []
+    for length in (200_001, 262_143, 201_728):
+        given = torch.randn(2, length, device=target)
+        rounded = given.bfloat16()
+        (out,) = fd.execute([rounded, given])
+        expected = (2 * rounded.double()).cumsum(1) + given.double()
+        assert_close(out, expected, length)
+        assert shares(fd) == [True]
+        made.append(fd._last_kernels())
+    assert made[0] == made[1]  # the third one has vectors
+    (out,) = fd.execute([rounded[:, :900].contiguous(), given[:, :900].contiguous()])
+    assert_close(out, expected[:, :900], 900)
+    assert shares(fd) == [False]
+
+
+def test_every_scan_along_a_middle_dimension(target: torch.device) -> None:
+    given = torch.randint(-3, 4, (2, 70_001, 3), device=target)
+    with FusionDefinition() as fd:
+        x, start = fd.from_pytorch(given), fd.define_scalar(DataType.Int)
+        fd.add_output(fd.ops.cumsum(x, 1, init=start))
+        fd.add_output(fd.ops.cumprod(fd.ops.add(fd.ops.abs(x), 1), 1))
+        values = fd.ops.cast(x, DataType.Float)
+        fd.add_output(fd.ops.cummax(fd.ops.log(values), 1))
+    total, powers, most = fd.execute([given, 7])
+    assert torch.equal(total, given.cumsum(1) + 7)
+    assert torch.equal(powers, (given.abs() + 1).cumprod(1))
+    expected = given.float().log().cummax(1).values
+    assert most.isnan().any() and not most.isnan().all()
+    assert_close(most, expected.double(), 1)
+    assert shares(fd) == [True]
+
+
+def test_a_scan_of_a_scan_of_one_row(target: torch.device) -> None:
+    given = torch.randint(-2, 3, (180_001,), device=target)
+    with FusionDefinition() as fd:
+        first = fd.ops.cumsum(fd.from_pytorch(given), 0)
+        fd.add_output(first)
+        fd.add_output(fd.ops.cummin(first, 0))
+    total, least = fd.execute([given])
+    assert torch.equal(total, given.cumsum(0))
+    assert torch.equal(least, given.cumsum(0).cummin(0).values)
+    assert shares(fd) == [True]

@@ -27,6 +27,7 @@ from fusewright.kernel.ir import (
     Copy,
     For,
     GridReduce,
+    GridScan,
     If,
     Imm,
     Init,
@@ -216,6 +217,22 @@ FAULTS: dict[str, tuple[Sequence[Stmt], str]] = {
     ),
     "divergent scan": (
         [Alloc(A), Alloc(B), If(lt(T, 3), (BlockScan(SUM, (at(A),), (at(A),), (at(B),), BX, ()),))],
+        "not all threads arrive here: `threadIdx.x < 3`",
+    ),
+    "scan of blocks along threads": (
+        [Alloc(A), Alloc(B), GridScan(SUM, (at(A),), (at(A),), (at(B),), BX, BX, (), EXCHANGE)],
+        "not axes of the grid: threadIdx.x",
+    ),
+    "scan of blocks without threads": (
+        [Alloc(A), Alloc(B), GridScan(SUM, (at(A),), (at(A),), (at(B),), GX, GX, (), EXCHANGE)],
+        "not an axis of the block: blockIdx.x",
+    ),
+    "divergent scan of blocks": (
+        [
+            Alloc(A),
+            Alloc(B),
+            If(lt(T, 3), (GridScan(SUM, (at(A),), (at(A),), (at(B),), GX, BX, (), EXCHANGE),)),
+        ],
         "not all threads arrive here: `threadIdx.x < 3`",
     ),
     "misalignment of another range": (

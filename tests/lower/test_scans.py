@@ -10,7 +10,7 @@ import torch
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir import Fusion, TensorView
-from fusewright.kernel.ir import BlockScan, walk
+from fusewright.kernel.ir import BlockScan, GridScan, is_cooperative, walk
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_scan import cumsum
@@ -70,6 +70,34 @@ def columns_outside(s: Schedule, t: TensorView) -> None:
     s.reorder(t, {1: 2})
     s.parallelize(t, 3, P.block_x)
     # [rows, steps, columns, TIDx]
+
+
+def blocks_and_steps_of_each(s: Schedule, t: TensorView) -> None:
+    for factor in (2, 8, 2, 3):
+        s.split(t, 1, factor)
+    for position, kind in ((0, P.grid_x), (2, P.grid_y), (3, P.unroll), (4, P.block_x), (5, P.unroll)):
+        s.parallelize(t, position, kind)
+    # [BIDx, steps, BIDy, steps of a block, TIDx, elements]
+
+
+def blocks_and_columns(s: Schedule, t: TensorView) -> None:
+    for factor in (2, 4, 3):
+        s.split(t, 1, factor)
+    s.split(t, 0, 4)
+    s.reorder(t, {1: 5})
+    for position, kind in ((0, P.grid_x), (2, P.grid_y), (3, P.block_y), (4, P.unroll), (5, P.unroll)):
+        s.parallelize(t, position, kind)
+    # [BIDx, steps, BIDy, TIDy, elements, columns]
+
+
+@pytest.mark.parametrize("steps", [blocks_and_steps_of_each, blocks_and_columns])
+def test_blocks_scan_together(steps: Steps) -> None:
+    schedule = scheduled(steps)
+    for columns in (107, 5, 192):
+        x = torch.randn(11, columns)
+        torch.testing.assert_close(run(schedule, [x])[0], (2 * x).cumsum(1) - x, rtol=1e-5, atol=1e-4)
+    kernel = lowered(schedule).kernel
+    assert is_cooperative(kernel) and any(isinstance(stmt, GridScan) for stmt in walk(kernel.body))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fusewright.kernel.ir import (
     GridBarrier,
     GridReduce,
     GridReduces,
+    GridScan,
     Ref,
     walk,
 )
@@ -134,7 +135,24 @@ def read_cluster_reduce(reader: Reader, stmt: ClusterReduce, lines: Lines) -> No
 
 
 def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
-    """What is brought and the carry go into arrays, one call scans, and both are taken up."""
+    _read_scan(reader, stmt, lines, "fw::block_scan", (_bits((stmt.axis,), THREAD_AXES),))
+
+
+def read_grid_scan(reader: Reader, stmt: GridScan, lines: Lines) -> None:
+    axes = _bits((stmt.grid_axis,), BLOCK_AXES), _bits((stmt.thread_axis,), THREAD_AXES)
+    exchange, *rounds = _read_scan(reader, stmt, lines, "fw::grid_scan", axes)
+    check_address(reader.names, exchange, Ref(stmt.exchange, ZERO))
+    if rounds != [("name", name) for name in reader.exchanges[stmt.exchange]]:
+        raise Mismatch("no count of the rounds, or not the one before the first")
+
+
+def _read_scan(
+    reader: Reader, stmt: BlockScan | GridScan, lines: Lines, function: str, axes: tuple[int, ...]
+) -> tuple[Expression, ...]:
+    """What is brought and the carry go into arrays, one call scans, and both are taken up.
+
+    Returns what is left of the arguments of the call.
+    """
     dtype = reader.reduced(stmt.op, stmt.dst)
     inner = Lines(reader, lines.take("block").body)
     arrays = []
@@ -157,10 +175,11 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
             for e, ref in zip(states[2], refs):
                 check_element(reader.names, e, ref, w)
     [e] = inner.take("call").parts
-    template = struct.name, _bits((stmt.axis,), THREAD_AXES), team(reader)
-    if e[:3] != ("call", "fw::block_scan", template) or e[3][:2] != (("name", scanned), ("name", carried)):
-        raise Mismatch(f"no scan along {stmt.axis.name}")
+    template = struct.name, *axes, team(reader)
+    if e[:3] != ("call", function, template) or e[3][:2] != (("name", scanned), ("name", carried)):
+        raise Mismatch(f"no scan along {axes}")
     _memory(reader, e[3][2], stmt.workspace)
+    rest: tuple[Expression, ...] = e[3][3:]
     with reader.each(stmt.width, inner) as (each, w):
         for name, refs in ((scanned, stmt.dst), (carried, stmt.carry)):
             for ref, field in zip(refs, struct.fields):
@@ -168,19 +187,20 @@ def read_block_scan(reader: Reader, stmt: BlockScan, lines: Lines) -> None:
                 check_element(reader.names, target, ref, w)
                 reader.check_field(value, name, w, field)
     inner.end()
+    return rest
 
 
 def read_beginnings(reader: Reader, lines: Lines) -> None:
     """What a kernel begins with for each buffer that blocks of the grid exchange through."""
     for stmt in walk(reader.kernel.body):
-        if not isinstance(stmt, GridReduce) or stmt.exchange in reader.exchanges:
+        if not isinstance(stmt, (GridReduce, GridScan)) or stmt.exchange in reader.exchanges:
             continue
         const, kind, counted, count, value = lines.take("declare").parts
         if (const, kind, count) != (False, "unsigned", None) or value[:3] != ("call", "fw::grid_round", ()):
-            raise Mismatch("the rounds of a grid reduction are not counted")
+            raise Mismatch("the rounds of a collective of the grid are not counted")
         check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
         started_before = None
-        if stmt.is_last is not None:
+        if isinstance(stmt, GridReduce) and stmt.is_last is not None:
             const, kind, started_before, count, value = lines.take("declare").parts
             axes = (_bits(stmt.grid_axes, BLOCK_AXES),)
             if (const, kind, count) != (True, "unsigned", None) or value[:3] != (
@@ -189,7 +209,12 @@ def read_beginnings(reader: Reader, lines: Lines) -> None:
             ):
                 raise Mismatch("no block counts that it has started")
             check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
-        reader.exchanges[stmt.exchange] = counted, started_before
+        first = None
+        if isinstance(stmt, GridScan):
+            const, kind, first, count, value = lines.take("declare").parts
+            if (const, kind, count, value) != (True, "unsigned", None, ("name", counted)):
+                raise Mismatch("no count of the round before the first")
+        reader.exchanges[stmt.exchange] = counted, started_before or first
 
 
 def _declared_last(reader: Reader, stmt: GridReduce, lines: Lines) -> str:

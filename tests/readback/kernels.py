@@ -32,6 +32,7 @@ from fusewright.kernel.ir import (
     GridBarrier,
     GridReduce,
     GridReduces,
+    GridScan,
     Hold,
     If,
     Init,
@@ -64,6 +65,7 @@ from tests.readback.collectives import (
     read_grid_barrier,
     read_grid_reduce,
     read_grid_reduces,
+    read_grid_scan,
 )
 from tests.readback.indices import Mismatch
 from tests.readback.operands import (
@@ -273,8 +275,7 @@ def _copy(reader: Reader, stmt: Copy, lines: Lines) -> None:
         return
     if stmt.asynchronous:
         [e] = lines.take("call").parts
-        [suffix] = [suffix for suffix, hint in _CACHES.items() if hint is stmt.cache]
-        if e[:3] != ("call", f"fw::copy_async{suffix}", (stmt.width,)) or len(e[3]) != 2:
+        if e[:3] != ("call", "fw::copy_async", (stmt.width,)) or len(e[3]) != 2:
             raise Mismatch("no copy that goes on by itself")
         assert isinstance(src, Ref)
         check_address(reader.names, e[3][0], dst)
@@ -496,6 +497,7 @@ STATEMENTS: Readers = {
     BlockScan: read_block_scan,
     GridReduce: read_grid_reduce,
     GridReduces: read_grid_reduces,
+    GridScan: read_grid_scan,
     GridBarrier: read_grid_barrier,
     Barrier: read_barrier,
     Hold: _hold,

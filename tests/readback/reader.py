@@ -99,7 +99,7 @@ class Reader:
         self.undeclared: set[Buffer] = set()
         self.has_arena = False
         # Of what blocks of the grid exchange through: the names of the count of rounds, and of how many
-        # blocks have started before.
+        # blocks have started before, or of the round before the first.
         self.exchanges: dict[Buffer, tuple[str, str | None]] = {}
         self.role: Role | None = None  # the one whose statements are read, and its number, from 1 on
         self.role_number = 0

@@ -86,7 +86,7 @@ def test_slots_are_those_of_the_compiled_function(name: str):
     assert (found - frame) / 2 <= spelling.slots <= 2 * (found - frame)
 
 
-def column_sum_seconds(transposed: bool, stored: bool) -> float:
+def column_sum_seconds(transposed: bool, stored: bool, alignment: int = 2) -> float:
     """Of a matrix that lies row by row or column by column, which may be written row by row as well."""
     fusion = Fusion()
     x, y = (define_tensor(fusion, [4096, 4096], True, DataType.BFloat16) for _ in range(2))
@@ -94,7 +94,7 @@ def column_sum_seconds(transposed: bool, stored: bool) -> float:
     add_output(fusion, sum_(fusion, value, [0]))
     if stored:
         add_output(fusion, permute(fusion, value, [1, 0]))
-    facts = Facts({}, ((4096, 1), (4096, 1)), (256, 256))
+    facts = Facts({}, ((4096, 1), (4096, 1)), (alignment, alignment))
     planner = ReductionScheduler().prepare(fusion)
     assert not isinstance(planner, Reject), planner.reason
     return planner(facts, H200).estimate().seconds
@@ -107,6 +107,8 @@ def test_an_element_by_itself_takes_a_sector_and_twice_where_it_is_stored():
     written = column_sum_seconds(transposed=False, stored=True)
     assert read - plain == pytest.approx(sector, rel=0.15)
     assert written - plain == pytest.approx(2 * sector, rel=0.15)
+    # In vectors along both dimensions all of each sector is used.
+    assert column_sum_seconds(True, False, alignment=256) == column_sum_seconds(False, False, alignment=256)
 
 
 def test_neighbours_in_either_direction_share_their_sectors():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -23,6 +25,9 @@ _COLUMNS = ScanParams(
     prefetches_steps=True,
     lparams=LaunchParams(bdimx=8, bdimy=4),
 )
+# Blocks that share rows, and columns.
+_SHARED_ROWS = replace(_ROWS, lparams=LaunchParams(gdimy=3, bdimx=8, bdimy=2))
+_SHARED_COLUMNS = replace(_COLUMNS, lparams=LaunchParams(gdimy=3, bdimx=8, bdimy=4))
 
 
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16])
@@ -33,6 +38,10 @@ _COLUMNS = ScanParams(
         (_ROWS, 1, (3, 40)),
         (_COLUMNS, 0, (67, 40)),
         (_COLUMNS, 0, (9, 40)),
+        (_SHARED_ROWS, 1, (5, 1004)),
+        (_SHARED_ROWS, 1, (3, 40)),
+        (_SHARED_COLUMNS, 0, (167, 40)),
+        (_SHARED_COLUMNS, 0, (9, 40)),
     ],
 )
 def test_steps_that_are_loaded_ahead(

@@ -15,7 +15,6 @@ from fusewright.ops.build_elementwise import apply_to_tensor, cast
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_library import linear, matmul
 from fusewright.ops.build_reduction import max_, sum_, var_mean
-from fusewright.ops.build_scan import cummax, cumsum
 from fusewright.ops.build_shape import permute
 from fusewright.schedulers import Facts, InnerPersistentScheduler, Registry, contraction, default_registry
 from fusewright.segment import Call, Partitions, Planned
@@ -62,53 +61,6 @@ def schedulers(planned: Planned) -> list[str]:
 def tried(planned: Planned, name: str) -> list[bool]:
     """Whether the redefinition stayed, each time that it was tried."""
     return [trial.kept for trial in planned.partition.trials if f": {name}, as" in trial.change]
-
-
-def sums(fusion: Fusion, x: TensorView) -> list[TensorView]:
-    return [cumsum(fusion, x, 1)]
-
-
-IN_CHUNKS = ["reduction", "scan", "scan"]
-
-
-def test_few_long_scans_are_computed_in_chunks():
-    planned = select(sums, (2, 2**24))
-    assert schedulers(planned) == IN_CHUNKS and tried(planned, "scan in chunks") == [True]
-    trial = planned.partition.trials[0]
-    assert trial.after < trial.before / 10
-    # Whichever call of a class comes first.
-    lengths = {
-        segment.fusion.tensors()[1].extents[-1]
-        for size in (2**24, 2**25 - 1)
-        for segment in select(sums, (2, size)).partition.segments[:1]
-    }
-    assert len(lengths) == 1
-
-
-@pytest.mark.parametrize(
-    "shape, is_tried", [((60, 400_000), True), ((4096, 4096), False), ((2, 5000), False)]
-)
-def test_scans_that_fill_the_gpu_are_not(shape, is_tried):
-    planned = select(sums, shape)
-    assert schedulers(planned) == ["scan"]
-    assert tried(planned, "scan in chunks") == [False] * is_tried
-    # Nothing is left of what was tried.
-    assert planned.partition.segments[0].own_sizes({}) == {}
-
-
-def test_casts_of_what_is_scanned_are_read_again_by_each_kernel():
-    """A kernel that computes a cast again has its nodes in order, wherever a rewrite added them."""
-
-    def both(fusion: Fusion, x: TensorView) -> list[TensorView]:
-        return [cumsum(fusion, x, 1), cummax(fusion, x, 1)]
-
-    planned = select(both, (1, 2**22), dtype=DataType.BFloat16)
-    # Both reduce the chunks in one kernel, and scan them in one.
-    assert schedulers(planned) == ["reduction", *3 * ["scan"]]
-    x = planned.partition.fusion.inputs[0]
-    assert sum(x in segment.inputs for segment in planned.partition.segments) == 2
-    chunks = [v for segment in planned.partition.segments for v in segment.inputs if v is not x]
-    assert all(v.extents[-1] is not x.extents[-1] for v in chunks)
 
 
 def product(fusion: Fusion, a: TensorView, b: TensorView) -> list[TensorView]:

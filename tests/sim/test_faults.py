@@ -25,6 +25,7 @@ from fusewright.kernel.ir import (
     For,
     GridBarrier,
     GridReduce,
+    GridScan,
     If,
     Imm,
     IndexValue,
@@ -422,7 +423,7 @@ def test_a_grid_reduction_is_valid_in_the_last_block_only() -> None:
 
 def test_a_grid_reduction_needs_its_scratch_and_all_blocks() -> None:
     case = GridCase()
-    with pytest.raises(SimulationError, match="`exchange` is not zero when the reduction starts"):
+    with pytest.raises(SimulationError, match="`exchange` is not zero when the collective starts"):
         case.run_grid(case.reduce, said=1)
     with pytest.raises(OutOfBoundsError, match="`exchange` has 5 elements, but the collective needs 6"):
         case.run_grid(case.reduce, room=5)
@@ -430,6 +431,34 @@ def test_a_grid_reduction_needs_its_scratch_and_all_blocks() -> None:
         case.run_grid(If(eq(B, 0), (case.reduce,)))
     with pytest.raises(RaceError, match="`exchange` for a second grid reduction"):
         case.run_grid(For(STEP, const(2), (case.reduce,)))
+
+
+def _grid_scan(case: GridCase) -> GridScan:
+    case.exchange = WorkspaceParam(grid_exchange(BLOCKS, turns=4), zeroed=True)
+    r, total, exchange = at(case.r), at(case.total), case.exchange.buffer
+    return GridScan(SUM, (r,), (r,), (total,), GX, BX, (), exchange)
+
+
+def test_a_grid_scan_finds_what_blocks_before_found() -> None:
+    case = GridCase()
+    of_block = Copy(at(case.r), at(case.x.buffer, B + 1))  # 1 in the first block, 2 in the second
+    result = Copy(at(case.y.buffer, LANE), at(case.r))
+    y = case.run_grid(of_block, _grid_scan(case), result, room=6 * BLOCKS)
+    assert y.tolist() == [0.0] * THREADS + [1.0] * THREADS
+    again = [of_block, _grid_scan(case)]
+    y = case.run_grid(For(STEP, const(2), (*again,)), result, room=6 * BLOCKS)  # from a carry of 3 on
+    assert y.tolist() == [3.0] * THREADS + [4.0] * THREADS
+
+
+def test_a_grid_scan_needs_all_blocks_and_the_same_of_all_threads() -> None:
+    case = GridCase()
+    of_block, scan = Copy(at(case.r), at(case.x.buffer, B)), _grid_scan(case)
+    with pytest.raises(SimulationError, match="`r` differs between threads of a block that scan with others"):
+        case.run_grid(scan, room=6 * BLOCKS)
+    with pytest.raises(OutOfBoundsError, match="`exchange` has 11 elements, but the collective needs 12"):
+        case.run_grid(of_block, scan, room=6 * BLOCKS - 1)
+    with pytest.raises(SimulationError, match=r"reached by other blocks .* block \(1, 0, 0\)"):
+        case.run_grid(of_block, If(eq(B, 0), (scan,)), room=6 * BLOCKS)
 
 
 # ---- the rest ---------------------------------------------------------------------------------

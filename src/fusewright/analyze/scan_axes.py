@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fusewright.core.enums import ParallelType
 from fusewright.ir.axis import IterDomain, Merge, Split, ancestors, transforms_between
 from fusewright.ir.node import Node, Scan
+from fusewright.sym import as_int
 
 
 def scanned_root(node: Scan) -> IterDomain:
@@ -25,12 +27,32 @@ def scanned_positions(node: Scan) -> list[int]:
 
 
 def collective_position(node: Scan) -> int | None:
-    """How many loops stand around the step in which threads meet; None where each scans by itself."""
+    """How many loops stand around the step in which threads, or blocks, meet; None where each thread scans by
+    itself.
+    """
     loop, scanned = node.output.loop, scanned_positions(node)
-    across = [i for i in scanned if loop[i].parallel.is_block]
+    across = [i for i in scanned if loop[i].parallel.is_block or loop[i].parallel.is_grid]
     if not across:
         return None
+    if loop[across[0]].parallel.is_block:
+        steps = unrolled_steps(node)
+        if steps is not None:
+            return steps
     return next((i for i in scanned if i > across[0]), len(loop))
+
+
+def unrolled_steps(node: Scan) -> int | None:
+    """The position of a loop of steps along the scanned dimension that threads take side by side: an unrolled
+    one around the axis of threads, inside of which all loops are scanned.
+    """
+    loop, scanned = node.output.loop, scanned_positions(node)
+    threads = next((i for i in scanned if loop[i].parallel.is_block), 0)
+    steps = threads - 1
+    if steps not in scanned or loop[steps].parallel is not ParallelType.unroll:
+        return None
+    inside = range(steps, len(loop))
+    is_constant = (as_int(loop[steps].extent) or 0) > 1
+    return steps if is_constant and all(i in scanned or loop[i].parallel.is_thread for i in inside) else None
 
 
 def nesting_order(node: Scan, is_one_point: Callable[[IterDomain], bool]) -> list[IterDomain] | None:

@@ -24,6 +24,7 @@ from fusewright.kernel.ir import (
     GridBarrier,
     GridReduce,
     GridReduces,
+    GridScan,
 )
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 #: What counts a kernel's reductions across the blocks of a cluster.
 TURN = "fw_turn"
 #: Before the name of what blocks of the grid exchange through: what counts the rounds of their reductions,
-#: and how many blocks have started before this one.
-_ROUND, _STARTED_BEFORE = "fw_round_", "fw_started_before_"
+#: how many blocks have started before this one, and the last round of the launch before.
+_ROUND, _STARTED_BEFORE, _FIRST = "fw_round_", "fw_started_before_", "fw_first_"
 
 __all__ = [
     "begin",
@@ -43,6 +44,7 @@ __all__ = [
     "grid_barrier",
     "grid_reduce",
     "grid_reduces",
+    "grid_scan",
 ]
 
 
@@ -129,10 +131,23 @@ def cluster_reduce(printer: KernelPrinter, stmt: ClusterReduce) -> None:
 
 
 def block_scan(printer: KernelPrinter, stmt: BlockScan) -> None:
-    """`scanned` receives what each thread brings and returns what comes before it, onto `carried`."""
     printer.required.add("block_scan")
+    _scan(printer, stmt, "block_scan", str(_bits((stmt.axis,), THREAD_AXES)), [])
+
+
+def grid_scan(printer: KernelPrinter, stmt: GridScan) -> None:
+    printer.required.add("grid_reduce")
+    axes = f"{_bits((stmt.grid_axis,), BLOCK_AXES)}, {_bits((stmt.thread_axis,), THREAD_AXES)}"
+    exchange = printer.name(stmt.exchange.name)
+    _scan(printer, stmt, "grid_scan", axes, [exchange, f"{_ROUND}{exchange}", f"{_FIRST}{exchange}"])
+
+
+def _scan(
+    printer: KernelPrinter, stmt: BlockScan | GridScan, snippet: str, axes: str, through: list[str]
+) -> None:
+    """`scanned` receives what is brought and returns what comes before it, onto `carried`."""
     struct = printer.state_struct(stmt.op, stmt.dst)
-    template = f"{struct.name}, {_bits((stmt.axis,), THREAD_AXES)}, {_shape(printer)}"
+    template = f"{struct.name}, {axes}, {_shape(printer)}"
     arrays = {"scanned": (stmt.src, stmt.dst), "carried": (stmt.carry, stmt.carry)}
     with printer.nested(""):
         for name in arrays:
@@ -142,7 +157,8 @@ def block_scan(printer: KernelPrinter, stmt: BlockScan) -> None:
                 states = ", ".join(printer.element(ref, w) for ref in src)
                 printer.line(f"{subscript(name, printer.expr(w))} = {struct.name}{{{states}}};")
         workspace = _memory(printer, stmt.workspace)
-        printer.line(f"fw::block_scan<{template}>({', '.join(arrays)}, {workspace});")
+        arguments = ", ".join([*arrays, workspace, *through])
+        printer.line(f"fw::{snippet}<{template}>({arguments});")
         with printer.each(stmt.width) as w:
             for name, (_, dst) in arrays.items():
                 state = subscript(name, printer.expr(w))
@@ -163,14 +179,16 @@ def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     _reduce_collectively(printer, stmt, struct, lambda partial: f"{call}({partial}, {arguments})")
 
 
-def begin(printer: KernelPrinter, stmt: GridReduce) -> list[str]:
-    """What a kernel with a grid reduction begins with."""
+def begin(printer: KernelPrinter, stmt: GridReduce | GridScan) -> list[str]:
+    """What a kernel with a collective of the grid begins with."""
     exchange = printer.name(stmt.exchange.name)
     lines = [f"unsigned {_ROUND}{exchange} = fw::grid_round({exchange});"]
-    if stmt.is_last is not None:
+    if isinstance(stmt, GridReduce) and stmt.is_last is not None:
         axes = _bits(stmt.grid_axes, BLOCK_AXES)
         started = f"fw::grid_started_before<{axes}>({exchange})"
         lines.append(f"const unsigned {_STARTED_BEFORE}{exchange} = {started};")
+    if isinstance(stmt, GridScan):
+        lines.append(f"const unsigned {_FIRST}{exchange} = {_ROUND}{exchange};")
     return lines
 
 

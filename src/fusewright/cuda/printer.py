@@ -54,6 +54,7 @@ from fusewright.kernel.ir import (
     GridBarrier,
     GridReduce,
     GridReduces,
+    GridScan,
     Hold,
     If,
     Imm,
@@ -172,7 +173,7 @@ class KernelPrinter:
         if any(isinstance(s, ClusterReduce) for s in walk(self.kernel.body)):
             self.line(f"int {collectives.TURN} = 0;")
             self.line("fw::cluster_begin();")
-        reductions = (stmt for stmt in walk(self.kernel.body) if isinstance(stmt, GridReduce))
+        reductions = (stmt for stmt in walk(self.kernel.body) if isinstance(stmt, (GridReduce, GridScan)))
         for line in dict.fromkeys(line for stmt in reductions for line in collectives.begin(self, stmt)):
             self.line(line)
         structs = [struct.text for struct in self.states.values()]
@@ -578,6 +579,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     ClusterReduce: collectives.cluster_reduce,
     BlockScan: collectives.block_scan,
     GridReduce: collectives.grid_reduce,
+    GridScan: collectives.grid_scan,
     GridReduces: collectives.grid_reduces,
     GridBarrier: collectives.grid_barrier,
     Barrier: waits.barrier,

@@ -70,6 +70,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
         conditions=("pred",),
         defines="is_last",
     ),
+    k.GridScan: Fields(reads=("src", "carry"), writes=("dst", "carry"), scratch=("workspace", "exchange")),
     k.GridReduces: Fields(),
     k.GridBarrier: Fields(scratch=("semaphore",)),
     k.Barrier: Fields(),

@@ -12,6 +12,9 @@ from fusewright.sym import ONE, Expr, as_int, maximum, product
 
 # What blocks of a cluster send each other are whole words.
 WORD_BYTES = 4
+# The rounds of a collective of the grid that have places of their own: of an all-reduce, whose blocks are one
+# round apart at most, and of a scan, whose blocks hear of two rounds and are two apart.
+TURNS_OF_REDUCTION, TURNS_OF_SCAN = 2, 4
 # Threads down a column that each adds up by itself what all of them bring.
 SERIAL_ROWS = 8
 

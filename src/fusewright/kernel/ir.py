@@ -180,7 +180,7 @@ class Copy:
     pad: without it, a fill stands for nothing and must not reach a result.
 
     `asynchronous`: it goes on by itself, from global to shared memory, and is there for the thread that
-    started it after a `WaitForCopies`; such a copy has no fill, and ASYNC_BYTES bytes.
+    started it after a `WaitForCopies`; such a copy has no fill, no cache hint, and ASYNC_BYTES bytes.
 
     A `covering` load reads an aligned vector for some of its elements. It is the address that is a multiple
     of the vector's size then, whatever the index and the pointer. All others stand for nothing, as a fill
@@ -196,6 +196,15 @@ class Copy:
     fill_is_value: bool = False
     covering: Covering | None = None
     asynchronous: bool = False
+
+    def started(self) -> Copy:
+        """The asynchronous copy in place of this one.
+
+        It has no hint. Where the address in shared memory is in uniform registers, the assembler of CUDA 13.0
+        gives a copy with a policy of the L2 cache (cp.async, L2::cache_hint) registers that nothing set, and
+        the GPU refuses the instruction: `LDGSTS.E.BYPASS.128 [R13+UR0], desc[UR1][R8.64]`.
+        """
+        return dataclasses.replace(self, cache=CacheOp.unspecified, asynchronous=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -373,6 +382,30 @@ class GridReduce:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class GridScan:
+    """dst = combine(carry, src of the blocks before along `grid_axis`); then carry = combine(carry, src of
+    all).
+
+    A collective that all blocks along the axis arrive at, as an all-reduce of the grid: they wait for each
+    other, so the launch is cooperative, and it may stand in a loop. `src` and `carry` are the same in all
+    threads of a block that differ along `thread_axis` alone; `dst` is so then, too. They have one Ref a
+    state, of which the elements index .. index+width-1 are scanned side by side. `workspace` is as of
+    BlockReduce with twice the width, and `exchange` as of GridReduce, with room for four rounds. The carry
+    may be read by a later GridScan alone, as blocks may take up what others found only then.
+    """
+
+    op: ReductionOp
+    dst: tuple[Ref, ...]
+    src: tuple[Ref, ...]
+    carry: tuple[Ref, ...]
+    grid_axis: ParallelType
+    thread_axis: ParallelType
+    workspace: tuple[Buffer, ...]
+    exchange: Buffer
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class GridReduces:
     """Grid reductions with `is_last` of which none needs what another finds: each block says what it has
     found for all of them before it waits for others.
@@ -429,6 +462,7 @@ Stmt = (
     | ClusterReduce
     | BlockScan
     | GridReduce
+    | GridScan
     | GridReduces
     | GridBarrier
     | Barrier
@@ -450,7 +484,7 @@ PACKED_TYPES = frozenset({DataType.Float8_e4m3fn, DataType.BFloat16, DataType.Ha
 #: Grid reductions that are made together, at most: each takes registers.
 MAX_GRID_REDUCES = 4
 #: The classes of statements that all threads of a block arrive at.
-COLLECTIVES = (Barrier, BlockReduce, ClusterReduce, BlockScan, GridReduce, GridBarrier)
+COLLECTIVES = (Barrier, BlockReduce, ClusterReduce, BlockScan, GridReduce, GridScan, GridBarrier)
 #: The classes of statements that have a body.
 NESTING = (For, If, Bind, GridReduces, Roles, Role)
 
@@ -531,7 +565,7 @@ def body_of(before: tuple[Stmt, ...], after: Sequence[Stmt]) -> tuple[Stmt, ...]
 def is_cooperative(kernel: Kernel) -> bool:
     """Whether blocks wait for each other, so that all of a launch have to be resident at once."""
     return any(
-        isinstance(stmt, GridBarrier) or (isinstance(stmt, GridReduce) and stmt.is_last is None)
+        isinstance(stmt, (GridBarrier, GridScan)) or (isinstance(stmt, GridReduce) and stmt.is_last is None)
         for stmt in walk(kernel.body)
     )
 

@@ -41,6 +41,7 @@ from fusewright.kernel.ir import (
     GridBarrier,
     GridReduce,
     GridReduces,
+    GridScan,
     Hold,
     If,
     Imm,
@@ -290,6 +291,15 @@ def _grid_reduce(stmt: GridReduce) -> str:
     return f"{reduced} exchange {stmt.exchange.name} {holders}"
 
 
+def _grid_scan(stmt: GridScan) -> str:
+    via = f" via {', '.join(buffer.name for buffer in stmt.workspace)}" if stmt.workspace else ""
+    dst, src, carry = (_list(refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry))
+    along = f"{stmt.grid_axis.ir_name} with {stmt.thread_axis.ir_name}"
+    return (
+        f"{dst} = {stmt.op.name}({carry}; grid scan {src} along {along}){via} exchange {stmt.exchange.name}"
+    )
+
+
 def _grid_reduces(stmt: GridReduces) -> str:
     return "grid reductions together:"
 
@@ -363,6 +373,7 @@ STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
     ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridScan: _grid_scan,
     GridReduces: _grid_reduces,
     GridBarrier: _grid_barrier,
     Barrier: _barrier,

@@ -23,6 +23,7 @@ from fusewright.kernel.ir import (
     GridBarrier,
     GridReduce,
     GridReduces,
+    GridScan,
     Init,
     Operand,
     Ref,
@@ -93,27 +94,42 @@ def _cluster_reduce(v: Verifier, stmt: ClusterReduce) -> None:
 
 
 def _block_scan(v: Verifier, stmt: BlockScan) -> None:
+    _scan(v, stmt, stmt.axis)
+
+
+def _scan(v: Verifier, stmt: BlockScan | GridScan, axis: ParallelType) -> None:
+    """What scans share; `axis` is that of the block."""
     v.collective()
     _numbered_from_zero(v)
     types = {_accumulators(v, stmt.op, refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry)}
     if len(types) > 1:
         v.fail(f"a scan over states of {' and '.join(sorted(dtype.name for dtype in types))}")
-    if stmt.axis not in THREAD_AXES:
-        v.fail(f"not an axis of the block: {stmt.axis.ir_name}")
+    if axis not in THREAD_AXES:
+        v.fail(f"not an axis of the block: {axis.ir_name}")
     _workspaces(v, stmt)
 
 
-def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
+def _grid_scan(v: Verifier, stmt: GridScan) -> None:
+    _across_grid(v, (stmt.grid_axis,), stmt.exchange)
+    _scan(v, stmt, stmt.thread_axis)
+
+
+def _across_grid(v: Verifier, axes: Sequence[ParallelType], exchange: Buffer) -> None:
+    """What collectives of the grid share."""
     if v.role is not None:
-        v.fail("a grid reduction of one role")
-    if not stmt.grid_axes or not set(stmt.grid_axes) <= set(BLOCK_AXES):
-        v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in stmt.grid_axes)}")
+        v.fail("a collective of the grid in one role")
+    if not axes or not set(axes) <= set(BLOCK_AXES):
+        v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in axes)}")
     if v.kernel.cluster > 1:
-        v.fail("a reduction of the grid counts blocks, of which clusters have several")
+        v.fail("a collective of the grid counts blocks, of which clusters have several")
+    v.buffer(exchange, Space.GLOBAL)
+    if exchange.dtype is not DataType.Int:
+        v.fail(f"blocks exchange through {exchange.dtype.name}, not Int")
+
+
+def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
+    _across_grid(v, stmt.grid_axes, stmt.exchange)
     _collective(v, stmt, stmt.thread_axes)
-    v.buffer(stmt.exchange, Space.GLOBAL)
-    if stmt.exchange.dtype is not DataType.Int:
-        v.fail(f"blocks exchange through {stmt.exchange.dtype.name}, not Int")
     if stmt.is_last is None:
         return
     for loop in v.loops:
@@ -186,7 +202,7 @@ def _contributions(v: Verifier, op: ReductionOp, src: Sequence[Operand]) -> None
 
 def _scratch(
     v: Verifier,
-    stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce,
+    stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce | GridScan,
     buffers: Sequence[Buffer | None],
     space: Space,
     what: str,
@@ -203,7 +219,7 @@ def _scratch(
             v.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
 
 
-def _workspaces(v: Verifier, stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce) -> None:
+def _workspaces(v: Verifier, stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce | GridScan) -> None:
     _scratch(v, stmt, stmt.workspace, Space.SHARED, "workspaces")
     v.workspaces.update(filter(None, stmt.workspace))
 
@@ -221,6 +237,7 @@ RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
     ClusterReduce: _cluster_reduce,
     BlockScan: _block_scan,
     GridReduce: _grid_reduce,
+    GridScan: _grid_scan,
     GridReduces: _grid_reduces,
     GridBarrier: _grid_barrier,
     Barrier: _barrier,

@@ -62,7 +62,7 @@ from fusewright.lower.vector_copies import is_vector_access
 from fusewright.sym import Expr, Symbol, as_int, const, divides, maximum, product, substitute
 
 # An item list numbers each node's items from here on, so that a node may have several.
-_ORDER_STEP = 4
+_ORDER_STEP = 5
 
 _MANAGER = PassManager("kernel", PASSES, kernel_text, verify)
 

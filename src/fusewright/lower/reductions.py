@@ -11,7 +11,7 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
-from fusewright.kernel.exchange import grid_exchange_room
+from fusewright.kernel.exchange import TURNS_OF_REDUCTION, grid_exchange_room
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded, lanes_of
 from fusewright.lower.indexing import NodeIndices
@@ -254,6 +254,6 @@ def _grid_reduce(
     everywhere = node.output.everywhere
     flag = None if everywhere else ctx.last_block.set_by(node).symbol
     # Rounds of an all-reduce follow one another in a launch.
-    room = grid_exchange_room(blocks, kept * width, dtypes, turns=2 if everywhere else 1)
+    room = grid_exchange_room(blocks, kept * width, dtypes, TURNS_OF_REDUCTION if everywhere else 1)
     exchange = ctx.global_scratch("exchange", DataType.Int, room, True)
     return k.GridReduce(node.op, dst, src, grid, threads, pred, work, exchange, flag, width)

@@ -8,6 +8,13 @@
                                               y[i] = combine(y[i], before)
 
 On the left each thread scans by itself, on the right the threads along one axis of the block do together.
+Where blocks scan together, too, the carry on the right is of what a block goes through between two meetings:
+
+    of_all = identity
+    for each step that blocks take together:
+           carry = identity, and the above, for all elements of the block
+           before, of_all = scan of the blocks' carries, onto of_all
+           y[i] = combine(y[i], before)            for each i of a thread
 """
 
 from __future__ import annotations
@@ -15,16 +22,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.analyze.scan_axes import nesting_order, scanned_positions
+from fusewright.analyze.scan_axes import nesting_order, scanned_positions, unrolled_steps
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.node import Scan
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
+from fusewright.kernel.exchange import TURNS_OF_SCAN, grid_exchange_room
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, land, product, symbol
+from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, land, maximum, product, symbol
 
 
 def scan_items(ctx: Context, node: Scan, order: int) -> list[Item]:
@@ -42,7 +51,52 @@ def scan_items(ctx: Context, node: Scan, order: int) -> list[Item]:
     start = _start_item(ctx, shape, order)
     if shape.axis is None:
         return [start, _serial_item(ctx, shape, order + 1)]
-    return [start, _fill_item(ctx, shape, order + 1), _collective_item(ctx, shape, shape.axis, order + 2)]
+    fill, collective = _fill_item(ctx, shape, order + 2), _collective_item(ctx, shape, shape.axis, order + 3)
+    if shape.blocks is None:
+        return [start, fill, collective]
+    meet = _grid_item(ctx, shape, shape.axis, shape.blocks, order + 4)
+    return [start, _begin_item(shape, order + 1), fill, collective, meet]
+
+
+@dataclass(frozen=True)
+class _Carry:
+    """What runs along the scanned loops.
+
+    Attributes:
+        first: the position of the first loop that it runs along.
+        beside: positions of loops inside that one that are not scanned: a carry for each of their points.
+        buffer: that holds them.
+    """
+
+    loops: tuple[Loop, ...]
+    first: int
+    beside: tuple[int, ...]
+    buffer: k.Buffer
+
+    def at(self, places: Sequence[Expr]) -> k.Ref:
+        """That for these places in the loops `beside`."""
+        index: Expr = ZERO
+        for position, place in zip(self.beside, places):
+            index = index * self.loops[position].extent + place
+        return k.Ref(self.buffer, index)
+
+    def here(self) -> k.Ref:
+        return self.at([self.loops[position].index for position in self.beside])
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """How blocks scan together.
+
+    Attributes:
+        axis: of the grid.
+        position: of the loop along it; what blocks go through between two meetings is inside.
+        carry: what runs along the loops around it.
+    """
+
+    axis: ParallelType
+    position: int
+    carry: _Carry
 
 
 @dataclass(frozen=True)
@@ -51,45 +105,30 @@ class _Shape:
 
     Attributes:
         axis: of the threads that scan together; None where each scans by itself.
-        first: the position of the first loop that the carry runs along.
+        blocks: those that scan together, if they do.
         meeting: how many loops stand around the step in which threads meet.
+        steps: the position of the loop inside of that over steps that threads take side by side, if any.
         item: the position of the loop over the elements of a thread inside of that, if there is one.
-        beside: positions of loops inside the carry's that are not scanned: a carry for each of their points.
-        carry: the buffer.
+        carry: what runs along the loops, inside that of `blocks` if there is one.
     """
 
     node: Scan
     loops: tuple[Loop, ...]
     axis: ParallelType | None
-    first: int
+    blocks: _Blocks | None
     meeting: int
+    steps: int | None
     item: int | None
-    beside: tuple[int, ...]
-    carry: k.Buffer
-
-    def carry_at(self, places: Sequence[Expr]) -> k.Ref:
-        """The carry for these places in the loops `beside`."""
-        index: Expr = ZERO
-        for position, place in zip(self.beside, places):
-            index = index * self.loops[position].extent + place
-        return k.Ref(self.carry, index)
-
-    def carry_here(self) -> k.Ref:
-        return self.carry_at([self.loops[position].index for position in self.beside])
+    carry: _Carry
 
 
 def _shape(ctx: Context, node: Scan) -> _Shape:
     out, loops = node.output, ctx.loops.of(node)
     scanned = [i for i in scanned_positions(node) if as_int(loops[i].extent) != 1]
     _check_order(ctx, node, scanned)
-    across = [i for i in scanned if loops[i].is_parallel]
-    if any(loops[i].parallel.is_grid for i in across) or len(across) > 1:
-        raise ScheduleError(
-            f"the scan {out.name} is spread over {', '.join(loops[i].parallel.ir_name for i in across)}",
-            expected="one axis of the threads of a block",
-            given=str(out),
-            hint="leave the other axes along the scanned dimension serial",
-        )
+    across = [i for i in scanned if loops[i].parallel.is_block]
+    grid = [i for i in scanned if loops[i].parallel.is_grid]
+    _check_axes(out, loops, across, grid)
     within = [i for i in scanned if across and i > across[0]]
     if len(within) > 1:
         raise ScheduleError(
@@ -100,8 +139,41 @@ def _shape(ctx: Context, node: Scan) -> _Shape:
         )
     # What stands inside the axis of threads, and is no step along the row, each thread does at once.
     inside = [i for i in scanned_positions(node) if across and i > across[0]]
-    meeting = next(iter(inside), len(loops))
-    first = next((i for i in scanned if i < meeting and loops[i].is_real), meeting)
+    steps = unrolled_steps(node)
+    meeting = next(iter(inside), len(loops)) if steps is None else steps
+    blocks = None
+    if grid:
+        outer = _carry(ctx, node, loops, scanned, 0, grid[0], "of_all")
+        blocks = _Blocks(loops[grid[0]].parallel, grid[0], outer)
+    carry = _carry(ctx, node, loops, scanned, grid[0] + 1 if grid else 0, meeting, "carry")
+    axis = loops[across[0]].parallel if across else None
+    return _Shape(node, loops, axis, blocks, meeting, steps, next(iter(within), None), carry)
+
+
+def _check_axes(out: TensorView, loops: Sequence[Loop], across: Sequence[int], grid: Sequence[int]) -> None:
+    """Raises ScheduleError for axes of threads and blocks that do not scan together."""
+    if len(across) > 1 or len(grid) > 1 or (grid and (not across or across[0] < grid[0])):
+        raise ScheduleError(
+            f"the scan {out.name} is spread over "
+            f"{', '.join(loops[i].parallel.ir_name for i in sorted((*across, *grid)))}",
+            expected="one axis of the threads of a block, or one of blocks around it",
+            given=str(out),
+            hint="leave the other axes along the scanned dimension serial",
+        )
+    if any(loops[i].parallel is ParallelType.cluster_x for i in grid):
+        raise ScheduleError(
+            f"the scan {out.name} is spread over the blocks of a cluster",
+            expected="an axis of the grid",
+            given=str(out),
+        )
+
+
+def _carry(
+    ctx: Context, node: Scan, loops: tuple[Loop, ...], scanned: Sequence[int], begin: int, end: int, name: str
+) -> _Carry:
+    """What runs along the scanned loops from position `begin` up to `end`."""
+    out = node.output
+    first = next((i for i in scanned if begin <= i < end and loops[i].is_real), end)
     beside = [i for i, loop in enumerate(loops) if i >= first and i not in scanned and loop.is_real]
     size = product(loops[i].extent for i in beside)
     if as_int(size) is None:
@@ -111,9 +183,8 @@ def _shape(ctx: Context, node: Scan) -> _Shape:
             given=str(out),
             hint="reorder the scanned axes inward",
         )
-    carry = ctx.register(f"{out.name}_carry", out.dtype, as_int(size) or 1)
-    axis = loops[across[0]].parallel if across else None
-    return _Shape(node, loops, axis, first, meeting, next(iter(within), None), tuple(beside), carry)
+    buffer = ctx.register(f"{out.name}_{name}", out.dtype, as_int(size) or 1)
+    return _Carry(loops, first, tuple(beside), buffer)
 
 
 def _check_order(ctx: Context, node: Scan, scanned: Sequence[int]) -> None:
@@ -142,20 +213,31 @@ def _reads(ctx: Context, node: Scan) -> tuple[TensorView, ...]:
 
 def _start_item(ctx: Context, shape: _Shape, order: int) -> Item:
     """Sets the carries, outside the first loop that they run along."""
-    node, loops = shape.node, shape.loops
-    inside = (loops[i] for i in shape.beside)
-    own = (Loop(loop.extent, loop.parallel, loop.padded, loop.index, unroll=True) for loop in inside)
-    dst = shape.carry_here()
+    carry = shape.carry if shape.blocks is None else shape.blocks.carry
+    node, dst = shape.node, carry.here()
     body: list[k.Stmt] = [k.Init(node.op, (dst,))]
     if len(node.inputs) > 1:
         body = [k.Copy(dst, ctx.scalar(node.inputs[1]))]
-    return Item((*loops[: shape.first], *own), body, (), (node.output,), order)
+    return Item(_around(carry), body, (), (node.output,), order)
+
+
+def _begin_item(shape: _Shape, order: int) -> Item:
+    """Sets the carries of what a block goes through until it meets others."""
+    body = [k.Init(shape.node.op, (shape.carry.here(),))]
+    return Item(_around(shape.carry), body, (), (shape.node.output,), order)
+
+
+def _around(carry: _Carry) -> tuple[Loop, ...]:
+    """The loops in which carries are set: those around the loops that they run along, and `beside`."""
+    inside = (carry.loops[i] for i in carry.beside)
+    own = (Loop(loop.extent, loop.parallel, loop.padded, loop.index, unroll=True) for loop in inside)
+    return (*carry.loops[: carry.first], *own)
 
 
 def _serial_item(ctx: Context, shape: _Shape, order: int) -> Item:
     node = shape.node
     indices = ctx.indices(node)
-    carry, dst = shape.carry_here(), ctx.result(node.output, indices)
+    carry, dst = shape.carry.here(), ctx.result(node.output, indices)
     pred = land(*ctx.thread_guards(node, indices), *ctx.nonempty_guards(node))
     step = k.Combine(node.op, (carry,), (ctx.operand(node, 0, indices),), pred=pred)
     body = guarded(ctx.block_guards(node), [step, k.Copy(dst, carry)])
@@ -178,41 +260,140 @@ def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
 
 def _collective_item(ctx: Context, shape: _Shape, axis: ParallelType, order: int) -> Item:
     """The scan of a thread's elements, then across threads, and what comes before added to each element."""
-    node, loops, out = shape.node, shape.loops, shape.node.output
-    inside = [i for i in shape.beside if i >= shape.meeting]
-    columns = [_own(f"column{n}", loops[i]) for n, i in enumerate(inside)]
-    item = None if shape.item is None else _own("item", loops[shape.item])
-    table = list(loops)
-    for position, loop in (*zip(inside, columns), (shape.item, item)):
-        if position is not None and loop is not None:
-            table[position] = loop
-    at = ctx.result(out, ctx.indices(node, table))
-    carry = shape.carry_at([table[i].index for i in shape.beside])
-    # What lies side by side in the carries is scanned side by side.
-    side = columns[-1] if columns else None
-    width = 1 if side is None else as_int(side.extent) or 1
-    total, before = (ctx.register(f"{out.name}_{name}", out.dtype, width) for name in ("total", "before"))
+    node, out = shape.node, shape.node.output
+    if shape.steps is not None:
+        body = _side_by_side(ctx, shape, axis, shape.steps)
+        return Item(shape.loops[: shape.meeting], guarded(ctx.block_guards(node), body), (), (out,), order)
+    own = _OwnLoops.inside(shape, shape.carry, shape.meeting, [shape.item])
+    at = ctx.result(out, ctx.indices(node, own.table))
+    carry, side = shape.carry.at([own.table[i].index for i in shape.carry.beside]), own.side
+    total, before = (ctx.register(f"{out.name}_{name}", out.dtype, own.width) for name in ("total", "before"))
     lane = ZERO if side is None else side.index
     run: list[k.Stmt] = [k.Combine(node.op, (k.Ref(total, lane),), (at,)), k.Copy(at, k.Ref(total, lane))]
     add: list[k.Stmt] = [k.Combine(node.op, (at,), (k.Ref(before, lane),))]
-    scan = k.BlockScan(
+    carried = k.Ref(carry.buffer, carry.index - lane)
+    body = [
+        k.Init(node.op, (k.Ref(total, ZERO),), own.width),
+        *own.over_steps(run),
+        _block_scan(ctx, node, before, total, carried, axis, own.width),
+        *own.over_steps(add),
+    ]
+    loops = shape.loops[: shape.meeting]
+    return Item(loops, guarded(ctx.block_guards(node), own.over_columns(body)), (), (out,), order)
+
+
+def _side_by_side(ctx: Context, shape: _Shape, axis: ParallelType, position: int) -> list[k.Stmt]:
+    """The same of several steps, for which threads meet once: the carry goes from step to step afterwards."""
+    node, out = shape.node, shape.node.output
+    own = _OwnLoops.inside(shape, shape.carry, shape.meeting, [position, shape.item])
+    at, carry = ctx.result(out, ctx.indices(node, own.table)), shape.carry.here()
+    step = own.steps[0]
+    width = as_int(step.extent) or 1
+    total, before, found = (
+        ctx.register(f"{out.name}_{name}", out.dtype, width) for name in ("total", "before", "found")
+    )
+    here = {buffer: k.Ref(buffer, step.index) for buffer in (total, before, found)}
+    run: list[k.Stmt] = [k.Combine(node.op, (here[total],), (at,)), k.Copy(at, here[total])]
+    add: list[k.Stmt] = [k.Combine(node.op, (at,), (here[before],))]
+    go_on: list[k.Stmt] = [
+        k.Combine(node.op, (here[before],), (carry,)),
+        k.Combine(node.op, (carry,), (here[found],)),
+        *_over(own.steps[1:], add),
+    ]
+    return [
+        k.Init(node.op, (k.Ref(total, ZERO),), width),
+        k.Init(node.op, (k.Ref(found, ZERO),), width),
+        *_over(own.steps, run),
+        _block_scan(ctx, node, before, total, k.Ref(found, ZERO), axis, width),
+        *_over([step], go_on),
+    ]
+
+
+def _block_scan(
+    ctx: Context, node: Scan, dst: k.Buffer, src: k.Buffer, carry: k.Ref, axis: ParallelType, width: int
+) -> k.BlockScan:
+    dtype = node.output.dtype
+    work = ctx.workspace([dtype], (axis,), width, scans=True)
+    return k.BlockScan(node.op, (k.Ref(dst, ZERO),), (k.Ref(src, ZERO),), (carry,), axis, work, width)
+
+
+def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks, order: int) -> Item:
+    """The scan of what blocks found, and what those before found added to each element of a thread."""
+    node, out, loops = shape.node, shape.node.output, shape.loops
+    if ctx.block_guards(node):
+        raise ScheduleError(
+            f"the scan {out.name} of several blocks reads what only one block holds",
+            hint="all_reduce gives the result of a reduction to all blocks",
+        )
+    around = blocks.position + 1
+    steps = [i for i in range(around, len(loops)) if loops[i].is_real and i not in blocks.carry.beside]
+    own = _OwnLoops.inside(shape, blocks.carry, around, steps)
+    at = ctx.result(out, ctx.indices(node, own.table))
+    carry, found = (
+        each.at([own.table[i].index for i in each.beside]) for each in (blocks.carry, shape.carry)
+    )
+    before = ctx.register(f"{out.name}_of_blocks", out.dtype, own.width)
+    lane = ZERO if own.side is None else own.side.index
+    launched = {p: maximum(extent, ONE) for p, extent in ctx.dims.items()}
+    kept = product(launched.get(p, ONE) for p in k.THREAD_AXES if p is not axis)
+    room = grid_exchange_room(
+        product(launched.get(p, ONE) for p in k.BLOCK_AXES), kept * own.width, [out.dtype], TURNS_OF_SCAN
+    )
+    scan = k.GridScan(
         node.op,
         (k.Ref(before, ZERO),),
-        (k.Ref(total, ZERO),),
+        (k.Ref(found.buffer, found.index - lane),),
         (k.Ref(carry.buffer, carry.index - lane),),
+        blocks.axis,
         axis,
-        ctx.workspace([out.dtype], (axis,), width, scans=True),
-        width,
+        ctx.workspace([out.dtype], (axis,), 2 * own.width),
+        ctx.global_scratch("exchange", DataType.Int, room, True),
+        own.width,
     )
-    body: list[k.Stmt] = [
-        k.Init(node.op, (k.Ref(total, ZERO),), width),
-        *_over(item, _over(side, run)),
-        scan,
-        *_over(item, _over(side, add)),
-    ]
-    for column in reversed(columns):
-        body = body if column is side else _over(column, body)
-    return Item(loops[: shape.meeting], guarded(ctx.block_guards(node), body), (), (out,), order)
+    add: list[k.Stmt] = [k.Combine(node.op, (at,), (k.Ref(before, lane),))]
+    return Item(loops[:around], own.over_columns([scan, *own.over_steps(add)]), (), (out,), order)
+
+
+@dataclass(frozen=True)
+class _OwnLoops:
+    """Loops that an item goes through by itself, with variables of its own.
+
+    Attributes:
+        table: all loops of the node, with these in the place of those that they are like.
+        columns: those that are not scanned; the innermost one, `side`, is of what is scanned side by side.
+        steps: those that are.
+    """
+
+    table: tuple[Loop, ...]
+    columns: tuple[Loop, ...]
+    steps: tuple[Loop, ...]
+
+    @staticmethod
+    def inside(shape: _Shape, carry: _Carry, around: int, steps: Sequence[int | None]) -> _OwnLoops:
+        """Those inside of the first `around` loops: `steps`, and those beside the carry."""
+        loops = shape.loops
+        places = [i for i in carry.beside if i >= around]
+        columns = {i: _own(f"column{n}", loops[i]) for n, i in enumerate(places)}
+        names = ["item"] if len(steps) == 1 else [f"item{n}" for n in range(len(steps))]
+        items = {i: _own(name, loops[i]) for name, i in zip(names, steps) if i is not None}
+        own = {**columns, **items}
+        table = tuple(own.get(i, loop) for i, loop in enumerate(loops))
+        return _OwnLoops(table, tuple(columns.values()), tuple(items.values()))
+
+    @property
+    def side(self) -> Loop | None:
+        return self.columns[-1] if self.columns else None
+
+    @property
+    def width(self) -> int:
+        """What lies side by side in the carries is scanned side by side."""
+        return 1 if self.side is None else as_int(self.side.extent) or 1
+
+    def over_steps(self, body: list[k.Stmt]) -> list[k.Stmt]:
+        return _over((*self.steps, *self.columns[-1:]), body)
+
+    def over_columns(self, body: list[k.Stmt]) -> list[k.Stmt]:
+        return _over(self.columns[:-1], body)
 
 
 def _own(name: str, loop: Loop) -> Loop:
@@ -220,9 +401,9 @@ def _own(name: str, loop: Loop) -> Loop:
     return Loop(loop.extent, loop.parallel, 1, symbol(name, lo=0, hi=loop.extent - 1))
 
 
-def _over(loop: Loop | None, body: list[k.Stmt]) -> list[k.Stmt]:
-    """`body` in the loop; as it is if there is none."""
-    if loop is None:
-        return body
-    assert isinstance(loop.index, Symbol)
-    return [k.For(loop.index, loop.extent, tuple(body), unroll=True)]
+def _over(loops: Sequence[Loop], body: list[k.Stmt]) -> list[k.Stmt]:
+    """`body` in these loops, outermost first."""
+    for loop in reversed(loops):
+        assert isinstance(loop.index, Symbol)
+        body = [k.For(loop.index, loop.extent, tuple(body), unroll=True)]
+    return body

@@ -169,7 +169,8 @@ class _Planner(ReductionPlanner):
             return self._proposal(joined, rows // joined.lparams.bdimx, facts, hardware)
         side_by_side = space.side_by_side(facts)
         params = outer_params(
-            Columns(rows, length, side_by_side, width, self.space.element_bytes, space.stores_all), hardware
+            Columns(rows, length, side_by_side, width, space.element_bytes, space.stores_all, self._states),
+            hardware,
         )
         along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
         blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
@@ -219,7 +220,8 @@ class _Planner(ReductionPlanner):
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams:
         """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
-        plain = inner_params(rows, length, width, hardware, self._states)
+        loads = len(self.space.full_loads)
+        plain = inner_params(rows, length, width, hardware, self._states, loads)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
             return plain
         found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts)
@@ -227,7 +229,7 @@ class _Planner(ReductionPlanner):
             return plain
         vectors, shifts = found
         before = vectors.width - 1 if shifts else 0
-        wide = inner_params(rows, length + before, vectors.width, hardware, self._states)
+        wide = inner_params(rows, length + before, vectors.width, hardware, self._states, loads)
         return with_wider_vectors(wide, vectors, shifts)
 
     def _proposal(

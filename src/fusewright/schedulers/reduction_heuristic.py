@@ -11,7 +11,8 @@ from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_o
 
 # Vectors of a row that a thread sums while there are threads for the others (one, in rows of a few), and has
 # in flight at most. On an H200, for bfloat16 rows of 64 to 16384, two are 0.01 to 0.06 of a copy's speed
-# faster than four.
+# faster than four. Of two inputs a thread has one of each in rows that take more than a warp (16384 x 4096
+# multiplied and summed: 68.1 us, not 71.0).
 VECTORS_A_THREAD, LOADS_IN_FLIGHT, FEW_VECTORS = 2, 4, 8
 # Rows whose last step would leave more than this share of the loads in vain have other threads, of as many
 # vectors in flight: one vector more than a power of two is one step more. (An H200: bfloat16 rows of 4097 at
@@ -24,6 +25,9 @@ FEWEST_ROWS, MOST_ROWS, ELEMENTS_OF_ROWS = 2, 8, 16
 # Blocks whose threads have squares of elements: threads, those along rows, which read a line of memory
 # together, and bytes that each has in flight. There are as many blocks as if it had half of these.
 CROSSED_BLOCK, CROSSED_THREADS_ALONG, CROSSED_BYTES_IN_FLIGHT = 256, 8, 256
+# States from which on blocks exchange so much that there are half as many, of twice the threads (an H200: the
+# variances of 4096 columns of 16384 bfloat16 take 44.4 us, not 52.9).
+MANY_STATES = 3
 # Loads in flight of elements that are no vectors.
 ELEMENTS_A_THREAD = 9
 # Vectors a thread, and in flight, of what has several states, whose exchange between threads costs more: in
@@ -108,6 +112,7 @@ class Columns:
         width: elements of the widest vector.
         element_bytes: of all loads of one element.
         stores: whether every element is stored as well.
+        states: the most that a reduction has.
     """
 
     count: int
@@ -116,14 +121,15 @@ class Columns:
     width: int
     element_bytes: int
     stores: bool
+    states: int = 1
 
 
 def inner_params(
-    rows: int, length: int, width: int, hardware: HardwareInfo, states: int = 1
+    rows: int, length: int, width: int, hardware: HardwareInfo, states: int = 1, loads: int = 1
 ) -> ReductionParams:
-    """How `rows` that are contiguous are reduced to so many states, in vectors of `width`."""
+    """How `rows` that are contiguous are reduced to so many states, in vectors of `width` of each load."""
     vectors = max(1, ceil_div(length, width))
-    threads, unroll = _threads_of_row(rows, vectors, width, states, hardware)
+    threads, unroll = _threads_of_row(rows, vectors, width, states, loads, hardware)
     row_threads = max(1, WARP_SIZE // threads)
     # Twice the rows a block, while that leaves a block for each SM.
     while row_threads * threads < SHORT_ROWS_BLOCK and rows >= 2 * row_threads * hardware.sm_count:
@@ -155,7 +161,7 @@ def inner_params(
 
 
 def _threads_of_row(
-    rows: int, vectors: int, width: int, states: int, hardware: HardwareInfo
+    rows: int, vectors: int, width: int, states: int, inputs: int, hardware: HardwareInfo
 ) -> tuple[int, int]:
     """Threads that reduce a row, and vectors that each has in flight."""
     least, loads = WARP_SIZE if rows == 1 else 1, LOADS_IN_FLIGHT
@@ -172,7 +178,9 @@ def _threads_of_row(
     elif width == 1:
         wanted, loads = ceil_div(vectors, ELEMENTS_A_THREAD), ELEMENTS_A_THREAD
     else:
-        wanted = vectors if vectors <= FEW_VECTORS else ceil_div(vectors, VECTORS_A_THREAD)
+        is_long = vectors > VECTORS_A_THREAD * WARP_SIZE
+        each = max(1, VECTORS_A_THREAD // max(1, inputs)) if is_long else VECTORS_A_THREAD
+        wanted = vectors if vectors <= FEW_VECTORS else ceil_div(vectors, each)
     threads = min(most, max(least, power_of_two_at_least(wanted)))
     unroll = max(1, min(loads, ceil_div(vectors, threads)))
     if states == 1 and width > 1 and threads > WARP_SIZE:
@@ -266,6 +274,9 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     block = OUTER_BLOCK if chunks > threads_x else OUTER_BLOCK_OF_FEW_COLUMNS
     if threads_x > WARP_SIZE and chunks > threads_x:
         block = OUTER_BLOCK // WARP_SIZE * threads_x
+    exchanges_much = columns.states >= MANY_STATES and chunks > threads_x
+    if exchanges_much:
+        block *= 2
     # At least two elements of a column for each thread, as long as it has as many.
     threads_y = max(1, min(block // threads_x, power_of_two_at_least(columns.length) // 2))
     rows = USUAL_ROWS_IN_FLIGHT if width > 1 else SINGLE_ROWS_IN_FLIGHT
@@ -275,6 +286,8 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
         if whole is not None:
             return whole
     few_steps = _few_steps(columns, width, in_flight, hardware) if width > 1 else None
+    if few_steps is None and exchanges_much:
+        return _tiles(columns, width, threads_x, threads_y, in_flight, hardware, blocks_share=2)
     return few_steps or _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
 
 
@@ -347,13 +360,24 @@ def _short_columns(columns: Columns) -> ReductionParams:
 
 
 def _tiles(
-    columns: Columns, width: int, threads_x: int, threads_y: int, in_flight: int, hardware: HardwareInfo
+    columns: Columns,
+    width: int,
+    threads_x: int,
+    threads_y: int,
+    in_flight: int,
+    hardware: HardwareInfo,
+    blocks_share: int = 1,
 ) -> ReductionParams:
-    """Blocks of `threads_x` along rows and `threads_y` down columns, with `in_flight` bytes a thread."""
+    """Blocks of `threads_x` along rows and `threads_y` down columns, with `in_flight` bytes a thread.
+
+    blocks_share: a block has the work of so many.
+    """
     unroll = _rows_in_flight(columns, width, in_flight, threads_y)
     blocks = ceil_div(columns.count, width * threads_x)
     heard = _heard_at_once(threads_y, width)
-    grid = _blocks_down(blocks, columns.length // (threads_y * unroll), in_flight, heard, hardware)
+    grid = _blocks_down(
+        blocks, columns.length // (threads_y * unroll), blocks_share * in_flight, heard, hardware
+    )
     return _params(columns, width, LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid), unroll)
 
 

@@ -8,14 +8,16 @@ Outer: threads x lie along the contiguous dimension, threads y down the scanned 
 
     [I, S] -> [I blocks, I threads x, S serial, S threads y, unroll, I vector]
 
-A kernel takes rows of any length. Blocks do not share one, so a few very long rows leave most of a GPU idle:
-for these the scheduler proposes a scan in chunks (`rewrite.chunks`).
+A kernel takes rows of any length. Where they are too few for the GPU, blocks y share one: all of them take a
+step together, and tell each other what they found before they go on,
+
+    [I, S] -> [I blocks, I threads y, S serial, S blocks y, unroll, S threads x, vector]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import prod
 
 from fusewright.analyze.kinds import foreign_node
@@ -29,26 +31,26 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, Scan
 from fusewright.ir.value import TensorView
-from fusewright.rewrite.chunks import can_be_chunked, chunked_scan
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
     BuiltInScheduler,
-    Cost,
     Facts,
-    Part,
     Planner,
     Proposal,
     Reject,
-    Rewrite,
     accepted,
 )
-from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel, busy_share
+from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
-from fusewright.schedulers.params import LaunchParams, ScanParams
+from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
 from fusewright.schedulers.pointwise_space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sectors import Sectors
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.schedulers.sizes import (
+    ceil_div,
+    power_of_two_at_least,
+    power_of_two_at_most,
+)
 
 # Bytes of loads that a thread has in flight: as many as a reduction's. Down columns, where the steps of a
 # block wait for each other, the next step's are loaded meanwhile, too (an H200: 4096 columns of 16384
@@ -57,9 +59,10 @@ BYTES_IN_FLIGHT = 64
 # Accesses that they are at most: registers and code grow with them. Rows of 3001 float are scanned by 4 of
 # each thread at 0.75 of a copy's speed on an H200, by 8 at 0.52.
 MAX_INNER_UNROLL, MAX_OUTER_UNROLL = 4, 16
-# Threads that scan a row in vectors: 4096 bfloat16 0.98 of a copy's speed (by a warp 0.93), 1024 float 0.98
-# (0.91), 1024 bfloat16 1.00 (0.99).
-ROW_THREADS = 128
+# Threads that scan a row in vectors, at most; of shorter rows as many as have two vectors of it each. (An
+# H200, of a copy's speed: 65536 bfloat16 by 512 threads 0.93, by 128 0.87; 4096 by 256 threads 0.99, by 128
+# with four vectors 0.97; 1024 by 64 1.00, by 128 0.97.)
+ROW_THREADS, LEAST_VECTORS = 512, 2
 # Threads of the rows that share a block, where a warp or less scans one: four warps, of which an SM holds
 # enough blocks to be full.
 SMALL_BLOCK = 128
@@ -75,10 +78,15 @@ MAX_THREADS_A_COLUMN, LEAST_THREADS_ALONG = 32, 16
 LEAST_ROW_BYTES, ROW_BYTES = 64, 256
 # Of a copy's speed, what a scan reaches where blocks are enough (measured on an H200, 128 MB to 512 MB).
 SCAN_SPEED = 0.93
-# Chunks for each SM that few long rows are cut into, each of which a block scans; and their least length, for
-# which a block of any width has work. The kernels that it then takes.
-CHUNKS_A_SM, LEAST_CHUNK = 4, 1024
-CHUNKED_KERNELS = 3
+# Where blocks share rows: those of an SM, and the threads of each along a contiguous row. A thread holds what
+# it scans while blocks wait for each other, and the next step's loads: the bytes of these, in as many
+# accesses at most. (An H200, 2 rows of 16777216 bfloat16, of a copy's speed: 0.76 so, 0.72 with one block of
+# twice as many threads, 0.64 with 64 bytes. Twice as many threads of an SM have registers for 64 bytes
+# without the next step's loads: 0.66.)
+SHARING_BLOCKS_AN_SM, SHARING_THREADS, SHARING_BYTES, SHARING_UNROLL = 2, 256, 128, 8
+# The fewest blocks that share one, and the steps that it takes one of them at least: blocks wait for each
+# other after each step.
+LEAST_SHARE, LEAST_STEPS = 2, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,26 +151,6 @@ class ScanScheduler(BuiltInScheduler):
                 if load.inline_at == unrolled and isinstance(load.definition, Copy):
                     schedule.prefetch(load)
         inline_rest(schedule, ports.loads)
-
-    def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Chunks in place of rows that are too few for the GPU. They are of one length for all calls of a
-        class, so that what is rounded does not depend on which of them came first.
-        """
-        scans = [node for node in part.nodes if isinstance(node, Scan) and can_be_chunked(node)]
-        if not scans or not isinstance(part.planner, _Planner):
-            return None
-        blocks, cost = part.planner.occupied(facts, hardware)
-        chunks = CHUNKS_A_SM * hardware.sm_count // power_of_two_at_most(blocks)
-        size = power_of_two_at_most(facts.value(part.planner.space.scanned.extent))
-        length = max(LEAST_CHUNK, size // power_of_two_at_least(chunks))
-        if chunks <= CHUNKS_A_SM or size <= length or cost.seconds <= CHUNKED_KERNELS * KERNEL_SECONDS:
-            return None
-
-        def replace(graph: Fusion) -> dict[TensorView, TensorView]:
-            return {old: new for node in scans for old, new in chunked_scan(graph, node, length).items()}
-
-        reason = f"{blocks} block(s) leave most of the GPU idle: chunks of {length}"
-        return Rewrite("scan in chunks", replace, reason)
 
 
 def _check_single_row(params: ScanParams) -> None:
@@ -254,12 +242,14 @@ class _Planner:
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         params = self._params(facts, hardware)
-        return Proposal(params, self._estimate(facts, hardware, self._blocks(facts, params)))
-
-    def occupied(self, facts: Facts, hardware: HardwareInfo) -> tuple[int, Cost]:
-        """How many blocks the kernel has, and what it costs."""
-        blocks = self._blocks(facts, self._params(facts, hardware))
-        return blocks, self._estimate(facts, hardware, blocks)()
+        shared = params.lparams.gdimy > 1
+        estimate = self._cost.estimate(
+            facts,
+            hardware,
+            speed=SCAN_SPEED * busy_share(self._blocks(facts, params), hardware),
+            steps=GRID_REDUCTION_SECONDS if shared else 0.0,
+        )
+        return Proposal(params, estimate)
 
     def _rows(self, facts: Facts) -> int:
         return max(1, prod(facts.value(axis.extent) for axis in self.space.iteration))
@@ -267,15 +257,17 @@ class _Planner:
     def _params(self, facts: Facts, hardware: HardwareInfo) -> ScanParams:
         width = self._vectors.width(facts)
         length = max(1, facts.value(self.space.scanned.extent))
-        make = _inner_params if self.space.is_inner else _outer_params
-        return make(self._rows(facts), length, width, self._loaded_bytes, hardware)
+        rows = self._rows(facts)
+        if self.space.is_inner:
+            shared = _sharing_rows(rows, length, width, self._loaded_bytes, hardware)
+            return shared or _inner_params(rows, length, width, self._loaded_bytes, hardware)
+        params = _outer_params(rows, length, width, self._loaded_bytes, hardware)
+        return _sharing_columns(params, self._blocks(facts, params), length, hardware)
 
     def _blocks(self, facts: Facts, params: ScanParams) -> int:
         columns = params.lparams.bdimx * params.vectorization_factor
-        return ceil_div(self._rows(facts), params.lparams.bdimy if self.space.is_inner else columns)
-
-    def _estimate(self, facts: Facts, hardware: HardwareInfo, blocks: int) -> Callable[[], Cost]:
-        return self._cost.estimate(facts, hardware, speed=SCAN_SPEED * busy_share(blocks, hardware))
+        groups = ceil_div(self._rows(facts), params.lparams.bdimy if self.space.is_inner else columns)
+        return groups * max(1, params.lparams.gdimy)
 
 
 # ---- inner ------------------------------------------------------------------------------------
@@ -288,9 +280,10 @@ def _inner_params(
     # A warp scans a row by shuffles alone, so more threads share one where rows are few, or where each of
     # them has vectors: then a row takes few steps.
     full = hardware.sm_count * hardware.max_threads_per_sm
-    least = ROW_THREADS if width > 1 and vectors >= ROW_THREADS else WARP_SIZE
-    wanted = max(least, power_of_two_at_most(ceil_div(full, rows)))
-    threads = min(wanted, power_of_two_at_least(vectors), MAX_THREADS_PER_BLOCK)
+    most = ROW_THREADS if width > 1 else MAX_THREADS_PER_BLOCK
+    least = min(most, power_of_two_at_most(vectors // LEAST_VECTORS)) if width > 1 else WARP_SIZE
+    wanted = max(WARP_SIZE, least, power_of_two_at_most(ceil_div(full, rows)))
+    threads = min(wanted, power_of_two_at_least(vectors), most)
     in_flight = max(1, BYTES_IN_FLIGHT // (width * element_bytes))
     unroll = max(1, min(in_flight, MAX_INNER_UNROLL, vectors // threads))
     rows_a_block = max(1, min(SMALL_BLOCK // threads, power_of_two_at_least(rows)))
@@ -304,13 +297,55 @@ def _inner_params(
     )
 
 
+def _sharing_rows(
+    rows: int, length: int, width: int, element_bytes: int, hardware: HardwareInfo
+) -> ScanParams | None:
+    """Blocks that share rows; None where there are enough rows."""
+    most = max(1, min(SHARING_BYTES // (width * element_bytes), SHARING_UNROLL))
+    available = SHARING_BLOCKS_AN_SM * hardware.sm_count // rows
+    # As few steps as can be, of all blocks.
+    needed = power_of_two_at_least(ceil_div(length, SHARING_THREADS * width * max(1, available)))
+    unroll = min(power_of_two_at_most(most), needed)
+    step = SHARING_THREADS * unroll * width
+    share = _share(available, length, step)
+    if share < LEAST_SHARE:
+        return None
+    return ScanParams(
+        fastest_dim=True,
+        vectorization_factor=width,
+        unroll_factor=unroll,
+        prefetches_steps=length > share * step,
+        lparams=LaunchParams(gdimy=share, bdimx=SHARING_THREADS, bdimy=1),
+        cparams=CompileParams(
+            maxrregcount=hardware.registers_a_thread(SHARING_BLOCKS_AN_SM * SHARING_THREADS)
+        ),
+        reason=f"{rows} rows of {length}, contiguous: {share} blocks of {SHARING_THREADS} threads a row "
+        f"with {unroll} vectors of {width} in flight",
+    )
+
+
+def _share(available: int, length: int, step: int) -> int:
+    """How many blocks share rows, which go through `step` elements at a time; of `available` for each, as
+    many as have all of the same steps.
+
+    The same for all lengths of a class, which so have one kernel.
+    """
+    least = power_of_two_at_most(length)
+    if available < LEAST_SHARE or least < LEAST_STEPS * step:
+        return 1
+    return ceil_div(least, ceil_div(least, available * step) * step)
+
+
 def _cut_inner(schedule: Schedule, tensor: TensorView, params: ScanParams, has_rows: bool) -> int:
-    """[I, S] -> [BIDx, TIDy, serial, unroll, TIDx, vector]; returns the position of the unrolled axis."""
+    """[I, S] -> [BIDx, TIDy, serial, (BIDy,) unroll, TIDx, vector]; returns the unrolled axis' position."""
     schedule.split(tensor, -1, params.vectorization_factor)
     schedule.split(tensor, -2, params.lparams.bdimx)
     schedule.split(tensor, -3, params.unroll_factor)
     schedule.parallelize(tensor, -2, ParallelType.block_x)
     schedule.parallelize(tensor, -3, ParallelType.unroll)
+    if params.lparams.gdimy > 1:
+        schedule.split(tensor, -4, params.lparams.gdimy)
+        schedule.parallelize(tensor, -4, ParallelType.grid_y)
     if has_rows:
         schedule.split(tensor, 0, params.lparams.bdimy)
         schedule.parallelize(tensor, 0, ParallelType.grid_x)
@@ -350,13 +385,32 @@ def _outer_params(
     )
 
 
+def _sharing_columns(params: ScanParams, blocks: int, length: int, hardware: HardwareInfo) -> ScanParams:
+    """`params` with several blocks down the columns where `blocks` leave half of the GPU idle."""
+    down = params.lparams.bdimy
+    step = down * params.unroll_factor
+    share = _share(hardware.sm_count // max(1, blocks), length, step)
+    if share < LEAST_SHARE or down == 1:
+        return params
+    return replace(
+        params,
+        prefetches_steps=length > share * step,
+        lparams=replace(params.lparams, gdimy=share),
+        cparams=CompileParams(maxrregcount=hardware.registers_a_thread(params.lparams.bdimx * down)),
+        reason=f"{params.reason}; {share} blocks share them",
+    )
+
+
 def _cut_outer(schedule: Schedule, tensor: TensorView, params: ScanParams, has_rows: bool) -> int:
-    """[I, S] -> [BIDx, TIDx, serial, (TIDy,) unroll, vector]; returns the position of the unrolled axis."""
+    """[I, S] -> [BIDx, TIDx, serial, (BIDy,) (TIDy,) unroll, vector]; returns the unrolled axis' position."""
     schedule.split(tensor, 1, params.unroll_factor)
     schedule.parallelize(tensor, 2, ParallelType.unroll)
     if params.lparams.bdimy > 1:
         schedule.split(tensor, 1, params.lparams.bdimy)
         schedule.parallelize(tensor, 2, ParallelType.block_y)
+    if params.lparams.gdimy > 1:
+        schedule.split(tensor, 1, params.lparams.gdimy)
+        schedule.parallelize(tensor, 2, ParallelType.grid_y)
     schedule.split(tensor, 0, params.vectorization_factor)
     schedule.split(tensor, 0, params.lparams.bdimx)
     schedule.reorder(tensor, {2: len(tensor.loop) - 1})

@@ -22,21 +22,25 @@ from fusewright.schedulers.sizes import (
     whole_warps,
 )
 
-# Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more.
-THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 448, 1024, 896
-# Where threads pass on more than these bytes of a column, as in Welford's steps, half as many have registers
-# for that. (An H200: batch norm of 64x64x112x112, channels last, 0.47 of a copy's speed, then 0.52 to 0.56.)
-STATE_BYTES = 8
+# Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more
+# and need the registers for that. (An H200, softmax down 131072 rows of 128 bfloat16 in tiles of 64 columns:
+# 0.69 of a copy's speed, 0.62 with twice as many threads; batch norm of 64x64x112x112, channels last, 0.52 to
+# 0.56, and 0.47.)
+THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 448, 512, 896
 # Of small tensors blocks have fewer threads, this many at least before each has several vectors in flight.
 FEW_THREADS = 256
 # Bytes that a thread has in flight: the vectors of one step of its loop. (An H200, batch norm of 256 channels
-# of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32. Columns, with one
-# block an SM, have no registers for 64.)
-BYTES_OF_ROWS, BYTES_OF_COLUMNS = 64, 32
+# of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32.)
+BYTES_IN_FLIGHT = 64
 # Blocks that share a row at least.
 LEAST_SHARE = 4
-# Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; wider for many columns.
+# Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; wider for many columns. Of
+# what is near once it was read, where blocks mostly wait for each other, half of a row at most, and less:
+# they have fewer columns to tell each other of. (An H200, softmax of 131072 rows of 128 bfloat16, of a
+# copy's speed: 0.55 with 256 bytes, 0.69 with 128, 0.54 with 64; of 65536 rows of 64 0.42 with 128, 0.52 with
+# 64.)
 TILE_ROW_BYTES = (256, 512)
+NEAR_ROW_BYTES, LEAST_ROW_BYTES = 128, 64
 # Shared memory that the alignment of all buffers may take.
 SHARED_SLACK = 512
 # The share of the L2 cache that holds what a sweep read last when the next begins there.
@@ -135,7 +139,7 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
     share = places // at_once
     vectors = ceil_div(what.length, what.width)
     enough = power_of_two_at_least(ceil_div(vectors, share * FEW_THREADS))
-    unroll = min(what.vectors_of(BYTES_OF_ROWS), enough)
+    unroll = min(what.vectors_of(BYTES_IN_FLIGHT), enough)
     threads = min(THREADS_OF_ROWS, whole_warps(ceil_div(vectors, share * unroll)))
     share = min(share, ceil_div(vectors, threads * unroll))
     if share < 2:
@@ -159,7 +163,10 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
 
 def sweep_columns(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInfo) -> Sweeping | None:
     """Blocks that share tiles of columns; None where there are too many columns for that."""
-    for row_bytes in TILE_ROW_BYTES:
+    near = hardware.sm_count * hardware.shared_memory_per_sm + FOUND_IN_L2 * hardware.l2_bytes
+    half = max(LEAST_ROW_BYTES, power_of_two_at_most(what.rows * what.narrowest_bytes // 2))
+    is_near = what.rows * what.length * what.element_bytes <= near
+    for row_bytes in (min(NEAR_ROW_BYTES, half),) * is_near + TILE_ROW_BYTES:
         tile = _tile(what, row_bytes, hardware)
         if tile is not None:
             return _held(what, *tile, cost, facts, hardware)
@@ -167,17 +174,17 @@ def sweep_columns(what: Swept, cost: CostModel, facts: Facts, hardware: Hardware
 
 
 def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[ReductionParams, _Grid] | None:
-    halves = 2 if what.state_bytes > STATE_BYTES else 1
-    unroll = what.vectors_of(BYTES_OF_COLUMNS * halves)
+    unroll = what.vectors_of(BYTES_IN_FLIGHT)
     along = max(1, row_bytes // (what.width * what.narrowest_bytes))
     along = min(along, power_of_two_at_least(ceil_div(what.rows, what.width)))
-    down = THREADS_OF_COLUMNS // halves // along
+    down = THREADS_OF_COLUMNS // along
     tiles = ceil_div(what.rows, along * what.width)
     share = hardware.sm_count // max(1, tiles)
     if share < 2 or not what.length:
         return None
-    share = min(share, ceil_div(what.length, down * unroll))
     steps = ceil_div(what.length, share * down * unroll)
+    # As many blocks as have that many steps each, all of the same length where it can be.
+    share = ceil_div(what.length, steps * down * unroll)
     params = ReductionParams(
         fastest_dim=False,
         unroll_factor_iter_dom=what.width,

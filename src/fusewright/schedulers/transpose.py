@@ -59,6 +59,7 @@ from fusewright.schedulers.io import (
 from fusewright.schedulers.narrow_borders import narrow_borders
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
 from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.single_tiles import Along, Tile, cheapest_tile, least_cost, tile_cost
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.sym import Symbol
 
@@ -77,8 +78,10 @@ NARROW_BYTES, NARROW_TILE, NARROW_ALONG, NARROW_THREADS = (4, 8), 256, 64, 512
 # How much more than all elements tiles may cover that are lengthened to fill a block: rows of 129 are two
 # tiles of 128, the second nearly empty.
 MOST_COVERED = 1.25
-# Elements of the longer side of a tile whose other side is cut short by a small dimension.
-MAX_LONG_TILE = 512
+# Elements of the longer side of a tile whose other side is cut short by a small dimension; of the first side
+# where both have vectors, as these are read across rows that lie further apart in shared memory, in few banks
+# (1048576 x 32 bfloat16 takes 39.6 us in tiles of 128 x 32, 52.0 of 256 x 32).
+MAX_LONG_TILE, MAX_LONG_VECTOR_TILE = 512, 128
 # Blocks that should fit in an SM's shared memory: with 16 KiB of loads each, eight hide their latency.
 BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
@@ -90,6 +93,26 @@ TRANSPOSE_SPEED = 0.97
 # keep loads waiting: 8191 x 4095 bfloat16 takes 50 us in tiles of 128 x 32 by 256 threads, 64 us in tiles of
 # 64 x 64 by 128 (an H200).
 SINGLE_TILE, SINGLE_BYTES, SINGLE_STORES, SINGLE_THREADS = 128, 64, 16, 256
+# Where an SM has so many of their blocks, other tiles are looked for, which take this share of their time at
+# most by `tile_cost`. (An H200: at 0.52 and 0.68 of it 16 x 67 x 16899 and 7 x 33 x 1071 x 65 bfloat16 take
+# 31.1 and 29.2 us, not 32.7 and 37.8; at 0.8 65 x 513 x 1021 takes 52.2, not 50.8.)
+MANY_BLOCKS, LEAST_OF_USUAL = 4, 0.75
+
+
+#: The positions of the dimensions that are merged with the first tiled one, and with the second.
+_Merged = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _shared_bytes(hardware: HardwareInfo, threads: int) -> int:
+    """Shared memory of a block of so many threads, of which an SM should have room for several."""
+    blocks = BLOCKS_PER_SM * VECTOR_THREADS // threads
+    return min(hardware.shared_memory_per_block, hardware.shared_memory_per_sm // blocks)
+
+
+def _blocks(sizes: Sequence[int], along1: Along, along2: Along, tile: Tile) -> int:
+    """How many tiles there are."""
+    others = prod(sizes) // max(1, along1.size * along2.size)
+    return others * ceil_div(along1.size, tile.along1) * ceil_div(along2.size, tile.along2)
 
 
 def _lengthened(least: int, most: int, size: int) -> int:
@@ -229,8 +252,38 @@ class _Planner:
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.groups.space.axes]
+        width1, width2 = (side.vectors.width(facts) for side in self._sides)
+        merged, tile = self._usual_tile(sizes, width1, width2, hardware)
+        along1, along2 = self._along(sizes, merged)
+        if width1 == width2 == 1 and _blocks(sizes, along1, along2, tile) >= MANY_BLOCKS * hardware.sm_count:
+            merged, tile = self._single_tile(sizes, merged, tile, hardware)
+            along1, along2 = self._along(sizes, merged)
+        params = TransposeParams(
+            tile_size1=tile.along1,
+            tile_size2=tile.along2,
+            vectorize_factor1=width1,
+            vectorize_factor2=width2,
+            dims_merged_with_1=merged[0],
+            dims_merged_with_2=merged[1],
+            lparams=LaunchParams(bdimx=tile.threads),
+            reason=f"{along1.size} x {along2.size} in tiles of {tile.along1} x {tile.along2}; "
+            f"vectors of {width1} and {width2}",
+        )
+        speed = TRANSPOSE_SPEED * busy_share(_blocks(sizes, along1, along2, tile), hardware)
+        return Proposal(
+            self._with_constants(params, facts), self._cost.estimate(facts, hardware, speed=speed)
+        )
+
+    @cached_property
+    def _tile_bytes(self) -> int:
+        """Of shared memory for each place of a tile."""
+        return sum(member.tensor.dtype.size for member in self.groups.second)
+
+    def _usual_tile(
+        self, sizes: Sequence[int], width1: int, width2: int, hardware: HardwareInfo
+    ) -> tuple[_Merged, Tile]:
+        """The dimensions to merge and the tile, of powers of two, for vectors of such widths."""
         side1, side2 = self._sides
-        width1, width2 = side1.vectors.width(facts), side2.vectors.width(facts)
         wanted1, wanted2 = side1.wanted(width1), side2.wanted(width2)
         most_threads = VECTOR_THREADS
         if width1 == width2 == 1:
@@ -241,18 +294,16 @@ class _Planner:
             wanted1, wanted2 = VECTOR_TILE, max(width2, min(MOST_ALONG, VECTOR_BYTES // side2.element_bytes))
         merged1, size1 = _fill(sizes, side1, wanted1)
         merged2, size2 = _fill(sizes, side2, wanted2)
-        tile_bytes = sum(member.tensor.dtype.size for member in self.groups.second)
         most1, most2 = (max(w, power_of_two_at_least(n)) for w, n in ((width1, size1), (width2, size2)))
         # A dimension that is smaller than its side of the tile leaves room to the other.
         tile1, tile2 = min(wanted1, most1), min(wanted2, most2)
         if tile2 < wanted2:
-            tile1 = _lengthened(tile1, min(most1, MAX_LONG_TILE, wanted1 * wanted2 // tile2), size1)
+            longest = MAX_LONG_VECTOR_TILE if min(width1, width2) > 1 else MAX_LONG_TILE
+            tile1 = _lengthened(tile1, min(most1, longest, wanted1 * wanted2 // tile2), size1)
         elif tile1 < wanted1:
             tile2 = _lengthened(tile2, min(most2, MAX_LONG_TILE, wanted1 * wanted2 // tile1), size2)
-        blocks_per_sm = BLOCKS_PER_SM * VECTOR_THREADS // most_threads
-        shared = min(hardware.shared_memory_per_block, hardware.shared_memory_per_sm // blocks_per_sm)
         most = min(
-            shared // tile_bytes,
+            _shared_bytes(hardware, most_threads) // self._tile_bytes,
             most_threads * MAX_LOADED_BYTES // max(1, self._loaded_bytes(width1, width2)),
         )
         others = prod(sizes) // max(1, size1 * size2)
@@ -270,22 +321,49 @@ class _Planner:
             threads = min(most_threads, tile1 * tile2 // max(width1, width2))
         else:
             threads = min(SINGLE_THREADS, max(TRANSPOSE_THREADS, tile1 * tile2 // SINGLE_STORES))
-        threads = max(hardware.warp_size, threads)
-        params = TransposeParams(
-            tile_size1=tile1,
-            tile_size2=tile2,
-            vectorize_factor1=width1,
-            vectorize_factor2=width2,
-            dims_merged_with_1=merged1,
-            dims_merged_with_2=merged2,
-            lparams=LaunchParams(bdimx=threads),
-            reason=f"{size1} x {size2} in tiles of {tile1} x {tile2}; vectors of {width1} and {width2}",
-        )
-        blocks = others * ceil_div(size1, tile1) * ceil_div(size2, tile2)
-        speed = TRANSPOSE_SPEED * busy_share(blocks, hardware)
-        return Proposal(
-            self._with_constants(params, facts), self._cost.estimate(facts, hardware, speed=speed)
-        )
+        return (merged1, merged2), Tile(tile1, tile2, max(hardware.warp_size, threads))
+
+    def _single_tile(
+        self, sizes: Sequence[int], merged: _Merged, usual: Tile, hardware: HardwareInfo
+    ) -> tuple[_Merged, Tile]:
+        """The dimensions to merge and the tile without vectors that takes least; those given, unless others
+        take clearly less.
+        """
+        first, second = self._sides
+        elements = MAX_LOADED_BYTES // max(1, self._loaded_bytes(1, 1))
+        most = _shared_bytes(hardware, SINGLE_THREADS) // self._tile_bytes
+        best = merged, usual
+        least = LEAST_OF_USUAL * tile_cost(*self._along(sizes, merged), usual, hardware)
+        for merged1 in dict.fromkeys((merged[0], first.outer[: first.beside])):
+            for merged2 in dict.fromkeys((merged[1], second.outer[: second.beside])):
+                sides = self._along(sizes, (merged1, merged2))
+                if least_cost(*sides) >= least:
+                    continue
+                found = cheapest_tile(*sides, elements, most, hardware)
+                if found is not None and found[0] < least:
+                    least, best = found[0], ((merged1, merged2), found[1])
+        return best
+
+    def _along(self, sizes: Sequence[int], merged: _Merged) -> tuple[Along, Along]:
+        """What tiles are cut from, with these dimensions merged."""
+        inside = [{side.inner, *positions} for side, positions in zip(self._sides, merged)]
+        found = []
+        for i, order in enumerate(self._orders):
+            around = order[: min(order.index(p) for p in inside[i])]
+            is_run = bool(around) and around[-1] in inside[1 - i]
+            apart = max(0, len(merged[i]) - self._sides[i].beside)
+            size = prod(sizes[p] for p in inside[i])
+            found.append(Along(size, self._sides[i].element_bytes, apart, is_run))
+        return found[0], found[1]
+
+    @cached_property
+    def _orders(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The dimensions, by their positions, as the reference and the widest tensor of group 2 have them in
+        memory.
+        """
+        axes = self.groups.space.axes
+        widest = max(self.groups.second, key=lambda a: a.tensor.dtype.size)
+        return range(len(axes)), [axes.index(axis) for axis in widest.order]
 
     def _with_constants(self, params: TransposeParams, facts: Facts) -> TransposeParams:
         """Sizes as constants, if they have not changed so far and elements are accessed one by one."""

@@ -14,7 +14,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.op import ReductionOp, States, converted, selected
-from fusewright.kernel.exchange import exchange_room, grid_exchange_room, threads_a_value
+from fusewright.kernel.exchange import TURNS_OF_REDUCTION, exchange_room, grid_exchange_room, threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -26,6 +26,7 @@ from fusewright.kernel.ir import (
     GridBarrier,
     GridReduce,
     GridReduces,
+    GridScan,
     Operand,
     Ref,
 )
@@ -38,7 +39,7 @@ from fusewright.sym import add, as_int, const
 
 # Linear threads (and blocks) run along x fastest, so in a tensor's shape x comes last.
 THREAD_DIMS = {axis: -1 - i for i, axis in enumerate(THREAD_AXES)}
-_BLOCK_DIMS = {axis: -4 - i for i, axis in enumerate(BLOCK_AXES)}
+BLOCK_DIMS = {axis: -4 - i for i, axis in enumerate(BLOCK_AXES)}
 
 
 def run_barrier(machine: Machine, stmt: Barrier) -> None:
@@ -82,24 +83,23 @@ def run_cluster_reduce(machine: Machine, stmt: ClusterReduce) -> None:
         assert room is not None
         _use_scratch(machine, [buffer], room)
     contributions = _contributions(machine, stmt)
-    dims = (*(THREAD_DIMS[axis] for axis in stmt.axes), _BLOCK_DIMS[ParallelType.grid_x])
+    dims = (*(THREAD_DIMS[axis] for axis in stmt.axes), BLOCK_DIMS[ParallelType.grid_x])
     shape = (machine.blocks // cluster, cluster, *reversed(machine.program.launch.block))
     _store_results(machine, stmt, _reduce(machine, stmt, contributions, shape, dims), machine.active)
 
 
 def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     launch = machine.program.launch
-    if machine.blocks != launch.blocks:
-        raise Fault(SimulationError, "a grid reduction needs all blocks at once")
-    present = machine.arrive("a grid reduction")
+    present = arrive_across_blocks(machine, stmt, stmt.grid_axes, "a grid reduction")
     grid, block = tuple(reversed(launch.grid)), tuple(reversed(launch.block))
-    _check_groups(machine, stmt, present)
     use_workspace(machine, stmt, stmt.thread_axes)
-    _use_exchange(machine, stmt, present)
+    use_exchange(machine, stmt, stmt.thread_axes, TURNS_OF_REDUCTION if stmt.is_last is None else 1)
+    if stmt.is_last is not None and math.prod(launch.grid[BLOCK_AXES.index(a)] for a in stmt.grid_axes) > 1:
+        _publish(machine, stmt.exchange, present)
     contributions = _contributions(machine, stmt)
     dims = (
         *(THREAD_DIMS[axis] for axis in stmt.thread_axes),
-        *(_BLOCK_DIMS[axis] for axis in stmt.grid_axes),
+        *(BLOCK_DIMS[axis] for axis in stmt.grid_axes),
     )
     reduced = _reduce(machine, stmt, contributions, (*grid, *block), dims)
     if stmt.is_last is None:
@@ -214,15 +214,16 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
 
 def use_workspace(
     machine: Machine,
-    stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce,
+    stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce | GridScan,
     axes: Sequence[ParallelType] = (),
+    sides: int = 1,
 ) -> None:
     """Check that the scratch in shared memory is large enough, and that no reduction before may still use it;
-    undefine it. `axes`: of a reduction.
+    undefine it. `axes`: of a reduction, `sides`: of so many times its width.
     """
     of_block = machine.active.team is None or tuple(axes) == (ParallelType.block_x,)
     shared_by = threads_a_value(machine.program.kernel.block, axes) if of_block else 1
-    _use_scratch(machine, stmt.workspace, stmt.width * machine.active.team_size // shared_by)
+    _use_scratch(machine, stmt.workspace, sides * stmt.width * machine.active.team_size // shared_by)
     for buffer in filter(None, stmt.workspace):
         if isinstance(stmt, BlockReduce) and stmt.ordered:
             _check_ordered(machine, buffer)
@@ -256,34 +257,58 @@ def _check_ordered(machine: Machine, buffer: Buffer) -> None:
         )
 
 
-def _use_exchange(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
-    """Check the scratch in global memory: its size, and that no block uses it twice.
+def arrive_across_blocks(
+    machine: Machine, stmt: GridReduce | GridScan, axes: Sequence[ParallelType], what: str
+) -> Tensor:
+    """Which blocks arrive, bool (blocks); a Fault unless all of each group along `axes` do, or none."""
+    if machine.blocks != machine.program.launch.blocks:
+        raise Fault(SimulationError, f"{what} needs all blocks at once")
+    present = machine.arrive(what)
+    grid = tuple(reversed(machine.program.launch.grid))
+    dims = [BLOCK_DIMS[axis] + 3 for axis in axes]
+    blocks = present.view(grid)
+    missing = (blocks.amax(dims, keepdim=True) & ~blocks).reshape(-1)
+    if bool(missing.any()):
+        raise Fault(
+            SimulationError,
+            f"{what} is reached by other blocks of its group but not this one",
+            int(missing.nonzero()[0]) * machine.threads,
+        )
+    return present
 
-    A block that has said what it found goes on before the last block has heard it: to say something else in
-    the same place is a race.
+
+def use_exchange(
+    machine: Machine, stmt: GridReduce | GridScan, axes: Sequence[ParallelType], turns: int
+) -> None:
+    """Check the scratch in global memory: it is zero before the launch, and holds what takes `turns` of what
+    threads off `axes` say.
     """
     launch = machine.program.launch
-    grid = dict(zip(BLOCK_AXES, launch.grid))
     block = dict(zip(THREAD_AXES, launch.block))
-    threads_left = math.prod(extent for axis, extent in block.items() if axis not in stmt.thread_axes)
+    threads_left = math.prod(extent for axis, extent in block.items() if axis not in axes)
     types = [ref.buffer.dtype for ref in stmt.dst]
-    turns = 2 if stmt.is_last is None else 1
     needed = as_int(grid_exchange_room(const(launch.blocks), const(stmt.width * threads_left), types, turns))
     memory = machine.memory(stmt.exchange)
     assert isinstance(memory, LinearMemory) and needed is not None
     _check_room(memory, needed)
-    machine.program.arguments.check_zero(stmt.exchange, "when the reduction starts")
-    if math.prod(grid[axis] for axis in stmt.grid_axes) == 1 or stmt.is_last is None:
-        return
-    before = machine.published.get(stmt.exchange)
+    machine.program.arguments.check_zero(stmt.exchange, "when the collective starts")
+
+
+def _publish(machine: Machine, exchange: Buffer, present: Tensor) -> None:
+    """Check that no block uses the exchange of a reduction twice.
+
+    A block that has said what it found goes on before the last block has heard it: to say something else in
+    the same place is a race.
+    """
+    before = machine.published.get(exchange)
     if before is not None and bool((before & present).any()):
         raise Fault(
             RaceError,
-            f"race: this block uses `{stmt.exchange.name}` for a second grid reduction, "
+            f"race: this block uses `{exchange.name}` for a second grid reduction, "
             "while another block may still be at the first",
             int((before & present).nonzero()[0]) * machine.threads,
         )
-    machine.published[stmt.exchange] = present if before is None else before | present
+    machine.published[exchange] = present if before is None else before | present
 
 
 def _check_room(memory: LinearMemory, needed: int) -> None:
@@ -293,25 +318,11 @@ def _check_room(memory: LinearMemory, needed: int) -> None:
         )
 
 
-def _check_groups(machine: Machine, stmt: GridReduce, present: Tensor) -> None:
-    """A Fault unless all blocks of each reduced group arrive, or none."""
-    grid = tuple(reversed(machine.program.launch.grid))
-    dims = [_BLOCK_DIMS[axis] + 3 for axis in stmt.grid_axes]
-    blocks = present.view(grid)
-    missing = (blocks.amax(dims, keepdim=True) & ~blocks).reshape(-1)
-    if bool(missing.any()):
-        raise Fault(
-            SimulationError,
-            "a grid reduction is reached by other blocks of its group but not this one",
-            int(missing.nonzero()[0]) * machine.threads,
-        )
-
-
 def _last_blocks(machine: Machine, axes: Sequence[ParallelType]) -> Tensor:
     """Which blocks come last in their group, bool (blocks, 1). Here the one with the greatest indices."""
     grid = tuple(reversed(machine.program.launch.grid))
     last = torch.ones(grid, dtype=torch.bool)
     for axis in axes:
-        dim = _BLOCK_DIMS[axis] + 3
+        dim = BLOCK_DIMS[axis] + 3
         last.narrow(dim, 0, grid[dim] - 1).fill_(False)
     return last.reshape(-1, 1)

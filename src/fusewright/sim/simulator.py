@@ -22,6 +22,7 @@ from fusewright.kernel.ir import (
     GridBarrier,
     GridReduce,
     GridReduces,
+    GridScan,
     Hold,
     If,
     Init,
@@ -59,7 +60,7 @@ from fusewright.sim.launch import (
 )
 from fusewright.sim.machine import Handler, Machine, Program, SimOptions
 from fusewright.sim.report import SimReport
-from fusewright.sim.scans import run_block_scan
+from fusewright.sim.scans import run_block_scan, run_grid_scan
 from fusewright.sim.statements import (
     run_alloc,
     run_bind,
@@ -108,6 +109,7 @@ HANDLERS: dict[type[Stmt], Handler] = {
     ClusterReduce: run_cluster_reduce,
     BlockScan: run_block_scan,
     GridReduce: run_grid_reduce,
+    GridScan: run_grid_scan,
     GridReduces: run_grid_reduces,
     GridBarrier: run_grid_barrier,
     Barrier: run_barrier,

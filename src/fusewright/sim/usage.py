@@ -25,6 +25,7 @@ from fusewright.kernel.ir import (
     For,
     GridBarrier,
     GridReduce,
+    GridScan,
     InitMbarriers,
     Kernel,
     Let,
@@ -74,7 +75,7 @@ def usage_of(kernel: Kernel) -> Usage:
         written.update(written_buffers(stmt))
         if isinstance(stmt, Bind):
             names.append(stmt)
-        needs_whole_grid |= isinstance(stmt, (GridReduce, GridBarrier))
+        needs_whole_grid |= isinstance(stmt, (GridReduce, GridScan, GridBarrier))
         has_mbarriers |= isinstance(stmt, InitMbarriers)
         roles = stmt if isinstance(stmt, Roles) else roles
         if isinstance(stmt, Alloc) and stmt.buffer.space is Space.SHARED:

@@ -70,6 +70,36 @@ __device__ __forceinline__ void scan_across_warps(
   }
 }
 
+// Groups that are every X-th lane of whole warps, of ROWS threads each, both a power of two up to 32: neighbouring lanes
+// take the values of a group from `workspace`, scan them and bring them back. The places of a row are permuted so that
+// lanes down a column access different banks, too.
+template <class Shape, int X, int ROWS, class State, int WIDTH>
+__device__ __forceinline__ void scan_every_xth_lane(
+    State (&value)[WIDTH], State (&carry)[WIDTH], int thread, typename State::Memory workspace) {
+  const int threads = Shape::x() * Shape::y() * Shape::z();
+  const int local = thread % (X * ROWS), begin = thread - local;
+  const auto place = [=](int row, int column) { return begin + row * X + (column ^ (row * X / 32 & (X - 1))); };
+  const int row = local / X, column = local % X;
+  Shape::sync();
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) workspace.store(k * threads + place(row, column), value[k]);
+  Shape::sync();
+  const int scanned = place(local % ROWS, local / ROWS);
+  State sum[WIDTH];
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) sum[k] = workspace.load(k * threads + scanned);
+  warp_scan(sum, ROWS, thread & 31);
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) workspace.store(k * threads + scanned, sum[k]);
+  Shape::sync();
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) {
+    value[k] = carry[k];
+    if (row) value[k] = State::combine(carry[k], workspace.load(k * threads + place(row - 1, column)));
+    carry[k] = State::combine(carry[k], workspace.load(k * threads + place(ROWS - 1, column)));
+  }
+}
+
 // Any other group: all values through `workspace`, WIDTH * threads of them, which each thread goes through.
 template <class Shape, class State, int WIDTH, class Group>
 __device__ __forceinline__ void scan_in_memory(
@@ -94,7 +124,11 @@ template <class State, int AXES, class Shape, int WIDTH>
 __device__ __forceinline__ void block_scan(
     State (&value)[WIDTH], State (&carry)[WIDTH], typename State::Memory workspace) {
   const block_group<AXES, Shape> group;
-  if (group.dense && group.size <= 32 && (group.size & (group.size - 1)) == 0) {
+  constexpr int x = Shape::X_EXTENT, rows = Shape::rows(AXES);
+  if constexpr (x > 1 && x <= 32 && (x & (x - 1)) == 0 && rows > 2 && rows <= 32 && (rows & (rows - 1)) == 0 &&
+                x * rows % 32 == 0) {
+    scan_every_xth_lane<Shape, x, rows>(value, carry, group.thread, workspace);
+  } else if (group.dense && group.size <= 32 && (group.size & (group.size - 1)) == 0) {
     scan_in_warp(value, carry, group.size, group.thread & 31);
   } else if (group.dense && group.size % 32 == 0) {
     const int warps = group.size >> 5;

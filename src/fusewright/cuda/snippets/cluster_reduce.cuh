@@ -77,6 +77,17 @@ __device__ __forceinline__ void wait_for_turn(int turn) {
       "}" ::"r"(cluster_mbarrier(turn)), "r"(turn >> 1 & 1) : "memory");
 }
 
+// What all blocks sent of a value, in the order of blocks.
+template <int BLOCKS, class State>
+__device__ __forceinline__ State received_from_all(typename State::Memory exchange, int own, int from_block) {
+  State value = exchange.received(own);
+#pragma unroll
+  for (int block = 1; block < BLOCKS; ++block) {
+    value = State::combine(value, exchange.received(own + block * from_block));
+  }
+  return value;
+}
+
 // Groups that are every X-th lane of `warps` whole warps; this thread's is the block's `number`-th of these. What the
 // warps of a block found in a column goes to all blocks at once.
 template <int BLOCKS, class Shape, class State, int X, int WIDTH>
@@ -102,14 +113,21 @@ __device__ __forceinline__ void reduce_every_xth_lane_of_cluster(
     }
   }
   wait_for_turn(turn);
-  const int own = first + (thread & (X - 1)) * WIDTH;
+  const int own = begin + (thread & (X - 1)) * WIDTH;
+  if constexpr (BLOCKS > 2) {
+    // One thread a column combines what it got, and the others get that from it: what all blocks sent has been read
+    // from `workspace`.
+#pragma unroll 1
+    for (int column = mine; column < columns; column += threads) {
+      workspace.store(begin + column, received_from_all<BLOCKS, State>(exchange, first + column, from_block));
+    }
+    Shape::sync();
 #pragma unroll
-  for (int k = 0; k < WIDTH; ++k) value[k] = exchange.received(own + k);
-#pragma unroll 4
-  for (int block = 1; block < BLOCKS; ++block) {
+    for (int k = 0; k < WIDTH; ++k) value[k] = workspace.load(own + k);
+  } else {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) {
-      value[k] = State::combine(value[k], exchange.received(own + block * from_block + k));
+      value[k] = received_from_all<BLOCKS, State>(exchange, first + own - begin + k, from_block);
     }
   }
 }

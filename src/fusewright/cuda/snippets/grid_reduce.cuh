@@ -1,6 +1,6 @@
 // requires: block_reduce
 // Reductions over blocks: each says what it has found, and the one that started last combines what all say
-// (grid_reduce), or each does (grid_all_reduce).
+// (grid_reduce), or each does (grid_all_reduce). In a scan (grid_scan) each also combines what those before it say.
 //
 // A block says a word of a state and the number of the round that it is of in 64 bits, which are stored, and loaded, at
 // once. So whoever waits for a word has it as soon as it is there, and nobody waits for a fence, an arrival and the word
@@ -86,7 +86,13 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
   __device__ __forceinline__ void combine(State (&value)[WIDTH]) const {
 #pragma unroll
     for (int k = 0; k < WIDTH; ++k) value[k] = State::identity();
-    for (unsigned block = group.rank; block < grid.blocks; block += AHEAD * group.size) {
+    combine_first(grid.blocks, value);
+  }
+
+  // The same of so many blocks, onto `value`.
+  __device__ __forceinline__ void combine_first(unsigned blocks, State* value) const {
+
+    for (unsigned block = group.rank; block < blocks; block += AHEAD * group.size) {
 #pragma unroll
       for (int first = 0; first < WIDTH; first += BESIDE) {
         unsigned long long heard[AHEAD][BESIDE][WORDS];
@@ -100,7 +106,7 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
             for (int k = 0; k < BESIDE; ++k) {
 #pragma unroll
               for (int w = 0; w < WORDS; ++w) {
-                if (from < grid.blocks && first + k < WIDTH) heard[a][k][w] = hear(slot(from, first + k) + w);
+                if (from < blocks && first + k < WIDTH) heard[a][k][w] = hear(slot(from, first + k) + w);
               }
             }
           }
@@ -110,7 +116,7 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
             for (int k = 0; k < BESIDE; ++k) {
 #pragma unroll
               for (int w = 0; w < WORDS; ++w) {
-                const bool is_wanted = block + a * group.size < grid.blocks && first + k < WIDTH;
+                const bool is_wanted = block + a * group.size < blocks && first + k < WIDTH;
                 complete = complete && (!is_wanted || (unsigned)heard[a][k][w] == round);
               }
             }
@@ -120,7 +126,7 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
         for (int a = 0; a < AHEAD; ++a) {
 #pragma unroll
           for (int k = 0; k < BESIDE; ++k) {
-            if (block + a * group.size < grid.blocks && first + k < WIDTH) {
+            if (block + a * group.size < blocks && first + k < WIDTH) {
               unsigned words[WORDS];
 #pragma unroll
               for (int w = 0; w < WORDS; ++w) words[w] = heard[a][k][w] >> 32;
@@ -233,6 +239,43 @@ __device__ __forceinline__ void grid_all_reduce(
   __syncthreads();
   set_grid_round(exchange, group.thread, round);
   block_reduce<State, THREAD_AXES, Shape>(value, workspace);
+}
+
+// What the blocks before say of `value`, onto a carry that continues the scan from one call to the next. Threads that
+// differ on THREAD_AXES alone have the same values and carries.
+//
+// What all blocks say in a round is in the carry only in the next one (`first`: the round before the first), when it has
+// long been there: a block waits in its round for those before it alone, so in the end each comes as late as it has to.
+// A block says something new in the place of four rounds ago. Whoever still hears that is two rounds back, and a block
+// has what all say in a round before it is two rounds on.
+template <class State, int GRID_AXES, int THREAD_AXES, class Shape, int WIDTH>
+__device__ __forceinline__ void grid_scan(
+    State (&value)[WIDTH], State (&carry)[WIDTH], typename State::Memory workspace, long long* exchange,
+    unsigned& round, unsigned first) {
+  using Grid = grid_group<GRID_AXES>;
+  using Group = block_group<THREAD_AXES, Shape>;
+  using Exchange = grid_exchange<State, WIDTH, 4, Grid, Group, Shape::threads(THREAD_AXES)>;
+  const Grid grid;
+  const Group group;
+  unsigned long long* const words = reinterpret_cast<unsigned long long*>(exchange);
+  const Exchange last = {grid, group, words, round};
+  ++round;
+  const Exchange now = {grid, group, words, round};
+  now.say(value);
+  State said[2 * WIDTH];
+#pragma unroll
+  for (int k = 0; k < 2 * WIDTH; ++k) said[k] = State::identity();
+  if (last.round != first) last.combine_first(grid.blocks, said);
+  now.combine_first(grid.rank, said + WIDTH);
+  __syncthreads();
+  set_grid_round(exchange, group.thread, round);
+  block_reduce<State, THREAD_AXES, Shape>(said, workspace);
+#pragma unroll
+  for (int k = 0; k < WIDTH; ++k) {
+    if (last.round != first) carry[k] = State::combine(carry[k], said[k]);
+    value[k] = carry[k];
+    if (grid.rank) value[k] = State::combine(carry[k], said[WIDTH + k]);
+  }
 }
 
 }  // namespace fw

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
-from fusewright.schedulers.params.launch import REQUIRED, LaunchParams, launch
+from fusewright.schedulers.params.launch import REQUIRED, Extent, LaunchParams, launch
 from fusewright.schedulers.params.legal import GIVEN
 
 
@@ -22,14 +22,23 @@ class ScanParams(HeuristicParams):
     Outer: lparams.bdimx threads along the contiguous dimension, vectorization_factor columns each, and
     lparams.bdimy threads down the columns, each with unroll_factor rows in flight.
 
+    lparams.gdimy blocks share rows, or columns, and take steps of them together.
+
     prefetches_steps: what the next step scans is loaded while a step is scanned and stored.
     """
 
-    lparams: LaunchParams = launch(bdimx=REQUIRED, bdimy=REQUIRED)
+    lparams: LaunchParams = launch(
+        bdimx=REQUIRED, bdimy=REQUIRED, gdimy=Extent(read=lambda params: params.threads_that_scan > 1)
+    )
     fastest_dim: bool = choice(True, GIVEN)
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor: int = choice(1, UNROLLING)
     prefetches_steps: bool = choice(False)
+
+    @property
+    def threads_that_scan(self) -> int:
+        """Threads that scan a row together."""
+        return self.lparams.bdimx if self.fastest_dim else self.lparams.bdimy
 
     @property
     def vector_widths(self) -> tuple[int, ...]:

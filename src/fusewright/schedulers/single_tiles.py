@@ -1,0 +1,125 @@
+"""Tiles of transposes without vectors: what their sides waste, and what an element takes.
+
+Where every access is of one element, the instructions count, and each thread takes them for the places of a
+tile that lie beyond the dimension, too: rows of 67 in tiles of 128 take nearly twice the time of rows of 134.
+So sides are such that few places do, and a block has as many threads as both of them divide: the places of a
+thread are at a constant distance then, and its accesses share one address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import lcm
+
+from fusewright.core.hardware import HardwareInfo
+from fusewright.schedulers.sectors import SECTOR_BYTES
+from fusewright.schedulers.sizes import ceil_div
+
+# Sides that are tried: multiples of the step, up to the longest of each group. Threads of a block, and
+# elements of a thread at most.
+STEP, MOST_ALONG_1, MOST_ALONG_2 = 8, 264, 72
+FEWEST_THREADS, MOST_THREADS, MOST_ELEMENTS = 192, 576, 24
+# Instructions of an element, those that a merged dimension adds, and those of a thread besides its elements
+# (SASS of sm_90: 8 an element and 40; four accesses an element take as long as ten more).
+ELEMENT, MERGED, THREAD = 20, 4, 40
+# What it costs that a row of a tile ends within sectors: another block reads the rest of these, from a cache,
+# or writes it.
+PARTLY_READ_COST, PARTLY_WRITTEN_COST = 0.25, 1.0
+# What threads cost that an SM has room for, but for no whole block of them.
+IDLE_COST = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """What tiles are cut from along one side.
+
+    Attributes:
+        size: elements.
+        element_bytes: of one of them.
+        merged: dimensions that are merged with it and lie apart from it in a tensor.
+        is_run: whether what one tile does not cover of it is the tile's own next row in memory.
+    """
+
+    size: int
+    element_bytes: int
+    merged: int
+    is_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Elements along both sides, and the threads of a block."""
+
+    along1: int
+    along2: int
+    threads: int
+
+
+@lru_cache(maxsize=1024)
+def cheapest_tile(
+    first: Along, second: Along, elements: int, most: int, hardware: HardwareInfo
+) -> tuple[float, Tile] | None:
+    """The tile that takes least, and what an element takes; None if none fits.
+
+    Args:
+        elements: that a thread may have at most.
+        most: elements that a tile may have.
+    """
+    longest1, longest2 = (ceil_div(along.size, STEP) * STEP for along in (first, second))
+    best: tuple[float, Tile] | None = None
+    least_of_all = least_cost(first, second)
+    for tile in _tiles(min(elements, MOST_ELEMENTS), most):
+        if tile.along1 > longest1 or tile.along2 > longest2:
+            continue
+        covered = _covered(first.size, tile.along1) * _covered(second.size, tile.along2)
+        if best is None or covered * least_of_all < best[0]:
+            cost = tile_cost(first, second, tile, hardware)
+            if best is None or cost < best[0]:
+                best = cost, tile
+    return best
+
+
+@lru_cache(maxsize=64)
+def _tiles(elements: int, most: int) -> tuple[Tile, ...]:
+    """Those in which each thread has places at a constant distance, the smallest first."""
+    return tuple(
+        Tile(along1, along2, threads)
+        for along1 in range(STEP, MOST_ALONG_1 + 1, STEP)
+        for along2 in range(STEP, MOST_ALONG_2 + 1, STEP)
+        for threads in range(lcm(along1, along2), MOST_THREADS + 1, lcm(along1, along2))
+        if along1 * along2 % threads == 0
+        and threads >= FEWEST_THREADS
+        and along1 * along2 <= min(most, elements * threads)
+    )
+
+
+def least_cost(first: Along, second: Along) -> float:
+    """No tile takes less for an element."""
+    written = PARTLY_WRITTEN_COST * _parts(first, MOST_ALONG_1)
+    read = PARTLY_READ_COST * _parts(second, MOST_ALONG_2)
+    return (ELEMENT + THREAD / MOST_ELEMENTS) * (1 + written + read)
+
+
+def tile_cost(first: Along, second: Along, tile: Tile, hardware: HardwareInfo) -> float:
+    """What an element takes, in instructions."""
+    covered = _covered(first.size, tile.along1) * _covered(second.size, tile.along2)
+    count = tile.along1 * tile.along2 / tile.threads
+    instructions = ELEMENT + MERGED * (first.merged + second.merged) + THREAD / count
+    written = PARTLY_WRITTEN_COST * _parts(first, tile.along1)
+    read = PARTLY_READ_COST * _parts(second, tile.along2)
+    resident = hardware.max_threads_per_sm // tile.threads * tile.threads
+    idle = IDLE_COST * (1 - resident / hardware.max_threads_per_sm)
+    return covered * instructions * (1 + written + read) * (1 + idle)
+
+
+def _covered(size: int, along: int) -> float:
+    """Places of all tiles an element."""
+    return ceil_div(size, along) * along / max(1, size)
+
+
+def _parts(along: Along, tile: int) -> float:
+    """Of the sectors of a tile's rows, those that hold elements of others."""
+    if along.is_run and tile >= along.size:
+        return 0.0
+    return SECTOR_BYTES / (min(tile, max(1, along.size)) * along.element_bytes)
