@@ -116,7 +116,19 @@ def _said_of_samples(found: Sequence[Found]) -> str:
     counts = [sampled(each) for each in found]
     total = {name: sum(count[name] for count in counts) for name in (counts[0] if counts else ())}
     complete = sum(count["untried"] == count["untried_by_model"] for count in counts)
-    return f"samples: {total}; of {complete} problems all was tried but what the model refuses"
+    said = f"samples: {total}; of {complete} problems all was tried but what the model refuses"
+    refused = [ratio for each in found if (ratio := _of_refused(each)) is not None]
+    if not refused:
+        return said
+    least = f"{min(refused):.2f} of the best of all"
+    return f"{said}; the best of what it refuses: {least}, of {len(refused)} problems"
+
+
+def _of_refused(found: Found) -> float | None:
+    """In multiples of the best time, that of the best point which the model refuses. None: none ran."""
+    measured = found.measured
+    times = [measured[params] for params in found.refused if params in measured]
+    return min(times) / min(measured.values()) if times else None
 
 
 def _said_of_searches(found: Sequence[Found]) -> str:

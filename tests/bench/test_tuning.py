@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from bench.__main__ import main
 from bench.tuning_parts import FIRST_STEPS, Parts, Share, Step, visible_devices
 from bench.tuning_problems import drawn, problems
 from bench.tuning_report import as_dict, print_for_documentation, print_found
-from bench.tuning_trials import Found, OfGpu, served
+from bench.tuning_trials import OfGpu, served
 from fusewright.tune.policy import policy_of
 from fusewright.tune.recording import read_recording
 from fusewright.tune.worker import params_text
@@ -62,41 +63,36 @@ def test_a_part_is_searched_sampled_and_timed_again(tmp_path, monkeypatch, capsy
 
 @dataclass(frozen=True)
 class Faulty(Share):
-    """A part without a GPU, whose process ends at the step `ends_at`, and does not end the step `race`."""
+    """A part that measures nothing. Its process ends at step `ends_at`, and does not end step `race`."""
 
     ends_at: str = ""
 
-    def __call__(self) -> Callable[[Step], list[Found]]:
-        do = super().__call__()
-
-        def fails(step: Step) -> list[Found]:
+    def __call__(self) -> Callable[[Step], Any]:
+        def do(step: Step) -> list[str]:
             if step.method == self.ends_at:
                 os._exit(3)
             if step.method == "race":
                 time.sleep(1000)
-            return do(step)
+            return [f"problem {self.number}"]
 
-        return fails
+        return do
 
 
 def test_what_fails_or_hangs_in_one_part_is_lost_and_the_others_go_on(tmp_path, capsys):
-    cases = [case for case in drawn(3) if case[0] == "cube"]
+    start = time.monotonic()
     shares = [
-        Faulty(i, None, (case,), tmp_path / str(i), 1, 3, time.monotonic(), 200.0, ends_at)
-        for i, (case, ends_at) in enumerate(zip(cases, ("sample", "")))
+        Faulty(i, None, (), tmp_path / str(i), 1, 3, start, 200.0, ends_at)
+        for i, ends_at in enumerate(("sample", ""))
     ]
-    noted: list[list[Found]] = []
+    noted: list[Any] = []
     with Parts(shares, noted.append) as parts:
-        start = time.monotonic()
-        parts.run([step for step in FIRST_STEPS if "search" not in step.method], start + 100)
+        parts.run([step for step in FIRST_STEPS if step.method != "search"], start + 100)
         for step in (Step("_note", said="went on"), Step("race")):
             parts.run([step], time.monotonic() + 1)
-        found = parts.found
-    names = [each.problem.name for each in found]
-    assert names == [each.problem.name for each in noted[-1]] and len(set(names)) == 2
-    assert {t.status.value for t in found[1].known} <= {"compiled", "rejected"} and len(found[1].known) == 3
+        found: Any = parts.found
+    assert found == noted[-1] == ["problem 0", "problem 1"], "what a part found before is kept"
     printed = capsys.readouterr().out
-    assert "GPU 0: made the problems, 1 problems" in printed, "what a part found before is kept"
+    assert "GPU 0: made the problems, 1 problems" in printed
     assert "GPU 0 does no more: the process ended with exit code 3" in printed
     assert "GPU 1: went on, 1 problems" in printed and "GPU 0: went on" not in printed
     assert "GPU 1 does no more: its time is up" in printed

@@ -275,8 +275,7 @@ def _copy(reader: Reader, stmt: Copy, lines: Lines) -> None:
         return
     if stmt.asynchronous:
         [e] = lines.take("call").parts
-        [suffix] = [suffix for suffix, hint in _CACHES.items() if hint is stmt.cache]
-        if e[:3] != ("call", f"fw::copy_async{suffix}", (stmt.width,)) or len(e[3]) != 2:
+        if e[:3] != ("call", "fw::copy_async", (stmt.width,)) or len(e[3]) != 2:
             raise Mismatch("no copy that goes on by itself")
         assert isinstance(src, Ref)
         check_address(reader.names, e[3][0], dst)

@@ -30,6 +30,9 @@ class CountingClock:
         call()
         return 1.0
 
+    def beside(self, call: Callable[[], object], *others: object) -> float:
+        return self.median_seconds(call)
+
     def spans(self, calls: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
         return [[self.median_seconds(call)] for call in calls]
 

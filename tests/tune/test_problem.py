@@ -12,7 +12,7 @@ from fusewright.core.options import Options
 from fusewright.frontend.problems import load, problems_of
 from fusewright.tune.journal import Status
 from fusewright.tune.problem import Problem, TensorLike
-from fusewright.tune.worker import Attempt, Planned, Runner, params_text
+from fusewright.tune.worker import Attempt, Best, Planned, Runner, params_text
 from tests.tune.problems import CountingClock, column_sum
 
 OPTIONS = Options()
@@ -75,6 +75,14 @@ def test_a_configuration_is_refused_measured_or_wrong(tmp_path):
     runner = Runner(problem, load, OPTIONS, CountingClock())
     assert runner.run(attempt).seconds == 1.0
     assert runner.race([attempt.params]).copy_seconds == 1.0
+
+    beside = dataclasses.replace(attempt, best=Best("{}", 1e-3), copy_seconds=3.0)
+    clock = CountingClock()
+    clock.beside = lambda call, copy, limit, *counts: 2.0 if limit == 1.5e-3 / 3.0 else 0.0
+    ran = Runner(problem, load, OPTIONS, clock).run(beside)
+    assert (ran.seconds, ran.copy_seconds) == (6.0, 3.0), (
+        "by a copy that is the same for all, not by the best"
+    )
 
     def misread(problem, device):
         """As if the kernel had computed something else: the reference has other inputs."""

@@ -334,6 +334,28 @@ def test_nobody_waits_for_a_kernel_that_takes_long_to_compile(tmp_path, monkeypa
     assert tuned.tried == 20 and len(left) == 1 and left[0].status is Status.REJECTED
 
 
+def test_all_kernels_of_a_problem_are_timed_beside_one_copy(tmp_path, monkeypatch):
+    here.install(monkeypatch)
+    given = []
+
+    class Noting(here.Timing):
+        def __call__(self) -> Any:
+            time = super().__call__()
+
+            def run(job: Any) -> Any:
+                given.append(job.copy_seconds)
+                return time(job)
+
+            return run
+
+    monkeypatch.setattr(runner, "Running", Noting)
+    with Journal(tmp_path / "j.sqlite", "a") as journal, runner.Runner(load, Options(), 1, True) as processes:
+        tuner = Tuner(processes, journal, load, Options(), default_heuristics(), race=False)
+        for count in (10, 14):
+            tuner.tune([column_sum(tmp_path)], Effort(count, to_roofline=False))
+    assert given[0] is None and set(given[len(given) // 2 :]) == {1e-3}
+
+
 def test_the_best_of_a_tuned_problem_races_with_the_formula(tmp_path, monkeypatch):
     here.install(monkeypatch)
     with Journal(tmp_path / "j.sqlite", "a") as journal, runner.Runner(load, Options(), 1, True) as processes:

@@ -28,8 +28,7 @@ def copy(printer: KernelPrinter, stmt: Copy) -> None:
     if stmt.asynchronous:
         assert isinstance(src, Ref)
         printer.required.add("copy_async")
-        name = f"fw::copy_async{CACHE_SUFFIX[stmt.cache]}<{width}>"
-        printer.line(f"{name}({printer.address(dst)}, {printer.address(src)});")
+        printer.line(f"fw::copy_async<{width}>({printer.address(dst)}, {printer.address(src)});")
         return
     suffix = CACHE_SUFFIX[stmt.cache]
     spaces = {ref.buffer.space for ref in (dst, src) if isinstance(ref, Ref)}

@@ -1576,7 +1576,7 @@ class SchedulingMethods:
         """
     @overload
     def set_cache_op(self, tensor: Tensor, cache_op: CacheOp) -> None:
-        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it."""
+        """The cache hint of a load from global memory, also of one by index, or of a store to it."""
     @overload
     def set_cache_op(self, arg: Tensor, cache_op: CacheOp) -> None: ...
     @overload
@@ -2124,7 +2124,7 @@ class TensorMethods:
         where those of `again`, which load the same elements later, take it. Only the rest is loaded again.
         """
     def set_cache_op(self, cache_op: CacheOp) -> Tensor:
-        """The cache hint of the copy that makes `tensor`: a load from global memory, or a store to it."""
+        """The cache hint of a load from global memory, also of one by index, or of a store to it."""
     def parallelize(self, axis: int, parallel_type: ParallelType, pad: int = 1) -> Tensor:
         """Binds a loop axis; `pad` rounds its threads up to a multiple (32 fills warps)."""
     @overload

@@ -180,7 +180,7 @@ class Copy:
     pad: without it, a fill stands for nothing and must not reach a result.
 
     `asynchronous`: it goes on by itself, from global to shared memory, and is there for the thread that
-    started it after a `WaitForCopies`; such a copy has no fill, and ASYNC_BYTES bytes.
+    started it after a `WaitForCopies`; such a copy has no fill, no cache hint, and ASYNC_BYTES bytes.
 
     A `covering` load reads an aligned vector for some of its elements. It is the address that is a multiple
     of the vector's size then, whatever the index and the pointer. All others stand for nothing, as a fill
@@ -196,6 +196,15 @@ class Copy:
     fill_is_value: bool = False
     covering: Covering | None = None
     asynchronous: bool = False
+
+    def started(self) -> Copy:
+        """The asynchronous copy in place of this one.
+
+        It has no hint. Where the address in shared memory is in uniform registers, the assembler of CUDA 13.0
+        gives a copy with a policy of the L2 cache (cp.async, L2::cache_hint) registers that nothing set, and
+        the GPU refuses the instruction: `LDGSTS.E.BYPASS.128 [R13+UR0], desc[UR1][R8.64]`.
+        """
+        return dataclasses.replace(self, cache=CacheOp.unspecified, asynchronous=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -61,7 +61,6 @@ from fusewright.kernel.ir import (
 from fusewright.kernel.text import operand_text, statement_text
 from fusewright.kernel.verify_reductions import RULES as REDUCTION_RULES
 from fusewright.kernel.verify_waits import RULES as WAIT_RULES
-from fusewright.kernel.waits import HINTS_OF_COPIES
 from fusewright.sym import Expr, Symbol, as_expr, as_int, bounds, to_text
 
 _THREAD_NAMES = frozenset(index_name(axis) for axis in THREAD_AXES)
@@ -376,7 +375,7 @@ def _copy(v: Verifier, stmt: Copy) -> None:
         v.buffer(stmt.dst.buffer, Space.SHARED)
         if stmt.fill is not None or width * dtype.size not in ASYNC_BYTES:
             v.fail(f"a copy of {width * dtype.size} bytes, or with a fill, does not go on by itself")
-        if stmt.cache not in HINTS_OF_COPIES:
+        if stmt.cache is not CacheOp.unspecified:
             v.fail(f"a copy that goes on by itself with the hint {stmt.cache.name}")
     spaces = {stmt.dst.buffer.space, source.buffer.space}
     if spaces != {Space.LOCAL} and width > 1 and width * dtype.size > MAX_VECTOR_BYTES:

@@ -93,7 +93,7 @@ def _started(item: Item, loops: tuple[Loop, ...], loop: Loop, iteration: Expr, o
         stmt = access.map_expressions(stmt, lambda e: substitute(e, {index: iteration}))
         if isinstance(stmt, (k.For, k.If)):
             return k.with_children(stmt, lambda body: tuple(map(start, body)))
-        return dataclasses.replace(stmt, asynchronous=True) if isinstance(stmt, k.Copy) else stmt
+        return stmt.started() if isinstance(stmt, k.Copy) else stmt
 
     body = guarded([there], [start(stmt) for stmt in item.body])
     return Item(loops, body, item.reads, item.writes, item.order + order)

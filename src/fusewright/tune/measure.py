@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 WARM_UP, REPEATS = 5, 30
-# Runs after which a call that is clearly slower than another is not timed any further.
+# Runs after which a call that is clearly slower than the best is not timed any further.
 FEW, CLEARLY_SLOWER = 3, 1.5
 # Written between runs to push a run's data out of the L2 cache: twice the largest L2 described (B200's 126
 # MiB).
@@ -61,20 +61,26 @@ class Clock:
         [spans] = self.spans([call], repeats)
         return statistics.median(spans)
 
-    def ratio(
-        self, call: Callable[[], object], best: Callable[[], object], repeats: int, warm_up: int
+    def beside(
+        self,
+        call: Callable[[], object],
+        copy: Callable[[], object],
+        limit: float,
+        repeats: int = REPEATS,
+        warm_up: int = WARM_UP,
     ) -> float:
-        """How many times as long a call takes as the best one: both run in turns, so that what drifts meets
-        both. Where the fastest of the first few runs is clearly slower, it counts: that of all others is what
+        """How many times as long a call takes as a copy: both run in turns, so that what drifts meets both.
+
+        Where the fastest of the first few runs is beyond the limit, it counts: that of all others is what
         disturbs a busy machine.
         """
         for _ in range(warm_up):
             call()
-            best()
-        own, others = self.spans([call, best], FEW)
-        if min(own) > CLEARLY_SLOWER * min(others):
+            copy()
+        own, others = self.spans([call, copy], FEW)
+        if min(own) > limit * min(others):
             return min(own) / min(others)
-        own, others = self.spans([call, best], repeats)
+        own, others = self.spans([call, copy], repeats)
         return statistics.median(own) / statistics.median(others)
 
     def copy(self, moved: int) -> Callable[[], object]:

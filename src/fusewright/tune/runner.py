@@ -111,8 +111,8 @@ class Runner:
         """Forgets the processes; called in a child of `fork`, whose parent goes on with them."""
         self._folder = ""
         self._made: dict[tuple[str, str], Made] = {}
-        #: by problem its best params, and the kernel
-        self._lowered: dict[str, tuple[str, bytes | None]] = {}
+        #: by problem, what a copy of its bytes took that its kernels are timed beside
+        self._copy_seconds: dict[str, float] = {}
         #: by problem, how long its kernels took to be made
         self._seconds: dict[str, list[float]] = {}
         self._sources: dict[str, Source] = {}
@@ -186,7 +186,6 @@ class Runner:
             self._making.disown()
             self._running.abandon()
             self._made.clear()
-            self._lowered.clear()
             self._seconds.clear()
 
     @property
@@ -252,15 +251,11 @@ class Runner:
                 made = replace(made, status=Status.REJECTED, detail=refusal)
         if made.status is Status.COMPILED and self.on_gpu:
             self._made[attempt.problem.key, attempt.params] = made
-            best = self._best(attempt.problem.key)
-            self._running.submit(replace(attempt, best=best, lowered=made.lowered))
+            key = attempt.problem.key
+            best, copy = self._sources[key].best, self._copy_seconds.get(key)
+            self._running.submit(replace(attempt, best=best, copy_seconds=copy, lowered=made.lowered))
         else:
             self._told(attempt, made, Ran(made.status, detail=made.detail))
-
-    def _best(self, key: str) -> Best | None:
-        best = self._sources[key].best
-        params, lowered = self._lowered.get(key, ("", None))
-        return best if best is None or best.params != params else replace(best, lowered=lowered)
 
     def _after_running(self, done: Done[Attempt]) -> None:
         ran = done.result
@@ -279,10 +274,9 @@ class Runner:
             dict(made.resources or {}),
             made.seconds,
         )
-        source = self._sources[attempt.problem.key]
-        source.tell(trial, ran.copy_seconds)
-        if source.best is not None and source.best.params == trial.params:
-            self._lowered[attempt.problem.key] = trial.params, made.lowered
+        if ran.copy_seconds is not None:
+            self._copy_seconds.setdefault(attempt.problem.key, ran.copy_seconds)
+        self._sources[attempt.problem.key].tell(trial, ran.copy_seconds)
 
     def race(
         self,

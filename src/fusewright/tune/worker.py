@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.schedulers import type_name
 from fusewright.tune.facts import facts_of
 from fusewright.tune.journal import Race, Status
-from fusewright.tune.measure import Clock, Turn
+from fusewright.tune.measure import CLEARLY_SLOWER, Clock, Turn
 from fusewright.tune.problem import Problem, TensorLike
 from fusewright.tune.process import Fatal, untimed
 
@@ -35,8 +36,8 @@ WARM_UP = 2
 # A kernel that is not checked and timed within so long hangs: 30 passes over all memory take less.
 TURN_SECONDS = 5.0
 # Of the GPU's memory, what a process may take for inputs and results that it keeps for later configurations:
-# half of it for four processes. They are about so many times the bytes of a call, some in double.
-KEPT_SHARE, KEPT_TIMES = 1 / 8, 6
+# half of it for three processes. They are about so many times the bytes of a call, some in double.
+KEPT_SHARE, KEPT_TIMES = 1 / 6, 6
 # By how much processes that compile give way to those that time kernels. Where a launch waits for a
 # processor, the GPU's clock goes on: kernels were recorded as 60 times as slow as they are.
 NICENESS = 10
@@ -62,21 +63,27 @@ Load = Callable[[Problem, torch.device], Loaded]
 
 @dataclass(frozen=True)
 class Best:
-    """What a configuration races with: the fastest so far. params: as JSON. lowered: as of `Made`."""
+    """The fastest configuration so far. params: as JSON."""
 
     params: str
     seconds: float
-    lowered: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One configuration to be made, or run. params: as JSON. lowered: as of `Made`, once it is made."""
+    """One configuration to be made, or run. params: as JSON.
+
+    Attributes:
+        best: a configuration that is clearly slower is not timed to the end.
+        copy_seconds: of a copy of as many bytes, which others were timed beside; None: the first one.
+        lowered: as of `Made`, once it is made.
+    """
 
     problem: Problem
     params: str
     origin: str
     best: Best | None = None
+    copy_seconds: float | None = None
     lowered: bytes | None = field(default=None, repr=False)
 
 
@@ -107,7 +114,7 @@ class Made:
 class Ran:
     """What came of running it: MEASURED, REJECTED, FAULT or WRONG.
 
-    seconds: of a launch; in multiples of the best's, where they raced. copy_seconds: of as many bytes.
+    seconds: of a launch, by what it is in multiples of a copy's. copy_seconds: of as many bytes.
     """
 
     status: Status
@@ -223,40 +230,42 @@ class Runner:
         self._loaded = load(problem, clock.device)
         self._planned = Planned(problem, load, options)
         self._params_type = self._planned.kernel.segment.scheduler.params_type
-        #: the best so far, made: its params, and what calls it
-        self._rival: tuple[str, Callable[[], object]] | None = None
 
     @cached_property
     def _partition(self) -> PlannedCall:
         return self._loaded.executor.planned(self._loaded.inputs, options=self._options, views=False)
 
     @cached_property
+    def _copy(self) -> Callable[[], object]:
+        return self._clock.copy(self._problem.bytes)
+
+    @cached_property
     def copy_seconds(self) -> float:
-        return self._clock.copy_seconds(self._problem.bytes)
+        return self._clock.median_seconds(self._copy)
 
     def run(self, attempt: Attempt) -> Ran:
-        """Checks the results, then times the kernel, in turns with the best so far."""
-        call, best = self._call(attempt.params, attempt.lowered), attempt.best
-        if best is not None and (self._rival is None or self._rival[0] != best.params):
-            self._rival = best.params, self._call(best.params, best.lowered)
+        """Checks the results, then times the kernel, in turns with a copy of as many bytes.
+
+        All of a problem are timed beside the same copy. Beside the best so far each lucky time would make a
+        best, which those after it would be timed beside: after 30 configurations that was a third.
+        """
+        call = self._call(attempt.params, attempt.lowered)
         with self._turn.taken(partial(untimed, TURN_SECONDS)):
             try:
                 self._loaded.check(call)
             except AssertionError as error:
                 return Ran(Status.WRONG, detail=_line(error))
-            return Ran(Status.MEASURED, self._seconds(call, best), copy_seconds=self.copy_seconds)
-
-    def _seconds(self, call: Callable[[], object], best: Best | None) -> float:
-        if best is None or self._rival is None:
-            return self._clock.median_seconds(call, TRIAL_REPEATS, WARM_UP)
-        return best.seconds * self._clock.ratio(call, self._rival[1], TRIAL_REPEATS, WARM_UP)
+            copy_seconds = attempt.copy_seconds or self.copy_seconds
+            limit = inf if attempt.best is None else CLEARLY_SLOWER * attempt.best.seconds / copy_seconds
+            ratio = self._clock.beside(call, self._copy, limit, TRIAL_REPEATS, WARM_UP)
+            return Ran(Status.MEASURED, ratio * copy_seconds, copy_seconds=copy_seconds)
 
     def race(self, params: Sequence[str]) -> Race:
         calls = [self._call(each) for each in params]
         with self._turn.taken(partial(untimed, TURN_SECONDS)):
             for call in calls:
                 call()
-            spans = self._clock.spans([*calls, self._clock.copy(self._problem.bytes)], RACE_REPEATS)
+            spans = self._clock.spans([*calls, self._copy], RACE_REPEATS)
             *medians, copy = [sorted(own)[len(own) // 2] for own in spans]
             return Race(dict(zip(params, medians)), copy)
 

@@ -1,6 +1,5 @@
-// requires: cache_policy
-// Copies from global to shared memory that go on by themselves (PTX ISA, cp.async): of N elements, 4, 8 or 16 bytes;
-// with a policy of the L2 cache where the name has one: cs evicted first, el evicted last.
+// requires:
+// Copies from global to shared memory that go on by themselves (PTX ISA, cp.async): of N elements, 4, 8 or 16 bytes.
 
 namespace fw {
 
@@ -11,26 +10,6 @@ template <int N, class T> __device__ __forceinline__ void copy_async(T* shared, 
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(N * sizeof(T)) : "memory");
   }
-}
-
-template <int N, class T>
-__device__ __forceinline__ void copy_async_by(unsigned long long policy, T* shared, const T* global) {
-  const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  if constexpr (N * sizeof(T) == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "l"(policy)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3;" ::"r"(to), "l"(global),
-                 "n"(N * sizeof(T)), "l"(policy)
-                 : "memory");
-  }
-}
-
-template <int N, class T> __device__ __forceinline__ void copy_async_cs(T* shared, const T* global) {
-  copy_async_by<N>(evict_first_policy(), shared, global);
-}
-template <int N, class T> __device__ __forceinline__ void copy_async_el(T* shared, const T* global) {
-  copy_async_by<N>(evict_last_policy(), shared, global);
 }
 
 // Waits until all that this thread has started are there.

@@ -97,7 +97,7 @@ class _Starter:
                 pending.clear()
             if self._starts(stmt):
                 assert isinstance(stmt, k.Copy)
-                stmt = dataclasses.replace(stmt, asynchronous=True)
+                stmt = stmt.started()
                 pending.add(stmt.dst.buffer)
             elif isinstance(stmt, (k.For, k.If)):
                 stmt = self._nested(stmt, pending)
