@@ -423,7 +423,7 @@ def test_long_rows_are_held_by_clusters(rows, length, expected) -> None:
     "rows, length, in_pairs",
     [
         (4096, 32768, True),
-        (4095, 24576, True),
+        (4096, 24576, False),
         (4096, 16384, False),
         (2048, 65536, False),
         (300, 32768, False),

@@ -374,8 +374,12 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         ((2, 0, 1), (1000, 9, 200), BF16, (64, 64), (1, 8), ((1,), ())),
         # What lies between other dimensions in one of the tensors is not.
         ((3, 1, 0, 2), (40, 50, 80, 70), BF16, (64, 128), (8, 2), ((), ())),
-        # Two tiles of 72 elements cover 129 with fewer places beyond than of 128, or five of 32.
-        ((0, 3, 1, 4, 2), (5, 17, 31, 63, 129), BF16, (32, 72), (1, 1), ((), ())),
+        # A tile of 129 elements would be two.
+        ((0, 3, 1, 4, 2), (5, 17, 31, 63, 129), BF16, (32, 32), (1, 1), ((), ())),
+        # Of rows of 67 a tile of 128 would be half empty.
+        ((0, 2, 3, 1), (16, 67, 129, 131), BF16, (72, 72), (1, 1), ((), (1,))),
+        # Vectors along both: no longer tile than shared memory has banks for.
+        ((1, 0), (1048576, 32), BF16, (128, 32), (8, 8), ((), ())),
         # Rows of 14 fill a tile together.
         ((0, 3, 1, 2), (64, 14, 14, 256), BF16, (64, 128), (2, 8), ((2,), ())),
     ],
@@ -392,7 +396,7 @@ def test_proposals(
     assert (params.vectorize_factor1, params.vectorize_factor2) == widths
     assert (params.tile_size1, params.tile_size2) == tiles
     assert (params.dims_merged_with_1, params.dims_merged_with_2) == merged
-    assert (params.threads > 256) == (tiles in ((256, 64), (264, 48), (32, 72)))
+    assert (params.threads > 256) == (tiles in ((256, 64), (264, 48)))
 
 
 @pytest.mark.parametrize(

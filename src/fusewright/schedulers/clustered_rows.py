@@ -47,8 +47,9 @@ SPEED, LARGEST_SPEED = 0.96, 0.9
 # Rows beside weights of more bytes than theirs, of so many bytes at least: clusters of so many blocks hold
 # two at a time, so many vectors of each a thread, if an SM has room for so many blocks, and so many rows to
 # do. (An H200, layer norm of 4096 x 32768 bfloat16 136 us, one row at a time by one block in shared memory
-# 144, in registers 163; of 65,536, which takes clusters of four, no faster.)
-LEAST_PAIRED, SHARED_BY, PAIRED_VECTORS, PAIRED_BLOCKS, ROWS_OF_PAIRS = 40 * KIB, 2, 4, 3, 8
+# 144, in registers 163; 1000 x 32768 40.3 and 48.1; of 24,576 136, in registers 132; of 65,536, which takes
+# clusters of four, no faster.)
+LEAST_PAIRED, SHARED_BY, PAIRED_VECTORS, PAIRED_BLOCKS, ROWS_OF_PAIRS = 56 * KIB, 2, 4, 3, 6
 EXCHANGED_BY_PAIRS = 4 * KIB
 # What a block of a cluster spends on each row with no loads or stores in flight (softmax of 131,072 bfloat16
 # by clusters of 2, one block an SM: 0.85 of a copy's speed).

@@ -89,6 +89,10 @@ FEW_ROWS_AN_SM, FEW_VECTORS = 2, 4
 # 30.3; 16384 x 1025 52.9 and 56.6; of more turns, 131072 x 257 76.5 and 73.1; of three rows, 1024 x 4097 22.8
 # and 19.0).
 MOST_TURNS, LEAST_AT_ONCE = 12, 8
+# Threads on an SM of rows by element from which on fewer elements a thread are faster (an H200, layer norm
+# backward of 8191 x 4097 bfloat16 by 480 threads of 9 elements 88 us, by 256 of 33 95; RMS norm backward 84.5
+# and 88.9, by 512 of 17, which spill, 127).
+BUSY_BY_ELEMENT = 384
 # Turns of a block up to which rows that are ahead in registers have more threads, of so many elements each
 # (an H200, layer norm backward of bfloat16 with 16 elements a thread and with 32: 2048 x 4096, 5 turns, 22.9
 # us and 25.1, 4096 x 2048 23.1 and 24.7; 4096 x 4096, 10 turns, 35.8 and 35.3).
@@ -260,11 +264,8 @@ class InnerOuterPersistentPlanner:
         knows_length = is_stable or space.is_constant
         to_hold = _Rows(rows, length, width, knows_length, projects=self._projects(width))
         chosen = self._chosen(to_hold, hardware)
-        # Rows by element that registers load ahead are faster than those that are shifted (an H200, layer
-        # norm backward of 12730 x 2107 bfloat16 70 us and 102, RMS norm backward of 1480 x 3187 21.4, 22.8).
-        params = None
-        if chosen is None or chosen.cluster > 1 or self._rank(chosen, hardware) < _IN_REGISTERS:
-            params = self._shifted_params(to_hold, facts, hardware)
+        by_element = chosen is not None and self._is_faster_by_element(chosen, hardware)
+        params = None if by_element else self._shifted_params(to_hold, facts, hardware)
         if chosen is not None and params is None:
             params = self._params(to_hold, chosen, hardware)
         if params is None:
@@ -282,6 +283,16 @@ class InnerOuterPersistentPlanner:
             # 16384 x 4096 bfloat16).
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimy"), estimate)
+
+    def _is_faster_by_element(self, tile: _Tile, hardware: HardwareInfo) -> bool:
+        """Than in vectors that are aligned by the start of each row: rows that registers load ahead, unless
+        one at a time for many turns.
+
+        An H200, layer norm backward of 12730 x 2107 bfloat16 70 us so and 102 us shifted, RMS norm backward
+        62 and 80, of 1480 x 3187 21.4 and 22.8, of 8191 x 4097 84.5 and 82.5.
+        """
+        many_turns = tile.rows_an_sm == 1 and tile.turns(hardware) > MOST_TURNS
+        return tile.cluster == 1 and self._rank(tile, hardware) >= _IN_REGISTERS and not many_turns
 
     def _shifted_params(
         self, rows: _Rows, facts: Facts, hardware: HardwareInfo
@@ -409,7 +420,8 @@ class InnerOuterPersistentPlanner:
         if best not in ahead:
             return best
         if self._is_by_element(best.rows):
-            return max(ahead, key=lambda tile: tile.threads * tile.rows_an_sm)
+            busy = [tile for tile in ahead if tile.threads * tile.rows_an_sm >= BUSY_BY_ELEMENT]
+            return min(busy, key=lambda tile: tile.choice.elements, default=best)
         fewer = [tile for tile in ahead if tile.choice.elements == FEW_ELEMENTS]
         if best.turns(hardware) > FEW_TURNS:
             return best

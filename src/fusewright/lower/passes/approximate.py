@@ -268,7 +268,9 @@ class _Pass:
         if stmt.op is _POW:
             exponent = _constant(stmt.args[1])
             if exponent is None:
-                return [dataclasses.replace(stmt, op=ANY_POW)]
+                # Powers of a constant are few, and often subtracted from 1, as what corrects a moving mean.
+                is_of_constant = _constant(stmt.args[0]) is not None
+                return None if is_of_constant else [dataclasses.replace(stmt, op=ANY_POW)]
             return [dataclasses.replace(stmt, op=POW)] if has_cheap_power(exponent) else None
         if stmt.op is _ADD:
             for one, curve in _both_orders(stmt.args):
