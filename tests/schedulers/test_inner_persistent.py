@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from fusewright import DataType, FusionDefinition, schedulers
 from fusewright.core.errors import ParamsError, ScheduleError
 from fusewright.core.hardware import DESCRIBED, described
 from fusewright.core.tracing import Tracer
+from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
 from fusewright.ir import Fusion
 from fusewright.kernel import ir as k
 from fusewright.lower import LowerOptions, SizeArgument, lower
@@ -348,6 +350,39 @@ def test_rows_in_flight_share_what_all_rows_read(
     rest = text[text.rindex("&T1[") :]  # of which the first line has no loop over rows yet
     assert rest.count("fw::store<") == 2 or re.search(r"< 2; \+\+\w+\)[^}]*T\d+_copy", rest)
     assert text.count("* 2 + 1 < i") == 0 if whole else text.count("* 2 + 1 < i") > 0
+
+
+def _predicates(image: bytes, opcode: int) -> list[int]:
+    """Of instructions of machine code the predicates they are under, 7 for none, by the low bits of each."""
+    assert image[:4] == b"\x7fELF"
+    [start] = struct.unpack_from("<Q", image, 0x28)
+    each, count = struct.unpack_from("<HH", image, 0x3A)
+    found = []
+    for section in range(start, start + each * count, each):
+        kind, flags, _, at, size = struct.unpack_from("<IQQQQ", image, section + 4)
+        if kind == 1 and flags & 4:  # it has bits, which are executed
+            words = [struct.unpack_from("<Q", image, i)[0] for i in range(at, at + size, 16)]
+            found += [word >> 12 & 15 for word in words if word & 0xFFF == opcode]
+    return found
+
+
+def test_whole_warps_reduce_under_no_predicate() -> None:
+    """Threads that are known at run time alone may be whole warps or not; ptxas mistook that for another
+    condition where a short branch became a predicate."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        shifted = x - fd.ops.max(x, dims=[1], keepdim=True)
+        fd.add_output(shifted - fd.ops.log(fd.ops.sum(fd.ops.exp(shifted), dims=[1], keepdim=True)))
+    params = replace(
+        short_rows(-1, 2, 1, 1),
+        lparams=LaunchParams(),
+        pad_inner_reduction_to_warp=False,
+        blocks_per_cluster=4,
+    )
+    [kernel] = fd.kernels_for([torch.randn(2, 9216)], schedules={0: params})
+    image = compile_cubin(kernel.code.text, NvrtcOptions("sm_90a")).image
+    found = _predicates(image, opcode=0x3C4)  # REDUX
+    assert found and set(found) == {7}
 
 
 def _scaled(inputs: Sequence[torch.Tensor]) -> FusionDefinition:
