@@ -285,6 +285,94 @@ def test_block_reduce_over_every_set_of_axes(tmp_path: Path, symmetric: str) -> 
     assert library.wrong_results_of_constant_shape() == 0
 
 
+# The first block of a cluster whose others bring what it does: what it sends itself arrives with what they
+# send. Warps but the first are late to read the workspace.
+_CLUSTER = """
+namespace host { inline int arrived, from_block, blocks, errors; }
+namespace fw {
+int cluster_rank() { return 0; }
+void begin_turn(int, int) {}
+void wait_for_turn(int turn) {
+  for (int i = 0; i < 10000 && host::arrived < (turn + 1) * host::from_block; ++i) host::wait_at(host::READY);
+}
+"""
+_CHECK_CLUSTER_REDUCE = """
+long long input(int x, int y, int z, int k, int turn) {
+  return (1ll + x * 3 + y * 1000 + z * 1000000 + k * 17) * (turn + 1);
+}
+
+template <int X, int ROWS, int GROUPS, int WIDTH> struct Sum {
+  long long total;
+  static constexpr int SENT_BYTES = 8;
+  static constexpr bool symmetric = true;
+  static Sum identity() { return {0}; }
+  static Sum combine(Sum a, Sum b) { return {a.total + b.total}; }
+  Sum shuffle_xor(int mask) const { return {fw::shuffle_xor(total, mask)}; }
+  Sum shuffle(int lane) const { return {fw::shuffle(total, lane)}; }
+  static long long expected(int x, int z, int k, int turn) {
+    long long total = 0;
+    for (int y = 0; y < ROWS; ++y) total += input(x, y, z, k, turn);
+    return total;
+  }
+  struct Memory {
+    long long* totals;
+    Sum load(long long i) const {
+      const bool late = threadIdx.x + X * (threadIdx.y + ROWS * threadIdx.z) >= 32;
+      for (int k = 0; late && k < 5; ++k) host::wait_at(host::READY);
+      return {totals[i]};
+    }
+    void store(long long i, Sum value) const { totals[i] = value.total; }
+    Sum received(long long i) const { return {totals[i]}; }
+    void send(int i, Sum value, int block, int turn) const {
+      const int column = i % (host::blocks * host::from_block), inner = column % (X * WIDTH);
+      host::errors += value.total != expected(inner / WIDTH, column / (X * WIDTH), inner % WIDTH, turn);
+      if (block != 0) return;
+      for (int from = 0; from < host::blocks; ++from) totals[i + from * host::from_block] = value.total;
+      ++host::arrived;
+    }
+  };
+};
+
+template <int BLOCKS, int X, int ROWS, int GROUPS, int WIDTH> int wrong() {
+  using State = Sum<X, ROWS, GROUPS, WIDTH>;
+  static long long workspace[1 << 14], exchange[1 << 14];
+  host::arrived = host::errors = 0;
+  host::from_block = X * GROUPS * WIDTH;
+  host::blocks = BLOCKS;
+  host::launch({1, 1, 1}, {X, ROWS, GROUPS}, [&] {
+    const int x = threadIdx.x, y = threadIdx.y, z = threadIdx.z;
+    int turn = 0;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      State value[WIDTH];
+      for (int k = 0; k < WIDTH; ++k) value[k] = {input(x, y, z, k, repeat)};
+      using Shape = fw::block_shape<X, ROWS, GROUPS>;
+      fw::cluster_reduce<State, 2, Shape, BLOCKS>(value, {workspace}, {exchange}, turn);
+      for (int k = 0; k < WIDTH; ++k) {
+        host::errors += value[k].total != BLOCKS * State::expected(x, z, k, repeat);
+      }
+    }
+  });
+  return host::errors;
+}
+
+extern "C" int wrong_with_one_sender() { return wrong<3, 4, 16, 1, 16>() + wrong<4, 8, 12, 2, 16>(); }
+extern "C" int wrong_with_several() { return wrong<3, 4, 64, 1, 8>() + wrong<8, 2, 32, 2, 4>(); }
+extern "C" int wrong_of_two_blocks() { return wrong<2, 4, 64, 1, 8>(); }
+"""
+
+
+@needs_compiler
+def test_cluster_reduce_down_columns_with_late_warps(tmp_path: Path) -> None:
+    """A block has what all sent it while its warps that send to others have yet to read what they send."""
+    sends, takes_part = snippets.text("cluster_reduce").split("// What all blocks sent of a value", 1)
+    assert "wait_for_turn" in sends
+    needed = "".join(map(snippets.text, snippets.closure(["block_reduce"])))
+    library = build(f"{needed}{_CLUSTER}//{takes_part}{_CHECK_CLUSTER_REDUCE}", tmp_path)
+    assert library.wrong_with_one_sender() == 0
+    assert library.wrong_with_several() == 0
+    assert library.wrong_of_two_blocks() == 0
+
+
 _CHECK_WINDOW = """
 template <class T, int N> int wrong() {
   int errors = 0;

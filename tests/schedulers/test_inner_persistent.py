@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition, schedulers
-from fusewright.core.errors import ParamsError
+from fusewright.core.errors import ParamsError, ScheduleError
 from fusewright.core.hardware import DESCRIBED, described
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion
@@ -348,6 +348,31 @@ def test_rows_in_flight_share_what_all_rows_read(
     rest = text[text.rindex("&T1[") :]  # of which the first line has no loop over rows yet
     assert rest.count("fw::store<") == 2 or re.search(r"< 2; \+\+\w+\)[^}]*T\d+_copy", rest)
     assert text.count("* 2 + 1 < i") == 0 if whole else text.count("* 2 + 1 < i") > 0
+
+
+def _scaled(inputs: Sequence[torch.Tensor]) -> FusionDefinition:
+    """Rows scaled by what is found in each and by weights, as float."""
+    with FusionDefinition() as fd:
+        x, weight = (fd.ops.cast(fd.from_pytorch(each), DataType.Float) for each in inputs)
+        fd.add_output(x * fd.ops.rsqrt(fd.ops.mean(x * x, dims=[1], keepdim=True) + 1e-5) * weight)
+    return fd
+
+
+def test_rows_in_flight_share_weights_where_several_accesses_store_a_vector(target: torch.device) -> None:
+    inputs = [torch.randn(*size, device=target).bfloat16() for size in ((7, 512), (512,))]
+    fd = _scaled(inputs)
+    params = replace(short_rows(32, 2, 1, 2), unroll_factor_inner_reduction=8)
+    [result] = fd.execute(inputs, schedules={0: params})
+    expected = torch.nn.functional.rms_norm(inputs[0].float(), (512,), inputs[1].float(), eps=1e-5)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+    assert fd.last_cuda_code().count("fw::store<4>") > 0
+
+
+def test_vectors_too_wide_for_a_load_are_refused_where_rows_in_flight_share_weights() -> None:
+    inputs = [torch.randn(*size).bfloat16() for size in ((7, 512), (512,))]
+    params = replace(short_rows(32, 1, 1, 2), unroll_factor_inner_reduction=16)
+    with pytest.raises(ScheduleError, match="expected: at most 8 elements"):
+        _scaled(inputs).execute(inputs, schedules={0: params})
 
 
 def test_rows_in_several_pieces_of_memory_are_not_shifted() -> None:

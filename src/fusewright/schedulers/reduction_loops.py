@@ -234,14 +234,15 @@ def share_across_rows(schedule: Schedule, partials: Sequence[TensorView], rows: 
     lead = partials[0]
     computed = [tensor for tensor in schedule.fusion.tensors() if tensor.definition is not None]
     late = [tensor for tensor in computed if not feeds(tensor, set(partials))]
-    late = [tensor for tensor in late if len(tensor.loop) == len(lead.loop) and not tensor.is_reduction]
+    # Those of vectors too wide for one access have a loop more, the last.
+    late = [tensor for tensor in late if len(tensor.loop) >= len(lead.loop) and not tensor.is_reduction]
     shared = [load for load in find_loads(schedule.fusion) if load in late and load.loop[rows].is_broadcast]
-    if not shared:
+    stores = [tensor for tensor in schedule.fusion.output_tensors() if tensor in late]
+    store = next((tensor for tensor in stores if not tensor.loop[rows].is_broadcast), None)
+    if not shared or store is None:
         return []
     for tensor in late:
         schedule.reorder(tensor, {rows: rows + 1})
-    outputs = schedule.fusion.output_tensors()
-    store = next(tensor for tensor in late if tensor in outputs and not tensor.loop[rows].is_broadcast)
     schedule.inline_at(store, rows + 1, best_effort=True, selected=shared)
     return shared
 

@@ -112,6 +112,8 @@ __device__ __forceinline__ void reduce_every_xth_lane_of_cluster(
       }
     }
   }
+  // Threads that send a column elsewhere have read it, too: that this block got it says nothing about them.
+  if (BLOCKS > 2 && parts > 1) Shape::sync();
   wait_for_turn(turn);
   const int own = begin + (thread & (X - 1)) * WIDTH;
   if constexpr (BLOCKS > 2) {
