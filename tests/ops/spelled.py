@@ -31,6 +31,8 @@ inline float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1.0f : 0.0f; }
 inline float __fmaf_rd(float a, float b, float c) { return floor(double(a) * b + c); }
 inline int __float_as_int(float x) { int bits; memcpy(&bits, &x, 4); return bits; }
 inline float __int_as_float(int bits) { float x; memcpy(&x, &bits, 4); return x; }
+// As inexact as the device's.
+inline float __fdividef(float a, float b) { return a * (1.0f / b); }
 template <class T> T rsqrt(T x) { return T(1) / sqrt(x); }
 """
 # CUDA's alone, or PTX.

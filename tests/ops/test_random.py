@@ -18,9 +18,8 @@ from tests.cuda.host import build, needs_compiler
 
 ROWS = [(row, dtype) for rows in (UNIFORM, NORMAL) for dtype, row in rows.items()]
 
-# What CUDA has and the host's C++ library has not.
+# What CUDA has and the host has not.
 HOST_MATH = """
-static inline unsigned __umulhi(unsigned a, unsigned b) { return ((unsigned long long)a * b) >> 32; }
 static inline void sincospi(double x, double* s, double* c) { sincos(x * M_PI, s, c); }
 static inline void sincospif(float x, float* s, float* c) {
   double sine, cosine;

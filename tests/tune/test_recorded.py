@@ -114,7 +114,7 @@ def test_searches_come_near_it_where_the_only_seed_uses_nothing_that_makes_kerne
 
 def test_policies_serve_problems_that_were_held_out_and_no_shape_is_slower():
     """Of all problems half, and half of those that are drawn."""
-    listed, drawn = tables(LISTED), tables() + newer()
+    listed, drawn = tables(LISTED), tables() + tuple(t for t in newer() if t.formula in t.seconds)
     known = listed + drawn
     for fitted_to, held in (
         (known[0::2], known[1::2]),
