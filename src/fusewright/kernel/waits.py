@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from fusewright.kernel.operands import Buffer, Ref
 
 
-#: The cache hints that copies take which go on by themselves: by policies of the L2 cache (PTX ISA).
+#: The cache hints of bulk copies, which name policies of the L2 cache (PTX ISA). Asynchronous copies of
+#: threads may stand in place of loads with these hints, and leave them out (`Copy.started`).
 HINTS_OF_COPIES = (CacheOp.unspecified, CacheOp.streaming, CacheOp.evict_last)
 
 

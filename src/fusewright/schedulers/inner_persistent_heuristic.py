@@ -133,8 +133,10 @@ class InnerPersistentPlanner(ReductionPlanner):
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         proposal = self._proposal(facts, hardware)
         params = proposal.params
-        # Rows that are staged do not gain by it (an H200: softmax of 131072 x 513 bfloat16 the same).
-        takes_hint = params.holds_batches and not params.staged_vector
+        # Rows that are staged do not gain by it (an H200: softmax of 131072 x 513 bfloat16 the same); copies
+        # to shared memory have no hint, but for those of a ring.
+        is_copied = params.persistent_in_shared_memory and not params.circular_stages
+        takes_hint = params.holds_batches and not (is_copied or params.staged_vector)
         if takes_hint and self._cost.keeps(facts, hardware):
             return replace(proposal, params=replace(params, keeps_inputs=True))
         return proposal

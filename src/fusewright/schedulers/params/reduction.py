@@ -142,7 +142,8 @@ class ReductionParams(HeuristicParams):
     whole_blocks: the rows are a multiple of those of a block, and of those that a thread has in flight.
 
     streams_inputs: what is read at every point is marked to leave the caches first. keeps_inputs: it leaves
-    the L2 cache last, so that what is stored is written to memory early.
+    the L2 cache last, so that what is stored is written to memory early. Copies to shared memory that
+    threads start themselves have neither mark; those of a ring have.
 
     What each axis is bound to (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from
     fastest_dim and lparams.
