@@ -39,6 +39,9 @@ BULK_BYTES = 16
 ASYNC_BYTES = (4, 8, 16)
 # The compute capability from which on there are bulk copies and mbarriers that wait for them (PTX ISA).
 BULK_COPIES_SINCE = (9, 0)
+# The parts of a GPU (GPCs) in each of which clusters lie, and SMs that lie beside each other there: 32 clusters
+# of 4 blocks are resident on an H200, 16 of 8, 66 of 2.
+CLUSTER_PARTS, SM_PAIR = 8, 2
 # Of one kernel: CUDA C++ Programming Guide, __global__ function parameters, since CUDA 12.1.
 MAX_PARAMETER_BYTES = 32764
 # Shared memory: words that lie this many apart are in one bank, which serves one at a time.
@@ -90,6 +93,15 @@ class HardwareInfo:
         if self.compute_capability < (9, 0):
             return 1
         return 16 if self.compute_capability[0] in (9, 10) else 8
+
+    def resident_clusters(self, blocks: int) -> int:
+        """How many clusters of so many blocks, each with an SM to itself, are sure to be resident at once.
+
+        Those of two have a pair of SMs; the blocks of others lie in one of `CLUSTER_PARTS` parts of the GPU.
+        """
+        if blocks <= SM_PAIR:
+            return self.sm_count // blocks
+        return CLUSTER_PARTS * (self.sm_count // CLUSTER_PARTS // blocks)
 
     def resident_warps(self, registers: int) -> int:
         """How many warps an SM has registers for whose threads use so many each, one or more."""

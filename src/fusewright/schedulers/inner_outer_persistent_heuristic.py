@@ -101,9 +101,9 @@ FEW_TURNS, FEW_ELEMENTS = 6, 16
 # by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 576 threads 0.67 of a copy's speed, by
 # element 0.51, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element 0.48).
 SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 448, 5
-# Blocks of a cluster that hold a row. SMs come in pairs, so all of them have clusters of two at once; of
-# larger ones an H200 does not hold as many as it has SMs for.
-BLOCKS_OF_CLUSTER = 2
+# Blocks of a cluster that hold a row, the fewest that do. SMs come in pairs, so all of them have clusters of
+# two at once; of larger ones an H200 leaves a few SMs idle.
+BLOCKS_OF_CLUSTER = (2, 4, 8, 16)
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.85
 
@@ -309,14 +309,11 @@ class InnerOuterPersistentPlanner:
             return None
         places = rows.length + found.width - 1
         to_hold = replace(rows, length=places, width=found.width, shifts=True)
-        tiles = [self._tile(to_hold, choice, hardware) for choice in CHOICES if choice.stages]
-        busy = [tile for tile in tiles if tile is not None and tile.threads >= BLOCK]
-        busy = [tile for tile in busy if tile.threads * tile.resident >= SHIFTED_THREADS_AN_SM]
-        if not busy:
+        chosen = self._shifted_tile(to_hold, hardware)
+        if chosen is None:
             return None
-        chosen = max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, -tile.choice.elements))
-        blocks = hardware.sm_count * chosen.resident // found.width * found.width
-        if rows.count < SHIFTED_ROWS_A_BLOCK * blocks:
+        blocks = _groups(chosen, hardware) // found.width * found.width
+        if not blocks or rows.count < SHIFTED_ROWS_A_BLOCK * blocks:
             return None
         return InnerOuterPersistentParams(
             vectorization_factor=found.width,
@@ -326,14 +323,27 @@ class InnerOuterPersistentPlanner:
             circular_stages=chosen.choice.stages,
             shift_rows=True,
             unaligned_inputs=found.unaligned,
+            blocks_per_cluster=chosen.cluster,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=1),
             cparams=CompileParams(
                 maxrregcount=hardware.registers_a_thread(whole_warps(chosen.threads) * chosen.resident)
             ),
-            reason=f"{rows.count} rows of {rows.length}: {blocks} blocks take them in turns and copy the "
-            f"next ones ahead, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of "
+            reason=f"{rows.count} rows of {rows.length}: {blocks} {_of_blocks(chosen)} take them in turns and "
+            f"copy the next ones ahead, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of "
             f"{found.width} a thread; aligned by the start of each row",
         )
+
+    def _shifted_tile(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
+        """How threads of one block, or of a cluster's, lie along shifted rows, which are copied ahead."""
+        for cluster in (1, *_clusters(hardware)):
+            part = _part(rows, cluster)
+            tiles = [self._tile(part, choice, hardware) for choice in CHOICES if choice.stages]
+            busy = [tile for tile in tiles if tile is not None and tile.threads >= BLOCK]
+            busy = [replace(tile, cluster=cluster, resident=1) if cluster > 1 else tile for tile in busy]
+            busy = [tile for tile in busy if tile.threads * tile.resident >= SHIFTED_THREADS_AN_SM]
+            if busy:
+                return max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, -tile.choice.elements))
+        return None
 
     def _params(self, rows: _Rows, chosen: _Tile, hardware: HardwareInfo) -> InnerOuterPersistentParams:
         width, count = chosen.rows.width, rows.count
@@ -348,7 +358,7 @@ class InnerOuterPersistentPlanner:
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
         registers = hardware.registers_a_thread(whole_warps(threads) * resident)
-        blocks = min(hardware.sm_count // chosen.cluster * resident, ceil_div(count, at_once))
+        blocks = min(_groups(replace(chosen, resident=resident), hardware), ceil_div(count, at_once))
         groups = ceil_div(chosen.rows.length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and count > blocks * at_once
         stages = self._stages(chosen, hardware) if ahead and chosen.choice.stages else 0
@@ -364,9 +374,7 @@ class InnerOuterPersistentPlanner:
             blocks_per_cluster=chosen.cluster,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=registers),
-            reason=f"{count} rows of {rows.length}: {blocks} "
-            + (f"clusters of {chosen.cluster} blocks" if chosen.cluster > 1 else "blocks")
-            + f" of {at_once} rows at a time, "
+            reason=f"{count} rows of {rows.length}: {blocks} {_of_blocks(chosen)} of {at_once} rows at a time, "
             f"{chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a thread"
             + (", the next row ahead" if ahead else ""),
         )
@@ -381,10 +389,10 @@ class InnerOuterPersistentPlanner:
         of_block = self._best(rows, hardware)
         if of_block is not None and of_block.choice.rank >= _IN_SHARED_MEMORY:
             return of_block
-        if hardware.max_cluster >= BLOCKS_OF_CLUSTER:
-            tile = self._best(self._part(rows), hardware)
+        for cluster in _clusters(hardware):
+            tile = self._best(_part(rows, cluster), hardware)
             if tile is not None and tile.choice.rank >= _IN_SHARED_MEMORY:
-                return replace(tile, cluster=BLOCKS_OF_CLUSTER, resident=1)
+                return replace(tile, cluster=cluster, resident=1)
         return of_block
 
     def _best(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
@@ -440,15 +448,11 @@ class InnerOuterPersistentPlanner:
             at_once = ceil_div(rows.count, hardware.sm_count)
             fits = tile.threads * at_once <= MOST_THREADS
             return replace(tile, at_once=at_once, resident=1) if fits else tile
-        if rows.count * BLOCKS_OF_CLUSTER > hardware.sm_count or hardware.max_cluster < BLOCKS_OF_CLUSTER:
-            return None
-        tile = self._tile(self._part(rows), choice, hardware)
-        return None if tile is None else replace(tile, cluster=BLOCKS_OF_CLUSTER, resident=1)
-
-    @staticmethod
-    def _part(rows: _Rows) -> _Rows:
-        """What a block of a cluster has of each row."""
-        return replace(rows, length=ceil_div(rows.length, BLOCKS_OF_CLUSTER))
+        for cluster in _clusters(hardware):
+            tile = self._tile(_part(rows, cluster), choice, hardware)
+            if tile is not None and rows.count <= hardware.resident_clusters(cluster):
+                return replace(tile, cluster=cluster, resident=1)
+        return None
 
     def _is_by_element(self, rows: _Rows) -> bool:
         """Whether its accesses are so narrow that those of another row take many registers."""
@@ -585,6 +589,25 @@ class InnerOuterPersistentPlanner:
             and hardware.compute_capability >= BULK_COPIES_SINCE
             and needed <= hardware.shared_memory_per_block_optin
         )
+
+
+def _clusters(hardware: HardwareInfo) -> tuple[int, ...]:
+    """Blocks of a cluster that may hold a row."""
+    return tuple(blocks for blocks in BLOCKS_OF_CLUSTER if blocks <= hardware.max_cluster)
+
+
+def _part(rows: _Rows, cluster: int) -> _Rows:
+    """What a block of a cluster has of each row."""
+    return replace(rows, length=ceil_div(ceil_div(rows.length, rows.width), cluster) * rows.width)
+
+
+def _groups(tile: _Tile, hardware: HardwareInfo) -> int:
+    """Blocks, or clusters of them, that are resident at once."""
+    return hardware.resident_clusters(tile.cluster) * tile.resident
+
+
+def _of_blocks(tile: _Tile) -> str:
+    return f"clusters of {tile.cluster} blocks" if tile.cluster > 1 else "blocks"
 
 
 def _resident(threads: int, registers: int, hardware: HardwareInfo) -> int:

@@ -27,6 +27,8 @@ ROWS_A_BLOCK = 8
 # 6001 0.81, 0.55 by element; the first two with two vectors a thread 0.70 and 0.65, with one 0.52 and 0.61;
 # 4095 x 16385 0.88 by one block, 0.59 by element.
 COPIED_THREADS_AN_SM, MOST_COPIED_THREADS, COPIED_VECTORS, COPIED_STAGES = 768, 704, 3, 3
+# Blocks of a cluster that do the same with longer rows, the fewest that hold them.
+COPIED_BLOCKS = (1, 4, 8)
 # Shared memory of a block besides: what reductions exchange, mbarriers, and the alignment of all buffers.
 OTHER_BYTES = 1 * KIB
 # A thread needs this many registers besides what it holds.
@@ -67,11 +69,16 @@ def copied_in_turns(
     if hardware.compute_capability < BULK_COPIES_SINCE or held.in_all != held.copied:
         return None
     needed = ceil_div(length + vectors.width - 1, vectors.width)
-    if held.copied * vectors.width != BULK_BYTES or needed > MOST_COPIED_THREADS * COPIED_VECTORS:
+    if held.copied * vectors.width != BULK_BYTES:
         return None
-    threads = whole_warps(ceil_div(needed, COPIED_VECTORS))
+    of_block = MOST_COPIED_THREADS * COPIED_VECTORS
+    clusters = (c for c in COPIED_BLOCKS if c <= hardware.max_cluster and needed <= c * of_block)
+    cluster = next(clusters, 0)
+    if not cluster:
+        return None
+    threads = whole_warps(ceil_div(needed, cluster * COPIED_VECTORS))
     resident = COPIED_THREADS_AN_SM // threads
-    blocks = hardware.sm_count * resident // vectors.width * vectors.width
+    blocks = hardware.resident_clusters(cluster) * resident // vectors.width * vectors.width
     places = threads * COPIED_VECTORS * vectors.width
     shared = places * (COPIED_STAGES * held.copied + weight_bytes) + OTHER_BYTES
     if rows < ROWS_A_BLOCK * blocks or resident * shared > hardware.shared_memory_per_sm:
@@ -83,9 +90,11 @@ def copied_in_turns(
         persistent_in_shared_memory=True,
         circular_stages=COPIED_STAGES,
         weights_in_shared_memory=True,
-        reason=f"{rows} rows of {length}: {blocks} blocks take them in turns and copy the next ones ahead, "
-        f"{threads} threads a row, {COPIED_VECTORS} vectors of {vectors.width} each; aligned by the start of "
-        "each row",
+        blocks_per_cluster=cluster,
+        reason=f"{rows} rows of {length}: {blocks} "
+        + (f"clusters of {cluster} blocks" if cluster > 1 else "blocks")
+        + f" take them in turns and copy the next ones ahead, {threads} threads of each a row, "
+        f"{COPIED_VECTORS} vectors of {vectors.width} each; aligned by the start of each row",
     )
 
 
