@@ -32,7 +32,6 @@ from fusewright.sym import (
     as_int,
     const,
     is_nonneg,
-    mod,
     product,
     symbol,
 )
@@ -90,8 +89,6 @@ class Buffers:
             self._check_storage(tensor, storage)
             size = size + self._domains.extent(tensor, storage.axes[0]) * storage.padding
         if tensor.memory is MemoryType.shared:
-            if tensor.prefetched:  # of this iteration and the next
-                size = size * 2
             return Buffer(
                 tensor.name, tensor.dtype, Space.SHARED, size, align, private=tensor in self._private
             )
@@ -166,10 +163,6 @@ class Buffers:
         stage, stages = number(extents, indices[: len(counting)]), self.stages[tensor]
         sizes = [self._domains.extent(tensor, axis) for axis in inside]
         return stage, stages.slot(stage) * stages.size + number(sizes, indices[len(counting) :])
-
-    def _turn(self, tensor: TensorView, iteration: Expr) -> Expr:
-        """Where the elements of an iteration begin in memory that has room for two."""
-        return mod(iteration, const(2)) * (self.of(tensor).size // 2)
 
     def _storage(self, tensor: TensorView) -> Storage | None:
         return tensor.storage if tensor.memory is MemoryType.shared else None
@@ -252,10 +245,6 @@ class Buffers:
             axes = (*counting_axes(tensor), *stage_axes(tensor))
             self.stages[tensor].filled, offset = self._staged(tensor, [indices.of(a) for a in axes])
             return offset
-        ahead = prefetching_axis(tensor)
-        if ahead is not None:
-            offset = self._local_offset(tensor, indices.stored_at(self.stored_axes(tensor)))
-            return offset + self._turn(tensor, indices.of(ahead))
         if self._storage(tensor) is not None:
             return self._local_offset(tensor, indices.stored_at(self.stored_axes(tensor)))
         # Siblings loop alike, but may be inlined differently: one may be stored along more of the loops.
@@ -274,10 +263,6 @@ class Buffers:
             self.stages[tensor].read[stage] = None
             return offset
         self._check_reachable(tensor, operand, indices)
-        ahead = prefetching_axis(tensor)
-        if ahead is not None:
-            *stored, turn = indices.loops_of(operand, (*self.stored_axes(tensor), ahead))
-            return self._local_offset(tensor, stored) + self._turn(tensor, turn)
         return self._local_offset(tensor, indices.loops_of(operand, self.stored_axes(tensor)))
 
     def _check_reachable(self, tensor: TensorView, operand: int, indices: NodeIndices) -> None:
@@ -348,20 +333,6 @@ class Buffers:
                 given=str(tensor),
                 hint="parallelize_like binds both alike; cache_fork or cache_before makes the copy",
             )
-
-
-def prefetching_axis(tensor: TensorView) -> IterDomain | None:
-    """The axis of the loop that a tensor in shared memory is loaded an iteration ahead of."""
-    if not tensor.prefetched or tensor.memory is not MemoryType.shared:
-        return None
-    loops = [axis for axis in tensor.loop[: tensor.inline_at] if not axis.parallel.is_thread]
-    if not loops:
-        raise ScheduleError(
-            f"prefetch: {tensor.name} is inlined into no serial loop, whose iterations it could be ahead of",
-            given=str(tensor),
-            hint="inline_at places it in the loop over what it is loaded for",
-        )
-    return loops[-1]
 
 
 def _inlined_at(tensor: TensorView) -> int:

@@ -252,11 +252,12 @@ def prefetch(fusion: Fusion, tensor: TensorView) -> None:
         raise ScheduleError(
             f"prefetch: {tensor.name} is not copied from an input", hint="cache_after makes such a copy"
         )
-    if tensor.memory is MemoryType.global_ or tensor.circular is not None:
+    if tensor.memory is not MemoryType.local:
         raise ScheduleError(
-            f"prefetch: {tensor.name} is in {tensor.memory.name} memory, or is a circular buffer",
-            expected=f"{MemoryType.local.name} or {MemoryType.shared.name} memory",
+            f"prefetch: {tensor.name} is in {tensor.memory.name} memory",
+            expected=f"{MemoryType.local.name} memory",
             given=tensor.memory.name,
+            hint="circular_buffer copies ahead into shared memory",
         )
     tensor.prefetched = True
 

@@ -383,10 +383,9 @@ class Schedule:
 
     @_primitive
     def prefetch(self, tensor: TensorView) -> None:
-        """Loads a tensor an iteration ahead of the serial loop that it is inlined into.
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers; of one in shared
-        memory, to which copies go on by themselves, twice that memory.
+        Its load is in flight while the iteration before works. It takes twice the registers.
         """
         caching.prefetch(self.fusion, tensor)
 
