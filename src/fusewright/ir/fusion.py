@@ -141,6 +141,10 @@ class Fusion:
         self._tensors += 1
         return tensor
 
+    def new_like(self, tensor: TensorView, dtype: DataType | None = None) -> TensorView:
+        """A fresh tensor with the dimensions that consumers of `tensor` see, and its type or another one."""
+        return self.new_tensor(list(map(self.copy_axis, tensor.shape)), dtype or tensor.dtype)
+
     def new_scalar(self, dtype: DataType, value: Number | None = None, extent: Expr | None = None) -> Scalar:
         """A scalar; an integral one can serve as a size (`extent` where that is known already)."""
         name = f"{_scalar_prefix(dtype)}{self._next_scalar()}"

@@ -25,7 +25,7 @@ def shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
         new = fusion.new_tensor([twins[a] for a in tensor.logical], tensor.dtype)
         new.loop = [twins[a] for a in tensor.loop]
         return new
-    return fusion.new_tensor([fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
+    return fusion.new_like(tensor)
 
 
 def _check_plain(primitive: str, op_type: LoadStoreOpType) -> None:
@@ -127,7 +127,7 @@ def cache_fork(fusion: Fusion, tensor: TensorView) -> TensorView:
     """An output that is also used gets a copy that is the output instead. Returns the new output."""
     if tensor not in fusion.output_tensors() or not tensor.uses:
         raise ScheduleError(f"cache_fork: {tensor.name} must be an output that is also used")
-    new = fusion.new_tensor([fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
+    new = fusion.new_like(tensor)
     position = {axis: i for i, axis in enumerate(tensor.shape)}
     new.allocation = tuple(new.logical[position[a]] for a in tensor.allocation if a in position)
     new.contiguity = tensor.contiguity
