@@ -450,6 +450,10 @@ class Fusion:
             self._ordered = self.edits, outputs, ordered
         return ordered
 
+    def tensor_nodes(self) -> list[Node]:
+        """Those of `ordered_nodes` that compute tensors."""
+        return [node for node in self.ordered_nodes() if not node.is_scalar]
+
     def _order(self, outputs: Sequence[TensorView]) -> Sequence[Node]:
         needed: set[Node] = set()
         stack = [tensor.definition for tensor in outputs]

@@ -339,7 +339,7 @@ def _inlined_at(tensor: TensorView) -> int:
     """How many outer loops a tensor shares with what reads it; what nothing reads, with those of its node."""
     if tensor.uses or tensor.definition is None:
         return tensor.inline_at
-    return max(out.inline_at for out in tensor.definition.outputs if isinstance(out, TensorView))
+    return max(out.inline_at for out in tensor.siblings)
 
 
 def _is_position(index: Expr, parallel: ParallelType, guards: Sequence[Expr] = ()) -> bool:

@@ -35,7 +35,7 @@ class _Reduced:
 
 def separate_small_tensors(fusion: Fusion) -> Fusion:
     """`fusion` itself, changed where a small tensor is read inside a reduction's loops and outside them."""
-    nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+    nodes = fusion.tensor_nodes()
     if any(isinstance(node, Reduction) for node in nodes):
         _Separator(fusion, nodes).run()
     return fusion

@@ -26,7 +26,7 @@ def rfactor(fusion: Fusion, tensor: TensorView, positions: Sequence[int]) -> Ten
         raise ScheduleError("Cannot rfactor axes that are not reduction axes.")
     if all(p in moved for p, axis in enumerate(tensor.loop) if axis.is_reduction):
         raise ScheduleError("Must have at least one reduction axis not marked as rfactor.")
-    outputs = [out for out in node.outputs if isinstance(out, TensorView)]
+    outputs = node.tensor_outputs
     for other in outputs:
         ours, theirs = sibling_keys(tensor, other)
         if ours != theirs:

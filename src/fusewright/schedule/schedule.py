@@ -136,9 +136,7 @@ class Schedule:
 
     def siblings(self, tensor: TensorView) -> list[TensorView]:
         """The tensors that one node computes, of which `tensor` is one: sums, means and counts of Welford."""
-        if tensor.definition is None:
-            return [tensor]
-        return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
+        return tensor.siblings
 
     def is_reduction(self, tensor: TensorView) -> bool:
         return not self.fusion.is_input(tensor) and tensor.is_reduction

@@ -12,7 +12,7 @@ from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Reduction
+from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.reduction_space import (
     ReductionSpace,
@@ -70,7 +70,7 @@ def inner_outer_persistent_space(fusion: Fusion) -> InnerOuterPersistentSpace | 
     foreign = foreign_node(fusion) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
-    reductions = [node.output for node in _nodes(fusion) if node.output.is_reduction]
+    reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]
     if len(reductions) < 2:
         return "it has less than two reductions"
     # Those of rows are those whose results are read again with what is reduced.
@@ -126,10 +126,6 @@ def _with_sides(
     return InnerOuterPersistentSpace(rows, column_reductions, frozenset(of_columns))
 
 
-def _nodes(fusion: Fusion) -> list[Node]:
-    return [node for node in fusion.ordered_nodes() if not node.is_scalar]
-
-
 def _is_full(reference: TensorView, covered: AxisMap) -> bool:
     own = [covered.get(axis) for axis in reference.logical]
     return all(axis is not None and not axis.is_broadcast and not axis.is_reduction for axis in own)
@@ -138,25 +134,21 @@ def _is_full(reference: TensorView, covered: AxisMap) -> bool:
 def _of_columns(fusion: Fusion, column_reductions: tuple[TensorView, ...]) -> set[TensorView]:
     """The column reductions, what follows from them, and what is computed for that alone."""
     outputs = set(fusion.output_tensors())
-    found = {out for tensor in column_reductions for out in _outputs(tensor.definition)}
-    for node in _nodes(fusion):
+    found = {out for tensor in column_reductions for out in tensor.siblings}
+    for node in fusion.tensor_nodes():
         if any(tensor in found for tensor in node.tensor_inputs):
-            found.update(_outputs(node))
-    for node in reversed(_nodes(fusion)):
+            found.update(node.tensor_outputs)
+    for node in reversed(fusion.tensor_nodes()):
         users = [user for out in node.outputs for user in out.uses]
         others = not users or any(out in outputs for out in node.outputs)
         if not others and all(user.output in found and not isinstance(user, Reduction) for user in users):
-            found.update(_outputs(node))
+            found.update(node.tensor_outputs)
     return found
-
-
-def _outputs(node: Node | None) -> list[TensorView]:
-    return [out for out in node.outputs if isinstance(out, TensorView)] if node is not None else []
 
 
 def _meeting(fusion: Fusion, of_columns: set[TensorView]) -> str | None:
     """Where the columns' results meet rows again, or one load does not serve both, or None."""
-    for node in _nodes(fusion):
+    for node in fusion.tensor_nodes():
         if node.output not in of_columns:
             continue
         for tensor in node.tensor_inputs:

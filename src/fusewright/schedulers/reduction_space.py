@@ -188,7 +188,7 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     foreign = foreign_node(fusion) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
-    reductions = tuple(t for n in fusion.ordered_nodes() if not n.is_scalar and (t := n.output).is_reduction)
+    reductions = tuple(node.output for node in fusion.tensor_nodes() if node.output.is_reduction)
     if not reductions:
         return "it has no reduction"
     # That of most dimensions, as for a broadcast of fewer the others would lack some.
@@ -325,7 +325,7 @@ def uncovered(
     concrete = [a for a in reference.logical if not a.is_broadcast]
     outputs = set(fusion.output_tensors())
     reachability = Reachability(fusion)
-    reductions = [n.output for n in fusion.ordered_nodes() if not n.is_scalar and n.output.is_reduction]
+    reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]
     for node in fusion.ordered_nodes():
         for tensor in node.outputs:
             if not isinstance(tensor, TensorView) or tensor in leave_out:

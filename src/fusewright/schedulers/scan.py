@@ -166,7 +166,7 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
     foreign = foreign_node(fusion, Scan) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
-    nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+    nodes = fusion.tensor_nodes()
     scans = [node for node in nodes if isinstance(node, Scan)]
     if not scans:
         return "it has no scan"
