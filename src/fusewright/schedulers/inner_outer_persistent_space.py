@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusewright.analyze.axis_map import contradiction, is_own_load, sizes_differ
+from fusewright.analyze.axis_map import contradiction, is_own_load
 from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
@@ -20,9 +20,11 @@ from fusewright.schedulers.reduction_space import (
     main_load,
     memory_order,
     reduced_axes,
+    space_of,
     uncovered,
+    unrelated,
 )
-from fusewright.schedulers.reference_map import AxisMap, loads, reference_maps, stores
+from fusewright.schedulers.reference_map import AxisMap, loads, reference_maps
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,20 +109,7 @@ def _with_sides(
     problem = problem or _misfit(fusion, reference, maps, of_columns)
     if problem is not None:
         return problem
-    reads = loads(fusion, maps)
-    main = main_load(fusion, reference, reads)
-    order = memory_order(reference, main)
-    rows = ReductionSpace(
-        reference,
-        row_reductions,
-        tuple(a for a in order if not a.is_reduction),
-        tuple(a for a in order if a.is_reduction),
-        maps,
-        frozenset(after),
-        tuple(reads),
-        tuple(stores(fusion, maps)),
-        main,
-    )
+    rows = space_of(fusion, reference, row_reductions, maps, after)
     if not rows.is_inner:
         return "the contiguous dimension is not reduced along the rows"
     return InnerOuterPersistentSpace(rows, column_reductions, frozenset(of_columns))
@@ -172,13 +161,10 @@ def _misfit(
     columns = {axis for axis in reference.logical if axis.is_reduction}
     outputs = set(fusion.output_tensors())
     for tensor in of_columns:
-        covered = maps.get(tensor)
-        if covered is None:
-            return f"{tensor.name} is not connected with the reduction {reference.name}"
-        if any(not a.is_broadcast and a not in covered.values() for a in tensor.maybe_root):
-            return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
-        if sizes_differ(covered):
-            return f"{tensor.name} has other sizes than the reduction {reference.name}"
+        covered = maps.get(tensor, {})
+        problem = unrelated(tensor, reference, maps)
+        if problem is not None:
+            return problem
         own = {a for a, mine in covered.items() if not mine.is_broadcast and not mine.is_reduction}
         if not own <= columns:
             return f"{tensor.name} meets the results of columns with rows again"

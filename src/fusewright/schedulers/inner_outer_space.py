@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
-from fusewright.analyze.axis_map import contradiction, is_own_load, sizes_differ
+from fusewright.analyze.axis_map import contradiction, is_own_load
 from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.vectorize import unit_stride_axis
@@ -18,7 +18,13 @@ from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
-from fusewright.schedulers.reduction_space import computed_after, main_load, memory_order, reduced_axes
+from fusewright.schedulers.reduction_space import (
+    computed_after,
+    main_load,
+    memory_order,
+    reduced_axes,
+    unrelated,
+)
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 
 
@@ -195,13 +201,10 @@ def _misfit(
     """Why a tensor does not fit the loops of its side, or None."""
     outputs = set(fusion.output_tensors())
     for tensor, side in sides.items():
-        covered = maps.get(tensor)
-        if covered is None:
-            return f"{tensor.name} is not connected with the reduction {reference.name}"
-        if any(not a.is_broadcast and a not in covered.values() for a in tensor.maybe_root):
-            return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
-        if sizes_differ(covered):
-            return f"{tensor.name} has other sizes than the reduction {reference.name}"
+        covered = maps.get(tensor, {})
+        problem = unrelated(tensor, reference, maps)
+        if problem is not None:
+            return problem
         own = {a for a, mine in covered.items() if not mine.is_broadcast and not mine.is_reduction}
         if not own <= extents[side]:
             return f"{tensor.name} uses a reduced dimension again after the reduction"
