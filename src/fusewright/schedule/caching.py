@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, Swizzle, axes_text, transforms_between
-from fusewright.ir.fusion import Fusion, Output, copy_axes
+from fusewright.ir.copies import copy_axes
+from fusewright.ir.fusion import Fusion, Output
 from fusewright.ir.node import Copy, Indexed, Node, Reduction
 from fusewright.ir.value import Storage, TensorView
 from fusewright.schedule.transforms import wrap
