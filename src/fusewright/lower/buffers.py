@@ -200,10 +200,9 @@ class Buffers:
         return self._strides[tensor]
 
     def _make_strides(self, tensor: TensorView) -> list[Expr]:
-        axes = [axis for axis in tensor.allocation if not axis.is_reduction]
         by_axis: dict[IterDomain, Expr] = {}
         inner: Expr = ONE
-        for axis, contiguous in reversed(list(zip(axes, tensor.contiguity))):
+        for axis, contiguous in reversed(list(zip(tensor.memory_axes, tensor.contiguity))):
             if axis.is_broadcast:
                 by_axis[axis] = ZERO
                 continue

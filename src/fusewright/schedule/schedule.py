@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fusewright.core.call_sites import CallSite, call_site
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedule import caching, circular, completion, holding, inlining, propagate, transforms
@@ -222,6 +223,12 @@ class Schedule:
     def reorder(self, tensor: TensorView, old2new: Mapping[int, int]) -> None:
         """[a, b, c] -> [b, c, a] with {0: 2}: the axes not named keep their order."""
         transforms.reorder(tensor, old2new)
+
+    def order_loops(self, tensor: TensorView, axes: Sequence[IterDomain]) -> None:
+        """`reorder` by the loops themselves: those named come first, in this order."""
+        positions = {tensor.loop.index(axis): i for i, axis in enumerate(axes)}
+        if any(old != new for old, new in positions.items()):
+            self.reorder(tensor, positions)
 
     @_primitive
     def swizzle(self, tensor: TensorView, x: int, y: int) -> None:

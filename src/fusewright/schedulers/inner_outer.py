@@ -142,10 +142,7 @@ def _assume_sizes(schedule: Schedule, space: InnerOuterSpace, params: InnerOuter
 def _cut(schedule: Schedule, space: InnerOuterSpace, params: InnerOuterParams) -> None:
     """[..] -> [R blocks, I blocks, R threads z, I threads y, I steps, R threads x, I unroll, R vector]."""
     tensor = space.reference
-    order = [*space.rows, *space.columns]
-    positions = {tensor.loop.index(axis): i for i, axis in enumerate(order)}
-    if any(old != new for old, new in positions.items()):
-        schedule.reorder(tensor, positions)
+    schedule.order_loops(tensor, [*space.rows, *space.columns])
     for _ in range(len(space.columns) - 1):
         schedule.merge(tensor, len(space.rows))
     for _ in range(len(space.rows) - 1):

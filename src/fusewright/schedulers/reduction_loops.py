@@ -35,10 +35,7 @@ def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace, apart
     apart: so many of the innermost reduced dimensions stay apart from the others: [I, R outer, R inner].
     """
     reference = space.reference
-    order = [*space.iteration, *space.reduction]
-    positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
-    if any(old != new for old, new in positions.items()):
-        schedule.reorder(reference, positions)
+    schedule.order_loops(reference, [*space.iteration, *space.reduction])
     rows, outer = len(space.iteration), len(space.reduction) - apart
     for _ in range(apart - 1):
         schedule.merge(reference, rows + outer)
