@@ -1,6 +1,6 @@
 """Host time of a launch: cuda-bindings against ctypes, each with the packed arguments of `Launcher`.
 
-Run on a machine with a GPU: `python bench/launch_overhead.py`. Prints microseconds per call for
+Run on a machine with a GPU: `./dev bench launch`. Prints microseconds per call for
 
 * bindings: cuLaunchKernel of cuda-bindings, the way `Launcher` goes;
 * ctypes: cuLaunchKernel of libcuda.so.1 through ctypes;
@@ -10,6 +10,7 @@ Run on a machine with a GPU: `python bench/launch_overhead.py`. Prints microseco
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import functools
 import statistics
@@ -69,7 +70,11 @@ def load(device: int) -> LoadedKernel:
     return Library(compile_cubin(SOURCE, NvrtcOptions(f"sm_{major}{minor}")).image).kernel("empty", device)
 
 
-def main() -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes none."""
+
+
+def run(parsed: argparse.Namespace) -> int:
     kernel = load(0)
     api = driver._driver()
 
@@ -89,7 +94,4 @@ def main() -> None:
         }
         for name, call in rows.items():
             print(f"{name:<12} {microseconds(call, synchronise):7.2f} us")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

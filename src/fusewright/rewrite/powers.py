@@ -47,7 +47,7 @@ def _expand(fusion: Fusion, node: Pointwise, outputs: Collection[TensorView]) ->
     elif value == 2:
         _replace(fusion, node, Pointwise(ELEMENTWISE["mul"], (base, base), out))
     elif value == 3 and not out.dtype.is_reduced_float:
-        square = fusion.new_tensor([fusion.copy_axis(axis) for axis in base.shape], out.dtype)
+        square = fusion.new_like(base, out.dtype)
         fusion.add_node(Pointwise(ELEMENTWISE["mul"], (base, base), square))
         _replace(fusion, node, Pointwise(ELEMENTWISE["mul"], (square, base), out))
 

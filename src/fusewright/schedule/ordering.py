@@ -52,7 +52,7 @@ class _Nest:
 
     def __init__(self, fusion: Fusion, reachability: Reachability) -> None:
         self._reach = reachability
-        nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+        nodes = fusion.tensor_nodes()
         self._leads = [node.output for node in nodes]
         self._lead = {out: node.output for node in nodes for out in node.outputs}
         self._shared = SharedLoops(nodes)
