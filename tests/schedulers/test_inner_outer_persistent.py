@@ -148,7 +148,9 @@ def test_clusters_copy_shifted_rows_ahead() -> None:
     fusion, (dy, x, mean, scale, weight, before) = backward(other=DataType.BFloat16), inputs_of(35, 1803)
     inputs = [dy, x.bfloat16(), mean, scale, weight.bfloat16(), before]
     schedule = Schedule(fusion)
-    params = params_of(1, 8, 8, 2, 1, blocks_per_cluster=4, **SHIFTED | _RING, assumed_reduction_sizes=(1803,))
+    params = params_of(
+        1, 8, 8, 2, 1, blocks_per_cluster=4, **SHIFTED | _RING, assumed_reduction_sizes=(1803,)
+    )
     apply(SCHEDULER, schedule, params, p.H200)
     for found, wanted in zip(run(schedule, inputs), expected(*inputs), strict=True):
         torch.testing.assert_close(found.double(), wanted, rtol=1e-2, atol=1e-2)
@@ -338,6 +340,9 @@ def test_vectors_of_odd_rows_begin_at_aligned_addresses() -> None:
         facts = p.facts_of(fusion, shapes)
         return p.propose(SCHEDULER, fusion, _stable(facts) if stable else facts)[0]
 
+    params = proposed(8191, 4097)
+    assert params.batches_per_block_inner_reduction == 3 and params.lparams.gdimx == 264
+    assert not _spilled(fusion, params), params.reason
     params = proposed(8191, 10001)
     assert params.shift_rows and params.unaligned_inputs == (3,) and params.vectorization_factor == 8
     assert not _spilled(fusion, params), params.reason
@@ -353,19 +358,41 @@ def _stable(facts: Facts) -> Facts:
 
 
 @pytest.mark.parametrize(
-    "rows, columns, threads, blocks, cluster",
-    [(33, 4096, 256, 33, 1), (200, 1000, 64, 100, 1), (33, 16384, 512, 33, 2)],
+    "rows, columns, threads, vectors, blocks",
+    [(33, 4096, 256, 4, 33), (33, 1024, 256, 1, 33), (33, 2048, 256, 2, 33), (200, 1000, 64, 4, 100)],
 )
-def test_few_rows_have_many_threads(rows: int, columns: int, threads: int, blocks: int, cluster: int) -> None:
-    """A thread has 4 vectors of its row; two blocks share one that is too long for 512 threads."""
+def test_few_rows_have_many_threads(rows: int, columns: int, threads: int, vectors: int, blocks: int) -> None:
+    """A thread has few vectors of its row."""
     _, fusion = rms_norm_backward.fusion("textbook")
     canonicalize(fusion)
     shapes = ((rows, columns),) * 2 + ((rows,), (columns,))
     params, _ = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
     extents = params.lparams
     assert (extents.bdimx * extents.bdimy, extents.gdimx) == (threads, blocks), params.reason
-    assert params.batches_per_block_inner_reduction == 4 and params.blocks_per_cluster == cluster
+    assert params.batches_per_block_inner_reduction == vectors and params.blocks_per_cluster == 1
     assert not params.prefetch_rows and not _spilled(fusion, params)
+
+
+def test_few_long_rows_are_left_to_two_kernels() -> None:
+    """Of which none passes on what it finds in its columns."""
+    _, fusion = rms_norm_backward.fusion("textbook")
+    canonicalize(fusion)
+    planner = SCHEDULER.prepare(fusion)
+    assert not isinstance(planner, Reject)
+    for rows, is_one_kernel in ((33, False), (132, True)):
+        shapes = ((rows, 16384),) * 2 + ((rows,), (16384,))
+        found = planner(_stable(p.facts_of(fusion, shapes)), p.H200)
+        assert isinstance(found, Reject) is not is_one_kernel
+
+
+@pytest.mark.parametrize("columns, lanes", [(65, 16), (33, 16), (257, 32), (64, 8)])
+def test_half_a_warp_has_a_row_that_leaves_much_of_a_warp_idle(columns: int, lanes: int) -> None:
+    _, fusion = rms_norm_backward.fusion("textbook")
+    canonicalize(fusion)
+    shapes = ((131072, columns),) * 2 + ((131072,), (columns,))
+    params, _ = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
+    assert params.lparams.bdimx == lanes, params.reason
+    assert not _spilled(fusion, params)
 
 
 @pytest.mark.parametrize(

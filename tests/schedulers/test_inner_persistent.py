@@ -542,6 +542,9 @@ def test_a_computed_size_may_be_a_constant_in_a_product(target: torch.device) ->
         (300, 32768, (4, 256, 4)),
         (1024, 32768, None),
         (12, 262144, None),
+        (1, 65536, (16, 256, 2)),
+        (3, 12288, (8, 192, 1)),
+        (1, 262144, None),
     ],
 )
 def test_few_rows_are_spread_over_clusters(rows, length, expected) -> None:

@@ -161,10 +161,11 @@ class InnerPersistentPlanner(ReductionPlanner):
             shared = self._in_shared(params, length, hardware)
             ahead = self._copied_ahead(to_hold, held, facts, hardware)
             clustered = shared or turns or ahead or clustered or self._of_clusters(beside, facts, hardware)
-        params = self._spread(beside, hardware) or clustered or params
+        spread = self._spread(beside, hardware)
+        params = spread or clustered or params
         estimate = self._estimate(rows, length, params, facts, hardware)
         few = 2 * rows <= hardware.sm_count or clustered_rows.is_crowded(params, hardware)
-        if few and not (shifts or vectors.unaligned or params.circular_stages):
+        if few and not (spread or shifts or vectors.unaligned or params.circular_stages):
             what = swept(self.fusion, space, vectors.width, are_stable(self.space, facts), facts)
             sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
             if sweeps is not None and sweeps.estimate().seconds < estimate().seconds:
@@ -306,11 +307,10 @@ class InnerPersistentPlanner(ReductionPlanner):
 
     def _spread(self, rows: _Rows, hardware: HardwareInfo) -> ReductionParams | None:
         """How clusters hold the rows, if these are few."""
-        few = rows.count < clustered_rows.LEAST_ROWS and not rows.shifts  # all blocks may share one row
-        if self._reads_unaligned(rows) or few or not self.space.iteration:
+        if self._reads_unaligned(rows) or not self.space.iteration:
             return None
-        needed, width = rows.vectors_a_row, rows.vectors.width
-        return rows.shifted(clustered_rows.spread(rows.count, needed, width, self.projected, hardware))
+        how = clustered_rows.spread_beside_weights if rows.vectors.unaligned else clustered_rows.spread
+        return rows.shifted(how(rows.count, rows.vectors_a_row, rows.vectors.width, self.projected, hardware))
 
     def _has_constant_length(self, facts: Facts) -> bool:
         return are_stable(self.space, facts) or self.space.is_constant
