@@ -127,7 +127,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         #: where the user wrote each record; of a definition that was looked up by its id nowhere
         self._call_sites: list[CallSite | None] = []
         self._given_options = options if options is not None else Options.from_environment()
-        self._tracer = Tracer(self._given_options)
+        self._tracer = Tracer(self._given_options, timing=False)
         self._recorder: Recorder | None = None
         self._leaf: FusionSchedules | None = None if id is None else FusionCache.get().schedules(id)
         self._failed = False
