@@ -32,8 +32,10 @@ def unreadable(tensor: torch.Tensor) -> tuple[str, str | None] | None:
     """
     if not is_plain(type(tensor)):
         return f"a {type(tensor).__name__}, which holds no values in memory of its own", None
-    if tensor.layout is not torch.strided or tensor.is_quantized:
+    if tensor.layout is not torch.strided:
         return f"one of layout {tensor.layout}", None
+    if tensor.is_quantized:
+        return "a quantized tensor", "pass its int_repr(), with scale and zero point, or dequantize() it"
     if tensor.is_nested:
         return "a nested tensor", None
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._is_functional_tensor(tensor):
