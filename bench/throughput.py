@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bench.ahead import Case, add_jobs, compile_ahead, compile_part, compiled_by_torch
+from bench.ahead import ONE_COMPILER, Case, add_jobs, compile_ahead, compile_part, compiled_by_torch
 from bench.goals import goal
 from bench.operation import STORED, Inputs, Operation, Shape, as_tuple
 from bench.operations import selected
@@ -235,6 +235,7 @@ def _compile_ahead(arguments: argparse.Namespace) -> None:
         return compile_ahead(command, arguments.jobs)
     if "TRITON_CACHE_DIR" not in os.environ:
         os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="fusewright-bench-triton-")
+    os.environ |= ONE_COMPILER
     with tempfile.TemporaryDirectory(prefix="fusewright-bench-inductor-") as choices:
         compile_ahead(command, arguments.jobs, {"TORCHINDUCTOR_CACHE_DIR": choices})
 

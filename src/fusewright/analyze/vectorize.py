@@ -93,7 +93,7 @@ def are_one_run(tensor: TensorView, axes: Sequence[IterDomain]) -> bool:
     """Whether these dimensions, in this order, are the innermost of a tensor's memory, without gaps."""
     memory = [
         (axis, contiguous)
-        for axis, contiguous in zip((a for a in tensor.allocation if not a.is_reduction), tensor.contiguity)
+        for axis, contiguous in zip(tensor.memory_axes, tensor.contiguity)
         if not axis.is_broadcast
     ]
     inner = memory[len(memory) - len(axes) :] if len(axes) <= len(memory) else []
@@ -137,8 +137,7 @@ def _is_spread(tensor: TensorView, broadcast: IterDomain) -> bool:
 
 def unit_stride_axis(tensor: TensorView) -> IterDomain | None:
     """The innermost dimension in global memory that is no broadcast, if its stride is 1."""
-    axes = [axis for axis in tensor.allocation if not axis.is_reduction]
-    for axis, contiguous in reversed(list(zip(axes, tensor.contiguity))):
+    for axis, contiguous in reversed(list(zip(tensor.memory_axes, tensor.contiguity))):
         if not axis.is_broadcast:
             return axis if contiguous else None
     return None

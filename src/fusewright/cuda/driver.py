@@ -5,7 +5,7 @@ primary context, the one that torch uses.
 
 A launch is on the path of every repeated call, so a `Launcher` is built once for a function and a launch
 configuration and does two things a call: store the values into a fixed buffer with one `struct` call, and
-enqueue with one driver call (`bench/launch_overhead.py` times it).
+enqueue with one driver call (`./dev bench host` times it).
 """
 
 from __future__ import annotations
