@@ -15,7 +15,6 @@ from bench import (
     fusions,
     graphs,
     host,
-    launch_overhead,
     sanitize,
     sizes,
     throughput,
@@ -38,7 +37,6 @@ MEASUREMENTS = (
     ("sanitize", sanitize, "kernels of many schedules under compute-sanitizer"),
     ("sizes", sizes, "speed over row lengths and row counts, and where it falls off"),
     ("ways", ways, "times of the ways to write one computation"),
-    ("launch", launch_overhead, "host time of a bare kernel launch, by binding"),
 )
 
 

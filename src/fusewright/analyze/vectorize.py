@@ -189,9 +189,6 @@ def power_of_two_divisor(value: int, limit: int) -> int:
     return math.gcd(value, limit)
 
 
-def widest_access(
-    element_bytes: int, inner_size: int, outer_strides: Sequence[int], alignment: int, limit: int
-) -> int:
-    """The most elements of one aligned access; strides in elements, alignment in bytes."""
-    width = math.gcd(max(1, min(limit, MAX_VECTOR_BYTES // element_bytes)), inner_size, *outer_strides)
-    return max(1, min(width, power_of_two_divisor(alignment, MAX_VECTOR_BYTES) // element_bytes))
+def widest_aligned(element_bytes: int, alignment: int) -> int:
+    """Elements, a power of two, of the widest access to addresses that are multiples of `alignment` bytes."""
+    return max(1, math.gcd(alignment, MAX_VECTOR_BYTES) // element_bytes)

@@ -82,7 +82,8 @@ class InlineLimits:
 
         Axes of threads and blocks are no loops: everybody stands in them.
         """
-        shared = self.of(reduction)
+        used = [result for result in reduction.siblings if result.consumers]
+        shared = min(map(self.of, used), default=0)
         later = (i for i, axis in enumerate(reduction.loop) if i >= shared and _is_loop(axis))
         return next(later, len(reduction.loop))
 
