@@ -39,8 +39,8 @@ BULK_BYTES = 16
 ASYNC_BYTES = (4, 8, 16)
 # The compute capability from which on there are bulk copies and mbarriers that wait for them (PTX ISA).
 BULK_COPIES_SINCE = (9, 0)
-# The parts of a GPU (GPCs) in each of which a cluster lies, of which the smallest may have few SMs; and SMs that
-# lie side by side. An H200 holds 66 clusters of 2 blocks, 39 of 3, 30 of 4, 15 of 8, 7 of 16.
+# The parts of a GPU (GPCs) in each of which a cluster lies, of which the smallest may have few SMs; and SMs
+# that lie side by side. An H200 holds 66 clusters of 2 blocks, 39 of 3, 30 of 4, 15 of 8, 7 of 16.
 PARTS, SM_PAIR = 8, 2
 # Of one kernel: CUDA C++ Programming Guide, __global__ function parameters, since CUDA 12.1.
 MAX_PARAMETER_BYTES = 32764

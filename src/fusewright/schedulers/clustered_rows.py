@@ -138,7 +138,8 @@ def spread_beside_weights(
     rows: int, vectors: int, width: int, held: Held, hardware: HardwareInfo
 ) -> ReductionParams | None:
     """The same of shifted rows beside weights, whose vectors start at any element: in registers where few
-    vectors of a thread suffice. (An H200, layer norm of 33 x 65537 bfloat16 12.6 us so, in shared memory 14.3.)
+    vectors of a thread suffice. (An H200, layer norm of 33 x 65537 bfloat16 12.6 us so, in shared memory
+    14.3.)
     """
     params = spread(rows, vectors, width, held, hardware)
     if params is None or not params.persistent_in_shared_memory:

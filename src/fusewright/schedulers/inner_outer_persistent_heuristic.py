@@ -80,13 +80,13 @@ OTHER_BYTES = 8 * 1024
 MOST_THREADS = 512
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
-# Half a warp has a row if a warp would leave so many times as many places in vain (an H200, RMS norm backward of
-# 131072 x 65 bfloat16 29.9 us so and 35.3, of 16384 x 257 no faster).
+# Half a warp has a row if a warp would leave so many times as many places in vain (an H200, RMS norm
+# backward of 131072 x 65 bfloat16 29.9 us so and 35.3, of 16384 x 257 no faster).
 LEAST_LANES, MOST_IN_VAIN = 16, 1.1
-# Rows for each SM up to which a row has more threads, each with the last of these numbers of vectors at most;
-# where a block has one row, with the fewest for which so many threads suffice (an H200, RMS norm backward of 33
-# x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x 1024 with one 7.2, with four
-# 7.8).
+# Rows for each SM up to which a row has more threads, each with the last of these numbers of vectors at
+# most; where a block has one row, with the fewest for which so many threads suffice (an H200, RMS norm
+# backward of 33 x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x 1024 with
+# one 7.2, with four 7.8).
 FEW_ROWS_AN_SM, FEW_ROWS_THREADS, FEW_VECTORS = 2, 256, (1, 2, 4)
 # Elements from which on rows that have SMs enough for two blocks each are left to two kernels, which pass on
 # nothing (an H200, RMS norm backward of 33 rows of 32768 bfloat16 11.6 us so, by clusters 15.9, of 65536 14.2
@@ -106,8 +106,9 @@ BUSY_BY_ELEMENT = 384
 # us and 25.1, 4096 x 2048 23.1 and 24.7; 4096 x 4096, 10 turns, 35.8 and 35.3).
 FEW_TURNS, FEW_ELEMENTS = 6, 16
 # Threads on an SM of rows that are shifted, and rows a block, from which on that is known to be faster than
-# by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 384 threads 0.75 of a copy's speed, with 576
-# 0.67, by element 0.66, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element 0.48).
+# by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 384 threads 0.75 of a copy's speed, with
+# 576 0.67, by element 0.66, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element
+# 0.48).
 SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 384, 5
 # The share of the SMs that blocks which take shifted rows in turns have at least.
 SMS_IN_TURNS = 0.7
@@ -342,9 +343,9 @@ class InnerOuterPersistentPlanner:
             cparams=CompileParams(
                 maxrregcount=hardware.registers_a_thread(whole_warps(chosen.threads) * chosen.resident)
             ),
-            reason=f"{rows.count} rows of {rows.length}: {blocks} {_of_blocks(chosen)} take them in turns and "
-            f"copy the next ones ahead, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of "
-            f"{found.width} a thread; aligned by the start of each row",
+            reason=f"{rows.count} rows of {rows.length}: {blocks} {_of_blocks(chosen)} take them in turns "
+            f"and copy the next ones ahead, {chosen.lanes} x {chosen.along} threads a row, "
+            f"{chosen.batches} vectors of {found.width} a thread; aligned by the start of each row",
         )
 
     def _shifted_tile(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
@@ -389,9 +390,9 @@ class InnerOuterPersistentPlanner:
             blocks_per_cluster=chosen.cluster,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=registers),
-            reason=f"{count} rows of {rows.length}: {blocks} {_of_blocks(chosen)} of {at_once} rows at a time, "
-            f"{chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a thread"
-            + (", the next row ahead" if ahead else ""),
+            reason=f"{count} rows of {rows.length}: {blocks} {_of_blocks(chosen)} of {at_once} rows at a "
+            f"time, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a "
+            "thread" + (", the next row ahead" if ahead else ""),
         )
 
     def _chosen(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:

@@ -27,8 +27,8 @@ ROWS_A_BLOCK = 8
 # 6001 0.81, 0.55 by element; the first two with two vectors a thread 0.70 and 0.65, with one 0.52 and 0.61;
 # 4095 x 16385 0.88 by one block, 0.59 by element.
 COPIED_THREADS_AN_SM, MOST_COPIED_THREADS, COPIED_VECTORS, COPIED_STAGES = 768, 704, 3, 3
-# Clusters, blocks of each and vectors of each thread, that do the same with longer rows, in two stages if need
-# be (1024 x 50257: 0.86 by clusters of two, by one block with chunks of a row in a ring 0.57).
+# Clusters, blocks of each and vectors of each thread, that do the same with longer rows, in two stages if
+# need be (1024 x 50257: 0.86 by clusters of two, by one block with chunks of a row in a ring 0.57).
 COPIED_BY_CLUSTERS, FEWEST_STAGES = ((2, 4), (2, 5), (3, 4), (3, 5), (4, 4), (4, 5)), 2
 # Shared memory of a block besides: what reductions exchange, mbarriers, and the alignment of all buffers.
 OTHER_BYTES = 1 * KIB
