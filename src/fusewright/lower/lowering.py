@@ -83,10 +83,6 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
         return _bind(with_multipliers(kernel, context.buffers.stride_symbols), context)
 
 
-def _compute_nodes(fusion: Fusion) -> list[Node]:
-    return [node for node in fusion.ordered_nodes() if not node.is_scalar]
-
-
 def _grid_barriers_before(nodes: Sequence[Node], fusion: Fusion) -> dict[Node, int]:
     """How many grid barriers each node comes after: one for each time that blocks pass tensors to others."""
     outputs = set(fusion.output_tensors())
@@ -104,7 +100,7 @@ def _is_load(node: Node) -> bool:
 
 
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
-    nodes = _compute_nodes(fusion)
+    nodes = fusion.tensor_nodes()
     barriers = _grid_barriers_before(nodes, fusion)
     # What all blocks have passed on is loaded before anything is computed of it.
     nodes.sort(key=lambda node: (barriers[node], not (barriers[node] and _is_load(node))))
