@@ -446,7 +446,12 @@ def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParam
         schedule.parallelize(reference, 1, ParallelType.unroll)
         schedule.parallelize(reference, 2, ParallelType.block_x)
         return 1
-    # rows: [R, blocks, ..] -> [row blocks, column blocks, row unroll, unroll, threads, vector]
+    # rows: [R, blocks, ..] -> [row blocks, column blocks, row unroll, unroll, (row threads,) threads, vector]
+    row_threads = max(1, params.lparams.bdimy)
+    if row_threads > 1:
+        schedule.split(reference, 0, row_threads)
+        schedule.reorder(reference, {1: 3})
+        schedule.parallelize(reference, 3, ParallelType.block_y)
     schedule.split(reference, 0, params.unroll_factor_outer)
     schedule.reorder(reference, {1: 2})
     rows, columns = ParallelType.grid_y, ParallelType.grid_x
@@ -461,7 +466,7 @@ def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParam
     schedule.parallelize(reference, first + 1, columns)
     schedule.parallelize(reference, first + 2, ParallelType.unroll)
     schedule.parallelize(reference, first + 3, ParallelType.unroll)
-    schedule.parallelize(reference, first + 4, ParallelType.block_x)
+    schedule.parallelize(reference, first + 4 + (row_threads > 1), ParallelType.block_x)
     return first + 2
 
 
