@@ -133,6 +133,13 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
         (CUBE, [None, PLACES, INDICES[:, 0]]),
         (CUBE, [INDICES[:, :1] % 2, INDICES % 3, PLACES[:1]]),
     ],
+    "aten.index_put.default": [
+        (X, [PLACES], _floats(3, 4)),
+        (X, [PLACES], _floats(4), True),
+        (CUBE, [None, None, PLACES], _floats(2, 3, 3), True),
+        (CUBE, [None, PLACES[:2]], torch.tensor(2.0)),
+    ],
+    "aten._unsafe_index_put.default": [(X, [None, PLACES], _floats(3, 3))],
     "aten.scatter.src": [(X, 0, torch.tensor([[1, 0, 2, 2]]), _floats(1, 4))],
     "aten.scatter.value": [(X, 0, torch.tensor([[1, 0, 2, 2]]), 5.0)],
     "aten.full.default": [([2, 3], 1.5)],

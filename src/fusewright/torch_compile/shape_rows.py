@@ -286,6 +286,28 @@ def index(r: Recording, x: Any, indices: Sequence[Any]) -> Any:
     return r.ops.reshape(taken, r.shape())
 
 
+@row("index_put.default", "_unsafe_index_put.default")
+def index_put(r: Recording, x: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
+    given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
+    if len(given) != 1 or not given[0][1].dtype.is_integral or given[0][1].ndim != 1:
+        raise NotRecordable("several index tensors, one of another rank, or a mask")
+    dim, places = given[0]
+    sizes = r.sizes(x)
+    wrapped = r.ops.where(r.ops.lt(places, 0), r.ops.add(places, sizes[dim]), places)
+    shape = [*sizes[:dim], *r.sizes(places), *sizes[dim + 1 :]]
+    missing = x.ndim - values.ndim
+    wide = r.ops.broadcast(values, [i < missing for i in range(x.ndim)]) if missing else values
+    source = r.ops.expand(wide, shape)
+    if not accumulate:
+        along = r.ops.broadcast(wrapped, [i != dim for i in range(x.ndim)])
+        return r.ops.scatter(x, r.ops.expand(along, shape), source, dim)
+    order = [dim, *(i for i in range(x.ndim) if i != dim)]
+    back = [order.index(i) for i in range(x.ndim)]
+    first, moved = (r.ops.permute(t, order) if dim else t for t in (x, source))
+    made = r.ops.index_put_accumulate(first, wrapped, moved)
+    return r.ops.permute(made, back) if dim else made
+
+
 @row("scatter.src")
 def scatter(r: Recording, x: Any, dim: int, index: Any, src: Any) -> Any:
     return r.ops.scatter(x, index, src, dim)
