@@ -292,6 +292,7 @@ def applied(row: Unary, name: str, x: Operand) -> Bounded:
     x = _operand(x)
     kind = category(x.dtype)
     if kind < 2 and row.integers is not None:
+        x = x if row.keeps else convert(x, up(x.dtype))
         data = x.data if kind == 0 else row.integers(x.data)
         return Bounded(data, x.error, x.scalar)
     if kind == 3:
