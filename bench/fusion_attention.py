@@ -1,8 +1,6 @@
-"""Rows of the catalogue from attention and experts: masks and biases of scores, rotations, caches, routers."""
+"""Rows of the catalogue from attention and experts: masks and biases, rotations, caches, routers."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +8,7 @@ import torch.nn.functional as F
 from bench.fusion import alike, fusion
 from bench.fusion_moves import HEADS, rope_halves
 from bench.fusion_reductions import rms_norm
-from bench.operation import EPSILON, MASKED, Inputs, Operation, Shape, Tensors, wide
+from bench.operation import MASKED, Inputs, Operation, Shape, Tensors, wide
 
 Tensor = torch.Tensor
 SCORES = (4, 16, 1024, 1024)

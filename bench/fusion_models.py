@@ -1,11 +1,11 @@
-"""Rows of the catalogue from training: losses and their gradients, norms by other dimensions, cells, scans."""
+"""Rows of the catalogue from training: losses and their gradients, norms by dimensions, cells, scans."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 
-from bench.fusion import LARGE, MEDIUM, alike, channels, fusion, rows_and_vectors
+from bench.fusion import LARGE, MEDIUM, alike, channels, fusion, masked, rows_and_vectors
 from bench.fusion_elementwise import targets, truths
 from bench.operation import EPSILON, Inputs, Operation, Shape, Tensors, wide
 
@@ -233,7 +233,12 @@ SCANS = (
     fusion("cummax", lambda x: torch.cummax(x, -1).values, alike(1), (8192, 2048)),
     fusion("argmax_middle", lambda x: x.argmax(1), alike(1), (64, 512, 1024)),
     fusion("max_with_place", lambda x: tuple(x.max(-1)), alike(1), LARGE),
-    fusion("argmin_mask", lambda x, m: x.masked_fill(m, 100.0).argmin(-1), lambda s, r: (r(*s), r.mask(*s)), LARGE),
+    fusion(
+        "argmin_mask",
+        lambda x, m: x.masked_fill(m, 100.0).argmin(-1),
+        lambda s, r: (r(*s), r.mask(*s)),
+        LARGE,
+    ),
     fusion("prod_last", lambda x: (1 + 0.01 * wide(x)).prod(-1), alike(1), LARGE),
     fusion(
         "one_hot_best",

@@ -45,9 +45,10 @@ def test_arithmetic_on_reduced_floats_is_in_float():
 
 def test_arithmetic_on_short_integers_is_in_32_bits():
     short = {d for d in DataType if d.is_short_integer}
-    assert short == {D.Int8, D.UInt8, D.Int16}
+    assert short == {D.Int8, D.UInt8, D.Int16, D.UInt16}
     assert all(d.compute is D.Int32 for d in short)
     assert promote(D.Int8, D.UInt8) is D.Int16
+    assert promote(D.Int16, D.UInt16) is D.Int32
     assert promote(D.UInt8, D.Bool) is D.UInt8
     assert promote(D.Int8, D.Half) is D.Half
 
@@ -82,8 +83,8 @@ def test_maps_from_torch_and_python():
     assert table[torch.float4_e2m1fn_x2] is D.Float4_e2m1fn_x2
     with pytest.raises(KeyError):
         table[torch.uint64]
-    with pytest.raises(DtypeError, match=r"one of .*torch\.uint64.*, but got torch\.uint16"):
-        from_torch(torch.uint16)
+    with pytest.raises(DtypeError, match=r"one of .*torch\.uint64.*, but got torch\.uint32"):
+        from_torch(torch.uint32)
     assert from_torch(torch.uint64) is D.UInt64
     assert [of_python_value(v) for v in (True, 1, 1.0, 1j)] == [D.Bool, D.Int, D.Double, D.ComplexDouble]
 

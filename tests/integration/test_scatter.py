@@ -77,9 +77,7 @@ def test_gradient_of_a_large_vocabulary(
     indices = torch.tensor([3, 0, vocabulary - 1, 7, 3] * 3, device=target).reshape(3, 5)
     (out,) = run(lambda ops, g, i: ops.embedding_bwd(g, i, vocabulary, **options), grad, indices)
     padding, by_count = options.get("padding_idx", -1), options.get("scale_grad_by_freq", False)
-    expected = torch.ops.aten.embedding_dense_backward(
-        grad.double(), indices, vocabulary, padding, by_count
-    )
+    expected = torch.ops.aten.embedding_dense_backward(grad.double(), indices, vocabulary, padding, by_count)
     assert out.dtype is dtype
     assert_close(out, expected, 12)
 

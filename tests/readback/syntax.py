@@ -132,7 +132,7 @@ class _Parser:
 
     def type(self) -> str:
         words = [self.word()]
-        while words[-1] in ("unsigned", "signed", "long") and self.next in ("long", "int", "char"):
+        while words[-1] in ("unsigned", "signed", "long") and self.next in ("long", "int", "short", "char"):
             words.append(self.word())
         text = " ".join(words)
         if text == "fw::complex":

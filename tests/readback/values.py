@@ -19,7 +19,12 @@ Value = tuple[str, Number]
 
 _BITS = {"bool": 1, "int": 32, "long long": 64}
 #: Narrower integers, by their bits and whether they have a sign: what is out of range wraps.
-_SHORT = {"signed char": (8, True), "unsigned char": (8, False), "short": (16, True)}
+_SHORT = {
+    "signed char": (8, True),
+    "unsigned char": (8, False),
+    "short": (16, True),
+    "unsigned short": (16, False),
+}
 _FLOATS = ("float", "double")
 
 

@@ -129,7 +129,8 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.embedding_dense_backward.default": [(_floats(3, 4, 5), INDICES, 3, -1, False)],
     "aten.index.Tensor": [
         (X, [PLACES]),
-        (CUBE, [None, INDICES]), (X, [None, torch.tensor(-1)]),
+        (CUBE, [None, INDICES]),
+        (X, [None, torch.tensor(-1)]),
         (CUBE, [None, PLACES, INDICES[:, 0]]),
         (CUBE, [INDICES[:, :1] % 2, INDICES % 3, PLACES[:1]]),
     ],

@@ -411,6 +411,7 @@ _TAKES_UINT64 = frozenset({Rule.SELECT})
 #: Types whose elements torch moves on no device or not on every one, and those of as many bits.
 _MOVED_AS = {
     torch.uint64: torch.int64,
+    torch.uint16: torch.int16,
     torch.float8_e8m0fnu: torch.uint8,
     torch.float4_e2m1fn_x2: torch.uint8,
 }

@@ -31,6 +31,7 @@ _BITS: dict[DataType, tuple[str, torch.dtype]] = {
     DataType.Int8: ("b", torch.int8),
     DataType.UInt8: ("b", torch.int8),
     DataType.Int16: ("h", torch.int16),
+    DataType.UInt16: ("h", torch.int16),
 }
 
 
@@ -46,7 +47,7 @@ def argument_code(param: Param, index_dtype: DataType) -> str:
 
 
 def passed_value(param: ScalarParam, value: Any) -> Any:
-    """A scalar as its code takes it: a type of 8 or 16 bits as the integer of these, anything else as it is."""
+    """A scalar as its code takes it: types of 8 and 16 bits as an integer of these, others as they are."""
     bits = _BITS.get(param.dtype)
     if bits is None:
         return value

@@ -208,7 +208,7 @@ def upsample_nearest(
         raise NotRecordable("sizes that are not known, or 0")
     stated = [s for s in (*(scale_factors or ()), scales, scales_d, scales_h, scales_w) if s is not None]
     steps = [size // made for size, made in zip(sizes[2:], wanted[2:])]  # type: ignore[operator]
-    whole = [n * made for n, made in zip(steps, wanted[2:])] == sizes[2:]  # type: ignore[operator]
+    whole = [n * made for n, made in zip(steps, wanted[2:])] == sizes[2:]
     if whole and max(steps) > 1 and (not stated or stated == [1 / n for n in steps]):
         return r.ops.set(r.ops.slice(x, [0] * x.ndim, sizes, [1, 1, *steps]))
     times = [made // size for size, made in zip(sizes[2:], wanted[2:])]  # type: ignore[operator]
