@@ -236,7 +236,7 @@ SCANS = (
     fusion(
         "argmin_mask",
         lambda x, m: x.masked_fill(m, 100.0).argmin(-1),
-        lambda s, r: (r(*s), r.mask(*s)),
+        masked,
         LARGE,
     ),
     fusion("prod_last", lambda x: (1 + 0.01 * wide(x)).prod(-1), alike(1), LARGE),
