@@ -26,7 +26,8 @@ class PointwiseParams(HeuristicParams):
     inner dimension, and rows, that a thread has in flight. split_grid_y_dim: rows beyond the grid limit go to
     grid_z. flip_grid_binding: rows on grid_x. lparams.bdimx: threads of a block along the columns,
     lparams.bdimy along the rows. split_block is not available, as lparams.bdimy says it. assumed_sizes: of
-    the sizes by which the kernel divides indices (`divided_sizes`), where it has them as constants and serves no others; () where it serves all.
+    the sizes by which the kernel divides indices (`divided_sizes`), where it has them as constants and
+    serves no others; () where it serves all.
     vectorized_dim: the dimension, in memory order, whose size vectors divide: accesses that go through it and
     all dimensions inside of it as through one run of memory are vectors. -1: the innermost. unaligned_inputs:
     positions of the inputs whose vectors may start at any element: each is taken from two aligned ones.
