@@ -97,8 +97,8 @@ TILE_ROW_BYTES, SHORT_RUN_BYTES = 128, 16
 # scale for each group of 128 elements (an H200: 16384 x 4096 int4 in 0.55 of the time).
 READ_AGAIN = 16
 # Loads by element, of every so many-th element, from which on there are no vectors: each touches as many
-# lines as a vector is wide (an H200: pools of 2 x 2 elements take 28.1 us by element, 31.4 by vectors of 4, of
-# 3 x 3 31.1, not 44.7).
+# lines as a vector is wide (an H200: pools of 2 x 2 elements take 28.1 us by element, 31.4 by vectors of 4;
+# of 3 x 3 31.1, not 44.7).
 MANY_BY_ELEMENT = 4
 # What it costs to divide the index of an access to a broadcast input, in accesses: rows that take three of
 # four threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are
