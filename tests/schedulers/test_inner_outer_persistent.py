@@ -228,6 +228,21 @@ def test_reductions_of_several_states(params: InnerOuterPersistentParams) -> Non
     torch.testing.assert_close(found[2].double(), exact.var(0, correction=0) * 23, rtol=1e-4, atol=1e-4)
 
 
+def test_a_position_and_what_it_was_found_in() -> None:
+    """argmax reduces values, which nothing reads, with their positions; the row is held across it."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        y = x * fd.ops.argmax(fd.ops.sin(x), 1, keepdim=True)
+        fd.add_output(fd.ops.sum(y, [0]))
+        fd.add_output(y - fd.ops.sum(y, [1], keepdim=True))
+    value = torch.randn(23, 200)
+    found = fd.execute([value])
+    assert [kernel.scheduler for kernel in fd.kernels_for([value])] == ["inner_outer_persistent"]
+    exact = value.double() * value.sin().argmax(1, keepdim=True)
+    torch.testing.assert_close(found[0].double(), exact.sum(0), rtol=1e-4, atol=1e-2)
+    torch.testing.assert_close(found[1].double(), exact - exact.sum(1, keepdim=True), rtol=1e-4, atol=1e-1)
+
+
 @pytest.mark.parametrize("name", ["h200", "l4"])
 def test_proposals_fit_the_gpu(name: str) -> None:
     """All blocks are resident at once, whatever the sizes, with all registers that the params allow."""

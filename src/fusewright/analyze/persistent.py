@@ -30,7 +30,7 @@ class Reachability:
     """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one."""
 
     def __init__(self, fusion: Fusion) -> None:
-        self._nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+        self._nodes = fusion.tensor_nodes()
         # Of a scan that is spread over threads, too, consumers stand outside of some of its loops.
         self._reductions = [n.output for n in self._nodes if n.output.is_reduction or is_spread_scan(n)]
 

@@ -1740,10 +1740,9 @@ class SchedulingMethods:
     def set_allocation_as_loop(self, arg: Tensor) -> None: ...
     @overload
     def prefetch(self, tensor: Tensor) -> None:
-        """Loads a tensor an iteration ahead of the serial loop that it is inlined into.
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers; of one in shared
-        memory, to which copies go on by themselves, twice that memory.
+        Its load is in flight while the iteration before works. It takes twice the registers.
         """
     @overload
     def prefetch(self, arg: Tensor) -> None: ...
@@ -2204,10 +2203,9 @@ class TensorMethods:
         An output lies as its definition says: its loops have to go over its memory in order.
         """
     def prefetch(self) -> Tensor:
-        """Loads a tensor an iteration ahead of the serial loop that it is inlined into.
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers; of one in shared
-        memory, to which copies go on by themselves, twice that memory.
+        Its load is in flight while the iteration before works. It takes twice the registers.
         """
     def accumulate_in_registers(self) -> Tensor:
         """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
@@ -2649,7 +2647,6 @@ class EditableReductionParams:
     lanes_down_columns: bool
     joined_rows: int
     vector_down_columns: int
-    prefetches_rows: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool

@@ -8,7 +8,7 @@ from typing import Any
 
 from fusewright.core.dtype import DataType
 from fusewright.host.binding import Binding
-from fusewright.host.layout import Layout, fresh_outputs
+from fusewright.host.layout import Layout
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import Fusion, TensorView, Val
 from fusewright.schedulers import Facts
@@ -71,7 +71,8 @@ class Memory:
 
     def of(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         """(shape, strides, alignment in bytes); empty for a scalar."""
-        return self._own(self._homes.get(value, value))
+        value = self._homes.get(value, value)
+        return self._facts.get(value) or self._own(value)
 
     def stride(self, value: Val, dim: int) -> int:
         """The stride that a kernel is told: 0, which all vectors allow, for a tensor of no elements."""
@@ -114,6 +115,8 @@ def input_layouts(fusion: Fusion, binding: Binding) -> tuple[InputLayout, ...]:
     return tuple([layout for layout in found if layout is not None])
 
 
-def empty_outputs(fusion: Fusion, memory: Memory, known: Collection[TensorView]) -> tuple[TensorView, ...]:
-    """The outputs in memory of their own, but those that are `known`, which have no elements in a call."""
-    return tuple([t for t in fresh_outputs(fusion) if t not in known and 0 in memory.of(t)[0]])
+def empty_outputs(
+    fresh: Iterable[TensorView], memory: Memory, known: Collection[TensorView]
+) -> tuple[TensorView, ...]:
+    """Of outputs in memory of their own, but those that are `known`, those without elements in a call."""
+    return tuple([t for t in fresh if 0 in memory.of(t)[0] and t not in known])

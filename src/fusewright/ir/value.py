@@ -178,14 +178,24 @@ class TensorView:
         return IterKind.REDUCTION in [axis.kind for axis in self.maybe_root]
 
     @property
+    def memory_axes(self) -> list[IterDomain]:
+        """The dimensions that `contiguity` speaks of, outermost in memory first."""
+        return [axis for axis in self.allocation if not axis.is_reduction]
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether it shows copies of elements along a dimension."""
+        return any(axis.expanded is not None for axis in self.shape)
+
+    @property
+    def siblings(self) -> list[TensorView]:
+        """What one node computes, of which this is one: sums, means and counts of Welford."""
+        return [self] if self.definition is None else self.definition.tensor_outputs
+
+    @property
     def consumers(self) -> list[TensorView]:
         """Tensors computed directly from this one, in order, each once."""
-        found: dict[TensorView, None] = {}
-        for node in self.uses:
-            for out in node.outputs:
-                if isinstance(out, TensorView):
-                    found[out] = None
-        return list(found)
+        return list(dict.fromkeys(out for node in self.uses for out in node.tensor_outputs))
 
     @property
     def producers(self) -> list[TensorView]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
-from fusewright.kernel.exchange import TURNS_OF_REDUCTION, grid_exchange_room
+from fusewright.kernel.exchange import TURNS_OF_REDUCTION
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded, lanes_of
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.last_block import Across, reduced_across
 from fusewright.lower.loops import Item, Loop, cluster_size
-from fusewright.sym import ONE, Expr, Symbol, as_int, const, land, lnot, maximum, product, substitute, symbol
+from fusewright.sym import Expr, Symbol, as_int, const, land, lnot, substitute, symbol
 
 # Longest run of values that are combined at once: a vector's, which is what registers hold side by side.
 MAX_RUN = MAX_VECTOR_BYTES
@@ -170,26 +169,12 @@ def _collective_item(
     sends_by_warps = bool(cluster) and ctx.reduces_whole_warps(threads)
     work = ctx.workspace(dtypes, threads, width) if threads and not sends_by_warps else ()
     statement: k.Stmt
-    if grid and cluster_size(ctx.dims) > 1:
-        raise ScheduleError(
-            f"{out.name} is reduced across the grid in a kernel whose blocks are clusters",
-            expected="a reduction across clusters alone, or without clusters",
-            given=str(out),
-        )
     if grid:
-        if ctx.block_guards(node):
-            raise ScheduleError(
-                f"the grid reduction {out.name} reads the result of another, which only one block holds",
-                hint="reduce all axes of blocks in one step: rfactor the others",
-            )
-        if any(loop.is_real for loop in loops) and not out.everywhere:
-            raise ScheduleError(
-                f"the grid reduction {out.name} stands in a serial loop, "
-                "where its iterations would share scratch memory",
-                hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis; "
-                "or all_reduce, whose iterations may follow one another",
-            )
-        statement = _grid_reduce(ctx, node, dst, src, threads, grid, pred, work, width, dtypes)
+        _check_grid(ctx, node, loops)
+        flag = None if out.everywhere else ctx.last_block.set_by(node).symbol
+        turns = TURNS_OF_REDUCTION if out.everywhere else 1
+        between = ctx.grid_exchange(dtypes, threads, width, turns)
+        statement = k.GridReduce(node.op, dst, src, grid, threads, pred, work, between, flag, width)
     elif cluster:
         exchange = ctx.exchange(dtypes, threads, width)
         statement = k.ClusterReduce(node.op, dst, src, threads, pred, work, exchange, width)
@@ -235,25 +220,24 @@ def _gathered(
     return own, [k.For(lane, const(width), body, unroll=True)]
 
 
-def _grid_reduce(
-    ctx: Context,
-    node: Reduction,
-    dst: tuple[k.Ref, ...],
-    src: tuple[k.Operand, ...],
-    threads: tuple[ParallelType, ...],
-    grid: tuple[ParallelType, ...],
-    pred: Expr,
-    work: tuple[k.Buffer, ...],
-    width: int,
-    dtypes: list[DataType],
-) -> k.GridReduce:
-    """Across the grid. Blocks say one set of results for each thread off the reduced thread axes."""
-    launched = {p: maximum(extent, ONE) for p, extent in ctx.dims.items()}  # one at least
-    blocks = product(launched.get(p, ONE) for p in k.BLOCK_AXES)
-    kept = product(launched.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
-    everywhere = node.output.everywhere
-    flag = None if everywhere else ctx.last_block.set_by(node).symbol
-    # Rounds of an all-reduce follow one another in a launch.
-    room = grid_exchange_room(blocks, kept * width, dtypes, TURNS_OF_REDUCTION if everywhere else 1)
-    exchange = ctx.global_scratch("exchange", DataType.Int, room, True)
-    return k.GridReduce(node.op, dst, src, grid, threads, pred, work, exchange, flag, width)
+def _check_grid(ctx: Context, node: Reduction, loops: tuple[Loop, ...]) -> None:
+    """Raises ScheduleError for a reduction across blocks that cannot stand where it does."""
+    out = node.output
+    if cluster_size(ctx.dims) > 1:
+        raise ScheduleError(
+            f"{out.name} is reduced across the grid in a kernel whose blocks are clusters",
+            expected="a reduction across clusters alone, or without clusters",
+            given=str(out),
+        )
+    if ctx.block_guards(node):
+        raise ScheduleError(
+            f"the grid reduction {out.name} reads the result of another, which only one block holds",
+            hint="reduce all axes of blocks in one step: rfactor the others",
+        )
+    if any(loop.is_real for loop in loops) and not out.everywhere:
+        raise ScheduleError(
+            f"the grid reduction {out.name} stands in a serial loop, "
+            "where its iterations would share scratch memory",
+            hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis; "
+            "or all_reduce, whose iterations may follow one another",
+        )

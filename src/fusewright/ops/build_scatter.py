@@ -65,7 +65,7 @@ def _updated(
 
 def _copied(fusion: Fusion, tensor: TensorView) -> TensorView:
     """A copy with an element for each of the points that dimensions show."""
-    if all(axis.expanded is None for axis in tensor.shape):
+    if not tensor.is_expanded:
         return copy_tensor(fusion, tensor)
     axes = factory_axes(fusion, tensor.extents)
     places = [ZERO if axis.is_broadcast else p for axis, p in zip(tensor.shape, positions(tensor.extents))]
@@ -173,7 +173,7 @@ def index_put_accumulate(fusion: Fusion, acc: TensorView, index: TensorView, val
 
 def _converted(fusion: Fusion, tensor: TensorView, dtype: DataType) -> TensorView:
     """A copy in another type, which nothing else uses."""
-    whole = tensor if all(axis.expanded is None for axis in tensor.shape) else _copied(fusion, tensor)
+    whole = _copied(fusion, tensor) if tensor.is_expanded else tensor
     return convert_tensor(fusion, whole, dtype)
 
 

@@ -76,7 +76,7 @@ def drop_reduced_axes(tensor: TensorView) -> None:
     """Leaves the axes that consumers see, before something else than a reduction defines the tensor."""
     tensor.redefine(tensor.shape)
     tensor.loop = list(tensor.shape)
-    tensor.allocation = tuple([axis for axis in tensor.allocation if not axis.is_reduction])
+    tensor.allocation = tuple(tensor.memory_axes)
 
 
 def combines_elements(node: Reduction) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fusewright.core.call_sites import CallSite, call_site
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedule import caching, circular, completion, holding, inlining, propagate, transforms
@@ -136,9 +137,7 @@ class Schedule:
 
     def siblings(self, tensor: TensorView) -> list[TensorView]:
         """The tensors that one node computes, of which `tensor` is one: sums, means and counts of Welford."""
-        if tensor.definition is None:
-            return [tensor]
-        return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
+        return tensor.siblings
 
     def is_reduction(self, tensor: TensorView) -> bool:
         return not self.fusion.is_input(tensor) and tensor.is_reduction
@@ -224,6 +223,12 @@ class Schedule:
     def reorder(self, tensor: TensorView, old2new: Mapping[int, int]) -> None:
         """[a, b, c] -> [b, c, a] with {0: 2}: the axes not named keep their order."""
         transforms.reorder(tensor, old2new)
+
+    def order_loops(self, tensor: TensorView, axes: Sequence[IterDomain]) -> None:
+        """`reorder` by the loops themselves: those named come first, in this order."""
+        positions = {tensor.loop.index(axis): i for i, axis in enumerate(axes)}
+        if any(old != new for old, new in positions.items()):
+            self.reorder(tensor, positions)
 
     @_primitive
     def swizzle(self, tensor: TensorView, x: int, y: int) -> None:
@@ -383,10 +388,9 @@ class Schedule:
 
     @_primitive
     def prefetch(self, tensor: TensorView) -> None:
-        """Loads a tensor an iteration ahead of the serial loop that it is inlined into.
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers; of one in shared
-        memory, to which copies go on by themselves, twice that memory.
+        Its load is in flight while the iteration before works. It takes twice the registers.
         """
         caching.prefetch(self.fusion, tensor)
 

@@ -76,6 +76,8 @@ class Facts:
     stable: frozenset[Symbol] = frozenset()
 
     def value(self, extent: Expr) -> int:
+        if isinstance(extent, Symbol):
+            return self.sizes[extent]  # as most are, and planners ask for dozens a call
         return evaluate(extent, self.sizes)
 
 

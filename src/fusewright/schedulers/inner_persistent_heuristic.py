@@ -144,9 +144,10 @@ class InnerPersistentPlanner(ReductionPlanner):
     def _proposal(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        vectors, shifts = self._vectors_of(rows, length, facts)
+        aligned = self._width(facts)
+        vectors, shifts = self._vectors_of(rows, length, aligned, facts)
         to_hold = _Rows(rows, length, vectors, shifts)
-        staged = self._staged(rows, length, facts, hardware)
+        staged = self._staged(rows, length, aligned, facts, hardware)
         if staged is not None:
             estimate = self._estimate(rows, length, staged, facts, hardware)
             return Proposal(for_this_length(staged, space, facts, "rows"), estimate)
@@ -175,15 +176,18 @@ class InnerPersistentPlanner(ReductionPlanner):
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
 
-    def _staged(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
-        """How the rows of a block pass through shared memory as one run, if they are to."""
-        width = self._shifted.run((*self.space.iteration, *self.space.reduction), facts)
-        aligned = self._width(facts)
+    def _staged(
+        self, rows: int, length: int, aligned: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How the rows of a block pass through shared memory as one run, if they are to.
+
+        aligned: elements of the widest vector that is aligned in every row.
+        """
         space, shares = self.space, self._shares_loads
-        if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):
+        if not space.iteration or not is_one_size(space) or not self._has_constant_length(facts):
             return None
-        constant = are_stable(space, facts) or space.is_constant
-        if not space.iteration or not is_one_size(space) or not constant:
+        width = self._shifted.run((*space.iteration, *space.reduction), facts)
+        if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):
             return None
         stores = sum(store.tensor.dtype.size for store in space.stores if space.is_full(store))
         bytes_ = space.element_bytes + stores
@@ -192,15 +196,17 @@ class InnerPersistentPlanner(ReductionPlanner):
         side_by_side = facts.value(in_order[-1].extent) if in_order == list(space.iteration) else 1
         return staged_rows.staged(rows, side_by_side, length, width, bytes_, shares, hardware)
 
-    def _vectors_of(self, rows: int, length: int, facts: Facts) -> tuple[Vectors, bool]:
-        """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
-        width = self._width(facts)
-        plain = Vectors(width, (), 1 / width)
+    def _vectors_of(self, rows: int, length: int, aligned: int, facts: Facts) -> tuple[Vectors, bool]:
+        """The vectors of a row, and whether those of each row begin at an aligned address of its own.
+
+        aligned: elements of the widest vector that is aligned in every row.
+        """
+        plain = Vectors(aligned, (), 1 / aligned)
         if length < LEAST_SHIFTED:
             return plain, False
         is_long = length * self.projected.at_once >= LONG_ROW and rows >= clustered_rows.LEAST_ROWS
         enough = ENOUGH_OF_LONG_ROWS if is_long else ENOUGH_BYTES
-        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts, enough)
+        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, aligned, facts, enough)
         return found or (plain, False)
 
     def _held(self, rows: _Rows, hardware: HardwareInfo) -> ReductionParams:

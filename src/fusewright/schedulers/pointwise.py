@@ -12,7 +12,7 @@ thread's loads are in flight before the first use; the rest is inlined to where 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 
@@ -437,12 +437,14 @@ class _Planner:
         best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
         best_dim, best_cost = -1, (self._from_memory(facts) + extra) / best.width
-        best = replace(best, cost=best_cost)
-        by_element = self._by_element(facts)
-        if by_element:
+        width = best.width
+        if self._by_element(facts):
             others = [access for access in self._concrete if not self._is_cached(access, facts)]
-            widest = min(mixed_width(access.tensor.dtype.size) for access in others or self._concrete)
-            best = replace(best, width=1 if self._are_apart(facts) else min(best.width, widest))
+            width = min(
+                width, *[mixed_width(access.tensor.dtype.size) for access in others or self._concrete]
+            )
+            width = 1 if self._are_apart(facts) else width
+        best = Vectors(width, best.unaligned, best_cost)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
         for merged in self._merged.vectors(break_point, facts):

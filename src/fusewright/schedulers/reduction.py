@@ -224,7 +224,7 @@ class _Planner(ReductionPlanner):
         plain = inner_params(rows, length, width, hardware, self._states, loads)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
             return plain
-        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts)
+        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, facts)
         if found is None:
             return plain
         vectors, shifts = found

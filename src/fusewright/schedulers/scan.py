@@ -166,7 +166,7 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
     foreign = foreign_node(fusion, Scan) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
-    nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+    nodes = fusion.tensor_nodes()
     scans = [node for node in nodes if isinstance(node, Scan)]
     if not scans:
         return "it has no scan"
@@ -424,10 +424,7 @@ def _cut_outer(schedule: Schedule, tensor: TensorView, params: ScanParams, has_r
 def _merge_to_rows(schedule: Schedule, space: ScanSpace) -> TensorView:
     """[..] -> [I, S] on the reference, the rows merged in memory order; S alone if they have one point."""
     reference = space.reference
-    order = [*space.iteration, space.scanned, *space.points]
-    positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
-    if any(old != new for old, new in positions.items()):
-        schedule.reorder(reference, positions)
+    schedule.order_loops(reference, [*space.iteration, space.scanned, *space.points])
     # Not all tensors have the dimensions of one point; those that do loop like the others.
     for _ in space.points:
         schedule.merge(reference, 0)

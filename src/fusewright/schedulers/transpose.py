@@ -427,10 +427,7 @@ def _tile(schedule: Schedule, groups: AccessGroups, params: TransposeParams) -> 
     reference, axes = groups.space.reference, groups.space.axes
     merged1, merged2 = _merged_dimensions(groups, params)
     inside = [*reversed(merged2), groups.inner2, *reversed(merged1), groups.inner1]
-    order = [*(a for a in axes if a not in inside), *inside]
-    moves = {reference.loop.index(axis): i for i, axis in enumerate(order)}
-    if any(old != new for old, new in moves.items()):
-        schedule.reorder(reference, moves)
+    schedule.order_loops(reference, [*(a for a in axes if a not in inside), *inside])
     for _ in merged1:
         schedule.merge(reference, -2)
     for _ in merged2:

@@ -225,7 +225,7 @@ class Draft:
         """The nodes of several segments, producers first, and what `others` read of them."""
         nodes = {node for segment in segments for node in segment.nodes}
         read = {value for other in others for value in other.inputs}
-        made = [out for node in nodes for out in node.outputs if isinstance(out, TensorView)]
+        made = [out for node in nodes for out in node.tensor_outputs]
         handed_on = {out for out, name in zip(made, self.named(made)) if name in read}
         return tuple(sorted(nodes, key=self.position.__getitem__)), handed_on
 

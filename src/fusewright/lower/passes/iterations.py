@@ -17,7 +17,7 @@ from itertools import groupby
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.guards import conditions_of, guarded
+from fusewright.lower.guards import conditions_of, guarded, with_pred
 from fusewright.sym import FALSE, Expr, Or, Symbol, as_int, const, substitute, symbol
 
 # Loops of more iterations are not looked at: each condition is decided in each of them.
@@ -107,7 +107,7 @@ def _with(stmt: k.Stmt, values: dict[Symbol, Expr]) -> list[k.Stmt]:
     if isinstance(stmt, k.Copy) and stmt.pred is FALSE and stmt.fill is None:
         return []
     if isinstance(stmt, k.Copy) and stmt.pred is k.TRUE:
-        stmt = dataclasses.replace(stmt, fill=None, fill_is_value=False)
+        stmt = with_pred(stmt, stmt.pred)
     if isinstance(stmt, k.For) and not stmt.body:
         return []
     return [stmt]
