@@ -440,11 +440,9 @@ class _Planner:
         width = best.width
         if self._by_element(facts):
             others = [access for access in self._concrete if not self._is_cached(access, facts)]
-            width = min(
-                width, *[mixed_width(access.tensor.dtype.size) for access in others or self._concrete]
-            )
-            width = 1 if self._are_apart(facts) else width
-        best = Vectors(width, best.unaligned, best_cost)
+            sizes = [access.tensor.dtype.size for access in others or self._concrete]
+            width = 1 if self._are_apart(facts) else min(width, *map(mixed_width, sizes))
+        best = Vectors(width, best.unaligned if width > 1 else (), best_cost)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
         for merged in self._merged.vectors(break_point, facts):
