@@ -11,6 +11,7 @@ from fusewright.core.hardware import (
     BULK_COPIES_SINCE,
     MAX_VECTOR_BYTES,
     REGISTER_BYTES,
+    SM_PAIR,
     HardwareInfo,
 )
 from fusewright.core.once import cached_property
@@ -67,6 +68,10 @@ from fusewright.schedulers.sizes import (
 REGISTERS_TO_WORK = 32
 REGISTERS_TO_PREFETCH = 8
 REGISTERS_TO_STREAM = 16
+# What a thread may spill where shifted rows are not held in fewer elements a thread.
+REGISTERS_TO_SPILL = 8
+# Rows in the ring of a cluster that takes shifted ones.
+SHIFTED_STAGES = 3
 # Of threads that read a ring, beside those of an estimate, where blocks share an SM and so its registers (an
 # H200, layer norm backward of 16384 x 8192 bfloat16: two blocks of 256 threads that spill reach 0.81 of a
 # copy's speed, one of 512 that do not 0.94).
@@ -100,10 +105,11 @@ BLOCK = 128
 # backward of 33 x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x 1024 with
 # one 7.2, with four 7.8).
 FEW_ROWS_AN_SM, FEW_ROWS_THREADS, FEW_VECTORS = 2, 256, (1, 2, 4)
-# Elements from which on rows that have SMs enough for two blocks each are left to two kernels, which pass on
-# nothing (an H200, RMS norm backward of 33 rows of 32768 bfloat16 11.6 us so, by clusters 15.9, of 65536 14.2
-# and 19.9, of 8192 9.1 and 9.2).
-LONG_AMONG_FEW, SMS_OF_FEW = 8192, 2
+# Elements from which on rows of which there are no more than SMs are left to two kernels, which pass on
+# nothing (an H200, RMS norm backward of 33 rows of 32768 bfloat16 11.6 us so, by clusters 15.9, of 65536
+# 14.2 and 19.9, of 8192 9.1 and 9.2; 132 of 16384 14.5 and 18.0, of 8192 11.8 and 11.2; 200 of 32768 the
+# same).
+LONG_AMONG_FEW = 8192
 # Turns of a block up to which rows by element are not loaded ahead, so that a block has more of them, and
 # rows that it takes at once then at least (an H200, RMS norm backward of bfloat16: 7814 x 749 24.9 us, ahead
 # 30.3; 16384 x 1025 52.9 and 56.6; of more turns, 131072 x 257 76.5 and 73.1; of three rows, 1024 x 4097 22.8
@@ -255,7 +261,7 @@ class InnerOuterPersistentPlanner:
             batches_per_block_inner_reduction=chosen.batches,
             project_persistent_buffers=True,
             prefetch_rows=True,
-            circular_stages=chosen.choice.stages,
+            circular_stages=self._shifted_stages(chosen, hardware),
             shift_rows=True,
             unaligned_inputs=found.unaligned,
             blocks_per_cluster=chosen.cluster,
@@ -269,10 +275,12 @@ class InnerOuterPersistentPlanner:
         )
 
     def _shifted_tile(self, rows: Rows, hardware: HardwareInfo) -> RowTile | None:
-        """How threads of one block, or of the blocks of a cluster, lie along shifted rows, which are copied
-        ahead; None too where those that may take turns would leave many SMs idle.
+        """How threads of one block, or of a cluster's if one has no room for these, lie along shifted rows,
+        which are copied ahead; None too where those that may take turns would leave many SMs idle.
         """
-        for cluster in (1, *clusters_of(hardware)):
+        threads = hardware.max_threads_per_block
+        of_block = self._may_be_streamed(rows.length, rows.width, SHIFTED_STAGES, threads, hardware)
+        for cluster in (1,) if of_block else clusters_of(hardware):
             tiles = [self._tile(part_of(rows, cluster), choice, hardware) for choice in SHIFTED]
             busy = [replace(tile, cluster=cluster) for tile in tiles if tile is not None]
             busy = [tile for tile in busy if tile.threads >= BLOCK and in_turns(tile, hardware)]
@@ -280,6 +288,11 @@ class InnerOuterPersistentPlanner:
             if busy:
                 return max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, tile.choice.elements))
         return None
+
+    def _shifted_stages(self, tile: RowTile, hardware: HardwareInfo) -> int:
+        """How many rows a ring has room for."""
+        most = self._most_stages(tile, hardware)
+        return tile.choice.stages if tile.cluster == 1 else min(SHIFTED_STAGES, most)
 
     def _params(self, rows: Rows, chosen: RowTile, hardware: HardwareInfo) -> InnerOuterPersistentParams:
         width, count = chosen.rows.width, rows.count
@@ -319,7 +332,7 @@ class InnerOuterPersistentPlanner:
         """How threads lie along rows: those of one block where it loads rows ahead, else those of a
         cluster whose blocks do that of their parts; None where neither holds a row.
         """
-        if rows.length > LONG_AMONG_FEW and rows.count * SMS_OF_FEW <= hardware.sm_count:
+        if rows.length > LONG_AMONG_FEW and rows.count <= hardware.sm_count:
             return None
         few = self._few(rows, hardware)
         if few is not None:
@@ -327,11 +340,25 @@ class InnerOuterPersistentPlanner:
         of_block = self._best(rows, hardware)
         if of_block is not None and of_block.choice.rank >= Rank.IN_SHARED_MEMORY:
             return of_block
+        return self._of_cluster(rows, hardware) or of_block
+
+    def _of_cluster(self, rows: Rows, hardware: HardwareInfo) -> RowTile | None:
+        """How threads of the blocks of a cluster lie along rows that it loads ahead: of the smallest that
+        does, or, of more than two blocks, of the next larger one if two of its blocks have room on an SM.
+        """
         for cluster in clusters_of(hardware):
+            if cluster > SM_PAIR and self._is_by_element(rows):
+                return None
             tile = self._best(part_of(rows, cluster), hardware)
-            if tile is not None and tile.choice.rank >= Rank.IN_SHARED_MEMORY:
-                return replace(tile, cluster=cluster, resident=1)
-        return of_block
+            if tile is None or tile.choice.rank < Rank.IN_SHARED_MEMORY:
+                continue
+            larger = None
+            if SM_PAIR < cluster < hardware.max_cluster:
+                larger = self._tile(part_of(rows, 2 * cluster), tile.choice, hardware)
+            if larger is not None and larger.resident > 1:
+                return replace(larger, cluster=2 * cluster, resident=2)
+            return replace(tile, cluster=cluster, resident=1)
+        return None
 
     def _best(self, rows: Rows, hardware: HardwareInfo) -> RowTile | None:
         """How threads of one block lie along rows, if it can hold them."""
@@ -464,8 +491,10 @@ class InnerOuterPersistentPlanner:
         of_element = self._state_bytes
         if rows.projects and self._is_by_element(rows):  # each access has an address of its own
             of_element += REGISTER_BYTES
-        if rows.shifts:  # what all rows read stays in registers, as floats
-            of_element += REGISTER_BYTES * len(self.space.column_inputs) + self._loaded_bytes
+        if rows.shifts:  # what all rows read stays in registers, as floats if there is room
+            as_floats = REGISTER_BYTES * len(self.space.column_inputs)
+            of_element += self._column_bytes if choice.rank == Rank.AT_LEAST else as_floats
+            of_element += self._loaded_bytes
         if not choice.stages:
             of_element += self._held_in_registers(rows)
             of_element += self._arriving_in_registers(rows) if choice.prefetches else 0
@@ -474,6 +503,8 @@ class InnerOuterPersistentPlanner:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
         room = hardware.registers_a_thread(max(threads, BLOCK))
+        if rows.shifts and choice.rank == Rank.AT_LEAST:
+            room += REGISTERS_TO_SPILL
         if threads > hardware.max_threads_per_block or registers > room:
             return None
         most = min(BLOCK // threads, rows.count // hardware.sm_count, hardware.max_block[2])
@@ -504,10 +535,15 @@ class InnerOuterPersistentPlanner:
 
     def _stages(self, tile: RowTile, hardware: HardwareInfo) -> int:
         """How many rows a ring has room for: more than the choice says where a block is alone."""
-        stages = tile.choice.stages
         if tile.resident > 1 or tile.choice.rank == Rank.AT_LEAST:
-            return stages
-        room = hardware.shared_memory_per_block_optin - tile.rows.length * self._column_bytes
+            return tile.choice.stages
+        return self._most_stages(tile, hardware, self._column_bytes)
+
+    def _most_stages(self, tile: RowTile, hardware: HardwareInfo, beside: int = 0) -> int:
+        """The same, `beside` bytes for each element of a row."""
+        stages = tile.choice.stages
+        room = hardware.shared_memory_per_sm // tile.resident - hardware.shared_memory_reserved
+        room = min(room, hardware.shared_memory_per_block_optin) - tile.rows.length * beside
         while stages < MOST_STAGES and self._streamed(tile.rows.length, stages + 1, tile.threads) <= room:
             stages += 1
         return stages
