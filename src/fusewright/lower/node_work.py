@@ -175,9 +175,7 @@ def _kept_of_last(ctx: Context, tensor: TensorView, held: TensorView) -> k.Buffe
     """
     assert held.definition is not None
     load = held.definition.tensor_inputs[0]
-    positions = [
-        [each.loop.index(axis) for axis in ctx.buffers.stored_axes(each)] for each in (load, tensor)
-    ]
+    positions = [[each.loop.index(axis) for axis in ctx.buffers.stored_axes(each)] for each in (load, tensor)]
     return ctx.buffers.of(load) if positions[0] == positions[1] else None
 
 

@@ -30,8 +30,8 @@ THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 448, 512, 896
 # Of small tensors blocks have fewer threads, this many at least before each has several vectors in flight.
 FEW_THREADS = 256
 # Bytes that a thread has in flight: the vectors of one step of its loop. (An H200, batch norm of 256 channels
-# of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32.) Twice as many where
-# nothing is read again then, as registers keep what the last step loads.
+# of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32.) Twice as many
+# where nothing is read again then, as registers keep what the last step loads.
 BYTES_IN_FLIGHT = (64, 128)
 # Blocks that share a row at least.
 LEAST_SHARE = 4
@@ -98,7 +98,7 @@ def swept(fusion: Fusion, space: ReductionSpace, width: int, constant: bool, fac
 
 @dataclass(frozen=True, slots=True)
 class Sweeping:
-    """params, the estimate of what a kernel costs by them, and the share that is in neither memory of an SM."""
+    """params, the estimate of what a kernel costs by them, and the share of the steps that it reads again."""
 
     params: ReductionParams
     estimate: Callable[[], Cost]
