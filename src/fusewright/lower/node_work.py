@@ -157,7 +157,7 @@ def moves(
     if is_held is TRUE:
         return [work.load(dst, near, width)]
     beyond, last = le(held.part.steps, step), ctx.domains.extent(held, axis) - 1
-    kept = _kept_of_last(ctx, node.output, held)
+    kept = _kept_of_last(ctx, node, held)
     away = [beyond] if kept is None else [beyond, lt(step, last)]
     elsewhere = replace(work, pred=land(work.pred, *away))
     statements: list[k.Stmt] = []
@@ -169,14 +169,27 @@ def moves(
     return statements
 
 
-def _kept_of_last(ctx: Context, tensor: TensorView, held: TensorView) -> k.Buffer | None:
-    """The registers of the load that `held` is filled from, if they lie as those of `tensor`, which loads
-    the same in a later sweep: nothing else is loaded into them after the last iteration.
+def _kept_of_last(ctx: Context, node: Node, held: TensorView) -> k.Buffer | None:
+    """The registers of the load that `held` is filled from, where they have for each thread what `node` loads
+    in the last iteration: nothing else is loaded into them after that.
+
+    None where the load goes over its iterations in another order; where a loop around these, of which each
+    iteration loads something else, is not a loop of both; and where the registers have no room for all of an
+    iteration, or for other elements than those of `node`.
     """
-    assert held.definition is not None
-    load = held.definition.tensor_inputs[0]
-    positions = [[each.loop.index(axis) for axis in ctx.buffers.stored_axes(each)] for each in (load, tensor)]
-    return ctx.buffers.of(load) if positions[0] == positions[1] else None
+    assert held.definition is not None and held.part is not None
+    [load] = held.definition.tensor_inputs
+    assert load.definition is not None
+    position, loops = held.part.position, ctx.loops.of(load.definition)
+    if load.loop[position].definition.__class__ is not held.loop[position].definition.__class__:
+        return None
+    if any(a.is_real and a is not b for a, b in zip(loops[:position], ctx.loops.of(node))):
+        return None
+    stored = [load.loop.index(axis) for axis in ctx.buffers.stored_axes(load)]
+    if any(loop.is_real and i not in stored for i, loop in enumerate(loops) if i > position):
+        return None
+    alike = stored == [node.output.loop.index(axis) for axis in ctx.buffers.stored_axes(node.output)]
+    return ctx.buffers.of(load) if alike else None
 
 
 def _moved(source: k.Buffer, dst: k.Ref, width: int) -> k.Stmt:

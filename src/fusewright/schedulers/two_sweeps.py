@@ -3,7 +3,8 @@
     [I, R] -> [BIDx, TIDy, BIDy, TIDx | steps, unroll, vector], or with threads along columns the same
 
 Blocks y share a reduction, whose result all of them have (`Schedule.all_reduce`). A block holds in shared
-memory what its first steps load, and later sweeps take it from there. Every other sweep may go backward: what
+memory what its first steps load, and later sweeps take it from there. What the last step loads they take from its
+registers. Every other sweep may go backward: what
 was read last is in the L2 cache still.
 """
 

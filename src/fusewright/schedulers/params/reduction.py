@@ -131,8 +131,9 @@ class ReductionParams(HeuristicParams):
 
     A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as
     other kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps
-    steps of its loop load in shared memory; with sweeps_backward every other sweep goes from the last step to
-    the first, and streams_last_sweep marks what the last one loads and stores to leave the caches first.
+    steps of its loop load in shared memory, and then what the last one loads in registers; with
+    sweeps_backward every other sweep goes from the last step to the first, and streams_last_sweep marks what
+    the last one loads and stores to leave the caches first.
 
     persistent_blocks: with rows, so many blocks (or clusters, or groups of lparams.gdimy blocks) take them in
     turns; 0: each row has blocks of its own. prefetches_rows: they load the next row meanwhile.
