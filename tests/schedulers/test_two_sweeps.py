@@ -136,6 +136,18 @@ _CASES: dict[str, tuple[Callable[[FusionDefinition], None], Callable[..., Any], 
         (3, 5, 64),
         replace(_ROWS, persistent_blocks=2, assumed_reduction_sizes=(3, 64)),
     ),
+    "steps_ahead": (
+        _softmax_of_columns,
+        lambda x: x.softmax(0),
+        (67, 40),
+        replace(_COLUMNS, prefetches_steps=True),
+    ),
+    "steps_of_rows_ahead": (
+        _normalized,
+        _normalized_by_torch,
+        (3, 5, 64),
+        replace(_ROWS, persistent_blocks=2, prefetches_steps=True),
+    ),
     "rows_ahead": (_normalized, _normalized_by_torch, (3, 5, 64), _AHEAD),
     "rows_ahead_in_clusters": (
         _normalized,

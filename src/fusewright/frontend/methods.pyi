@@ -2639,6 +2639,7 @@ class EditableReductionParams:
     held_steps: int
     sweeps_backward: bool
     streams_last_sweep: bool
+    prefetches_steps: bool
     circular_stages: int
     warp_specialized: bool
     weights_in_shared_memory: bool

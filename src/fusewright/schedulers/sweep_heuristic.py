@@ -5,7 +5,7 @@ As many blocks as the GPU has SMs share out rows, or tiles of columns, and go ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
@@ -30,9 +30,11 @@ THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 448, 512, 896
 # Of small tensors blocks have fewer threads, this many at least before each has several vectors in flight.
 FEW_THREADS = 256
 # Bytes that a thread has in flight: the vectors of one step of its loop. (An H200, batch norm of 256 channels
-# of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32.) Twice as many
-# where nothing is read again then, as registers keep what the last step loads.
-BYTES_IN_FLIGHT = (64, 128)
+# of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32.)
+BYTES_IN_FLIGHT = 64
+# Registers of a thread from which on it loads the next step while it works on one. (An H200, softmax down 131072
+# rows of 128 bfloat16: 0.71 of a copy's speed so, 0.68 without.)
+REGISTERS_TO_PREFETCH = 128
 # Blocks that share a row at least.
 LEAST_SHARE = 4
 # Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; wider for many columns. Of
@@ -98,11 +100,10 @@ def swept(fusion: Fusion, space: ReductionSpace, width: int, constant: bool, fac
 
 @dataclass(frozen=True, slots=True)
 class Sweeping:
-    """params, the estimate of what a kernel costs by them, and the share of the steps that it reads again."""
+    """params, and the estimate of what a kernel costs by them."""
 
     params: ReductionParams
     estimate: Callable[[], Cost]
-    away: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +133,6 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
     Rows come in turns of as many as are near once they were read, in shared memory or in the L2 cache. (An
     H200, 256 channels of 802,816 bfloat16: 0.70 of a copy's speed in turns of 32, 0.66 of 64, 0.63 of 16.)
     """
-    return _nearest(_rows(what, in_flight, cost, facts, hardware) for in_flight in BYTES_IN_FLIGHT)
-
-
-def _nearest(ways: Iterable[Sweeping | None]) -> Sweeping | None:
-    """The first that reads nothing again, or the first."""
-    found = [way for way in ways if way is not None]
-    return next((way for way in found if not way.away), found[0] if found else None)
-
-
-def _rows(
-    what: Swept, in_flight: int, cost: CostModel, facts: Facts, hardware: HardwareInfo
-) -> Sweeping | None:
     resident = THREADS_AN_SM // THREADS_OF_ROWS
     places = resident * hardware.sm_count
     near = hardware.sm_count * hardware.shared_memory_per_sm + FOUND_IN_L2 * hardware.l2_bytes
@@ -153,7 +142,7 @@ def _rows(
     share = places // at_once
     vectors = ceil_div(what.length, what.width)
     enough = power_of_two_at_least(ceil_div(vectors, share * FEW_THREADS))
-    unroll = min(what.vectors_of(in_flight), enough)
+    unroll = min(what.vectors_of(BYTES_IN_FLIGHT), enough)
     threads = min(THREADS_OF_ROWS, whole_warps(ceil_div(vectors, share * unroll)))
     share = min(share, ceil_div(vectors, threads * unroll))
     if share < 2:
@@ -181,17 +170,14 @@ def sweep_columns(what: Swept, cost: CostModel, facts: Facts, hardware: Hardware
     half = max(LEAST_ROW_BYTES, power_of_two_at_most(what.rows * what.narrowest_bytes // 2))
     is_near = what.rows * what.length * what.element_bytes <= near
     for row_bytes in (min(NEAR_ROW_BYTES, half),) * is_near + TILE_ROW_BYTES:
-        tiles = [_tile(what, row_bytes, in_flight, hardware) for in_flight in BYTES_IN_FLIGHT]
-        found = _nearest(_held(what, *tile, cost, facts, hardware) for tile in tiles if tile is not None)
-        if found is not None:
-            return found
+        tile = _tile(what, row_bytes, hardware)
+        if tile is not None:
+            return _held(what, *tile, cost, facts, hardware)
     return None
 
 
-def _tile(
-    what: Swept, row_bytes: int, in_flight: int, hardware: HardwareInfo
-) -> tuple[ReductionParams, _Grid] | None:
-    unroll = what.vectors_of(in_flight)
+def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[ReductionParams, _Grid] | None:
+    unroll = what.vectors_of(BYTES_IN_FLIGHT)
     along = max(1, row_bytes // (what.width * what.narrowest_bytes))
     along = min(along, power_of_two_at_least(ceil_div(what.rows, what.width)))
     down = THREADS_OF_COLUMNS // along
@@ -234,6 +220,7 @@ def _held(
     near = grid.blocks * steps * each + FOUND_IN_L2 * hardware.l2_bytes
     of_turn = what.rows * what.length * what.element_bytes / grid.turns
     again = max(0.0, 1 - near / of_turn) if steps < grid.steps else 0.0
+    registers = hardware.registers_a_thread(grid.threads)
     params = replace(
         params,
         persistent_kernel=True,
@@ -241,9 +228,10 @@ def _held(
         batches_per_block_inner_reduction=0,
         held_steps=held,
         sweeps_backward=held < grid.steps,
-        streams_last_sweep=held < grid.steps,
+        streams_last_sweep=steps < grid.steps,
+        prefetches_steps=registers >= REGISTERS_TO_PREFETCH and grid.steps > 1,
         assumed_reduction_sizes=what.sizes,
-        cparams=CompileParams(maxrregcount=hardware.registers_a_thread(grid.threads)),
+        cparams=CompileParams(maxrregcount=registers),
         reason=f"{params.reason}, which hold {steps} of {grid.steps} steps of {grid.vectors} vectors of "
         f"{what.width}",
     )
@@ -255,4 +243,4 @@ def _held(
         speed=SPEED * busy_share(grid.blocks, hardware),
         steps=waits * GRID_REDUCTION_SECONDS,
     )
-    return Sweeping(params, estimate, 1 - steps / grid.steps)
+    return Sweeping(params, estimate)
