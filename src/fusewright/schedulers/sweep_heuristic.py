@@ -32,8 +32,8 @@ FEW_THREADS = 256
 # Bytes that a thread has in flight: the vectors of one step of its loop. (An H200, batch norm of 256 channels
 # of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32.)
 BYTES_IN_FLIGHT = 64
-# Registers of a thread from which on it loads the next step while it works on one. (An H200, softmax down 131072
-# rows of 128 bfloat16: 0.71 of a copy's speed so, 0.68 without.)
+# Registers of a thread from which on it loads the next step while it works on one. (An H200, softmax down
+# 131072 rows of 128 bfloat16: 0.71 of a copy's speed so, 0.68 without.)
 REGISTERS_TO_PREFETCH = 128
 # Blocks that share a row at least.
 LEAST_SHARE = 4

@@ -8,6 +8,14 @@ holds in the others.
 In a row of constant length the first vectors of threads may begin before the row, and the last ones end
 beyond it. All others are whole. The CUDA compiler unrolls such loops, but does not see that: each vector
 would have its predicates, the fills of its loads and, at the edges of rows, two branches.
+
+    for j in ceil(n / 64):                              for j in n // 64:
+        for u in 32:                                        for u in 32: s += a[64*j + 2*u + t]
+            if 64*j + 2*u + t < n: s += a[..]    ->     if n // 64 < ceil(n / 64):
+                                                            for u in 32: if ..: s += a[64*(n // 64) + ..]
+
+Of a length that a call has, all iterations but the last are whole. That is separated where words are loaded
+one by one: their predicates take as many instructions as their elements.
 """
 
 from __future__ import annotations
@@ -18,12 +26,25 @@ from itertools import groupby
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import conditions_of, guarded
-from fusewright.sym import FALSE, Expr, Or, Symbol, as_int, const, substitute, symbol
+from fusewright.sym import (
+    FALSE,
+    Expr,
+    Or,
+    Symbol,
+    as_int,
+    ceildiv_parts,
+    const,
+    floordiv,
+    lt,
+    substitute,
+    symbol,
+)
 
 # Loops of more iterations are not looked at: each condition is decided in each of them.
 MOST_ITERATIONS = 32
 # What holds changes at the edges of a row. Where it changes more often, it is not the row's ends that differ.
 MOST_PARTS = 3
+WORD_BYTES = 4
 _PLAIN = (k.For, k.If, k.Copy, k.Window, k.Convert, k.Compute, k.Init, k.Combine)
 
 
@@ -35,6 +56,10 @@ def _separated(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
     result: list[k.Stmt] = []
     for stmt in body:
         parts = _parts(stmt) if isinstance(stmt, k.For) else None
+        whole = _whole_iterations(stmt) if isinstance(stmt, k.For) and parts is None else None
+        if whole is not None:
+            result += whole
+            continue
         if parts is None:
             result.append(k.with_children(stmt, _separated))
             continue
@@ -72,6 +97,38 @@ def _parts(loop: k.For) -> list[tuple[int, int]] | None:
 
     runs = [list(run) for _, run in groupby(range(extent), key=known)]
     return [(run[0], len(run)) for run in runs] if 1 < len(runs) <= MOST_PARTS else None
+
+
+def _whole_iterations(loop: k.For) -> list[k.Stmt] | None:
+    """The iterations of a loop over a call's length that are whole, then the last; None if nothing is known
+    of these, or no words are loaded one by one.
+    """
+    parts = ceildiv_parts(loop.extent)
+    statements = list(k.walk(loop.body))
+    if loop.unroll or parts is None or as_int(parts[1]) is None:
+        return None
+    if not all(isinstance(stmt, _PLAIN) for stmt in statements):
+        return None
+    single = [stmt for stmt in statements if isinstance(stmt, k.Copy) and _is_single(stmt, loop.symbol)]
+    if not single:
+        return None
+    count = floordiv(*parts)
+    again = symbol(loop.symbol.name, 0, count - 1)
+    values: dict[Symbol, Expr] = {loop.symbol: again}
+    if not any(substitute(stmt.pred, values) is k.TRUE for stmt in single):
+        return None
+    inside = tuple(each for stmt in loop.body for each in _with(stmt, values))
+    last = [each for stmt in loop.body for each in _with(stmt, {loop.symbol: count})]
+    whole = dataclasses.replace(loop, symbol=again, extent=count, body=inside)
+    return [whole, k.If(lt(count, loop.extent), tuple(last))]
+
+
+def _is_single(copy: k.Copy, iteration: Symbol) -> bool:
+    """Whether it loads a word or less, which does not exist in all iterations."""
+    source = copy.src
+    if not isinstance(source, k.Ref) or source.buffer.space is not k.Space.GLOBAL:
+        return False
+    return copy.width * source.buffer.dtype.size <= WORD_BYTES and iteration in copy.pred.free_symbols
 
 
 def _is_of_vector(stmt: k.Stmt, unrolled: bool) -> bool:
