@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
+from fusewright.core.enums import CacheOp
 from fusewright.kernel import ir as k
 from fusewright.kernel.verify import verify
 from fusewright.lower.passes.iterations import separate_iterations
@@ -132,7 +133,7 @@ def test_the_last_iteration_of_a_calls_length_is_apart_where_words_are_loaded() 
     fill = k.Imm(0.0, DataType.Float)
     serial = symbol("j", lo=0, hi=ceildiv(N, 128) - 1)
     at = 128 * serial + 4 * T + LANE
-    read = k.Copy(b.at(ROW, LANE), b.at(X.buffer, at), 1, pred=lt(at, N), fill=fill)
+    read = k.Copy(b.at(ROW, LANE), b.at(X.buffer, at), 1, CacheOp.streaming, lt(at, N), fill)
     whole = k.For(serial, ceildiv(N, 128), (loop(4, read, index=LANE, unroll=True),))
     found = separate_iterations(statements(whole, copy(Y.buffer, TOTAL, T)))
     verify(found, "separated")
@@ -159,6 +160,7 @@ def test_columns_of_any_length_are_summed_by_single_elements(length: int, dtype:
         "unroll_factor_inner_reduction": 8,
         "unroll_factor_iter_dom": 1,
         "vectorize_iter_dom": False,
+        "streams_inputs": True,
     }
     [out] = fd.execute([given], schedules={0: edit})
     torch.testing.assert_close(out, given.float().sum(0))

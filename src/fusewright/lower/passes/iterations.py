@@ -14,8 +14,8 @@ would have its predicates, the fills of its loads and, at the edges of rows, two
             if 64*j + 2*u + t < n: s += a[..]    ->     if n // 64 < ceil(n / 64):
                                                             for u in 32: if ..: s += a[64*(n // 64) + ..]
 
-Of a length that a call has, all iterations but the last are whole. That is separated where words are loaded
-one by one: their predicates take as many instructions as their elements.
+Of a length that a call has, all iterations but the last are whole. That is separated where much is loaded word
+by word, marked as read once: their predicates take as many instructions as their elements.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 from itertools import groupby
 
+from fusewright.core.enums import CacheOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import conditions_of, guarded
@@ -124,9 +125,9 @@ def _whole_iterations(loop: k.For) -> list[k.Stmt] | None:
 
 
 def _is_single(copy: k.Copy, iteration: Symbol) -> bool:
-    """Whether it loads a word or less, which does not exist in all iterations."""
+    """Whether it loads a word or less that is read once, and does not exist in all iterations."""
     source = copy.src
-    if not isinstance(source, k.Ref) or source.buffer.space is not k.Space.GLOBAL:
+    if not isinstance(source, k.Ref) or copy.cache is not CacheOp.streaming:
         return False
     return copy.width * source.buffer.dtype.size <= WORD_BYTES and iteration in copy.pred.free_symbols
 
