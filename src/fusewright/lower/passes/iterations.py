@@ -14,8 +14,8 @@ would have its predicates, the fills of its loads and, at the edges of rows, two
             if 64*j + 2*u + t < n: s += a[..]    ->     if n // 64 < ceil(n / 64):
                                                             for u in 32: if ..: s += a[64*(n // 64) + ..]
 
-Of a length that a call has, all iterations but the last are whole. That is separated where much is loaded word
-by word, marked as read once: their predicates take as many instructions as their elements.
+Of a length that a call has, all iterations but the last are whole. That is separated where much is loaded
+word by word, marked as read once: predicates take as many instructions as elements.
 """
 
 from __future__ import annotations
