@@ -32,9 +32,10 @@ FEW_THREADS = 256
 # Bytes that a thread has in flight: the vectors of one step of its loop. (An H200, batch norm of 256 channels
 # of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32.)
 BYTES_IN_FLIGHT = 64
-# Registers of a thread from which on it loads the next step while it works on one. (An H200, softmax down
-# 131072 rows of 128 bfloat16: 0.71 of a copy's speed so, 0.68 without.)
-REGISTERS_TO_PREFETCH = 128
+# Registers of a thread, and steps, from which on it loads the next step while it works on one. (An H200,
+# softmax down 131072 rows of 128 bfloat16, of a copy's speed: 0.72 so, 0.69 without; of 65536 rows of 64, two
+# steps, 0.52 so, 0.54 without.)
+REGISTERS_TO_PREFETCH, STEPS_TO_PREFETCH = 128, 4
 # Blocks that share a row at least.
 LEAST_SHARE = 4
 # Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; wider for many columns. Of
@@ -229,7 +230,7 @@ def _held(
         held_steps=held,
         sweeps_backward=held < grid.steps,
         streams_last_sweep=steps < grid.steps,
-        prefetches_steps=registers >= REGISTERS_TO_PREFETCH and grid.steps > 1,
+        prefetches_steps=registers >= REGISTERS_TO_PREFETCH and grid.steps >= STEPS_TO_PREFETCH,
         assumed_reduction_sizes=what.sizes,
         cparams=CompileParams(maxrregcount=registers),
         reason=f"{params.reason}, which hold {steps} of {grid.steps} steps of {grid.vectors} vectors of "

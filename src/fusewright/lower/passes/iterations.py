@@ -20,7 +20,8 @@ word by word, marked as read once: predicates take as many instructions as eleme
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 
 from fusewright.core.enums import CacheOp
@@ -50,19 +51,24 @@ _PLAIN = (k.For, k.If, k.Copy, k.Window, k.Convert, k.Compute, k.Init, k.Combine
 
 
 def separate_iterations(kernel: k.Kernel) -> k.Kernel:
-    return k.with_body(kernel, _separated(kernel.body))
+    uses = Counter(buffer for stmt in k.walk(kernel.body) for buffer in access.read_buffers(stmt))
+    made: list[k.Buffer] = []
+    body = _separated(kernel.body, uses, made)
+    return k.with_body(kernel, k.body_of(kernel.body, (*map(k.Alloc, made), *body)))
 
 
-def _separated(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+def _separated(body: tuple[k.Stmt, ...], uses: Counter[k.Buffer], made: list[k.Buffer]) -> tuple[k.Stmt, ...]:
+    """uses: how many statements of the kernel read a buffer. made: what it is to allocate besides."""
     result: list[k.Stmt] = []
     for stmt in body:
         parts = _parts(stmt) if isinstance(stmt, k.For) else None
-        whole = _whole_iterations(stmt) if isinstance(stmt, k.For) and parts is None else None
+        whole = _whole_iterations(stmt, uses) if isinstance(stmt, k.For) and parts is None else None
         if whole is not None:
-            result += whole
+            result += whole[0]
+            made.extend(whole[1])
             continue
         if parts is None:
-            result.append(k.with_children(stmt, _separated))
+            result.append(k.with_children(stmt, lambda inner: _separated(inner, uses, made)))
             continue
         assert isinstance(stmt, k.For)
         for start, count in parts:
@@ -100,9 +106,10 @@ def _parts(loop: k.For) -> list[tuple[int, int]] | None:
     return [(run[0], len(run)) for run in runs] if 1 < len(runs) <= MOST_PARTS else None
 
 
-def _whole_iterations(loop: k.For) -> list[k.Stmt] | None:
-    """The iterations of a loop over a call's length that are whole, then the last; None if nothing is known
-    of these, or no words are loaded one by one.
+def _whole_iterations(loop: k.For, uses: Counter[k.Buffer]) -> tuple[list[k.Stmt], list[k.Buffer]] | None:
+    """The iterations of a loop over a call's length that are whole, and the last, with its own registers,
+    since what it does not load it may not take from another iteration. None if nothing is known of the whole
+    ones, or no words are loaded one by one.
     """
     parts = ceildiv_parts(loop.extent)
     statements = list(k.walk(loop.body))
@@ -111,17 +118,21 @@ def _whole_iterations(loop: k.For) -> list[k.Stmt] | None:
     if not all(isinstance(stmt, _PLAIN) for stmt in statements):
         return None
     single = [stmt for stmt in statements if isinstance(stmt, k.Copy) and _is_single(stmt, loop.symbol)]
-    if not single:
-        return None
     count = floordiv(*parts)
     again = symbol(loop.symbol.name, 0, count - 1)
-    values: dict[Symbol, Expr] = {loop.symbol: again}
-    if not any(substitute(stmt.pred, values) is k.TRUE for stmt in single):
+    if not any(substitute(stmt.pred, {loop.symbol: again}) is k.TRUE for stmt in single):
         return None
-    inside = tuple(each for stmt in loop.body for each in _with(stmt, values))
-    last = [each for stmt in loop.body for each in _with(stmt, {loop.symbol: count})]
-    whole = dataclasses.replace(loop, symbol=again, extent=count, body=inside)
-    return [whole, k.If(lt(count, loop.extent), tuple(last))]
+    inside = Counter(buffer for stmt in statements for buffer in access.read_buffers(stmt))
+    loaded = dict.fromkeys(stmt.dst.buffer for stmt in single)
+    own = {b: replace(b, name=f"{b.name}_last") for b in loaded if uses[b] == inside[b]}
+    last = [each for stmt in loop.body for each in _with(stmt, {loop.symbol: count}, own)]
+    return [_part(loop, again, count, again), k.If(lt(count, loop.extent), tuple(last))], [*own.values()]
+
+
+def _part(loop: k.For, index: Symbol, extent: Expr, value: Expr) -> k.For:
+    """The iterations of a loop in which its symbol has these values."""
+    body = tuple(each for stmt in loop.body for each in _with(stmt, {loop.symbol: value}))
+    return replace(loop, symbol=index, extent=extent, body=body)
 
 
 def _is_single(copy: k.Copy, iteration: Symbol) -> bool:
@@ -150,14 +161,18 @@ def _iterations(loop: k.For, start: int, count: int) -> tuple[k.Stmt, ...]:
     if count == 1:
         return tuple(each for stmt in loop.body for each in _with(stmt, {loop.symbol: const(start)}))
     again = symbol(loop.symbol.name, 0, count - 1)
-    body = tuple(each for stmt in loop.body for each in _with(stmt, {loop.symbol: again + start}))
-    return (dataclasses.replace(loop, symbol=again, extent=const(count), body=body),)
+    return (_part(loop, again, const(count), again + start),)
 
 
-def _with(stmt: k.Stmt, values: dict[Symbol, Expr]) -> list[k.Stmt]:
-    """The statement with these values of symbols, without guards that always hold."""
+def _with(
+    stmt: k.Stmt, values: dict[Symbol, Expr], buffers: dict[k.Buffer, k.Buffer] | None = None
+) -> list[k.Stmt]:
+    """The statement with these values of symbols, and other buffers, without guards that always hold."""
     stmt = access.map_expressions(stmt, lambda e: substitute(e, values))
-    stmt = k.with_children(stmt, lambda body: tuple(each for inner in body for each in _with(inner, values)))
+    stmt = access.map_buffers(stmt, buffers) if buffers else stmt
+    stmt = k.with_children(
+        stmt, lambda body: tuple(each for inner in body for each in _with(inner, values, buffers))
+    )
     if isinstance(stmt, k.If):
         return [] if stmt.cond is FALSE or not stmt.body else guarded([stmt.cond], stmt.body)
     if isinstance(stmt, k.Combine) and stmt.pred is FALSE:
@@ -165,7 +180,7 @@ def _with(stmt: k.Stmt, values: dict[Symbol, Expr]) -> list[k.Stmt]:
     if isinstance(stmt, k.Copy) and stmt.pred is FALSE and stmt.fill is None:
         return []
     if isinstance(stmt, k.Copy) and stmt.pred is k.TRUE:
-        stmt = dataclasses.replace(stmt, fill=None, fill_is_value=False)
+        stmt = replace(stmt, fill=None, fill_is_value=False)
     if isinstance(stmt, k.For) and not stmt.body:
         return []
     return [stmt]
