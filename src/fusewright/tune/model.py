@@ -21,13 +21,13 @@ def refusal(problem: Problem, params: Any) -> str:
     """Why a configuration is not worth compiling; "" where nothing is known against it.
 
     Vectors (`vector_widths` of the params) are at most one access; what a thread holds at once
-    (`elements_held`) has to fit into its registers; and code with many copies of an access (`copies`), more
-    than the formula's own, takes long to compile and is not fast. The formula's params are never refused.
+    (`elements_held`) has to fit into its registers; and code with many copies of an access (`copies`) takes
+    long to compile and is not fast. The formula's own params are never refused.
     """
     if params == problem.formula:
         return ""
     copies = getattr(params, "copies", 1)
-    if copies > max(MOST_COPIES, getattr(problem.formula, "copies", 1)):
+    if copies > MOST_COPIES:
         return f"the code of a thread has {copies} copies of an access, which is more than pays"
     facts = problem.facts
     width = max(getattr(params, "vector_widths", ()), default=1)
