@@ -193,7 +193,7 @@ class TransposePlanner:
         return min(width1, width2) > 1 and all(size <= most for size, most in zip(sizes, NARROW_BYTES))
 
     def _are_uneven(self, width1: int, width2: int) -> bool:
-        """Whether vectors of the second side are as wide as an access, and those of the first are narrower."""
+        """Whether vectors of the second side are as wide as an access, and those of the first narrower."""
         bytes1, bytes2 = (w * side.element_bytes for w, side in zip((width1, width2), self._sides))
         is_measured = all(side.element_bytes == UNEVEN_ELEMENT for side in self._sides)
         return is_measured and bytes1 < bytes2 == MAX_VECTOR_BYTES
