@@ -325,11 +325,11 @@ def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
         for t in _global_tensors(ctx)
     ]
     between = [ctx.buffers.of(t) for t in _between_blocks(ctx)]
-    buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *between, *(b for b, _ in ctx.partials)]
+    buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *between, *ctx.exchanges]
     params += [k.ScalarParam(s.name, kernel.index_dtype, s) for s in _used_symbols(kernel, buffers)]
     params += ctx.scalars.values()
     params += [k.WorkspaceParam(buffer) for buffer in between]
-    params += [k.WorkspaceParam(buffer, zeroed) for buffer, zeroed in ctx.partials]
+    params += [k.WorkspaceParam(buffer, zeroed=True) for buffer in ctx.exchanges]
     _check_parameters(params)
     return tuple(params)
 

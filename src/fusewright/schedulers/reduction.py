@@ -157,7 +157,7 @@ class _Planner(ReductionPlanner):
             return crossed
         if space.is_inner or not space.iteration:
             inner = space.reduced_inside(facts)
-            if _is_split(space) and ceil_div(inner, width) <= SHORT_INNER:
+            if _is_split(space) and width == 1 and inner <= SHORT_INNER:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self.space.element_bytes, hardware)
             else:
