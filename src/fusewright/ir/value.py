@@ -187,6 +187,11 @@ class TensorView:
         """Whether it shows copies of elements along a dimension."""
         return any(axis.expanded is not None for axis in self.shape)
 
+    def lie_as(self, other: TensorView) -> None:
+        """Lies in memory as `other`, which has as many dimensions."""
+        position = {axis: i for i, axis in enumerate(other.shape)}
+        self.allocation = tuple([self.shape[position[axis]] for axis in other.memory_axes])
+
     @property
     def siblings(self) -> list[TensorView]:
         """What one node computes, of which this is one: sums, means and counts of Welford."""

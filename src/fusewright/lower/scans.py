@@ -32,6 +32,7 @@ from fusewright.kernel.exchange import TURNS_OF_SCAN
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
 from fusewright.lower.loops import Item, Loop
+from fusewright.lower.node_work import item_of
 from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, land, product, symbol
 
 
@@ -206,10 +207,6 @@ def _check_order(ctx: Context, node: Scan, scanned: Sequence[int]) -> None:
         )
 
 
-def _reads(ctx: Context, node: Scan) -> tuple[TensorView, ...]:
-    return tuple(v for v in node.tensor_inputs if not ctx.fusion.is_input(v))
-
-
 def _start_item(ctx: Context, shape: _Shape, order: int) -> Item:
     """Sets the carries, outside the first loop that they run along."""
     carry = shape.carry if shape.blocks is None else shape.blocks.carry
@@ -240,7 +237,7 @@ def _serial_item(ctx: Context, shape: _Shape, order: int) -> Item:
     pred = land(*ctx.thread_guards(node, indices), *ctx.nonempty_guards(node))
     step = k.Combine(node.op, (carry,), (ctx.operand(node, 0, indices),), pred=pred)
     body = guarded(ctx.block_guards(node), [step, k.Copy(dst, carry)])
-    return Item(shape.loops, body, _reads(ctx, node), (node.output,), order)
+    return item_of(ctx, node, order, shape.loops, body)
 
 
 def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
@@ -254,7 +251,7 @@ def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
     fill = None if pred is k.TRUE else k.Imm(identity, dtype)
     load = k.Copy(dst, ctx.operand(node, 0, indices), pred=pred, fill=fill, fill_is_value=fill is not None)
     body = guarded(ctx.block_guards(node), [load])
-    return Item(shape.loops, body, _reads(ctx, node), (node.output,), order)
+    return item_of(ctx, node, order, shape.loops, body)
 
 
 def _collective_item(ctx: Context, shape: _Shape, axis: ParallelType, order: int) -> Item:

@@ -94,7 +94,6 @@ def return_instead(fusion: Fusion, old: TensorView, new: TensorView, outputs: se
     if old not in outputs:
         return
     outputs.add(new)
-    place = {axis: i for i, axis in enumerate(old.shape)}
-    new.allocation = tuple([new.shape[place[axis]] for axis in old.allocation if axis in place])
+    new.lie_as(old)
     new.memory = MemoryType.global_
     fusion.outputs[:] = [replace(out, tensor=new) if out.tensor is old else out for out in fusion.outputs]

@@ -35,9 +35,9 @@ def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
     mean = fusion.new_like(total, avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["truediv"], (total, count), mean))
     wide = broadcast(fusion, mean, [axis.is_reduction for axis in avg.logical])
-    deviation = fusion.new_tensor([fusion.copy_axis(a) for a in x.shape], avg.dtype)
+    deviation = fusion.new_like(x, avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["sub"], (x, wide), deviation))
-    square = fusion.new_tensor([fusion.copy_axis(a) for a in x.shape], avg.dtype)
+    square = fusion.new_like(x, avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["mul"], (deviation, deviation), square))
     return {avg: mean, m2: reduce_states(fusion, SUM, [square], dims)[0]}
 

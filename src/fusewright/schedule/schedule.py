@@ -31,8 +31,7 @@ def _primitive(method: F) -> F:
                 self._check_owned(method.__name__, value)
             result = method(self, *args, **kwargs)
         except ScheduleError as error:
-            call = Call(method.__name__, _plain(args), tuple((k, _plain(v)) for k, v in kwargs.items()))
-            error.primitive = f"in {call_text(call, self.name_of)}"
+            error.primitive = f"in {call_text(_call(method, args, kwargs), self.name_of)}"
             raise
         self.call_sites.append(call_site())
         added = self._find_added()
@@ -40,18 +39,21 @@ def _primitive(method: F) -> F:
             source = next(v for v in (*args, *kwargs.values()) if isinstance(v, TensorView))
             for tensor in added:
                 tensor.label = self.fusion.naming.derived(source.name, ROLES[method.__name__])
-        self._trace.append(
-            Call(
-                method.__name__,
-                tuple(_plain(a) for a in args),
-                tuple((k, _plain(v)) for k, v in kwargs.items()),
-                _plain(result),
-                _plain(added),
-            )
-        )
+        self._trace.append(_call(method, args, kwargs, result, added))
         return result
 
     return recorded  # type: ignore[return-value]
+
+
+def _call(
+    method: Callable[..., Any],
+    args: Iterable[Any],
+    kwargs: Mapping[str, Any],
+    result: Any = None,
+    added: Any = (),
+) -> Call:
+    named = tuple((name, _plain(value)) for name, value in kwargs.items())
+    return Call(method.__name__, tuple(map(_plain, args)), named, _plain(result), _plain(added))
 
 
 def _plain(value: Any) -> Any:

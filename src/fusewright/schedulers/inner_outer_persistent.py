@@ -208,9 +208,8 @@ def _hold_columns(
         schedule.parallelize(held, position, kind)
     vectorize_ports(schedule, Ports((held,), ()), params.vectorization_factor)
     schedule.set_memory_type(held, MemoryType.shared)
-    of_blocks = len(kinds) - 2
-    order = [*range(of_blocks), *(of_blocks + axis for axis in (2, 0, 1, 3))]
-    schedule.store_along(held, order)
+    first = len(kinds) - 2  # each block of a cluster holds its part alone
+    schedule.store_along(held, [first + axis for axis in (2, 0, 1, 3)])
     return held
 
 

@@ -156,16 +156,17 @@ class InnerPersistentPlanner(ReductionPlanner):
             params, turns = with_wider_vectors(held, vectors, shifts), None
         else:
             params, turns = held, self._in_turns(rows, length, vectors.width, facts, hardware)
-        clustered = self._of_clusters(to_hold, facts, hardware)
+        clustered, beside = self._of_clusters(to_hold, facts, hardware), self._beside_weights(to_hold, facts)
         constant, shared = self._has_constant_length(facts), None
         if clustered is None or (self._shares_loads and not constant):
             shared = self._in_shared(params, length, hardware)
             ahead = self._copied_ahead(to_hold, held, facts, hardware)
-            clustered = shared or ahead or turns or clustered
-        params = self._spread(to_hold, hardware) or clustered or params
+            clustered = shared or turns or ahead or clustered or self._of_clusters(beside, facts, hardware)
+        spread = self._spread(beside, hardware)
+        params = spread or clustered or params
         estimate = self._estimate(rows, length, params, facts, hardware)
         few = 2 * rows <= hardware.sm_count or clustered_rows.is_crowded(params, hardware)
-        if few and not (shifts or vectors.unaligned or params.circular_stages):
+        if few and not (spread or shifts or vectors.unaligned or params.circular_stages):
             what = swept(self.fusion, space, vectors.width, are_stable(self.space, facts), facts)
             sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
             if sweeps is not None and sweeps.estimate().seconds < estimate().seconds:
@@ -282,9 +283,24 @@ class InnerPersistentPlanner(ReductionPlanner):
         """Whether all rows read something in common, such as weights, besides their own elements."""
         return not all(map(self.space.is_full, self.space.loads))
 
+    def _beside_weights(self, rows: _Rows, facts: Facts) -> _Rows:
+        """The same rows, or, if these have narrow vectors, shifted ones: those of weights start at any
+        element then.
+        """
+        found = self._shifted.vectors(facts) if rows.length >= LEAST_SHIFTED and not rows.shifts else None
+        if found is None or not is_narrow(rows.vectors.width, found) or not self._has_constant_length(facts):
+            return rows
+        shifted = replace(rows, vectors=found, shifts=True)
+        return rows if self._reads_unaligned(shifted) else shifted
+
+    def _reads_unaligned(self, rows: _Rows) -> bool:
+        """Whether vectors of the rows themselves start at any element."""
+        unaligned = [self.fusion.inputs[position] for position in rows.vectors.unaligned]
+        return any(access.tensor in unaligned for access in self.space.full_loads)
+
     def _of_clusters(self, rows: _Rows, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
         """How clusters hold the rows, if they are to."""
-        if rows.vectors.unaligned or (rows.shifts and not self._has_constant_length(facts)):
+        if self._reads_unaligned(rows) or (rows.shifts and not self._has_constant_length(facts)):
             return None
         needed, width = rows.vectors_a_row, rows.vectors.width
         if not rows.shifts and self._shared_bytes > self.projected.at_once and are_stable(self.space, facts):
@@ -297,11 +313,10 @@ class InnerPersistentPlanner(ReductionPlanner):
 
     def _spread(self, rows: _Rows, hardware: HardwareInfo) -> ReductionParams | None:
         """How clusters hold the rows, if these are few."""
-        few = rows.count < clustered_rows.LEAST_ROWS and not rows.shifts  # all blocks may share one row
-        if rows.vectors.unaligned or few or not self.space.iteration:
+        if self._reads_unaligned(rows) or not self.space.iteration:
             return None
-        needed, width = rows.vectors_a_row, rows.vectors.width
-        return rows.shifted(clustered_rows.spread(rows.count, needed, width, self.projected, hardware))
+        how = clustered_rows.spread_beside_weights if rows.vectors.unaligned else clustered_rows.spread
+        return rows.shifted(how(rows.count, rows.vectors_a_row, rows.vectors.width, self.projected, hardware))
 
     def _has_constant_length(self, facts: Facts) -> bool:
         return are_stable(self.space, facts) or self.space.is_constant

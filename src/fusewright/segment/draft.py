@@ -282,8 +282,7 @@ class Draft:
         change.redirect(replaced)
         for old, new in replaced.items():
             # Whoever reads it, the user included, finds it where and as the old one would be.
-            place = {axis: i for i, axis in enumerate(old.shape)}
-            new.allocation = tuple([new.shape[place[axis]] for axis in old.allocation if axis in place])
+            new.lie_as(old)
             if old in self._definition:
                 self._definition[new] = self._definition[old]
         change.replaced = tuple(replaced.values())

@@ -34,7 +34,7 @@ def _separated(
 ) -> tuple[k.Stmt, ...]:
     result: list[k.Stmt] = []
     for stmt in body:
-        if isinstance(stmt, k.For) and _covers(stmt, rings) and not _has_serial_loop(stmt):
+        if isinstance(stmt, k.For) and _covers(stmt, rings) and not _is_of_rows(stmt):
             result.append(_of_chunks(stmt, threads))
         else:
             result.append(k.with_children(stmt, lambda inner: _separated(inner, rings, threads)))
@@ -47,8 +47,12 @@ def _covers(loop: k.For, rings: set[k.Buffer]) -> bool:
     return any(not rings.isdisjoint(access.read_buffers(copy)) for copy in copies)
 
 
-def _has_serial_loop(loop: k.For) -> bool:
-    return any(isinstance(stmt, k.For) and not stmt.unroll for stmt in k.walk(loop.body))
+def _is_of_rows(loop: k.For) -> bool:
+    """Whether it goes over more than chunks: over chunks in turn, or over rows that the blocks of a cluster
+    reduce together, who would wait for each other in different places.
+    """
+    inner = list(k.walk(loop.body))
+    return any((isinstance(s, k.For) and not s.unroll) or isinstance(s, k.ClusterReduce) for s in inner)
 
 
 def _of_chunks(loop: k.For, threads: frozenset[Symbol]) -> k.For:

@@ -12,7 +12,7 @@ from fusewright.schedulers.params.heuristic import MAX_UNROLL, WIDTHS, Heuristic
 from fusewright.schedulers.params.launch import WHOLE_WARPS, Extent, LaunchParams, launch
 from fusewright.schedulers.params.legal import counts, each
 
-# Four warps: a block's barrier leaves little idle, and an SM holds many blocks (api.md section 7).
+# Four warps: a block's barrier leaves little idle, and an SM holds many blocks.
 TRANSPOSE_THREADS = 128
 TRIED_TILES = (8, 16, 32, 64, 128)
 
