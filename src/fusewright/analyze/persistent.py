@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusewright.analyze.scan_axes import is_spread_scan
@@ -57,11 +57,6 @@ class Reachability:
     def reaches(self, tensor: TensorView, other: TensorView) -> bool:
         """Whether `other` is `tensor` or computed from it."""
         return bool(self._sets.descendants.get(tensor, 0) & self._sets.bit.get(other, 0))
-
-    @property
-    def reductions(self) -> Sequence[TensorView]:
-        """One output of every reduction, producers first."""
-        return self._reductions
 
     def reductions_between(self, tensor: TensorView) -> list[TensorView]:
         """Reductions that one consumer of `tensor` feeds and that another's results meet later.

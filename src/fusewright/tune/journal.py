@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeGuard
 
 from fusewright.core.errors import FusewrightError, TuneError
@@ -231,9 +230,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from fusewright.core.errors import TuneError
@@ -118,9 +117,7 @@ class Pool(Generic[Job]):
     def __enter__(self) -> Pool[Job]:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 from statistics import median
-from types import TracebackType
 from typing import Any, Protocol
 
 from fusewright.core.forks import renew_in_child
@@ -130,9 +129,7 @@ class Runner:
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
