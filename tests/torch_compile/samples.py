@@ -134,6 +134,7 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
         (CUBE, [None, PLACES, INDICES[:, 0]]),
         (CUBE, [INDICES[:, :1] % 2, INDICES % 3, PLACES[:1]]),
     ],
+    "aten._unsafe_index.Tensor": [(CUBE, [None, PLACES, INDICES[:, 0]])],
     "aten.index_put.default": [
         (X, [PLACES], _floats(3, 4)),
         (X, [PLACES], _floats(4), True),
