@@ -262,7 +262,7 @@ class _Planner:
         return max(1, prod(facts.value(axis.extent) for axis in self.space.iteration))
 
     def _params(self, facts: Facts, hardware: HardwareInfo) -> ScanParams:
-        # Where nothing goes along, elements that a thread has side by side would lie apart for its neighbours.
+        # Where nothing goes along, elements that a thread has side by side lie apart for its neighbours.
         width = self._vectors.width(facts) if self.space.goes_along else 1
         length = max(1, facts.value(self.space.scanned.extent))
         rows = self._rows(facts)
