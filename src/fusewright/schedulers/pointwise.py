@@ -449,9 +449,8 @@ class _Planner:
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
         best_dim, best_cost = -1, (self._from_memory(facts) + extra) / best.width
         width = best.width
-        if self._by_element(facts):
-            others = [access for access in self._concrete if not self._is_cached(access, facts)]
-            sizes = [access.tensor.dtype.size for access in others or self._concrete]
+        sizes = [access.tensor.dtype.size for access in self._by_element(facts)]
+        if sizes:
             width = 1 if self._are_apart(facts) else min(width, *map(mixed_width, sizes))
         best = Vectors(width, best.unaligned if width > 1 else (), best_cost)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
