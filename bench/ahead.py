@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -33,11 +33,14 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compile-part", type=int, help=argparse.SUPPRESS)
 
 
-def compile_ahead(command: Sequence[str], jobs: int) -> None:
-    """Run `python -m bench COMMAND --compile-part I` in `jobs` processes, and wait for all."""
+def compile_ahead(command: Sequence[str], jobs: int, variables: Mapping[str, str] | None = None) -> None:
+    """Run `python -m bench COMMAND --compile-part I` in `jobs` processes with these environment variables
+    besides, and wait for all.
+    """
     started = time.monotonic()
     own = [sys.executable, "-m", "bench", *command, "--jobs", str(jobs), "--compile-part"]
-    parts = [subprocess.Popen([*own, str(part)], env=os.environ | ONE_COMPILER) for part in range(jobs)]
+    variables = os.environ | ONE_COMPILER | (variables or {})
+    parts = [subprocess.Popen([*own, str(part)], env=variables) for part in range(jobs)]
     for part in parts:
         part.wait()
     print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)

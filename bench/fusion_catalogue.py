@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from bench.fusion_attention import ATTENTION
 from bench.fusion_elementwise import ELEMENTWISE
+from bench.fusion_layouts import LAYOUTS
+from bench.fusion_models import MODELS
 from bench.fusion_moves import MOVES
+from bench.fusion_quantization import QUANTIZATION
 from bench.fusion_reductions import REDUCTIONS
 from bench.operation import Operation
 
-CATALOGUE: tuple[Operation, ...] = (*MOVES, *REDUCTIONS, *ELEMENTWISE)
+CATALOGUE: tuple[Operation, ...] = (
+    *MOVES,
+    *REDUCTIONS,
+    *ELEMENTWISE,
+    *ATTENTION,
+    *QUANTIZATION,
+    *MODELS,
+    *LAYOUTS,
+)

@@ -22,14 +22,15 @@ from unittest import mock
 
 import torch
 
-from bench.launch_overhead import LAYOUT, VALUES, load, microseconds
 from bench.operation import Inputs, Operation
 from bench.operations import selected
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
 from fusewright import FusionCache, FusionDefinition
 from fusewright.core.once import clear_shared_caches
 from fusewright.core.tracing import Tracer
-from fusewright.cuda.driver import Launcher, PackedArgs
+from fusewright.cuda import driver
+from fusewright.cuda.driver import ArgLayout, Launcher, Library, PackedArgs
+from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
 from fusewright.runtime.targets import SimulatedTarget
 
 CALLS = 512
@@ -41,6 +42,11 @@ NEW_SIZES = 200
 OPERATIONS = ("silu_mul", "softmax", "rmsnorm")
 # The first call that is taken apart, at a shape whose run takes no time.
 FIRST_CALL = "layernorm"
+# A kernel whose launch is timed alone.
+EMPTY = """
+extern "C" __global__ void
+empty(const float* a, const float* b, float* c, long long n, long long m, float s) {}
+"""
 HEADER = ("operation", "shape", "fusewright us", "eager us", "inductor us", "fusewright, new size, us")
 
 
@@ -122,9 +128,14 @@ def new_size_us(operation: Operation, fd: FusionDefinition, device: torch.device
 
 def launch_us() -> float:
     """Host time of a launch alone: an empty kernel with six arguments."""
-    launcher = Launcher(load(0), (1, 1, 1), (32, 1, 1), 0, PackedArgs(LAYOUT))
+    version = (driver.device_attribute(0, f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
+    image = compile_cubin(EMPTY, NvrtcOptions(f"sm_{''.join(map(str, version))}")).image
+    kernel = Library(image).kernel("empty", 0)
+    launcher = Launcher(
+        kernel, (1, 1, 1), (32, 1, 1), 0, PackedArgs(ArgLayout(("P", "P", "P", "q", "q", "f")))
+    )
     stream = torch.cuda.current_stream(0).cuda_stream
-    return microseconds(partial(launcher, stream, VALUES), torch.cuda.synchronize)
+    return call_us(partial(launcher, stream, (0, 0, 0, 1024, 1024, 1.0)))
 
 
 def first_call(device: torch.device) -> Tracer:

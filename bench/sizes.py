@@ -1,7 +1,8 @@
 """GPU time over sizes: row lengths by row counts of each operation, and where it falls off.
 
 A cell is the fraction of the speed of a copy of as many bytes. A cliff is a cell below `CLIFF` of the best of
-the cells beside it, one length or one count away.
+the cells beside it, one length or one count away; what is faster than a copy counts as fast as one, since
+copies of few bytes are slow.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def cliffs(grid: Grid) -> list[tuple[int, int, float, float]]:
         i, j = counts.index(rows), lengths.index(length)
         near = [(n, length) for n in counts[max(0, i - 1) : i + 2]]
         near += [(rows, n) for n in lengths[max(0, j - 1) : j + 2]]
-        best = max(grid.get(place, 0.0) for place in near)
+        best = min(1.0, max(grid.get(place, 0.0) for place in near))
         if cell < CLIFF * best:
             fallen.append((rows, length, cell, best))
     return fallen

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bench.ahead import Case, add_jobs, compile_ahead, compile_part, compiled_by_torch
+from bench.ahead import ONE_COMPILER, Case, add_jobs, compile_ahead, compile_part, compiled_by_torch
 from bench.goals import goal
 from bench.operation import STORED, Inputs, Operation, Shape, as_tuple
 from bench.operations import selected
@@ -187,13 +189,10 @@ def run(arguments: argparse.Namespace) -> int:
     modes = [*(() if arguments.no_compile else (DEFAULT,)), *((AUTOTUNE,) if arguments.max_autotune else ())]
     dtype = TYPES[arguments.dtype]
     if arguments.compile_part is not None:
-        # Not `AUTOTUNE`, which times kernels: alone on the GPU.
-        compile_part(cases, arguments, dtype, modes[:1] if DEFAULT in modes else ())
+        compile_part(cases, arguments, dtype, modes)
         return 0
     print(", ".join(f"{name} {value}" for name, value in environment().items()), flush=True)
-    command = ["operations", "--only", arguments.only, "--dtype", arguments.dtype]
-    flags = {"--quick": arguments.quick, "--no-compile": arguments.no_compile}
-    compile_ahead([*command, *(flag for flag, given in flags.items() if given)], arguments.jobs)
+    _compile_ahead(arguments)
     rows, failures, left = measured(
         cases, arguments.seconds, lambda case, copies: measure(*case, copies, modes, dtype), _shown
     )
@@ -217,6 +216,28 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"not reached in {arguments.seconds:g} s: {label}")
     print_failures(failures)
     return 1 if failures else 0
+
+
+def _compile_ahead(arguments: argparse.Namespace) -> None:
+    """Compile ahead; if torch.compile tunes, then with Triton's cache shared and Inductor's not.
+
+    Processes that tune side by side disturb each other's times: what they compiled serves the one that
+    tunes alone on the GPU, what they chose does not.
+    """
+    flags = {
+        "--quick": arguments.quick,
+        "--no-compile": arguments.no_compile,
+        "--max-autotune": arguments.max_autotune,
+    }
+    command = ["operations", "--only", arguments.only, "--dtype", arguments.dtype]
+    command += [flag for flag, given in flags.items() if given]
+    if not arguments.max_autotune:
+        return compile_ahead(command, arguments.jobs)
+    if "TRITON_CACHE_DIR" not in os.environ:
+        os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="fusewright-bench-triton-")
+    os.environ |= ONE_COMPILER
+    with tempfile.TemporaryDirectory(prefix="fusewright-bench-inductor-") as choices:
+        compile_ahead(command, arguments.jobs, {"TORCHINDUCTOR_CACHE_DIR": choices})
 
 
 def measured(

@@ -37,10 +37,27 @@ def test_null_has_no_facts():
 
 
 def test_arithmetic_on_reduced_floats_is_in_float():
-    reduced = {d for d in DataType if d.compute is not d}
+    reduced = {d for d in DataType if d.compute is not d and not d.is_short_integer}
     eights = {D.Float8_e4m3fn, D.Float8_e5m2, D.Float8_e8m0fnu}
     assert reduced == {D.Half, D.BFloat16, D.Float4_e2m1fn} | eights
     assert all(d.compute is D.Float for d in reduced)
+
+
+def test_arithmetic_on_short_integers_is_in_32_bits():
+    short = {d for d in DataType if d.is_short_integer}
+    assert short == {D.Int8, D.UInt8, D.Int16, D.UInt16}
+    assert all(d.compute is D.Int32 for d in short)
+    assert promote(D.Int8, D.UInt8) is D.Int16
+    assert promote(D.Int16, D.UInt16) is D.Int32
+    assert promote(D.UInt8, D.Bool) is D.UInt8
+    assert promote(D.Int8, D.Half) is D.Half
+
+
+def test_what_is_beyond_a_short_integer_wraps():
+    values = torch.tensor([300.7, -1.5, -129.0, 40000.0, 3e9, torch.nan])
+    assert converted(values, D.UInt8).tolist() == [44, 255, 127, 64, 255, 0]
+    assert converted(values, D.Int8).tolist() == [44, -1, 127, 64, -1, 0]
+    assert converted(torch.tensor([300, -200]), D.Int8).tolist() == [44, 56]
 
 
 def test_real_and_complex_types():
@@ -66,8 +83,8 @@ def test_maps_from_torch_and_python():
     assert table[torch.float4_e2m1fn_x2] is D.Float4_e2m1fn_x2
     with pytest.raises(KeyError):
         table[torch.uint64]
-    with pytest.raises(DtypeError, match=r"one of .*torch\.uint64, but got torch\.int8"):
-        from_torch(torch.int8)
+    with pytest.raises(DtypeError, match=r"one of .*torch\.uint64.*, but got torch\.uint32"):
+        from_torch(torch.uint32)
     assert from_torch(torch.uint64) is D.UInt64
     assert [of_python_value(v) for v in (True, 1, 1.0, 1j)] == [D.Bool, D.Int, D.Double, D.ComplexDouble]
 

@@ -85,6 +85,7 @@ static int launch_extended(const struct config *c, void *f, void **params, void 
 }
 
 static int active_clusters(int *count, void *f, const struct config *c) {
+  printf("cuOccupancyMaxActiveClusters\n");
   *count = atoi(getenv("STUB_CLUSTERS")) / (int)c->attributes[c->count - 1].value[0];
   return outcome("cuOccupancyMaxActiveClusters");
 }

@@ -102,6 +102,21 @@ print("resident", launcher.resident_clusters())
     assert "resident 31" in run(stub_directory, script, STUB_CLUSTERS="126")
 
 
+def test_the_driver_is_asked_once_of_a_configuration(stub_directory: Path) -> None:
+    """Each call with a new size has a launcher of its own, of another grid perhaps."""
+    script = """
+arguments = PackedArgs(ArgLayout(()))
+for grid, shared, cluster in ((32, 0, 16), (64, 0, 16), (64, 512, 16), (64, 512, 4), (32, 512, 16)):
+    each = Launcher(kernel, (grid, 1, 1), (64, 1, 1), shared, arguments, cluster=(cluster, 1, 1))
+    print("resident", each.resident_clusters())
+"""
+    lines = run(stub_directory, script, STUB_CLUSTERS="126")
+    found = [line for line in lines if line.startswith("resident")]
+    assert found == [f"resident {n}" for n in (7, 7, 7, 31, 7)]
+    assert sum(line.startswith("cuOccupancyMaxActiveClusters") for line in lines) == 3
+    assert lines.count("cuFuncSetAttribute 14 1") == 1
+
+
 def test_a_refused_launch_names_the_call_and_the_configuration(stub_directory: Path) -> None:
     script = """
 try:

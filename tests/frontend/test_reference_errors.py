@@ -1,4 +1,4 @@
-"""Every error that the reference's tests ask for (api.md, section 9): its class, and what they match.
+"""Every error that the reference's tests ask for: its class, and what they match.
 
 Those of operations are in test_reference_op_errors. A row of a method that is not there yet is skipped while
 its name is missing. Left out are rows of nvFuser's direct interface alone (manual_execute,

@@ -1,4 +1,4 @@
-"""Every error of an operation that the reference's tests ask for (api.md, section 9.3).
+"""Every error of an operation that the reference's tests ask for.
 
 Left out are slices with steps, which work here.
 """

@@ -1,4 +1,4 @@
-"""`fd.sched` call by call (api.md 6), kernels of several, and tensors scheduled while they are defined."""
+"""`fd.sched` call by call, kernels of several, and tensors scheduled while they are defined."""
 
 from __future__ import annotations
 

@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fusewright import DataType, FusionDefinition
-from fusewright.core.errors import ArgumentTypeError, DefinitionError, MissingDefinitionError
+from fusewright import DataType, FusionDefinition, PointwiseParams
+from fusewright.core.errors import (
+    ArgumentTypeError,
+    DefinitionError,
+    InputError,
+    MissingDefinitionError,
+    ParamsError,
+)
 
 REFUSED: dict[str, tuple[Callable[[Any, Any, Any], object], str]] = {
     "where(x == y)": (lambda fd, x, s: fd.ops.where(x == fd.ops.neg(x), x, 0.0), "the Python bool False"),
@@ -104,3 +110,38 @@ def test_a_block_that_ends_in_an_error_leaves_no_definition() -> None:
     with fd:
         fd.add_output(fd.define_tensor([-1]) * 2.0)
     assert torch.equal(fd.execute([torch.ones(2)])[0], torch.full((2,), 2.0))
+
+
+def test_numbers_of_numpy_are_numbers_in_calls() -> None:
+    with FusionDefinition() as fd:
+        x, factor = fd.define_tensor([-1], dtype=DataType.Float), fd.define_scalar(DataType.Double)
+        fd.add_output(x * factor)
+    for number in (np.float32(2), np.float64(2), np.int64(2), np.float16(2), np.bool_(True)):
+        assert fd.execute([torch.ones(3), number])[0].tolist() == [float(number)] * 3
+
+
+@pytest.mark.parametrize(
+    "make, given",
+    [
+        (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "a quantized tensor"),
+        (lambda x: torch.nested.nested_tensor([x, x]), "a nested tensor"),
+        (lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged), "a nested tensor"),
+    ],
+    ids=["quantized", "nested", "jagged"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_are_not_dense_are_named(make: Any, given: str) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1, -1]) + 1.0)
+    with pytest.raises(InputError, match=f"to be a dense tensor but got {given}"):
+        fd.execute([make(torch.ones(4, 3))])
+
+
+def test_what_is_no_schedule_is_named() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1], contiguity=True) + 1.0)
+    with pytest.raises(ParamsError, match=r"schedules\[0\]`: expected params of the segment's scheduler.*"):
+        fd.execute([torch.ones(3)], schedules={0: PointwiseParams})
+    fd.schedule = 3  # type: ignore[assignment, method-assign]
+    with pytest.raises(ArgumentTypeError, match=r"fd.schedule\(\): .* Expected a function, got int"):
+        fd.execute([torch.ones(3)])

@@ -36,7 +36,8 @@ ROUNDOFF = {
     torch.complex128: 2.0**-53,
 }
 REDUCED = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu)
-INTEGERS = (torch.int32, torch.int64)
+SHORT = (torch.int8, torch.uint8)
+INTEGERS = (torch.int32, torch.int64, *SHORT)
 # Errors, in units of roundoff, of functions that are not rounded correctly: CUDA's mathematical functions
 # stay within 4 ulp (CUDA C++ Programming Guide, "Mathematical Functions"), torch's on the CPU within as much.
 FUNCTION_ROUNDOFFS = 16
@@ -90,6 +91,8 @@ def category(dtype: torch.dtype) -> int:
 
 
 def up(dtype: torch.dtype) -> torch.dtype:
+    if dtype in SHORT:
+        return torch.int32
     return torch.float32 if dtype in REDUCED else dtype
 
 
@@ -289,6 +292,7 @@ def applied(row: Unary, name: str, x: Operand) -> Bounded:
     x = _operand(x)
     kind = category(x.dtype)
     if kind < 2 and row.integers is not None:
+        x = x if row.keeps else convert(x, up(x.dtype))
         data = x.data if kind == 0 else row.integers(x.data)
         return Bounded(data, x.error, x.scalar)
     if kind == 3:

@@ -69,12 +69,12 @@ def _extremum(x: Tensor, dims: Sequence[int], largest: bool) -> Tensor:
     if x.dtype is torch.bool:
         empty: Number = not largest
     elif x.dtype in INTEGERS:
-        limits = torch.iinfo(x.dtype)
+        limits = torch.iinfo(up(x.dtype))
         empty = limits.min if largest else limits.max
     else:
         empty = -INF if largest else INF
     shape = [n for d, n in enumerate(x.shape) if d not in dims]
-    return torch.full(shape, empty, dtype=x.dtype)
+    return torch.full(shape, empty, dtype=up(x.dtype)).to(x.dtype)
 
 
 def _worst(error: Tensor, dims: Sequence[int]) -> Tensor:

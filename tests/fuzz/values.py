@@ -19,7 +19,7 @@ def values(dtype: torch.dtype, count: int, seed: int, below: int | None = None) 
     if dtype is torch.bool:
         return torch.randint(0, 2, (count,), generator=generator).bool()
     if not dtype.is_floating_point and not dtype.is_complex:
-        least = 0 if dtype is torch.uint64 else -6
+        least = 0 if dtype in (torch.uint64, torch.uint8) else -6
         return torch.randint(least, 7, (count,), generator=generator).to(dtype)
     if dtype.is_complex:
         return torch.randn(count, dtype=torch.complex128, generator=generator).to(dtype)

@@ -46,7 +46,7 @@ SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 64, 65, 100, 128, 130, 255, 25
 
 FLOATS = (DataType.Float, DataType.BFloat16, DataType.Half, DataType.Double)
 COMPLEX = (DataType.ComplexFloat, DataType.ComplexDouble)
-DISCRETE = (DataType.Int, DataType.Int32, DataType.Bool)
+DISCRETE = (DataType.Int, DataType.Int32, DataType.Int8, DataType.UInt8, DataType.Bool)
 # Types that are computed with in no other way than by casting to another one.
 STORED = (DataType.Float8_e4m3fn, DataType.Float8_e5m2)
 DATATYPE = {d.torch: d for d in (*FLOATS, *COMPLEX, *DISCRETE, *STORED)}

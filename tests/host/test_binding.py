@@ -15,6 +15,7 @@ from fusewright.core.errors import (
     ShapeError,
 )
 from fusewright.host.binding import Binder
+from fusewright.host.memory_checks import spanned_elements
 from fusewright.ops.build_indexing import triu
 from fusewright.sym import Symbol
 from tests.host.fusions import DataType, Definition
@@ -204,7 +205,7 @@ def test_index_dtype(shape, strides, expected):
     binder = Binder(d.fusion)
     (x, _) = d.fusion.tensors()
     sizes = {e: size for e, size in zip(x.extents, shape) if isinstance(e, Symbol)}
-    assert binder._index_dtype([shape], [strides], sizes) is expected
+    assert binder._index_dtype([spanned_elements(shape, strides)], sizes) is expected
 
 
 @pytest.mark.parametrize(

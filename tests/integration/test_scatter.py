@@ -10,6 +10,7 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import DtypeError, OutOfBoundsError, RankError, ShapeError, UserError
+from fusewright.ops.build_scatter import MANY_ROWS
 from tests.integration.cases import random_tensor
 from tests.integration.tolerance import assert_close
 
@@ -26,7 +27,9 @@ def values(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device
     return random_tensor(shape, dtype, torch.Generator().manual_seed(sum(shape))).to(device)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.bfloat16, torch.float32, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int32, torch.bfloat16, torch.float32, torch.complex64]
+)
 @pytest.mark.parametrize("dim", [0, -1])
 def test_scatter(dtype: torch.dtype, dim: int, target: torch.device) -> None:
     x, src = values(6, 5, dtype=dtype, device=target), values(4, 5, dtype=dtype, device=target)
@@ -39,7 +42,7 @@ def test_scatter(dtype: torch.dtype, dim: int, target: torch.device) -> None:
     assert torch.equal(out, x.scatter(dim, index, 1))
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, torch.float32, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bfloat16, torch.float32, torch.complex64])
 @pytest.mark.parametrize("shape", [(7,), (7, 3, 2)], ids=str)
 def test_index_put_accumulate(dtype: torch.dtype, shape: tuple[int, ...], target: torch.device) -> None:
     acc, value = values(*shape, dtype=dtype, device=target), values(9, *shape[1:], dtype=dtype, device=target)
@@ -63,6 +66,22 @@ def test_gradient_of_an_embedding(options: dict[str, Any], target: torch.device)
     padding, by_count = options.get("padding_idx", -1), options.get("scale_grad_by_freq", False)
     expected = torch.ops.aten.embedding_dense_backward(grad.double(), indices.long(), 5, padding, by_count)
     assert_close(out, 2 * expected, 12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 3}, {"scale_grad_by_freq": True}])
+def test_gradient_of_a_large_vocabulary(
+    options: dict[str, Any], dtype: torch.dtype, target: torch.device
+) -> None:
+    """Sums lie in memory that has a row for each index that occurs, where most do not."""
+    vocabulary = MANY_ROWS + 3
+    grad = values(3, 5, 6, dtype=dtype, device=target)
+    indices = torch.tensor([3, 0, vocabulary - 1, 7, 3] * 3, device=target).reshape(3, 5)
+    (out,) = run(lambda ops, g, i: ops.embedding_bwd(g, i, vocabulary, **options), grad, indices)
+    padding, by_count = options.get("padding_idx", -1), options.get("scale_grad_by_freq", False)
+    expected = torch.ops.aten.embedding_dense_backward(grad.double(), indices, vocabulary, padding, by_count)
+    assert out.dtype is dtype
+    assert_close(out, expected, 12)
 
 
 def kernels(define: Callable[..., Any], *inputs: Tensor) -> tuple[list[Tensor], int]:

@@ -1,4 +1,4 @@
-"""Axes and transforms: index rules against integers, kinds, and the printed form of api.md 3.1."""
+"""Axes and transforms: index rules against integers, kinds, and the printed form."""
 
 from __future__ import annotations
 

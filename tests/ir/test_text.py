@@ -1,4 +1,4 @@
-"""The printed form of fusions, as api.md 3.1 states it."""
+"""The printed form of fusions."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Recurrence(Node):
 
 
 def recurrence(fusion: Fusion, x: TensorView) -> TensorView:
-    out = fusion.new_tensor([fusion.copy_axis(axis) for axis in x.shape], x.dtype)
+    out = fusion.new_like(x)
     fusion.add_node(Recurrence((x,), (out,), 0))
     return out
 

@@ -18,9 +18,9 @@ from fusewright.sim import simulate
 from tests.lower.running import copy_fusion, lowered, run
 
 
-def held_in_shared_memory(size: int = 768) -> Schedule:
-    """x -> shared memory -> registers -> output: vectors of 4, 3 to a thread where `size` is 768."""
-    schedule = Schedule(copy_fusion([size], copies=3))
+def held_in_shared_memory() -> Schedule:
+    """x -> shared memory -> registers -> output: vectors of 4, 3 to a thread."""
+    schedule = Schedule(copy_fusion([768], copies=3))
     shared = schedule.tensor(1)
     schedule.set_memory_type(shared, MemoryType.shared)
     for tensor in schedule.tensors()[1:]:
@@ -66,26 +66,6 @@ def test_a_read_that_does_not_wait_is_a_race():
     verify(hasty)
     with pytest.raises(RaceError, match="copies to `T1` are on their way, and nothing has waited for them"):
         simulate(hasty, [torch.randn(768), torch.empty(768)])
-
-
-def loaded_ahead() -> Schedule:
-    """As before, by a block that holds the vectors of one iteration, and those of the next on their way."""
-    schedule = held_in_shared_memory(-1)
-    shared = schedule.tensor(1)
-    schedule.inline_at(schedule.tensor(3), 1, best_effort=True, selected=[shared, schedule.tensor(2)])
-    schedule.prefetch(shared)
-    return schedule
-
-
-def test_an_iteration_waits_for_its_own_copies_and_starts_those_of_the_next():
-    schedule, x = loaded_ahead(), torch.randn(1000)
-    assert torch.equal(run(schedule, [x])[0], x)
-    kernel = lowered(schedule).kernel
-    [loop] = [stmt for stmt in kernel.body if isinstance(stmt, k.For)]
-    assert isinstance(loop.body[0], k.WaitForCopies)  # in all threads, whatever they copy
-    hasty = replace(kernel, body=tuple(k.with_body(s, s.body[1:]) if s is loop else s for s in kernel.body))
-    with pytest.raises(RaceError, match="copies to `T1` are on their way"):
-        simulate(hasty, [x, torch.empty(1000), 1000])
 
 
 def test_edges_of_rows_do_not_hold_up_copies_of_their_vectors() -> None:

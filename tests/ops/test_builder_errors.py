@@ -1,4 +1,4 @@
-"""What builders refuse: class and message of each mistake (api.md 9.1 and 9.3)."""
+"""What builders refuse: class and message of each mistake."""
 
 from __future__ import annotations
 

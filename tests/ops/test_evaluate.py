@@ -62,7 +62,7 @@ def test_relabels_at_once_are_what_they_are_one_by_one():
     x = define_tensor(fusion, [2, 1, 3], True)
     y = permute(fusion, broadcast(fusion, squeeze(fusion, x, [1]), [False, True, False]), [2, 1, 0])
     add_output(fusion, y)
-    merged = fusion.new_tensor([fusion.copy_axis(axis) for axis in y.shape], y.dtype)
+    merged = fusion.new_like(y)
     fusion.add_node(Relabel(x, merged, [2, None, 0]))
     add_output(fusion, merged)
     given = torch.randn(2, 1, 3)

@@ -168,9 +168,9 @@ def check_constant(names: Names, e: Expression, value: PyScalar, source: DataTyp
 def _constant(key: str, value: PyScalar, source: DataType, target: DataType) -> PyScalar:
     """As the simulator has it. `key` keeps 0.0, -0.0 and False apart."""
     if source.is_integral and not isinstance(value, bool):
-        bits = 32 if source is DataType.Int32 else 64
+        bits = 8 * source.size
         value = int(value.real) % 2**bits  # constants of the IR may be written out of range
-        value = value if source is DataType.UInt64 or value < 2 ** (bits - 1) else value - 2**bits
+        value = value if source.lowest == 0 or value < 2 ** (bits - 1) else value - 2**bits
     tensor = torch.tensor(value, dtype=source.values)
     result = converted_tensor(tensor, target)
     return (result.float() if target.is_reduced_float else result).item()
@@ -199,7 +199,10 @@ def _converted(names: Names, source: DataType, target: DataType, e: Expression =
     through_float = (target.is_reduced_float and source.compute is not DataType.Float) or (
         source.is_reduced_float and target is not DataType.Float and not target.is_reduced_float
     )
-    return "cast", target.cuda, ("cast", "float", e) if through_float else e
+    e = ("cast", "float", e) if through_float else e
+    if target.is_short_integer and not source.is_integral:
+        e = ("cast", "int", e)
+    return "cast", target.cuda, e
 
 
 def match(form: Expression, e: Expression, operands: Mapping[str, Matcher]) -> None:

@@ -51,6 +51,8 @@ _NUMBERS = {
     "float",
     "double",
     "long",
+    "short",
+    "signed",
     "unsigned",
     "fw::half",
     "fw::bfloat16",
@@ -130,7 +132,7 @@ class _Parser:
 
     def type(self) -> str:
         words = [self.word()]
-        while words[-1] in ("unsigned", "long") and self.next in ("long", "int", "char"):
+        while words[-1] in ("unsigned", "signed", "long") and self.next in ("long", "int", "short", "char"):
             words.append(self.word())
         text = " ".join(words)
         if text == "fw::complex":

@@ -18,6 +18,13 @@ Number = bool | int | float | complex
 Value = tuple[str, Number]
 
 _BITS = {"bool": 1, "int": 32, "long long": 64}
+#: Narrower integers, by their bits and whether they have a sign: what is out of range wraps.
+_SHORT = {
+    "signed char": (8, True),
+    "unsigned char": (8, False),
+    "short": (16, True),
+    "unsigned short": (16, False),
+}
 _FLOATS = ("float", "double")
 
 
@@ -34,6 +41,10 @@ def _number(type_: str, value: Number) -> Value:
     """A value that must fit its type."""
     if type_ == "unsigned long long":
         return type_, int(value.real) % 2**64
+    if type_ in _SHORT:
+        bits, signed = _SHORT[type_]
+        whole = int(value.real) % 2**bits
+        return type_, whole - 2**bits if signed and whole >= 2 ** (bits - 1) else whole
     if type_ in ("int", "long long"):
         limit = 2 ** (_BITS[type_] - 1)
         if not -limit <= value < limit:  # type: ignore[operator]
@@ -49,7 +60,7 @@ def _common(left: str, right: str) -> str:
     for type_ in ("double", "float", "unsigned long long", "long long"):
         if type_ in (left, right):
             return type_
-    if not {left, right} <= {"int", "bool"}:
+    if not {left, right} <= {"int", "bool", *_SHORT}:
         raise Undefined(f"{left} and {right} do not meet in one type")
     return "int"
 
@@ -98,7 +109,7 @@ def _unary(e: Expression, names: Mapping[str, Value]) -> Value:
         return "bool", not value
     if e[1] not in "+-":
         raise Undefined(f"unary {e[1]}")
-    promoted = "int" if type_ == "bool" else type_
+    promoted = "int" if type_ == "bool" or type_ in _SHORT else type_
     return _number(promoted, -value if e[1] == "-" else value)
 
 
@@ -117,9 +128,9 @@ def converted(given: Value, type_: str) -> Value:
         if not math.isfinite(value.real):
             raise Undefined(f"{value} as {type_}")
         return _number(type_, int(value.real))
-    if type_ in (*_BITS, *_FLOATS, "unsigned long long"):
+    if type_ in (*_BITS, *_SHORT, *_FLOATS, "unsigned long long"):
         return _number(type_, value)
-    if type_.startswith("fw::complex<") and source in (*_FLOATS, *_BITS):
+    if type_.startswith("fw::complex<") and source in (*_FLOATS, *_BITS, *_SHORT):
         return type_, complex(converted(given, type_[len("fw::complex<") : -1])[1])
     if type_ == "fw::e2m1_x2" and source == "int" and 0 <= int(value.real) < 256:
         return type_, value  # a byte

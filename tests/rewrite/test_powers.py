@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
 
 
 def definition(dtype: torch.dtype, exponent: float) -> FusionDefinition:
@@ -44,3 +44,15 @@ def test_products_are_right_in_other_types(dtype: torch.dtype, target: torch.dev
         out = definition(dtype, exponent).execute([x])[0]
         # Reduced floats compute in Float, which is their result's type.
         torch.testing.assert_close(out, x.to(out.dtype) ** exponent)
+
+
+@pytest.mark.parametrize("exponent", [1, 2, 3, 0.5])
+def test_powers_of_a_number_in_a_tensor_of_the_host(exponent: float, target: torch.device) -> None:
+    """A view that is lifted above the power leaves it with more dimensions than its base."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], contiguity=True, dtype=DataType.Float)
+        base = fd.define_tensor([], dtype=DataType.Double, is_cpu=True)
+        fd.add_output(fd.ops.lerp(fd.ops.pow(base, exponent), x, fd.ops.pow(base, exponent)))
+    given, weight = torch.rand(3, device=target), torch.tensor(1.25, dtype=torch.float64) ** exponent
+    found = fd.execute([given, torch.tensor(1.25, dtype=torch.float64)])[0]
+    torch.testing.assert_close(found.double(), weight + weight * (given.double() - weight))

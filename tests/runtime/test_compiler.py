@@ -93,7 +93,7 @@ def test_cubins_of_several_kernels(parallel, threads, monkeypatch):
 def test_cubin_for_any_architecture(arch):
     _, kernel = compile_kernel(fusion())
     cubin = kernel.cubin(arch)
-    assert cubin.arch == arch and kernel.cubin(arch) is cubin is kernel.code().for_arch(arch).cubin()
+    assert cubin.arch == arch and kernel.cubin(arch) is cubin
     resources = kernel.resources(arch)
     assert resources == compile_cubin(kernel.full_text, NvrtcOptions(arch)).resources[kernel.name]
     assert 0 < resources.registers <= 255 and resources.spill_stores == 0

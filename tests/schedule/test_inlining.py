@@ -9,7 +9,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir import Fusion, TensorView
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
-from fusewright.ops.build_reduction import sum_, var_mean
+from fusewright.ops.build_reduction import sum_, var_mean, welford
 from fusewright.ops.build_shape import broadcast
 from fusewright.schedule import Schedule
 from fusewright.schedule.inlining import max_inline_position
@@ -98,6 +98,16 @@ def test_nobody_waits_inside_a_loop_that_the_reduction_cannot_share():
     schedule.parallelize(total, 0, ParallelType.block_x)
     schedule.parallelize_like(total)
     assert limit(schedule, total) == 0 and limit(schedule, load) == 1
+
+
+def test_a_result_that_nothing_reads_keeps_nobody_out_of_a_loop():
+    """The first result of a reduction may be such a one, as of argmax, whose values nobody asks for."""
+    fusion = Fusion()
+    x = copy_tensor(fusion, define_tensor(fusion, [8, 12], True))
+    _, squares, _ = welford(fusion, x, [1])
+    add_output(fusion, apply_to_tensor(fusion, "sub", x, broadcast(fusion, squares, [False, True])))
+    schedule = Schedule(fusion)
+    assert limit(schedule, schedule.tensors()[1]) == 1
 
 
 def test_siblings_share_one_nest():

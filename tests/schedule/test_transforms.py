@@ -1,4 +1,4 @@
-"""Primitives on loop axes: what they make of them, and the errors that scripts match (api.md 9.4)."""
+"""Primitives on loop axes: what they make of them, and the errors that scripts match."""
 
 from __future__ import annotations
 

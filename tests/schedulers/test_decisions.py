@@ -24,7 +24,6 @@ from fusewright.schedulers import (
     Reject,
     apply,
     default_registry,
-    first_accepting,
     propose,
     rejection_text,
 )
@@ -32,8 +31,8 @@ from tests.schedulers import proposals as p
 
 
 def chosen(fusion: Fusion) -> str:
-    taker, _ = first_accepting(default_registry(), fusion)
-    return "none" if taker is None else taker[0].type.name
+    takers = (each for each in default_registry() if not isinstance(each.prepare(fusion), Reject))
+    return next((str(taker.type.name) for taker in takers), "none")
 
 
 def outer_normalization() -> Fusion:

@@ -40,18 +40,19 @@ from tests.ways.row_gradients import layer_norm_backward, rms_norm_backward
 SCHEDULER = InnerOuterPersistentScheduler()
 
 
-def backward(rank: int = 2) -> Fusion:
+def backward(rank: int = 2, other: DataType = DataType.Float) -> Fusion:
     """Gradients like those of layer norm, of two types; that of the bias is added to an earlier one."""
     with FusionDefinition() as fd:
-        dy, x = (fd.define_tensor([-1] * rank, True, t) for t in (DataType.BFloat16, DataType.Float))
+        dy, x = (fd.define_tensor([-1] * rank, True, t) for t in (DataType.BFloat16, other))
         mean, scale = (fd.define_tensor([-1] * (rank - 1), True) for _ in range(2))
-        weight, before = (fd.define_tensor([-1], True) for _ in range(2))
+        weight, before = (fd.define_tensor([-1], True, t) for t in (other, DataType.Float))
         last, rows = [False] * (rank - 1) + [True], list(range(rank - 1))
         normal = (x - fd.ops.broadcast(mean, last)) * fd.ops.broadcast(scale, last)
         scaled = fd.ops.cast(dy, DataType.Float) * fd.ops.broadcast(weight, [True] * (rank - 1) + [False])
         sums = (fd.ops.sum(t, [rank - 1], keepdim=True) for t in (scaled, scaled * normal))
         of_scaled, of_both = (total * 0.01 for total in sums)
-        fd.add_output(fd.ops.broadcast(scale, last) * (scaled - of_scaled - normal * of_both))
+        dx = fd.ops.broadcast(scale, last) * (scaled - of_scaled - normal * of_both)
+        fd.add_output(fd.ops.cast(dx, other))
         fd.add_output(fd.ops.cast(fd.ops.sum(dy * normal, rows), DataType.BFloat16))
         fd.add_output(fd.ops.sum(fd.ops.cast(dy, DataType.Float), rows) + before)
     fusion = fd._finished().fusion
@@ -108,6 +109,10 @@ def _reads_weights_once(body: tuple[k.Stmt, ...]) -> bool:
         ((7, 600), params_of(1, 4, 3, 3, 1, blocks_per_cluster=2)),
         ((9, 500), params_of(1, 4, 2, 2, 2, blocks_per_cluster=2, **_WEIGHTS_IN_SHARED_MEMORY)),
         ((23, 904), params_of(2, 4, 2, 2, 1, blocks_per_cluster=2, **_RING)),
+        (
+            (3, 7, 603),
+            params_of(1, 4, 4, 2, 1, blocks_per_cluster=3, **SHIFTED, assumed_reduction_sizes=(603,)),
+        ),
     ],
     ids=[
         "rows at a time",
@@ -119,6 +124,7 @@ def _reads_weights_once(body: tuple[k.Stmt, ...]) -> bool:
         "clusters",
         "clusters, weights in shared memory",
         "clusters, a ring",
+        "clusters, shifted",
     ],
 )
 def test_gradients(shape: tuple[int, ...], params: InnerOuterPersistentParams) -> None:
@@ -135,6 +141,33 @@ def test_gradients(shape: tuple[int, ...], params: InnerOuterPersistentParams) -
     assert _reads_weights_once(kernel.body) == once
     again = lowered(replay(fusion, schedule.trace()))
     assert kernel_text(again.kernel) == kernel_text(kernel)
+
+
+def test_clusters_copy_shifted_rows_ahead() -> None:
+    """Each block from the aligned address of its part on; all wait for each other in one place."""
+    fusion, (dy, x, mean, scale, weight, before) = backward(other=DataType.BFloat16), inputs_of(35, 1803)
+    inputs = [dy, x.bfloat16(), mean, scale, weight.bfloat16(), before]
+    schedule = Schedule(fusion)
+    params = params_of(
+        1, 8, 8, 2, 1, blocks_per_cluster=4, **SHIFTED | _RING, assumed_reduction_sizes=(1803,)
+    )
+    apply(SCHEDULER, schedule, params, p.H200)
+    for found, wanted in zip(run(schedule, inputs), expected(*inputs), strict=True):
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-2, atol=1e-2)
+    statements = list(k.walk(lowered(schedule).kernel.body))
+    assert sum(isinstance(stmt, k.ClusterReduce) for stmt in statements) == 2  # as many as are computed
+
+
+def test_blocks_of_a_cluster_hold_their_part_of_the_weights() -> None:
+    shared = []
+    for cluster, y in ((1, 4), (4, 1)):
+        schedule = Schedule(backward())
+        params = params_of(1, 4, 2, y, 1, blocks_per_cluster=cluster, **_WEIGHTS_IN_SHARED_MEMORY)
+        apply(SCHEDULER, schedule, dataclasses.replace(params, assumed_reduction_sizes=(512,)), p.H200)
+        buffers = [s.buffer for s in k.walk(lowered(schedule).kernel.body) if isinstance(s, k.Alloc)]
+        weights = [b for b in buffers if b.space is k.Space.SHARED and b.name.startswith("T4_")]
+        shared.append([as_int(each.size) for each in weights])
+    assert shared == [[512], [128]]
 
 
 def test_threads_cover_the_row() -> None:
@@ -228,6 +261,21 @@ def test_reductions_of_several_states(params: InnerOuterPersistentParams) -> Non
     torch.testing.assert_close(found[2].double(), exact.var(0, correction=0) * 23, rtol=1e-4, atol=1e-4)
 
 
+def test_a_position_and_what_it_was_found_in() -> None:
+    """argmax reduces values, which nothing reads, with their positions; the row is held across it."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        y = x * fd.ops.argmax(fd.ops.sin(x), 1, keepdim=True)
+        fd.add_output(fd.ops.sum(y, [0]))
+        fd.add_output(y - fd.ops.sum(y, [1], keepdim=True))
+    value = torch.randn(23, 200)
+    found = fd.execute([value])
+    assert [kernel.scheduler for kernel in fd.kernels_for([value])] == ["inner_outer_persistent"]
+    exact = value.double() * value.sin().argmax(1, keepdim=True)
+    torch.testing.assert_close(found[0].double(), exact.sum(0), rtol=1e-4, atol=1e-2)
+    torch.testing.assert_close(found[1].double(), exact - exact.sum(1, keepdim=True), rtol=1e-4, atol=1e-1)
+
+
 @pytest.mark.parametrize("name", ["h200", "l4"])
 def test_proposals_fit_the_gpu(name: str) -> None:
     """All blocks are resident at once, whatever the sizes, with all registers that the params allow."""
@@ -307,6 +355,9 @@ def test_vectors_of_odd_rows_begin_at_aligned_addresses() -> None:
         facts = p.facts_of(fusion, shapes)
         return p.propose(SCHEDULER, fusion, _stable(facts) if stable else facts)[0]
 
+    params = proposed(8191, 4097)
+    assert params.batches_per_block_inner_reduction == 3 and params.lparams.gdimx == 264
+    assert not _spilled(fusion, params), params.reason
     params = proposed(8191, 10001)
     assert params.shift_rows and params.unaligned_inputs == (3,) and params.vectorization_factor == 8
     assert not _spilled(fusion, params), params.reason
@@ -322,19 +373,41 @@ def _stable(facts: Facts) -> Facts:
 
 
 @pytest.mark.parametrize(
-    "rows, columns, threads, blocks, cluster",
-    [(33, 4096, 256, 33, 1), (200, 1000, 64, 100, 1), (33, 16384, 512, 33, 2)],
+    "rows, columns, threads, vectors, blocks",
+    [(33, 4096, 256, 4, 33), (33, 1024, 256, 1, 33), (33, 2048, 256, 2, 33), (200, 1000, 64, 4, 100)],
 )
-def test_few_rows_have_many_threads(rows: int, columns: int, threads: int, blocks: int, cluster: int) -> None:
-    """A thread has 4 vectors of its row; two blocks share one that is too long for 512 threads."""
+def test_few_rows_have_many_threads(rows: int, columns: int, threads: int, vectors: int, blocks: int) -> None:
+    """A thread has few vectors of its row."""
     _, fusion = rms_norm_backward.fusion("textbook")
     canonicalize(fusion)
     shapes = ((rows, columns),) * 2 + ((rows,), (columns,))
     params, _ = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
     extents = params.lparams
     assert (extents.bdimx * extents.bdimy, extents.gdimx) == (threads, blocks), params.reason
-    assert params.batches_per_block_inner_reduction == 4 and params.blocks_per_cluster == cluster
+    assert params.batches_per_block_inner_reduction == vectors and params.blocks_per_cluster == 1
     assert not params.prefetch_rows and not _spilled(fusion, params)
+
+
+def test_few_long_rows_are_left_to_two_kernels() -> None:
+    """Of which none passes on what it finds in its columns."""
+    _, fusion = rms_norm_backward.fusion("textbook")
+    canonicalize(fusion)
+    planner = SCHEDULER.prepare(fusion)
+    assert not isinstance(planner, Reject)
+    for rows, is_one_kernel in ((33, False), (132, True)):
+        shapes = ((rows, 16384),) * 2 + ((rows,), (16384,))
+        found = planner(_stable(p.facts_of(fusion, shapes)), p.H200)
+        assert isinstance(found, Reject) is not is_one_kernel
+
+
+@pytest.mark.parametrize("columns, lanes", [(65, 16), (33, 16), (257, 32), (64, 8)])
+def test_half_a_warp_has_a_row_that_leaves_much_of_a_warp_idle(columns: int, lanes: int) -> None:
+    _, fusion = rms_norm_backward.fusion("textbook")
+    canonicalize(fusion)
+    shapes = ((131072, columns),) * 2 + ((131072,), (columns,))
+    params, _ = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
+    assert params.lparams.bdimx == lanes, params.reason
+    assert not _spilled(fusion, params)
 
 
 @pytest.mark.parametrize(

@@ -542,6 +542,9 @@ def test_a_computed_size_may_be_a_constant_in_a_product(target: torch.device) ->
         (300, 32768, (4, 256, 4)),
         (1024, 32768, None),
         (12, 262144, None),
+        (1, 65536, (16, 256, 2)),
+        (3, 12288, (8, 192, 1)),
+        (1, 262144, None),
     ],
 )
 def test_few_rows_are_spread_over_clusters(rows, length, expected) -> None:
@@ -559,3 +562,30 @@ def test_vectors_that_rows_align_are_held_in_registers_while_these_suffice() -> 
         assert found is not None, vectors
         how = (found.blocks_per_cluster, found.lparams.bdimx, found.persistent_in_shared_memory)
         assert how == expected, vectors
+
+
+@pytest.mark.parametrize(
+    "rows, length, how",
+    [
+        (1024, 50257, "turns"),
+        (200, 50257, "clusters"),
+        (33, 50257, "clusters"),
+        (33, 4097, "by element"),
+    ],
+)
+def test_long_odd_rows_beside_weights_are_held_by_clusters(rows: int, length: int, how: str) -> None:
+    """Many take turns, so that what was chosen from weights serves all of a cluster; few are spread."""
+    fusion = normalized(DataType.BFloat16, 2)
+    facts = facts_of(fusion, [(rows, length), (length,), (length,)])
+    stable = replace(facts, stable=frozenset(facts.sizes))
+    params = schedulers.propose(InnerPersistentScheduler(), fusion, stable, described("h200"))
+    assert (params.blocks_per_cluster > 1, bool(params.circular_stages)) == (
+        how != "by element",
+        how == "turns",
+    ), params.reason
+    assert bool(params.shift_rows and params.unaligned_inputs) is (how != "by element")
+    clusters = params.persistent_blocks
+    assert clusters <= described("h200").resident_clusters(params.blocks_per_cluster)
+    schedulers.apply(InnerPersistentScheduler(), Schedule(fusion), params, described("h200"))
+    without = schedulers.propose(InnerPersistentScheduler(), fusion, facts, described("h200"))
+    assert without.blocks_per_cluster == 1  # of any length

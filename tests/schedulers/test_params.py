@@ -241,7 +241,7 @@ def test_every_field_changes_the_kernel_or_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "params, message",
     [
-        (PointwiseParams(split_block=True), "`split_block`: expected False as threads lie along the columns"),
+        (PointwiseParams(split_block=True), "`split_block`: expected False as lparams.bdimy says it"),
         (PointwiseParams(unroll_factor_outer=2), "`unroll_factor_outer`: expected 1 without rows"),
         (PointwiseParams(flip_grid_binding=True), "`flip_grid_binding`: expected False without rows"),
         (

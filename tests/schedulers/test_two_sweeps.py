@@ -86,7 +86,7 @@ _COLUMNS = replace(
     streams_last_sweep=True,
     lparams=LaunchParams(gdimy=3, bdimx=8, bdimy=4),
 )
-_AHEAD = replace(
+_IN_SHARED = replace(
     _ROWS,
     batches_per_block_inner_reduction=2,
     unroll_factor_top_of_vectorization=1,
@@ -94,7 +94,6 @@ _AHEAD = replace(
     sweeps_backward=False,
     persistent_in_shared_memory=True,
     persistent_blocks=2,
-    prefetches_rows=True,
     assumed_reduction_sizes=(3, 64),
     lparams=LaunchParams(gdimy=2, bdimx=12),
 )
@@ -148,12 +147,12 @@ _CASES: dict[str, tuple[Callable[[FusionDefinition], None], Callable[..., Any], 
         (3, 5, 64),
         replace(_ROWS, persistent_blocks=2, prefetches_steps=True),
     ),
-    "rows_ahead": (_normalized, _normalized_by_torch, (3, 5, 64), _AHEAD),
-    "rows_ahead_in_clusters": (
+    "rows_in_shared_memory": (_normalized, _normalized_by_torch, (3, 5, 64), _IN_SHARED),
+    "rows_in_shared_memory_of_clusters": (
         _normalized,
         _normalized_by_torch,
         (3, 5, 64),
-        replace(_AHEAD, blocks_per_cluster=2, lparams=LaunchParams(bdimx=12)),
+        replace(_IN_SHARED, blocks_per_cluster=2, lparams=LaunchParams(bdimx=12)),
     ),
 }
 
@@ -174,7 +173,7 @@ def test_proposed_blocks_are_resident_at_once(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("case", _CASES)
-def test_kernels_of_params_that_read_again_or_ahead(case: str) -> None:
+def test_kernels_of_params_that_read_again_or_hold(case: str) -> None:
     define, reference, shape, params = _CASES[case]
     with FusionDefinition() as fd:
         define(fd)

@@ -20,6 +20,7 @@ CUBE = _floats(2, 3, 4)
 INTS = torch.arange(12).reshape(3, 4) - 5
 BOOLS = X > 0
 PLACES = torch.tensor([2, 0, -1])
+IMAGES = _floats(2, 3, 6, 8)
 INDICES = torch.tensor([[1, 0, 2, 2], [0, 0, 1, 2], [2, 1, 1, 0]])
 F32, I64 = torch.float32, torch.int64
 
@@ -29,6 +30,30 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.rsub.Scalar": [(X, 2.0), (INTS, 2, 3)],
     "aten.div.Tensor_mode": [(INTS, INTS.abs() + 1), (X, X + 5)],
     "aten.div.Scalar_mode": [(X, 0.5)],
+    "aten.cummax.default": [(X, 1), (torch.tensor([1.0, 3.0, 3.0, 2.0, torch.nan, 4.0]), 0), (INTS, 0)],
+    "aten.cummin.default": [(X, -1), (HALF, 0)],
+    "aten.max_pool2d_with_indices.default": [
+        (IMAGES, [2, 2]),
+        (IMAGES, [3, 3], [2, 2], [1, 1]),
+        (IMAGES[0], [2, 3], [1, 2], [0, 1]),
+        (torch.full((1, 1, 4, 4), -torch.inf), [3, 3], [2, 2], [1, 1]),
+    ],
+    "aten.avg_pool2d.default": [
+        (IMAGES, [2, 2]),
+        (IMAGES, [3], [2], [1]),
+        (IMAGES.bfloat16(), [2, 2], [2, 2], [0, 0], False, False, 3),
+    ],
+    "aten._adaptive_avg_pool2d.default": [(IMAGES, [3, 2]), (IMAGES[0], [1, 1])],
+    "aten.unfold.default": [(X, 1, 2, 1), (CUBE, 0, 2, 2), (IMAGES, 3, 4, 2)],
+    "aten.unfold_copy.default": [(X, 1, 2, 2)],
+    "aten.diagonal.default": [(X,), (X, 1), (X, -2), (CUBE, 0, 2, 0), (X, 3)],
+    "aten.diagonal_copy.default": [(CUBE, -1, 1, 2)],
+    "aten.slice_scatter.default": [
+        (X, _floats(3, 2), 1, 1, 3),
+        (X, _floats(1, 4), 0, -1, 9),
+        (X, HALF),
+        (X, X[:0], 0, 2, 1),
+    ],
     "aten.clamp.Tensor": [(X, X - 0.5, X.flip(0)), (X, None, X.flip(0))],
     "aten.clamp_min.default": [(X, 0.5)],
     "aten.clamp_min.Tensor": [(X, X.flip(0))],
@@ -48,7 +73,7 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten._unsafe_view.default": [(CUBE, [6, 4])],
     "aten.upsample_nearest1d.default": [(CUBE, [12])],
     "aten.upsample_nearest1d.vec": [(CUBE, None, [2.0])],
-    "aten.upsample_nearest2d.default": [(CUBE[None], [9, 8], 3.0, 2.0)],
+    "aten.upsample_nearest2d.default": [(CUBE[None], [9, 8], 3.0, 2.0), (CUBE[None], [1, 2])],
     "aten.upsample_nearest2d.vec": [(CUBE[None], [6, 4], None)],
     "aten.upsample_nearest3d.default": [(CUBE[None, None], [2, 6, 8])],
     "aten.upsample_nearest3d.vec": [(CUBE[None, None], None, [1.0, 2.0, 2.0])],
@@ -104,7 +129,21 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.gather.default": [(X, 0, INDICES)],
     "aten.embedding.default": [(X, INDICES)],
     "aten.embedding_dense_backward.default": [(_floats(3, 4, 5), INDICES, 3, -1, False)],
-    "aten.index.Tensor": [(X, [PLACES]), (CUBE, [None, INDICES]), (X, [None, torch.tensor(-1)])],
+    "aten.index.Tensor": [
+        (X, [PLACES]),
+        (CUBE, [None, INDICES]),
+        (X, [None, torch.tensor(-1)]),
+        (CUBE, [None, PLACES, INDICES[:, 0]]),
+        (CUBE, [INDICES[:, :1] % 2, INDICES % 3, PLACES[:1]]),
+    ],
+    "aten._unsafe_index.Tensor": [(CUBE, [None, PLACES, INDICES[:, 0]])],
+    "aten.index_put.default": [
+        (X, [PLACES], _floats(3, 4)),
+        (X, [PLACES], _floats(4), True),
+        (CUBE, [None, None, PLACES], _floats(2, 3, 3), True),
+        (CUBE, [None, PLACES[:2]], torch.tensor(2.0)),
+    ],
+    "aten._unsafe_index_put.default": [(X, [None, PLACES], _floats(3, 3))],
     "aten.scatter.src": [(X, 0, torch.tensor([[1, 0, 2, 2]]), _floats(1, 4))],
     "aten.scatter.value": [(X, 0, torch.tensor([[1, 0, 2, 2]]), 5.0)],
     "aten.full.default": [([2, 3], 1.5)],

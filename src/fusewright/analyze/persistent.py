@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusewright.analyze.scan_axes import is_spread_scan
@@ -30,7 +30,7 @@ class Reachability:
     """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one."""
 
     def __init__(self, fusion: Fusion) -> None:
-        self._nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+        self._nodes = fusion.tensor_nodes()
         # Of a scan that is spread over threads, too, consumers stand outside of some of its loops.
         self._reductions = [n.output for n in self._nodes if n.output.is_reduction or is_spread_scan(n)]
 
@@ -57,11 +57,6 @@ class Reachability:
     def reaches(self, tensor: TensorView, other: TensorView) -> bool:
         """Whether `other` is `tensor` or computed from it."""
         return bool(self._sets.descendants.get(tensor, 0) & self._sets.bit.get(other, 0))
-
-    @property
-    def reductions(self) -> Sequence[TensorView]:
-        """One output of every reduction, producers first."""
-        return self._reductions
 
     def reductions_between(self, tensor: TensorView) -> list[TensorView]:
         """Reductions that one consumer of `tensor` feeds and that another's results meet later.

@@ -77,7 +77,7 @@ def memory_run(tensor: TensorView, index_map: IndexMap, dim: int, unit: IterDoma
 
 def _is_stride(source: TensorView, unit: IterDomain) -> bool:
     """Whether another dimension's stride is a product of sizes, that of `unit` among them."""
-    axes = zip((axis for axis in source.allocation if not axis.is_reduction), source.contiguity)
+    axes = zip(source.memory_axes, source.contiguity)
     return any(contiguous and axis is not unit and not axis.is_broadcast for axis, contiguous in axes)
 
 

@@ -93,7 +93,7 @@ def are_one_run(tensor: TensorView, axes: Sequence[IterDomain]) -> bool:
     """Whether these dimensions, in this order, are the innermost of a tensor's memory, without gaps."""
     memory = [
         (axis, contiguous)
-        for axis, contiguous in zip((a for a in tensor.allocation if not a.is_reduction), tensor.contiguity)
+        for axis, contiguous in zip(tensor.memory_axes, tensor.contiguity)
         if not axis.is_broadcast
     ]
     inner = memory[len(memory) - len(axes) :] if len(axes) <= len(memory) else []
@@ -137,8 +137,7 @@ def _is_spread(tensor: TensorView, broadcast: IterDomain) -> bool:
 
 def unit_stride_axis(tensor: TensorView) -> IterDomain | None:
     """The innermost dimension in global memory that is no broadcast, if its stride is 1."""
-    axes = [axis for axis in tensor.allocation if not axis.is_reduction]
-    for axis, contiguous in reversed(list(zip(axes, tensor.contiguity))):
+    for axis, contiguous in reversed(list(zip(tensor.memory_axes, tensor.contiguity))):
         if not axis.is_broadcast:
             return axis if contiguous else None
     return None
@@ -190,9 +189,6 @@ def power_of_two_divisor(value: int, limit: int) -> int:
     return math.gcd(value, limit)
 
 
-def widest_access(
-    element_bytes: int, inner_size: int, outer_strides: Sequence[int], alignment: int, limit: int
-) -> int:
-    """The most elements of one aligned access; strides in elements, alignment in bytes."""
-    width = math.gcd(max(1, min(limit, MAX_VECTOR_BYTES // element_bytes)), inner_size, *outer_strides)
-    return max(1, min(width, power_of_two_divisor(alignment, MAX_VECTOR_BYTES) // element_bytes))
+def widest_aligned(element_bytes: int, alignment: int) -> int:
+    """Elements, a power of two, of the widest access to addresses that are multiples of `alignment` bytes."""
+    return max(1, math.gcd(alignment, MAX_VECTOR_BYTES) // element_bytes)

@@ -60,12 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             info(console, as_json=parsed.json)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has enough of it (`| head`); Python would fail again in its flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # whoever read it has enough of it (`| head`)
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         print(f"fusewright: the output cannot be written: {error.strerror}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:
@@ -126,3 +125,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--json", action="store_true", help="print one JSON object")
         command.add_argument("--no-color", action="store_true", help="plain text")
     return parser
+
+
+def _discard_output() -> None:
+    """What is written from now on, since Python would fail again in its flush at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
@@ -36,9 +35,7 @@ class Display(AbstractContextManager["Display"]):
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 

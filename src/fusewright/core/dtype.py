@@ -1,8 +1,9 @@
 """Data types: one row of facts a type, and the maps to and from torch and Python.
 
-Arithmetic on a reduced float (Half, BFloat16, the Float8 and Float4 types) is done in Float:
-`DataType.compute` names the type that values are converted to before an operation and rounded from after it.
-The tables of operations, the CUDA printer, the simulator and constant folding all follow that one rule.
+Arithmetic on a reduced float (Half, BFloat16, the Float8 and Float4 types) is done in Float, on an integer of
+8 or 16 bits in Int32: `DataType.compute` names the type that values are converted to before an operation and
+rounded, or wrapped, from after it. The tables of operations, the CUDA printer, the simulator and constant
+folding all follow that one rule.
 """
 
 from __future__ import annotations
@@ -76,6 +77,11 @@ class DataType(enum.Enum):
     ComplexDouble = ("std::complex<double>", "fw::complex<double>", 16, torch.complex128, Category.COMPLEX)
     Index = ("nvfuser_index_t", "fw::index_t", 8, torch.int64, Category.INT)
     Null = ("null", "void", 0, None, None)
+    # Behind the reference's, which has none of them: the number of a type is part of its interface.
+    Int8 = ("int8_t", "signed char", 1, torch.int8, Category.INT)
+    UInt8 = ("uint8_t", "unsigned char", 1, torch.uint8, Category.INT)
+    Int16 = ("int16_t", "short", 2, torch.int16, Category.INT)
+    UInt16 = ("uint16_t", "unsigned short", 2, torch.uint16, Category.INT)
 
     ir_name: str
     cuda: str
@@ -129,7 +135,7 @@ class DataType(enum.Enum):
 
     @property
     def is_integral(self) -> bool:
-        """Int, Int32, UInt64 or Index; Bool is no integer here."""
+        """Int, Int32, UInt64, Index, Int8, UInt8, Int16 or UInt16; Bool is no integer here."""
         return self._category is Category.INT
 
     @property
@@ -145,8 +151,15 @@ class DataType(enum.Enum):
         return self in _REDUCED_FLOATS
 
     @property
+    def is_short_integer(self) -> bool:
+        """Whether it is an integer of fewer bits than there is arithmetic for."""
+        return self in _SHORT_INTEGERS
+
+    @property
     def compute(self) -> DataType:
         """The type that arithmetic on such values is done in."""
+        if self in _SHORT_INTEGERS:
+            return DataType.Int32
         return DataType.Float if self in _REDUCED_FLOATS else self
 
     @property
@@ -202,6 +215,8 @@ _REDUCED_FLOATS = frozenset(
     }
 )
 
+_SHORT_INTEGERS = frozenset({DataType.Int8, DataType.UInt8, DataType.Int16, DataType.UInt16})
+
 _ZEROS: dict[Category, PyScalar] = {
     Category.BOOL: False,
     Category.INT: 0,
@@ -228,6 +243,10 @@ _LIMITS: dict[DataType, tuple[float | int | bool, float | int | bool]] = {
     DataType.Index: (-(2**31), 2**31 - 1),  # must hold for 32-bit indexing as well
     DataType.Int32: (-(2**31), 2**31 - 1),
     DataType.UInt64: (0, 2**64 - 1),
+    DataType.Int8: (-(2**7), 2**7 - 1),
+    DataType.UInt8: (0, 2**8 - 1),
+    DataType.Int16: (-(2**15), 2**15 - 1),
+    DataType.UInt16: (0, 2**16 - 1),
     DataType.Bool: (False, True),
 }
 
@@ -237,6 +256,10 @@ _ARITHMETIC_RANK = {
     for rank, dtype in enumerate(
         (
             DataType.Bool,
+            DataType.UInt8,
+            DataType.Int8,
+            DataType.Int16,
+            DataType.UInt16,
             DataType.Int32,
             DataType.Int,
             DataType.UInt64,
@@ -254,7 +277,8 @@ def promote(a: DataType, b: DataType) -> DataType:
 
     Two different reduced floats, or one with Float, meet in Float; a reduced float keeps itself against
     integers and bools and gives way to Double and to complex. Double with ComplexFloat is ComplexDouble.
-    Index absorbs integers and bools. ValueError for Null and for pairs.
+    Index absorbs integers and bools. UInt8 and Int8 meet in Int16, UInt16 with either and with Int16 in
+    Int32. ValueError for Null and for pairs.
     """
     if a is b:
         return a
@@ -268,6 +292,10 @@ def promote(a: DataType, b: DataType) -> DataType:
         if other.is_reduced_float or other is DataType.Float:
             return DataType.Float
         return reduced if other.category < Category.FLOAT else other
+    if {a, b} == {DataType.UInt8, DataType.Int8}:
+        return DataType.Int16
+    if DataType.UInt16 in (a, b) and a.is_short_integer and b.is_short_integer:
+        return DataType.Int32
     wider = a if _ARITHMETIC_RANK[a] > _ARITHMETIC_RANK[b] else b
     if wider is DataType.ComplexFloat and DataType.Double in (a, b):
         return DataType.ComplexDouble

@@ -39,6 +39,9 @@ BULK_BYTES = 16
 ASYNC_BYTES = (4, 8, 16)
 # The compute capability from which on there are bulk copies and mbarriers that wait for them (PTX ISA).
 BULK_COPIES_SINCE = (9, 0)
+# The parts of a GPU (GPCs) in each of which a cluster lies, of which the smallest may have few SMs; and SMs
+# that lie side by side. An H200 holds 66 clusters of 2 blocks, 39 of 3, 30 of 4, 15 of 8, 7 of 16.
+PARTS, SM_PAIR = 8, 2
 # Of one kernel: CUDA C++ Programming Guide, __global__ function parameters, since CUDA 12.1.
 MAX_PARAMETER_BYTES = 32764
 # Shared memory: words that lie this many apart are in one bank, which serves one at a time.
@@ -90,6 +93,16 @@ class HardwareInfo:
         if self.compute_capability < (9, 0):
             return 1
         return 16 if self.compute_capability[0] in (9, 10) else 8
+
+    def resident_clusters(self, blocks: int, an_sm: int = 1) -> int:
+        """How many clusters of so many blocks are taken to be resident at once, `an_sm` blocks on each SM.
+
+        Those of two have a pair of SMs. Others lie in one part of the GPU, and parts differ in size by chip.
+        """
+        if blocks <= SM_PAIR:
+            return self.sm_count // blocks * an_sm
+        of_part = self.sm_count // PARTS * an_sm
+        return (PARTS - 1) * (of_part // blocks)
 
     def resident_warps(self, registers: int) -> int:
         """How many warps an SM has registers for whose threads use so many each, one or more."""

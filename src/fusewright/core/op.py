@@ -411,6 +411,7 @@ _TAKES_UINT64 = frozenset({Rule.SELECT})
 #: Types whose elements torch moves on no device or not on every one, and those of as many bits.
 _MOVED_AS = {
     torch.uint64: torch.int64,
+    torch.uint16: torch.int16,
     torch.float8_e8m0fnu: torch.uint8,
     torch.float4_e2m1fn_x2: torch.uint8,
 }
@@ -433,7 +434,8 @@ def converted(value: torch.Tensor, target: DataType) -> torch.Tensor:
     """`value` cast to `target` as generated code casts it.
 
     C's conversions. A float that no value of an integer type equals becomes what PTX's `cvt` makes of it, the
-    nearest value. Complex to real drops the imaginary part. Reduced floats round as torch rounds a float.
+    nearest value; for integers of 8 and 16 bits the nearest of 32, which wraps. Complex to real drops the
+    imaginary part. Reduced floats round as torch rounds a float.
     """
     if value.dtype == target.values and target is not DataType.Float4_e2m1fn:
         return value
@@ -444,7 +446,7 @@ def converted(value: torch.Tensor, target: DataType) -> torch.Tensor:
     if target.is_reduced_float:
         return _rounded(value.to(torch.float32), target)
     if value.is_floating_point() and target.is_integral:
-        return _saturated(value, target)
+        return _saturated(value, target.compute).to(target.torch)
     return value.to(target.torch)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
-from types import TracebackType
 from typing import TextIO
 
 from fusewright.core.dump_folder import FILE_SUFFIXES
@@ -47,9 +46,7 @@ class _Stage:
         self._times = self._tracer._enter(self._name)
         self._start = perf_counter()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._times.seconds += perf_counter() - self._start
         self._times.count += 1
         self._tracer._leave()

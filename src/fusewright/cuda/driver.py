@@ -5,7 +5,7 @@ primary context, the one that torch uses.
 
 A launch is on the path of every repeated call, so a `Launcher` is built once for a function and a launch
 configuration and does two things a call: store the values into a fixed buffer with one `struct` call, and
-enqueue with one driver call (`bench/launch_overhead.py` times it).
+enqueue with one driver call (`./dev bench host` times it).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import functools
 import importlib
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from fusewright.core.errors import DriverError
-from fusewright.core.once import cached_property
+from fusewright.core.once import OnceCache, cached_property
 
 Dim3 = tuple[int, int, int]
 
@@ -30,6 +30,8 @@ Dim3 = tuple[int, int, int]
 DEFAULT_SHARED_LIMIT = 48 * 1024
 # Larger clusters have to be allowed function by function, and not every device runs them.
 MAX_PORTABLE_CLUSTER = 8
+# Launch configurations of a kernel for which it is kept how many clusters the device holds.
+MAX_CONFIGURATIONS = 256
 
 
 @functools.cache
@@ -130,7 +132,7 @@ def on_device(device: int) -> Iterator[None]:
 class Library:
     """A loaded cubin; one load serves all devices of its architecture.
 
-    It stays loaded until `unload`: a captured CUDA graph may hold its functions without holding this object.
+    It is never unloaded: a captured CUDA graph may hold its functions without holding this object.
     """
 
     def __init__(self, image: bytes) -> None:
@@ -157,7 +159,10 @@ class LoadedKernel:
         self.device = device
         self.function = function
         self.registers = self.attribute("NUM_REGS")
+        #: by block, bytes of dynamic shared memory, and cluster: a call with a new size asks, too
+        self.resident_clusters: OnceCache[Hashable, int] = OnceCache(MAX_CONFIGURATIONS)
         self._shared_limit = DEFAULT_SHARED_LIMIT - self.attribute("SHARED_SIZE_BYTES")
+        self._has_large_clusters = False
         self._lock = threading.Lock()
 
     def attribute(self, name: str) -> int:
@@ -184,6 +189,13 @@ class LoadedKernel:
                 return tuple(sizes)
             check("cuFuncGetParamInfo", (code, size), self.name)
             sizes.append(size)
+
+    def allow_large_clusters(self) -> None:
+        """Let launches have clusters that not every device runs."""
+        with self._lock:
+            if not self._has_large_clusters:
+                self.set_attribute("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
+                self._has_large_clusters = True
 
     def allow_dynamic_shared(self, shared_bytes: int) -> None:
         """Let launches use this much dynamic shared memory. The limit only rises: launchers share it."""
@@ -334,10 +346,15 @@ class Launcher:
         """How many clusters the device holds at once, as the driver knows: blocks of a cluster are on SMs
         that lie together, and how many do differs from one GPU of a kind to the next.
         """
-        assert isinstance(self._enqueue, _ExtendedLaunch), "a launch without clusters"
-        with on_device(self.kernel.device):
-            found = self._enqueue.resident_clusters()
-        return int(check("cuOccupancyMaxActiveClusters", found, self.kernel.name))
+        enqueue = self._enqueue
+        assert isinstance(enqueue, _ExtendedLaunch), "a launch without clusters"
+
+        def ask() -> int:
+            with on_device(self.kernel.device):
+                found = enqueue.resident_clusters()
+            return int(check("cuOccupancyMaxActiveClusters", found, self.kernel.name))
+
+        return self.kernel.resident_clusters.get((self.block, self.shared_bytes, self.cluster), ask)
 
     def _failed(self, stream: int, address: int, result: Any) -> None:
         """Launch again if only the context was missing (the first CUDA call of a thread), else raise."""
@@ -388,7 +405,7 @@ class _ExtendedLaunch(threading.local):
             attributes.append(attribute)
         if cluster is not None:
             if cluster[0] * cluster[1] * cluster[2] > MAX_PORTABLE_CLUSTER:
-                kernel.set_attribute("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
+                kernel.allow_large_clusters()
             attribute = api.CUlaunchAttribute()
             attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             extent = attribute.value.clusterDim

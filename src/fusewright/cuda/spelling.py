@@ -37,6 +37,8 @@ CACHE_SUFFIX = {
 }
 """The ending of fw::load and fw::store for each cache hint."""
 
+BITS_OF_A_BYTE = 8
+
 # Words that an identifier of a kernel may not be: the language's, CUDA's built-ins, and names that the
 # printed text itself uses.
 RESERVED = frozenset(
@@ -79,6 +81,8 @@ def convert(code: Code, source: DataType, target: DataType, index_dtype: DataTyp
         return call(target.cuda, code)
     if source.is_reduced_float and target is not DataType.Float:
         code = call("float", code)
+    if target.is_short_integer and not source.is_integral:
+        code = cast(DataType.Int32.cuda, code)  # what is out of range wraps, then
     return cast(type_name(target, index_dtype), code)
 
 
@@ -142,9 +146,9 @@ def _rounded_once(value: PyScalar, kind: Hashable, dtype: DataType) -> PyScalar:
     if dtype is DataType.Float:
         return ctypes.c_float(float(value.real)).value
     if dtype.is_integral:
-        bits = 32 if dtype is DataType.Int32 else 64
+        bits = BITS_OF_A_BYTE * dtype.size
         whole = int(value.real) % 2**bits
-        return whole if dtype is DataType.UInt64 or whole < 2 ** (bits - 1) else whole - 2**bits
+        return whole if dtype.lowest == 0 or whole < 2 ** (bits - 1) else whole - 2**bits
     if dtype is DataType.Bool:
         return bool(value)
     if dtype is DataType.Float4_e2m1fn_x2:
@@ -169,6 +173,8 @@ def literal(value: PyScalar, dtype: DataType, index_dtype: DataType) -> Code:
         return call(dtype.cuda, part(value.real), part(value.imag))
     if dtype.is_reduced_float:
         return call(dtype.cuda, _float32(float(value.real)))
+    if dtype.is_short_integer:
+        return cast(dtype.cuda, _REAL_LITERALS[DataType.Int32](value))
     return _REAL_LITERALS[dtype](value)
 
 

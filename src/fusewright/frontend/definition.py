@@ -48,6 +48,7 @@ from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
 from fusewright.frontend.operators import Operators, recorded_by
 from fusewright.frontend.origins import explain
+from fusewright.frontend.pickling import pickled
 from fusewright.frontend.printing import describe
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.records import Record, Ref, encode
@@ -127,7 +128,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         #: where the user wrote each record; of a definition that was looked up by its id nowhere
         self._call_sites: list[CallSite | None] = []
         self._given_options = options if options is not None else Options.from_environment()
-        self._tracer = Tracer(self._given_options)
+        self._tracer = Tracer(self._given_options, timing=False)
         self._recorder: Recorder | None = None
         self._leaf: FusionSchedules | None = None if id is None else FusionCache.get().schedules(id)
         self._failed = False
@@ -210,6 +211,9 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         twin = FusionDefinition()
         twin._leaf = self._complete()
         return twin
+
+    def __reduce__(self) -> Any:
+        return pickled(self, FusionDefinition)
 
     # ---- recording
 

@@ -15,7 +15,7 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
-from fusewright.core.errors import ArgumentTypeError, UnknownOpError
+from fusewright.core.errors import ArgumentTypeError, DefinitionError, UnknownOpError
 from fusewright.frontend.mesh import DeviceMesh, check_mesh, check_rotation
 from fusewright.frontend.primitives import Primitive
 from fusewright.frontend.recipes import RECIPES
@@ -70,6 +70,12 @@ class Handle:
 
         def __getattr__(self, name: str) -> Any:
             raise _unknown_attribute(type(self), name)
+
+    def __reduce__(self) -> NoReturn:
+        raise DefinitionError(
+            problem=f"a {type(self).__name__} is part of its definition, and cannot be pickled or copied",
+            hint="pickle or copy the definition",
+        )
 
     @classmethod
     def __torch_function__(cls, function: Callable[..., Any], *_: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fusewright.core.errors import ArgumentTypeError, DeviceError, shown_number
+from fusewright.frontend.records import number_of
 from fusewright.ops import describe_argument
 from fusewright.runtime.hardware import default_device
 
@@ -35,14 +36,14 @@ def is_empty(given: object) -> bool:
 
 
 def flattened(inputs: Inputs) -> list[Any]:
-    """The inputs, lists and tuples among them replaced by their elements."""
+    """The inputs, lists and tuples among them replaced by their elements, scalars of numpy by numbers."""
     flat: list[Any] = []
     for value in inputs:
         if isinstance(value, (list, tuple)):
             flat += value
         else:
             flat.append(value)
-    return flat
+    return [number_of(value) if isinstance(value, np.generic) else value for value in flat]
 
 
 def listed(inputs: Iterable[Any], function: str = "execute") -> list[Any]:

@@ -1160,6 +1160,17 @@ class OperatorMethods:
         """
     def flatten(self, arg: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         """Dimensions start_dim to end_dim (inclusive) as one; a tensor of rank 0 becomes one of rank 1."""
+    def cumsum(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
+        """The sums of the elements up to each one along `dim`, and of `init`, in the input's type.
+
+        Reduced floats are summed in Float and rounded once; bools are whether there is a True.
+        """
+    def cumprod(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
+        """The products of the elements up to each one along `dim`, and of `init`, typed as `cumsum`."""
+    def cummax(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
+        """The greatest of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
+    def cummin(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
+        """The least of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
     @overload
     def scatter(self, arg: Tensor, index: Tensor, src: Operand, dim: int) -> Tensor:
         """torch.scatter: a copy of `arg` in which the elements that `index` names along `dim` are those of `src`.
@@ -1473,17 +1484,6 @@ class OperatorMethods:
         """`arg` repeats[d] times along each dimension, as torch.Tensor.repeat; new dimensions lead."""
     def repeat_interleave(self, arg: Tensor, repeats: int, dim: int) -> Tensor:
         """Each element `repeats` times in a row along `dim`."""
-    def cumsum(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
-        """The sums of the elements up to each one along `dim`, and of `init`, in the input's type.
-
-        Reduced floats are summed in Float and rounded once; bools are whether there is a True.
-        """
-    def cumprod(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
-        """The products of the elements up to each one along `dim`, and of `init`, typed as `cumsum`."""
-    def cummax(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
-        """The greatest of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
-    def cummin(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
-        """The least of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
     def softmax(self, arg: Tensor, dim: int, dtype: DtypeLike = DataType.Null) -> Tensor:
         """exp(arg) over its sum along `dim`, in the input's type, or `dtype`, which is cast to first."""
     def log_softmax(self, arg: Tensor, dim: int, dtype: DtypeLike = DataType.Null) -> Tensor:
@@ -1740,10 +1740,9 @@ class SchedulingMethods:
     def set_allocation_as_loop(self, arg: Tensor) -> None: ...
     @overload
     def prefetch(self, tensor: Tensor) -> None:
-        """Loads a tensor an iteration ahead of the serial loop that it is inlined into.
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers; of one in shared
-        memory, to which copies go on by themselves, twice that memory.
+        Its load is in flight while the iteration before works. It takes twice the registers.
         """
     @overload
     def prefetch(self, arg: Tensor) -> None: ...
@@ -2204,10 +2203,9 @@ class TensorMethods:
         An output lies as its definition says: its loops have to go over its memory in order.
         """
     def prefetch(self) -> Tensor:
-        """Loads a tensor an iteration ahead of the serial loop that it is inlined into.
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers; of one in shared
-        memory, to which copies go on by themselves, twice that memory.
+        Its load is in flight while the iteration before works. It takes twice the registers.
         """
     def accumulate_in_registers(self) -> Tensor:
         """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
@@ -2650,7 +2648,6 @@ class EditableReductionParams:
     lanes_down_columns: bool
     joined_rows: int
     vector_down_columns: int
-    prefetches_rows: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool

@@ -96,6 +96,10 @@ class Operator:
             if not isinstance(values[i], torch.Tensor):
                 given = describe_argument(values[i])
                 raise InputError(index=i, name=self.names[i], expected="an at::Tensor", given=given)
+            if values[i].is_nested:  # which torch's operators are not for
+                raise InputError(
+                    index=i, name=self.names[i], expected="a dense tensor", given="a nested tensor"
+                )
         for i in self.numbers:
             if not isinstance(values[i], NUMBERS):
                 given = describe_argument(values[i])

@@ -83,10 +83,8 @@ def encode(value: Any, ref: Callable[[Any], Ref | None], nesting: int = 0) -> Ar
         return Literal(DataType, from_torch(value))
     if kind is type and value in _PYTHON_TYPES:
         return Literal(DataType, dtype_of_python_type(value))
-    if isinstance(value, np.generic):
-        number = _NUMBERS.get(value.dtype.kind)
-        if number is not None:
-            return encode(number(value), ref)
+    if isinstance(value, np.generic) and (number := number_of(value)) is not value:
+        return encode(number, ref)
     if isinstance(value, complex):
         return Literal(complex, (value.real.hex(), value.imag.hex()))
     for base in (int, float):  # subclasses, as numpy's float64
@@ -99,6 +97,12 @@ _EXACT = frozenset({bool, int, str, type(None), DataType})
 _PYTHON_TYPES = (bool, int, float, complex)
 # The kind of a numpy dtype -> what makes a Python number of its scalars.
 _NUMBERS: Mapping[str, type] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+
+
+def number_of(scalar: np.generic) -> Any:
+    """The number that a scalar of numpy holds; itself if it holds none."""
+    kind = _NUMBERS.get(scalar.dtype.kind)
+    return scalar if kind is None else kind(scalar)
 
 
 def decode(arg: Arg, states: Sequence[Any]) -> Any:

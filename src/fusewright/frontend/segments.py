@@ -353,7 +353,7 @@ def _schedule_of(value: Any, path: str) -> Any:
         return GivenFields(value, path)
     if isinstance(value, str):
         return GivenFields.from_json(value, path)
-    if value is None or not isinstance(value, Hashable):
+    if value is None or isinstance(value, type) or not isinstance(value, Hashable):
         raise ParamsError(
             path=path,
             expected="params of the segment's scheduler, as an object, dict or JSON, or a function that "

@@ -1,6 +1,6 @@
 """How far an output may be from its reference: by type, and by how many elements its reductions combine.
 
-The tables are nvFuser's (api.md 2.7): errors that random sums of N elements were measured to have.
+The tables are nvFuser's: errors that random sums of N elements were measured to have.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import lru_cache
 from numbers import Real
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -153,9 +152,7 @@ class TuningSession:
     def __enter__(self) -> TuningSession:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

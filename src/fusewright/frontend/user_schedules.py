@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from fusewright.core.errors import ExecutionOrderError, MissingDefinitionError
+from fusewright.core.errors import ArgumentTypeError, ExecutionOrderError, MissingDefinitionError
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -23,6 +23,7 @@ from fusewright.frontend.workbench import UserSchedule
 from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.binding import Binder
 from fusewright.host.calls import hardware_for
+from fusewright.ops import describe_argument
 from fusewright.schedulers import Registry, Scheduler, default_registry
 
 __all__ = ["AnySchedule", "BySignature", "GivenSegments", "Scheduled"]
@@ -157,6 +158,10 @@ class Scheduled:
     def _run_schedule(self) -> None:
         self._early.run(self.sched)
         if self._overrides_schedule:
+            if not callable(self.schedule):
+                raise ArgumentTypeError(
+                    function="fd.schedule", expected="a function", given=describe_argument(self.schedule)
+                )
             self.schedule()
 
     def _write(self, schedule: Callable[[], object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -21,7 +20,7 @@ from fusewright.core.errors import (
     UnsupportedDeviceError,
     shown_number,
 )
-from fusewright.host.memory_checks import is_plain, storage_fault, unreadable
+from fusewright.host.memory_checks import is_plain, spanned_elements, storage_fault, unreadable
 from fusewright.host.places import is_kept_by_torch
 from fusewright.host.scalars import Number, SizeScalars, checked_scalar, dtype_name
 from fusewright.host.signature import ALIGNMENT_BYTES
@@ -67,9 +66,11 @@ class Shapes:
 class Binding(Shapes):
     """What is known of a call once its inputs are checked.
 
+    spans: elements from the first to the last of each input in memory; 0 of one without elements.
     alignment: bytes that each pointer is a multiple of.
     """
 
+    spans: tuple[int, ...]
     alignment: tuple[int, ...]
     index_dtype: DataType
 
@@ -116,15 +117,17 @@ class Binder:
         self._conditions = [*fusion.checks, *_differences(fusion.computed_sizes.values())]
         self._checks = to_function([defined(condition) for condition, _ in self._conditions])
 
-    def flatten(self, inputs: Sequence[Any]) -> list[Any]:
-        """The inputs with lists and tuples among them (vectors) unpacked.
+    def flatten(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The inputs with lists and tuples among them (vectors) unpacked; if there are none, as they are.
 
         Raises:
             InputError: their number is not that of the definition's inputs.
         """
-        flat: list[Any] = []
-        for value in inputs:
-            flat.extend(value) if isinstance(value, (list, tuple)) else flat.append(value)
+        flat = inputs
+        if any(isinstance(value, (list, tuple)) for value in inputs):
+            flat = []
+            for value in inputs:
+                flat.extend(value) if isinstance(value, (list, tuple)) else flat.append(value)
         expected = len(self.fusion.inputs)
         if len(flat) != expected:
             names = ", ".join(v.name for v in self.fusion.inputs)
@@ -143,12 +146,25 @@ class Binder:
             raise DeviceError(
                 what="a call", expected=f"one of {torch.cuda.device_count()} GPUs here", given=place
             )
+        spans = list(map(spanned_elements, found.shapes, found.strides))
         alignment = [ALIGNMENT_BYTES] * len(inputs)
         for i, spec in self._tensors:
-            spec.check_memory(inputs[i])
-            alignment[i] = _alignment(inputs[i])
-        index_dtype = self._index_dtype(found.shapes, found.strides, found.sizes)
-        return Binding(**vars(found), alignment=tuple(alignment), index_dtype=index_dtype)
+            given = inputs[i]
+            spec.check_memory(given, spans[i])
+            alignment[i] = _alignment(given)
+        return self._binding(found, spans, alignment)
+
+    def _binding(self, found: Shapes, spans: Sequence[int], alignment: Sequence[int]) -> Binding:
+        return Binding(
+            found.sizes,
+            found.values,
+            found.shapes,
+            found.strides,
+            found.device,
+            tuple(spans),
+            tuple(alignment),
+            self._index_dtype(spans, found.sizes),
+        )
 
     def describe(
         self, inputs: Sequence[Any], device: torch.device | None, needs_place: bool = False
@@ -168,13 +184,12 @@ class Binder:
                 given="no device",
             )
         found = self.shapes(inputs, device, with_meta=True)
-        index_dtype = self._index_dtype(found.shapes, found.strides, found.sizes)
         alignment = [ALIGNMENT_BYTES] * len(inputs)
         for i, _ in self._tensors:
             given = inputs[i]
             if is_plain(type(given)) and given.device.type != "meta":
                 alignment[i] = _alignment(given)
-        return Binding(**vars(found), alignment=tuple(alignment), index_dtype=index_dtype)
+        return self._binding(found, list(map(spanned_elements, found.shapes, found.strides)), alignment)
 
     @property
     def is_placed_by_device(self) -> bool:
@@ -260,24 +275,13 @@ class Binder:
             if not holds:
                 raise ShapeError(message, expected=str(condition), given=_size_values(condition, sizes))
 
-    def _index_dtype(
-        self,
-        shapes: Sequence[tuple[int, ...]],
-        strides: Sequence[tuple[int, ...]],
-        sizes: Mapping[Symbol, int],
-    ) -> DataType:
+    def _index_dtype(self, spans: Sequence[int], sizes: Mapping[Symbol, int]) -> DataType:
         """Int32 if every size, offset, position in an iteration space and index stays below 2^31, else Int.
 
         ShapeError for those beyond 64 bits.
         """
         limit = INT32_MAX - INDEX_HEADROOM - max([self._constant_offset, *self._offsets(sizes)])
-        wide = False
-        for shape, steps in zip(shapes, strides):
-            # The first sum is somewhat more than the last element's offset, which the second is.
-            if sum(map(operator.mul, shape, steps)) > limit and (
-                sum((size - 1) * step for size, step in zip(shape, steps)) > limit and 0 not in shape
-            ):
-                wide = True
+        wide = max(spans, default=0) > limit + 1  # the last element's offset is one less
         counts = self._domains(sizes)
         if max(counts, default=0) > limit:
             wide = True
@@ -361,10 +365,10 @@ class _TensorInput:
                 index=self.index, name=self.name, expected="a dense tensor", given=described, hint=hint
             )
 
-    def check_memory(self, given: torch.Tensor) -> None:
+    def check_memory(self, given: torch.Tensor, span: int) -> None:
         """Raises InputError unless what lies in the tensor's memory is its values, or a conjugate of them.
 
-        After `check_tensor`.
+        After `check_tensor`. span: elements from the first to the last.
         """
         if not is_plain(type(given)):  # of others `check_tensor` has seen the layout
             self._check_layout(given)
@@ -376,7 +380,7 @@ class _TensorInput:
                 given="a lazily negated view",
                 hint="call resolve_neg() on it",
             )
-        fault = storage_fault(given)
+        fault = storage_fault(given, span)
         if fault is not None:
             raise InputError(
                 index=self.index, name=self.name, expected="a tensor whose storage holds it", given=fault

@@ -196,7 +196,7 @@ class _Writer:
                 value = op.values[source.slot]
                 text = f"value_{value.name}" if isinstance(value, TensorView) else self.name(value)
                 dtype = getattr(param, "dtype", None)
-                converts = self.takes_pointers and dtype is not None and dtype.is_reduced_float
+                converts = self.takes_pointers and dtype is not None and dtype is not dtype.compute
                 arguments.append(f"as{op.segment}_{j}({text})" if converts else text)
             else:
                 arguments.append(f"c{op.segment}_{j}")

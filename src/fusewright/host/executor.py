@@ -16,12 +16,12 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.calls import Question, call_of, hardware_for
+from fusewright.host.calls import Question, call_of
 from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.learned_params import LearnedParams
-from fusewright.host.memory import Memory, empty_outputs, input_layouts
+from fusewright.host.memory import Memory, check_room, empty_outputs, input_layouts
 from fusewright.host.memory_checks import has_no_memory, unwritable
 from fusewright.host.plan import (
     NO_VIEWS,
@@ -107,6 +107,7 @@ class FusionExecutor:
         #: the signature of a call's flat inputs, with what it raises where they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._views = OutputViews(fusion)
+        self._fresh = fresh_outputs(fusion)
         #: by the outputs that kernels do not compute, and where inputs lie
         self._partitions: OnceCache[Hashable, Partitions] = OnceCache(MAX_SETTINGS)
         self._stable_sizes = StableSizes()
@@ -162,14 +163,16 @@ class FusionExecutor:
             or (options is None and setting.options is not self.options)
         ):
             setting = self._latest = self._setting(options or self.options, device, views)
+        key: Hashable = None
         try:
             key = self.signature(inputs)
             program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
         except (AttributeError, TypeError, ValueError, RuntimeError):
             program = None
         if program is None:
-            inputs = self._binder.flatten(inputs)
-            program = self._bound(setting, user_schedule, inputs, tracer)
+            flat = self._binder.flatten(inputs)
+            program = self._bound(setting, user_schedule, flat, tracer, key if flat is inputs else None)
+            inputs = flat
         self.last_program = program
         try:
             return program.run(inputs)
@@ -205,7 +208,7 @@ class FusionExecutor:
         """
         found = self._binder.shapes(self._binder.flatten(inputs), device, with_meta=as_meta)
         place = torch.device("meta") if as_meta else found.device
-        memory = [(tensor, *Layout(tensor).at(found.sizes)) for tensor in fresh_outputs(self.fusion)]
+        memory = [(tensor, *Layout(tensor).at(found.sizes)) for tensor in self._fresh]
         return [
             torch.empty_strided(shape, strides, dtype=tensor.dtype.torch, device=place)
             for tensor, shape, strides in memory
@@ -387,10 +390,10 @@ class FusionExecutor:
             stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
         memory = memory or Memory(self.fusion, binding, self._layouts)
         views = self._views.find(binding) if setting.views else NO_VIEWS
-        empty = () if self._as_defined else empty_outputs(self.fusion, memory, views)
-        hardware = hardware_for(binding.device, setting.options)
+        empty = () if self._as_defined else empty_outputs(self._fresh, memory, views)
+        hardware = setting.hardware_for(binding.device)
         call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
-        return Question(call, self._excluded_by(setting.options, setting.deterministic), memory, views, empty)
+        return Question(call, setting.excluded, memory, views, empty)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
@@ -425,15 +428,25 @@ class FusionExecutor:
     def _setting(self, options: Options, device: torch.device | None, views: bool = True) -> Setting:
         deterministic = bool(self._unordered) and are_deterministic_algorithms_enabled()
         key = options.key(), device, views, deterministic
-        setting = self._settings.get(key, lambda: Setting(options, device, views, deterministic))
+
+        def make() -> Setting:
+            excluded = self._excluded_by(options, deterministic)
+            return Setting(options, device, views, deterministic, excluded)
+
+        setting = self._settings.get(key, make)
         # Equal options make equal programs; the caller's object is compared by identity at the next call.
         setting.options = options
         return setting
 
     def _bound(
-        self, setting: Setting, schedule: UserSchedule | None, inputs: Inputs, tracer: Tracer | None
+        self,
+        setting: Setting,
+        schedule: UserSchedule | None,
+        inputs: Inputs,
+        tracer: Tracer | None,
+        signature: Hashable = None,
     ) -> BoundProgram:
-        """Checks the inputs and makes their program.
+        """Checks the inputs and makes their program. `signature`: theirs, if it is known.
 
         Two threads may bind the same program concurrently. Waiting would cost more than binding twice.
         """
@@ -441,8 +454,8 @@ class FusionExecutor:
         with tracer.stage("bind"):
             binding = self._binder.bind(inputs, setting.device)
             self._check_written(inputs)
-        signature = self.signature(inputs)
-        key = signature if schedule is None else (schedule, signature)
+        signature = self.signature(inputs) if signature is None else signature
+        key: Hashable = signature if schedule is None else (schedule, signature)
         program = setting.programs.find(key)
         if program is None:
             program = self._make(setting, schedule, inputs, binding, tracer)
@@ -550,6 +563,7 @@ class FusionExecutor:
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise cause from None
+                check_room(segment.outputs, memory, place.target.hardware)
                 selection.report_fault(segment, cause)
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:

@@ -37,7 +37,7 @@ class Layout:
 
     def at(self, sizes: Mapping[Symbol, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shape and strides for these sizes."""
-        shape = tuple(size_value(extent, sizes) for extent in self._extents)
+        shape = tuple([size_value(extent, sizes) for extent in self._extents])
         strides = [0] * len(shape)
         step = 1
         for dim in self._order:

@@ -7,8 +7,10 @@ from math import prod
 from typing import Any
 
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import ShapeError
+from fusewright.core.hardware import HardwareInfo
 from fusewright.host.binding import Binding
-from fusewright.host.layout import Layout, fresh_outputs
+from fusewright.host.layout import Layout
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import Fusion, TensorView, Val
 from fusewright.schedulers import Facts
@@ -71,7 +73,8 @@ class Memory:
 
     def of(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         """(shape, strides, alignment in bytes); empty for a scalar."""
-        return self._own(self._homes.get(value, value))
+        value = self._homes.get(value, value)
+        return self._facts.get(value) or self._own(value)
 
     def stride(self, value: Val, dim: int) -> int:
         """The stride that a kernel is told: 0, which all vectors allow, for a tensor of no elements."""
@@ -104,6 +107,18 @@ class Memory:
         return found
 
 
+def check_room(outputs: Iterable[TensorView], memory: Memory, hardware: HardwareInfo) -> None:
+    """Raises ShapeError for an output that no kernel is launched for, as the GPU could not hold it."""
+    for tensor in outputs:
+        needed = memory.bytes_of([tensor])
+        if needed > hardware.memory_bytes:
+            raise ShapeError(
+                f"{tensor.name} does not fit in the memory of the GPU",
+                expected=f"at most {hardware.memory_bytes:,} bytes, on {hardware.name}",
+                given=f"{needed:,} bytes",
+            )
+
+
 def input_layouts(fusion: Fusion, binding: Binding) -> tuple[InputLayout, ...]:
     """What the strides of a call say of inputs beyond the definition."""
     found = [
@@ -114,6 +129,8 @@ def input_layouts(fusion: Fusion, binding: Binding) -> tuple[InputLayout, ...]:
     return tuple([layout for layout in found if layout is not None])
 
 
-def empty_outputs(fusion: Fusion, memory: Memory, known: Collection[TensorView]) -> tuple[TensorView, ...]:
-    """The outputs in memory of their own, but those that are `known`, which have no elements in a call."""
-    return tuple([t for t in fresh_outputs(fusion) if t not in known and 0 in memory.of(t)[0]])
+def empty_outputs(
+    fresh: Iterable[TensorView], memory: Memory, known: Collection[TensorView]
+) -> tuple[TensorView, ...]:
+    """Of outputs in memory of their own, but those that are `known`, those without elements in a call."""
+    return tuple([t for t in fresh if 0 in memory.of(t)[0] and t not in known])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import mul
 from typing import Any
 
 import torch
@@ -31,8 +32,10 @@ def unreadable(tensor: torch.Tensor) -> tuple[str, str | None] | None:
     """
     if not is_plain(type(tensor)):
         return f"a {type(tensor).__name__}, which holds no values in memory of its own", None
-    if tensor.layout is not torch.strided or tensor.is_quantized:
+    if tensor.layout is not torch.strided:
         return f"one of layout {tensor.layout}", None
+    if tensor.is_quantized:
+        return "a quantized tensor", "pass its int_repr(), with scale and zero point, or dequantize() it"
     if tensor.is_nested:
         return "a nested tensor", None
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._is_functional_tensor(tensor):
@@ -54,21 +57,23 @@ def unwritable(tensor: torch.Tensor) -> str | None:
     return None
 
 
-def storage_fault(tensor: torch.Tensor) -> str | None:
-    """What is wrong with the storage of a dense tensor; None if all its elements lie in it."""
+def storage_fault(tensor: torch.Tensor, span: int) -> str | None:
+    """What is wrong with the storage of a dense tensor; None if all its elements lie in it.
+
+    span: elements from the first to the last (`spanned_elements`).
+    """
     held = tensor.untyped_storage().nbytes()
-    first = tensor.storage_offset() * tensor.element_size()
-    needed = bytes_spanned(tuple(tensor.shape), tensor.stride(), tensor.element_size())
-    if held >= first + needed or not needed:
+    end = (tensor.storage_offset() + span) * tensor.element_size()
+    if held >= end or not span:
         return None
-    return f"a storage of {held} bytes, where its elements end at byte {first + needed}"
+    return f"a storage of {held} bytes, where its elements end at byte {end}"
 
 
-def bytes_spanned(shape: Sequence[int], strides: Sequence[int], element_bytes: int) -> int:
-    """Bytes from the first element of a tensor to the end of the last; 0 if it has none."""
-    if 0 in shape:
-        return 0
-    return (1 + sum((size - 1) * stride for size, stride in zip(shape, strides))) * element_bytes
+def spanned_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first of a tensor in memory to the last; 0 if it has none."""
+    if not shape:
+        return 1
+    return 0 if 0 in shape else 1 + sum(map(mul, shape, strides)) - sum(strides)
 
 
 def conjugated(view: torch.Tensor) -> torch.Tensor:

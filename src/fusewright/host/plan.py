@@ -22,7 +22,7 @@ from fusewright.host.evaluation import EvaluatePlan, plain_torch_names
 from fusewright.host.ir import Allocate, AllocateWorkspace, EvaluateScalar, HostProgram, LaunchKernel
 from fusewright.host.layout import size_value
 from fusewright.host.memory import Memory
-from fusewright.host.memory_checks import bytes_spanned, conjugated, storage_fault
+from fusewright.host.memory_checks import conjugated, spanned_elements, storage_fault
 from fusewright.host.scalars import ScalarFunction, scalar_value
 from fusewright.host.views import Views
 from fusewright.host.workspaces import ZeroedWorkspace
@@ -109,6 +109,8 @@ class LaunchPlan:
         self.parts = parts or (self,)
         self.sizes = kernel.sizes
         self._target = target
+        #: whether several segments are computed by this one launch
+        self.is_combined = bool(parts)
         #: the buffer of each tensor that the kernel takes the address of
         self.buffers: dict[Val, Buffer] = {}
         self._sized: list[str] = []
@@ -131,11 +133,11 @@ class LaunchPlan:
         #: bytes that a tensor's address must be a multiple of, where vectors are accessed
         self.alignments = {v: needed[buffer] for v, buffer in self.buffers.items() if buffer in needed}
 
-    def symbols(self, memory: Memory) -> dict[Symbol, int]:
-        """The values of the kernel's symbols."""
+    def symbols(self, memory: Memory, sizes: Mapping[Symbol, int] | None = None) -> dict[Symbol, int]:
+        """The values of the kernel's symbols. sizes: those that it was made for, if they are known."""
         values = self.op.values
         strides = [memory.stride(values[slot], dim) for _, slot, dim in self.sizes.strided]
-        return self.sizes.symbols(self._own_sizes(memory), strides)
+        return self.sizes.symbols(self._own_sizes(memory) if sizes is None else sizes, strides)
 
     def _own_sizes(self, memory: Memory) -> Mapping[Symbol, int]:
         """The values of the sizes that the kernel was made for, by the names that they have there."""
@@ -146,11 +148,6 @@ class LaunchPlan:
                 for own, value in part._own_sizes(memory).items()
             }
         return memory.sizes if self.segment is None else memory.sizes_of(self.segment)
-
-    @property
-    def is_combined(self) -> bool:
-        """Whether several segments are computed by this one launch."""
-        return self.parts[0] is not self
 
     def names_in(self, text: str) -> str:
         """What names of the kernel stand for in the definition: `T0 is T4`, or `p1.T0 is T4` of a part."""
@@ -171,10 +168,11 @@ class LaunchPlan:
             ScheduleError: a user's cannot.
         """
         for part in self.parts:
-            try:
-                part._check_alignment(memory)
-            except ScheduleError as error:
-                raise error if part.segment is None else LaunchError(part, error) from error
+            if part.alignments:
+                try:
+                    part._check_alignment(memory)
+                except ScheduleError as error:
+                    raise error if part.segment is None else LaunchError(part, error) from error
         if not any(_is_written(tensor, memory) for tensor in self.op.outputs):
             return None
         try:
@@ -194,7 +192,8 @@ class LaunchPlan:
     ) -> tuple[dict[str, Any], LaunchShape | None]:
         """What the launch uses by name, and its shape. Raises as `shape`."""
         segment = self.op.segment
-        values = self.symbols(memory)
+        sizes = self._own_sizes(memory)
+        values = self.symbols(memory, sizes)
         launch: Launch = _launch_nothing
         shape = self.shape(memory, values)
         if shape is not None:
@@ -206,7 +205,7 @@ class LaunchPlan:
             if not self._target.takes_pointers:
                 launch = partial(_simulate, launch, self)
         names: dict[str, Any] = {f"launch_{segment}": launch}
-        names.update(zip(self._sized, self.sizes.arguments(self._own_sizes(memory))))
+        names.update(zip(self._sized, self.sizes.arguments(sizes)))
         for name, value, dim in self._strided:
             names[name] = memory.stride(value, dim)
         for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):
@@ -320,7 +319,8 @@ def placed(
     """
     in_place = in_place_outputs(fusion, plans, memory)
     memory.place(in_place)
-    return tuple([plan for plan in plans if not _copies_in_place(plan, in_place)]), in_place
+    needed = [plan for plan in plans if not _copies_in_place(plan, in_place)] if in_place else plans
+    return tuple(needed), in_place
 
 
 def _copies_in_place(plan: StepPlan, in_place: Mapping[TensorView, TensorView]) -> bool:
@@ -368,15 +368,16 @@ class Chosen:
 class _Template:
     """A program before it is bound: its code, and what every binding of it starts from.
 
-    setup: (result, function, operands) of the scalars that a signature fixes; fixed: those that the code
-    uses, by name. allocated: the tensors it allocates, each with the names of its shape and strides.
+    setup: (result, function, operands) of the scalars that a signature fixes. fixed: those that the code uses
+    and that are no constants, with their names. allocated: the tensors it allocates, each with the names of
+    its shape and strides.
     """
 
     program: HostProgram
     code: HostCode
     constants: dict[str, Any]
     setup: tuple[tuple[Val, ScalarFunction, tuple[Val, ...]], ...]
-    fixed: dict[str, Scalar]
+    fixed: tuple[tuple[str, Scalar], ...]
     allocated: tuple[tuple[TensorView, str, str], ...]
 
 
@@ -387,6 +388,12 @@ class Programs:
         self.fusion = fusion
         self.target = target
         self._static = static
+        #: of each input tensor the position, the name of how many bytes it spans, and those of an element
+        self._stored = [
+            (i, f"bytes_{value.name}", value.dtype.size)
+            for i, value in enumerate(fusion.inputs)
+            if isinstance(value, TensorView)
+        ]
         self._templates: OnceCache[tuple[object, ...], _Template] = OnceCache(MAX_TEMPLATES)
         self._workspaces: OnceCache[tuple[object, ...], ZeroedWorkspace] = OnceCache(MAX_WORKSPACES)
 
@@ -406,12 +413,10 @@ class Programs:
         values = dict(binding.values)
         for result, function, operands in template.setup:
             values[result] = function(*[scalar_value(v, values, binding.sizes) for v in operands])
-        for name, scalar in template.fixed.items():
+        for name, scalar in template.fixed:
             names[name] = scalar_value(scalar, values, binding.sizes)
-        for i, value in enumerate(self.fusion.inputs):
-            if isinstance(value, TensorView):
-                spanned = bytes_spanned(binding.shapes[i], binding.strides[i], value.dtype.size)
-                names[f"bytes_{value.name}"] = spanned or NO_BYTES
+        for i, name, element_bytes in self._stored:
+            names[name] = binding.spans[i] * element_bytes or NO_BYTES
         for tensor, shape, strides in template.allocated:
             names[shape], names[strides], _ = memory.of(tensor)
         for tensor, (_, place) in views.items():
@@ -460,6 +465,8 @@ class Programs:
         constants = _target_names(self.target)
         allocated = tuple(op.tensor for op in program.operations if isinstance(op, Allocate))
         constants.update({f"dtype_{tensor.name}": tensor.dtype.torch for tensor in allocated})
+        fixed = fixed_scalars(program)
+        constants.update({name: scalar.value for name, scalar in fixed.items() if scalar.value is not None})
         for op in program.operations:
             if isinstance(op, EvaluateScalar):
                 constants[f"eval_{op.node.outputs[0].name}"] = ScalarFunction(op.node)
@@ -470,7 +477,7 @@ class Programs:
             code,
             constants,
             tuple((op.node.outputs[0], ScalarFunction(op.node), op.node.inputs) for op in program.setup),
-            fixed_scalars(program),
+            tuple([(name, scalar) for name, scalar in fixed.items() if scalar.value is None]),
             tuple((tensor, f"shape_{tensor.name}", f"stride_{tensor.name}") for tensor in allocated),
         )
 
@@ -523,7 +530,8 @@ def _view(
 
 
 def _refuse_storage(tensor: torch.Tensor) -> NoReturn:
-    raise InputError(expected="tensors whose storage holds them", given=storage_fault(tensor))
+    span = spanned_elements(tensor.shape, tensor.stride())
+    raise InputError(expected="tensors whose storage holds them", given=storage_fault(tensor, span))
 
 
 # The handle of torch's current stream without a Stream object around it, which is a microsecond less a call.

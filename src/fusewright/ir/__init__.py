@@ -2,9 +2,9 @@
 
 What lives here: `axis` (IterDomain and its transforms), `value` (TensorView, Scalar), `index_map`
 (which element stands where, after shape operations), `node` (what computes a value, and how its axes map to
-its inputs'), `view` (nodes that only index their input otherwise), `fusion` (the container), `canonical`
-(what a group of nodes is but for names), `verify` and `text`. It may import core and sym. Start reading at
-`value.TensorView`, then `node`.
+its inputs'), `view` (nodes that only index their input otherwise), `fusion` (the container), `copies` of
+values, `canonical` (what a group of nodes is but for names), `verify` and `text`. It may import core and sym.
+Start reading at `value.TensorView`, then `node`.
 """
 
 from fusewright.ir.axis import IterDomain, IterKind, Merge, Reverse, ShiftedSplit, Split, Swizzle, Transform

@@ -72,7 +72,7 @@ class IterDomain:
         )
 
     def __str__(self) -> str:
-        # api.md 3.1: <kind><parallel><n>{extent}[rf]
+        # as nvFuser prints it: <kind><parallel><n>{extent}[rf]
         expanded = f" ex {_extent_text(self.expanded)}" if self.expanded is not None else ""
         rf = "rf" if self.rfactor else ""
         extent = _extent_text(self.extent)

@@ -12,11 +12,12 @@ from fusewright.core.dtype import INT64_MAX, Category, DataType
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ShapeError
 from fusewright.ir.axis import IterDomain, IterKind, transforms_between
+from fusewright.ir.copies import copy_value
 from fusewright.ir.index_map import computed_parts, is_sum_of_products, value_extent, value_of
 from fusewright.ir.naming import Naming
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
-from fusewright.ir.value import Number, Scalar, Storage, TensorView, Val
+from fusewright.ir.value import Number, Scalar, TensorView, Val
 from fusewright.sym import Expr, Symbol, as_int, const, defined, is_nonneg, replace, substitute, symbol
 
 # Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
@@ -140,6 +141,10 @@ class Fusion:
         )
         self._tensors += 1
         return tensor
+
+    def new_like(self, tensor: TensorView, dtype: DataType | None = None) -> TensorView:
+        """A fresh tensor with the dimensions that consumers of `tensor` see, and its type or another one."""
+        return self.new_tensor(list(map(self.copy_axis, tensor.shape)), dtype or tensor.dtype)
 
     def new_scalar(self, dtype: DataType, value: Number | None = None, extent: Expr | None = None) -> Scalar:
         """A scalar; an integral one can serve as a size (`extent` where that is known already)."""
@@ -446,6 +451,10 @@ class Fusion:
             self._ordered = self.edits, outputs, ordered
         return ordered
 
+    def tensor_nodes(self) -> list[Node]:
+        """Those of `ordered_nodes` that compute tensors."""
+        return [node for node in self.ordered_nodes() if not node.is_scalar]
+
     def _order(self, outputs: Sequence[TensorView]) -> Sequence[Node]:
         needed: set[Node] = set()
         stack = [tensor.definition for tensor in outputs]
@@ -542,47 +551,3 @@ def _producers_first(nodes: Sequence[Node]) -> list[Node]:
                 if waiting[place] == 0:
                     heapq.heappush(ready, place)
     return order
-
-
-def copy_value(value: Val, axes: dict[IterDomain, IterDomain]) -> Val:
-    """A copy that no node computes or uses yet; `axes` leads to the copies of axes and is added to."""
-    if isinstance(value, Scalar):
-        return Scalar(value.name, value.dtype, value.value, value.extent)
-    copy_axes(value, axes)
-    new = TensorView(
-        value.number,
-        value.dtype,
-        [axes[a] for a in value.logical],
-        root=[axes[a] for a in value.root] if value.root is not None else None,
-        memory=value.memory,
-        allocation=[axes[a] for a in value.allocation],
-        contiguity=value.contiguity,
-        is_cpu=value.is_cpu,
-        label=value.label,
-    )
-    new.prefetched = value.prefetched
-    new.loop = [axes[a] for a in value.loop]
-    if value.storage is not None:
-        new.storage = Storage(tuple([axes[a] for a in value.storage.axes]), value.storage.padding)
-    new.circular = value.circular
-    new.part = value.part
-    new.inline_at = value.inline_at
-    new.unaligned = value.unaligned
-    new.everywhere = value.everywhere
-    return new
-
-
-def copy_axes(tensor: TensorView, axes: dict[IterDomain, IterDomain]) -> None:
-    """Adds to `axes` a copy of every axis of `tensor`, related by copies of its transforms."""
-    leaves = tensor.maybe_root if tensor.root is None else (*tensor.root, *tensor.logical)
-    for axis in leaves:
-        if axis not in axes and (axis.definition is None or axis in tensor.maybe_root):
-            axes[axis] = axis.bare_copy()
-    stored = tensor.storage.axes if tensor.storage is not None else ()
-    for transform in transforms_between(
-        tensor.maybe_root, (*tensor.logical, *tensor.loop, *tensor.allocation, *stored)
-    ):
-        outputs = tuple([a.bare_copy() for a in transform.outputs])
-        axes.update(zip(transform.outputs, outputs))
-        reads = tuple([axes[a] for a in transform.reads])
-        transform.copy(tuple([axes[a] for a in transform.inputs]), outputs, reads)

@@ -85,6 +85,10 @@ class Node:
         return [v for v in self.inputs if isinstance(v, TensorView)]
 
     @property
+    def tensor_outputs(self) -> list[TensorView]:
+        return [v for v in self.outputs if isinstance(v, TensorView)]
+
+    @property
     def is_scalar(self) -> bool:
         """Whether it computes scalars only, on the host."""
         return isinstance(self.outputs[0], Scalar)

@@ -1,6 +1,6 @@
 """A whole fusion as text: inputs, outputs and, in order, what computes each value.
 
-The form is that of api.md 3.1, which users of nvFuser know from `print_math`: `fusion_text` is the
+The form is the one that users of nvFuser know from `print_math`: `fusion_text` is the
 computation, `scheduled_text` the same with the transforms that made each tensor's loops.
 """
 

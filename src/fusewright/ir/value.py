@@ -65,7 +65,7 @@ class TensorView:
     logical: its dimensions, reduced ones included.
     maybe_root: the axes that its definition produces.
     shape: the logical axes that consumers see: those not reduced away.
-    label: what it is called; None: by its number (`Fusion.names_values`).
+    label: what it is called; None: by its number (`ir.naming`).
     loop: the axes that its computation loops over, made from logical by transforms.
     allocation: the order of logical axes in memory, outermost first (of a tensor in global memory).
     contiguity: one entry an allocation axis that is no reduction: True if its stride is the product
@@ -178,14 +178,29 @@ class TensorView:
         return IterKind.REDUCTION in [axis.kind for axis in self.maybe_root]
 
     @property
+    def memory_axes(self) -> list[IterDomain]:
+        """The dimensions that `contiguity` speaks of, outermost in memory first."""
+        return [axis for axis in self.allocation if not axis.is_reduction]
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether it shows copies of elements along a dimension."""
+        return any(axis.expanded is not None for axis in self.shape)
+
+    def lie_as(self, other: TensorView) -> None:
+        """Lies in memory as `other`, which has as many dimensions."""
+        position = {axis: i for i, axis in enumerate(other.shape)}
+        self.allocation = tuple([self.shape[position[axis]] for axis in other.memory_axes])
+
+    @property
+    def siblings(self) -> list[TensorView]:
+        """What one node computes, of which this is one: sums, means and counts of Welford."""
+        return [self] if self.definition is None else self.definition.tensor_outputs
+
+    @property
     def consumers(self) -> list[TensorView]:
         """Tensors computed directly from this one, in order, each once."""
-        found: dict[TensorView, None] = {}
-        for node in self.uses:
-            for out in node.outputs:
-                if isinstance(out, TensorView):
-                    found[out] = None
-        return list(found)
+        return list(dict.fromkeys(out for node in self.uses for out in node.tensor_outputs))
 
     @property
     def producers(self) -> list[TensorView]:

@@ -146,7 +146,7 @@ class _Verifier:
                 self.fail(f"{tensor} is stored along axes that are not made from its logical ones")
         if not 0 <= tensor.inline_at <= len(tensor.loop):
             self.fail(f"{tensor} is inlined at {tensor.inline_at}")
-        stored = [axis for axis in tensor.allocation if not axis.is_reduction]
+        stored = tensor.memory_axes
         if tuple(stored) != tensor.shape and Counter(stored) != Counter(tensor.shape):
             self.fail(f"the allocation of {tensor} is no permutation of its logical axes")
         if tensor.memory is MemoryType.global_ and len(tensor.contiguity) != len(stored):

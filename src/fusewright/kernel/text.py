@@ -178,6 +178,14 @@ OPERANDS: dict[type[Operand], Callable[[Any, int], str]] = {
 # ---- statements ---------------------------------------------------------------------------------
 
 
+def _under(pred: Expr) -> str:
+    return "" if pred is TRUE else f" if {to_text(pred)}"
+
+
+def _via(workspace: Sequence[Buffer]) -> str:
+    return f" via {', '.join(buffer.name for buffer in workspace)}" if workspace else ""
+
+
 def _alloc(stmt: Alloc) -> str:
     return _buffer(stmt.buffer)
 
@@ -187,10 +195,9 @@ def _let(stmt: Let) -> str:
 
 
 def _let_value(stmt: LetValue) -> str:
-    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
     strict = " strictly" if stmt.strict else ""
     value = operand_text(stmt.value)
-    return f"{stmt.symbol.name} = {value}{strict} below {to_text(stmt.extent)}{pred} else -1"
+    return f"{stmt.symbol.name} = {value}{strict} below {to_text(stmt.extent)}{_under(stmt.pred)} else -1"
 
 
 def _let_misalignment(stmt: LetMisalignment) -> str:
@@ -217,13 +224,12 @@ def _param_names(params: Iterable[Param]) -> str:
 
 def _copy(stmt: Copy) -> str:
     cache = "" if stmt.cache is CacheOp.unspecified else f"  cache {stmt.cache.name}"
-    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
     pad = "pad " if stmt.fill_is_value else ""
     around = "around " if stmt.covering is not None else ""
     fill = "" if stmt.fill is None else f" else {pad}{operand_text(stmt.fill)}"
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
     around = ("async " if stmt.asynchronous else "") + around
-    return f"{dst} = {around}{src}{pred}{fill}{cache}"
+    return f"{dst} = {around}{src}{_under(stmt.pred)}{fill}{cache}"
 
 
 def _window(stmt: Window) -> str:
@@ -238,9 +244,8 @@ def _convert(stmt: Convert) -> str:
 
 def _scatter(stmt: Scatter) -> str:
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
-    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
     value = f"any of {src}" if stmt.op is None else f"{stmt.op.name}({dst}; atomic {src})"
-    return f"{dst} = {value}{pred}"
+    return f"{dst} = {value}{_under(stmt.pred)}"
 
 
 def _compute(stmt: Compute) -> str:
@@ -258,16 +263,15 @@ def _init(stmt: Init) -> str:
 
 
 def _combine(stmt: Combine) -> str:
-    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
-    return f"{_list(stmt.dst)} = {stmt.op.name}({_list(stmt.dst)}; {_list(stmt.src, stmt.width)}){pred}"
+    dst, src = _list(stmt.dst), _list(stmt.src, stmt.width)
+    return f"{dst} = {stmt.op.name}({dst}; {src}){_under(stmt.pred)}"
 
 
 def _reduction(stmt: BlockReduce | ClusterReduce | GridReduce, how: str, axes: Sequence[ParallelType]) -> str:
     along = ", ".join(axis.ir_name for axis in axes)
     pred = "" if stmt.pred is TRUE else f" where {to_text(stmt.pred)}"
-    via = f" via {', '.join(buffer.name for buffer in stmt.workspace)}" if stmt.workspace else ""
-    dst = _list(stmt.dst, stmt.width)
-    return f"{dst} = {stmt.op.name}({dst}; {how} {_list(stmt.src, stmt.width)} over {along}{pred}){via}"
+    dst, src = _list(stmt.dst, stmt.width), _list(stmt.src, stmt.width)
+    return f"{dst} = {stmt.op.name}({dst}; {how} {src} over {along}{pred}){_via(stmt.workspace)}"
 
 
 def _block_reduce(stmt: BlockReduce) -> str:
@@ -280,9 +284,8 @@ def _cluster_reduce(stmt: ClusterReduce) -> str:
 
 
 def _block_scan(stmt: BlockScan) -> str:
-    via = f" via {', '.join(buffer.name for buffer in stmt.workspace)}" if stmt.workspace else ""
     dst, src, carry = (_list(refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry))
-    return f"{dst} = {stmt.op.name}({carry}; scan {src} along {stmt.axis.ir_name}){via}"
+    return f"{dst} = {stmt.op.name}({carry}; scan {src} along {stmt.axis.ir_name}){_via(stmt.workspace)}"
 
 
 def _grid_reduce(stmt: GridReduce) -> str:
@@ -292,12 +295,10 @@ def _grid_reduce(stmt: GridReduce) -> str:
 
 
 def _grid_scan(stmt: GridScan) -> str:
-    via = f" via {', '.join(buffer.name for buffer in stmt.workspace)}" if stmt.workspace else ""
     dst, src, carry = (_list(refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry))
     along = f"{stmt.grid_axis.ir_name} with {stmt.thread_axis.ir_name}"
-    return (
-        f"{dst} = {stmt.op.name}({carry}; grid scan {src} along {along}){via} exchange {stmt.exchange.name}"
-    )
+    via = f"{_via(stmt.workspace)} exchange {stmt.exchange.name}"
+    return f"{dst} = {stmt.op.name}({carry}; grid scan {src} along {along}){via}"
 
 
 def _grid_reduces(stmt: GridReduces) -> str:
@@ -321,11 +322,10 @@ def _init_mbarriers(stmt: InitMbarriers) -> str:
 
 
 def _bulk_copy(stmt: BulkCopy) -> str:
-    pred = "" if stmt.pred is TRUE else f" if {to_text(stmt.pred)}"
     count = to_text(stmt.count)
     dst, src = (f"{ref.buffer.name}[{to_text(ref.index)}:+{count}]" for ref in (stmt.dst, stmt.src))
     cache = "" if stmt.cache is CacheOp.unspecified else f"  cache {stmt.cache.name}"
-    return f"start {dst} = {src}{pred} for {operand_text(stmt.mbarrier)}{cache}"
+    return f"start {dst} = {src}{_under(stmt.pred)} for {operand_text(stmt.mbarrier)}{cache}"
 
 
 def _arrive(stmt: Arrive) -> str:

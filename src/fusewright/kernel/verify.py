@@ -447,7 +447,7 @@ def _compute(v: Verifier, stmt: Compute) -> None:
     op, dtype = stmt.op, stmt.dtype
     if len(stmt.args) != op.arity:
         v.fail(f"{op.name} takes {op.arity} operands, not {len(stmt.args)}")
-    if dtype.is_reduced_float:
+    if dtype is not dtype.compute:
         v.fail(f"nothing is computed in {dtype.name}")
     if dtype is DataType.Null or dtype.category not in op.supports:
         v.fail(f"{op.name} is not defined for {dtype.name}")

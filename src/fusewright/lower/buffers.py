@@ -32,7 +32,6 @@ from fusewright.sym import (
     as_int,
     const,
     is_nonneg,
-    mod,
     product,
     symbol,
 )
@@ -90,8 +89,6 @@ class Buffers:
             self._check_storage(tensor, storage)
             size = size + self._domains.extent(tensor, storage.axes[0]) * storage.padding
         if tensor.memory is MemoryType.shared:
-            if tensor.prefetched:  # of this iteration and the next
-                size = size * 2
             return Buffer(
                 tensor.name, tensor.dtype, Space.SHARED, size, align, private=tensor in self._private
             )
@@ -167,10 +164,6 @@ class Buffers:
         sizes = [self._domains.extent(tensor, axis) for axis in inside]
         return stage, stages.slot(stage) * stages.size + number(sizes, indices[len(counting) :])
 
-    def _turn(self, tensor: TensorView, iteration: Expr) -> Expr:
-        """Where the elements of an iteration begin in memory that has room for two."""
-        return mod(iteration, const(2)) * (self.of(tensor).size // 2)
-
     def _storage(self, tensor: TensorView) -> Storage | None:
         return tensor.storage if tensor.memory is MemoryType.shared else None
 
@@ -207,10 +200,9 @@ class Buffers:
         return self._strides[tensor]
 
     def _make_strides(self, tensor: TensorView) -> list[Expr]:
-        axes = [axis for axis in tensor.allocation if not axis.is_reduction]
         by_axis: dict[IterDomain, Expr] = {}
         inner: Expr = ONE
-        for axis, contiguous in reversed(list(zip(axes, tensor.contiguity))):
+        for axis, contiguous in reversed(list(zip(tensor.memory_axes, tensor.contiguity))):
             if axis.is_broadcast:
                 by_axis[axis] = ZERO
                 continue
@@ -252,10 +244,6 @@ class Buffers:
             axes = (*counting_axes(tensor), *stage_axes(tensor))
             self.stages[tensor].filled, offset = self._staged(tensor, [indices.of(a) for a in axes])
             return offset
-        ahead = prefetching_axis(tensor)
-        if ahead is not None:
-            offset = self._local_offset(tensor, indices.stored_at(self.stored_axes(tensor)))
-            return offset + self._turn(tensor, indices.of(ahead))
         if self._storage(tensor) is not None:
             return self._local_offset(tensor, indices.stored_at(self.stored_axes(tensor)))
         # Siblings loop alike, but may be inlined differently: one may be stored along more of the loops.
@@ -274,10 +262,6 @@ class Buffers:
             self.stages[tensor].read[stage] = None
             return offset
         self._check_reachable(tensor, operand, indices)
-        ahead = prefetching_axis(tensor)
-        if ahead is not None:
-            *stored, turn = indices.loops_of(operand, (*self.stored_axes(tensor), ahead))
-            return self._local_offset(tensor, stored) + self._turn(tensor, turn)
         return self._local_offset(tensor, indices.loops_of(operand, self.stored_axes(tensor)))
 
     def _check_reachable(self, tensor: TensorView, operand: int, indices: NodeIndices) -> None:
@@ -350,25 +334,11 @@ class Buffers:
             )
 
 
-def prefetching_axis(tensor: TensorView) -> IterDomain | None:
-    """The axis of the loop that a tensor in shared memory is loaded an iteration ahead of."""
-    if not tensor.prefetched or tensor.memory is not MemoryType.shared:
-        return None
-    loops = [axis for axis in tensor.loop[: tensor.inline_at] if not axis.parallel.is_thread]
-    if not loops:
-        raise ScheduleError(
-            f"prefetch: {tensor.name} is inlined into no serial loop, whose iterations it could be ahead of",
-            given=str(tensor),
-            hint="inline_at places it in the loop over what it is loaded for",
-        )
-    return loops[-1]
-
-
 def _inlined_at(tensor: TensorView) -> int:
     """How many outer loops a tensor shares with what reads it; what nothing reads, with those of its node."""
     if tensor.uses or tensor.definition is None:
         return tensor.inline_at
-    return max(out.inline_at for out in tensor.definition.outputs if isinstance(out, TensorView))
+    return max(out.inline_at for out in tensor.siblings)
 
 
 def _is_position(index: Expr, parallel: ParallelType, guards: Sequence[Expr] = ()) -> bool:

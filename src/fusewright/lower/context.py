@@ -12,7 +12,7 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
-from fusewright.kernel.exchange import exchange_room, threads_a_value
+from fusewright.kernel.exchange import exchange_room, grid_exchange_room, threads_a_value
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -59,7 +59,7 @@ class Context:
     dims: dict[ParallelType, Expr]
     scalars: dict[Val, ScalarParam] = field(default_factory=dict)
     workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
-    partials: list[tuple[Buffer, bool]] = field(default_factory=list)
+    exchanges: list[Buffer] = field(default_factory=list)
     #: guards that loops keep by ending early
     implied: frozenset[Expr] = frozenset()
     #: registers that no tensor has: what scans carry, what is on its way to an operation
@@ -267,10 +267,19 @@ class Context:
             self.misalignments[buffer, width] = found
         return found
 
-    def global_scratch(self, name: str, dtype: DataType, size: Expr, zeroed: bool) -> Buffer:
-        buffer = Buffer(f"{name}{len(self.partials)}", dtype, Space.GLOBAL, size)
-        self.partials.append((buffer, zeroed))
-        return buffer
+    def grid_exchange(
+        self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int, turns: int
+    ) -> Buffer:
+        """Global memory where the blocks of a grid find each other's results: one set of each block for each
+        thread that is not along `axes`, for so many rounds that follow one another in a launch.
+        """
+        blocks, kept = (
+            product(maximum(self.dims.get(p, ONE), ONE) for p in all_axes if p not in axes)
+            for all_axes in (BLOCK_AXES, THREAD_AXES)
+        )
+        room = grid_exchange_room(blocks, kept * width, dtypes, turns)
+        self.exchanges.append(Buffer(f"exchange{len(self.exchanges)}", DataType.Int, Space.GLOBAL, room))
+        return self.exchanges[-1]
 
 
 def _guarded_along_broadcasts(nodes: Sequence[Node]) -> frozenset[Node]:

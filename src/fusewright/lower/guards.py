@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import ir as k
@@ -25,6 +27,7 @@ from fusewright.sym import (
 )
 
 Conditions = frozenset[Expr]
+Predicated = TypeVar("Predicated", bound=k.Copy | k.Combine | k.Scatter | k.LetValue)
 
 
 def conditions_of(cond: Expr) -> Conditions:
@@ -38,6 +41,13 @@ def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:
     """`body` in a branch, for what has no predicate."""
     cond = land(*guards)
     return list(body) if as_int(cond) == 1 else [k.If(cond, tuple(body))]
+
+
+def with_pred(stmt: Predicated, pred: Expr) -> Predicated:
+    """A leaf under another predicate: a load that always takes place has no fill."""
+    if isinstance(stmt, k.Copy) and pred is k.TRUE:
+        return dataclasses.replace(stmt, pred=pred, fill=None, fill_is_value=False)
+    return dataclasses.replace(stmt, pred=pred)
 
 
 def zero(dtype: DataType) -> k.Imm:

@@ -78,11 +78,11 @@ class LoopMap:
         return self._loops.values()
 
 
-def _make_loop(spots: Sequence[LoopPosition], domains: Domains) -> Loop:
+def _make_loop(positions: Sequence[LoopPosition], domains: Domains) -> Loop:
     extents: dict[Expr, TensorView] = {}
     kinds: dict[ParallelType, TensorView] = {}
     padded = 1
-    for tensor, position in spots:
+    for tensor, position in positions:
         axis = tensor.loop[position]
         extents.setdefault(domains.extent(tensor, axis), tensor)
         kinds.setdefault(axis.parallel, tensor)

@@ -83,10 +83,6 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
         return _bind(with_multipliers(kernel, context.buffers.stride_symbols), context)
 
 
-def _compute_nodes(fusion: Fusion) -> list[Node]:
-    return [node for node in fusion.ordered_nodes() if not node.is_scalar]
-
-
 def _grid_barriers_before(nodes: Sequence[Node], fusion: Fusion) -> dict[Node, int]:
     """How many grid barriers each node comes after: one for each time that blocks pass tensors to others."""
     outputs = set(fusion.output_tensors())
@@ -104,7 +100,7 @@ def _is_load(node: Node) -> bool:
 
 
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
-    nodes = _compute_nodes(fusion)
+    nodes = fusion.tensor_nodes()
     barriers = _grid_barriers_before(nodes, fusion)
     # What all blocks have passed on is loaded before anything is computed of it.
     nodes.sort(key=lambda node: (barriers[node], not (barriers[node] and _is_load(node))))
@@ -329,11 +325,11 @@ def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
         for t in _global_tensors(ctx)
     ]
     between = [ctx.buffers.of(t) for t in _between_blocks(ctx)]
-    buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *between, *(b for b, _ in ctx.partials)]
+    buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *between, *ctx.exchanges]
     params += [k.ScalarParam(s.name, kernel.index_dtype, s) for s in _used_symbols(kernel, buffers)]
     params += ctx.scalars.values()
     params += [k.WorkspaceParam(buffer) for buffer in between]
-    params += [k.WorkspaceParam(buffer, zeroed) for buffer, zeroed in ctx.partials]
+    params += [k.WorkspaceParam(buffer, zeroed=True) for buffer in ctx.exchanges]
     _check_parameters(params)
     return tuple(params)
 

@@ -28,10 +28,16 @@ from fusewright.ops.elementwise import CAST
 from fusewright.sym import FALSE, TRUE, ZERO, Expr, Symbol, const, land, le, lt, substitute, symbol
 
 
-def item_of(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], body: Sequence[k.Stmt]) -> Item:
-    reads = tuple(v for v in node.inputs if isinstance(v, TensorView) and not ctx.fusion.is_input(v))
-    writes = tuple(v for v in node.outputs if isinstance(v, TensorView))
-    return Item(loops, body, reads, writes, order)
+def item_of(
+    ctx: Context,
+    node: Node,
+    order: int,
+    loops: tuple[Loop, ...],
+    body: Sequence[k.Stmt],
+    reduced: tuple[Loop, ...] = (),
+) -> Item:
+    reads = tuple(tensor for tensor in node.tensor_inputs if not ctx.fusion.is_input(tensor))
+    return Item(loops, body, reads, tuple(node.tensor_outputs), order, reduced)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
 def _edges(move: Move, lanes: Lanes, moved: Expr, fill: k.Operand | None) -> list[k.Stmt]:
     """Moves the elements of vectors of which some exist, and which are not moved as a whole."""
     whole = conditions_of(move.whole)
-    missing = land(*sorted(conditions_of(moved) - conditions_of(lanes.some) - whole, key=lambda e: e.order))
+    missing = land(*(conditions_of(moved) - conditions_of(lanes.some) - whole))
     cond = lor(lnot(move.whole), land(lanes.some, lnot(missing)))
     return [] if cond is FALSE else [k.If(cond, (move.one_by_one(lanes.each, fill),))]
 

@@ -17,7 +17,7 @@ from fusewright.ir.node import Node
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
-from fusewright.lower.guards import guarded, zero
+from fusewright.lower.guards import zero
 from fusewright.lower.loops import Item, Loop
 from fusewright.sym import ZERO, Expr, Symbol, as_int, land, lt, substitute, symbol
 
@@ -43,8 +43,6 @@ def prefetched(ctx: Context, node: Node, items: Sequence[Item]) -> list[Item]:
             hint="inline_at places it in the loop over what it is loaded for",
         )
     loop, own = around[-1], ctx.buffers.of(out)
-    if own.space is k.Space.SHARED:
-        return _copied_ahead(node, item, loop)
     ahead = k.Buffer(f"{own.name}_next", own.dtype, own.space, own.size, own.align)
     ctx.registers.append(ahead)
     first = tuple(each for each in item.loops if each is not loop)
@@ -54,49 +52,6 @@ def prefetched(ctx: Context, node: Node, items: Sequence[Item]) -> list[Item]:
         Item(outer, [_moved(ahead, own)], item.reads, item.writes, item.order + 1),
         _ahead(item, item.loops, own, ahead, loop, loop.index + 1, 2),
     ]
-
-
-def _copied_ahead(node: Node, item: Item, loop: Loop) -> list[Item]:
-    """Copies to shared memory that go on by themselves: those of an iteration are waited for at its start.
-
-    Raises:
-        ScheduleError: the copy engine does not move as many bytes at a time.
-    """
-    copies = [stmt for stmt in k.walk(tuple(item.body)) if isinstance(stmt, k.Copy)]
-    if not all(
-        isinstance(copy.src, k.Ref)
-        and copy.src.buffer.space is k.Space.GLOBAL
-        and copy.fill is None
-        and copy.width * copy.dst.buffer.dtype.size in k.ASYNC_BYTES
-        for copy in copies
-    ):
-        raise ScheduleError(
-            f"prefetch: {node.output.name} is not copied to shared memory as it lies in global memory",
-            expected=f"vectors of {', '.join(map(str, sorted(k.ASYNC_BYTES)))} bytes",
-            given=str(node.output),
-        )
-    first = tuple(each for each in item.loops if each is not loop)
-    outer = item.loops[: item.loops.index(loop) + 1]
-    return [
-        _started(item, first, loop, ZERO, 0),
-        Item(outer, [k.WaitForCopies()], item.reads, item.writes, item.order + 1),
-        _started(item, item.loops, loop, loop.index + 1, 2),
-    ]
-
-
-def _started(item: Item, loops: tuple[Loop, ...], loop: Loop, iteration: Expr, order: int) -> Item:
-    """The copies of an iteration of `loop`."""
-    there, index = lt(iteration, loop.extent if loop.trips is None else loop.trips), loop.index
-    assert isinstance(index, Symbol)
-
-    def start(stmt: k.Stmt) -> k.Stmt:
-        stmt = access.map_expressions(stmt, lambda e: substitute(e, {index: iteration}))
-        if isinstance(stmt, (k.For, k.If)):
-            return k.with_children(stmt, lambda body: tuple(map(start, body)))
-        return stmt.started() if isinstance(stmt, k.Copy) else stmt
-
-    body = guarded([there], [start(stmt) for stmt in item.body])
-    return Item(loops, body, item.reads, item.writes, item.order + order)
 
 
 def _moved(source: k.Buffer, target: k.Buffer) -> k.Stmt:

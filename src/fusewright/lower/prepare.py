@@ -6,7 +6,6 @@ from fusewright.analyze.axis_map import sibling_keys
 from fusewright.core.errors import InternalError, ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
-from fusewright.ir.value import TensorView
 from fusewright.ir.verify import verify_fusion
 from fusewright.schedule.completion import accumulated_in_memory
 
@@ -28,7 +27,7 @@ def check_scheduled(fusion: Fusion) -> None:
 
 
 def _check_siblings(node: Node) -> None:
-    first, *others = (out for out in node.outputs if isinstance(out, TensorView))
+    first, *others = node.tensor_outputs
     for other in others:
         ours, theirs = sibling_keys(first, other)
         bound, elsewhere = ([a.parallel for a in t.loop] for t in (first, other))

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.node import Reduction
-from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
-from fusewright.kernel.exchange import TURNS_OF_REDUCTION, grid_exchange_room
+from fusewright.kernel.exchange import TURNS_OF_REDUCTION
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded, lanes_of
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.last_block import Across, reduced_across
 from fusewright.lower.loops import Item, Loop, cluster_size
-from fusewright.sym import ONE, Expr, Symbol, as_int, const, land, lnot, maximum, product, substitute, symbol
+from fusewright.lower.node_work import item_of
+from fusewright.sym import Expr, Symbol, as_int, const, land, lnot, substitute, symbol
 
 # Longest run of values that are combined at once: a vector's, which is what registers hold side by side.
 MAX_RUN = MAX_VECTOR_BYTES
@@ -30,7 +29,7 @@ def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
     Serial axes accumulate within the thread; axes of threads and blocks in one collective, whose result all
     threads of the block (of the last block, across the grid) hold.
     """
-    for tensor in _tensors(node):
+    for tensor in node.tensor_outputs:
         if tensor.memory is not MemoryType.local:
             raise ScheduleError(
                 f"the reduction {tensor.name} accumulates in {tensor.memory.name} memory",
@@ -46,14 +45,6 @@ def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
     return items
 
 
-def _reads(ctx: Context, node: Reduction) -> tuple[TensorView, ...]:
-    return tuple(v for v in node.tensor_inputs if not ctx.fusion.is_input(v))
-
-
-def _tensors(node: Reduction) -> tuple[TensorView, ...]:
-    return tuple(t for t in node.outputs if isinstance(t, TensorView))
-
-
 def _reduced(ctx: Context, node: Reduction) -> tuple[Loop, ...]:
     """The loops that the statements reduce along."""
     loops = zip(node.output.loop, ctx.loops.of(node))
@@ -61,7 +52,7 @@ def _reduced(ctx: Context, node: Reduction) -> tuple[Loop, ...]:
 
 
 def _accumulators(ctx: Context, node: Reduction, indices: NodeIndices) -> tuple[k.Ref, ...]:
-    return tuple(ctx.result(t, indices) for t in _tensors(node))
+    return tuple(ctx.result(t, indices) for t in node.tensor_outputs)
 
 
 def _init_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
@@ -84,7 +75,7 @@ def _init_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: in
     indices = NodeIndices(node, table, ctx.domains, skip_reductions=True)
     dst = _accumulators(ctx, node, indices)
     body: list[k.Stmt] = [k.Init(node.op, dst)]
-    return Item(tuple(own), body, (), _tensors(node), order)
+    return Item(tuple(own), body, (), tuple(node.tensor_outputs), order)
 
 
 def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
@@ -96,7 +87,7 @@ def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: 
     pred = land(*ctx.thread_guards(node, indices), *ctx.nonempty_guards(node))
     statement = k.Combine(node.op, _accumulators(ctx, node, indices), src, pred=pred)
     body = guarded(ctx.block_guards(node), [statement])
-    return Item(loops, body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
+    return item_of(ctx, node, order, loops, body, _reduced(ctx, node))
 
 
 def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item | None:
@@ -113,7 +104,7 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
     if source.memory is not MemoryType.local or source.dtype is not out.dtype or _shares_last_loop(node):
         return None
     lane = symbol("lane", lo=0, hi=width - 1)
-    indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, out.loop[-1].parallel, 1, lane)))
+    indices = _indices_of_lane(ctx, node, loops, lane)
     read = ctx.operand(node, 0, indices)
     guards, dst = land(*ctx.thread_guards(node, indices)), _accumulators(ctx, node, indices)
     lanes = lanes_of(guards, lane, width)
@@ -136,7 +127,7 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
         whole = k.Combine(node.op, dst, operand, width)
         combined = [k.If(lanes.all, (whole,)), k.If(lnot(lanes.all), (one_by_one,))]
     body = guarded(ctx.block_guards(node), [*gathered, *combined])
-    return Item(loops[:-1], body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
+    return item_of(ctx, node, order, loops[:-1], body, _reduced(ctx, node))
 
 
 def _collective_item(
@@ -153,7 +144,7 @@ def _collective_item(
     if out.loop and out.loop[-1].parallel in _SIDE_BY_SIDE and not out.loop[-1].is_reduction:
         extent = as_int(loops[-1].extent) or 1
         lane = symbol("lane", lo=0, hi=max(extent - 1, 0))
-        wide = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, out.loop[-1].parallel, 1, lane)))
+        wide = _indices_of_lane(ctx, node, loops, lane)
         if extent > 1 and _is_run(_accumulators(ctx, node, wide), lane) and not _shares_last_loop(node):
             width, indices, loops = extent, wide, loops[:-1]
     dst = tuple(_first_of_run(ref, lane) for ref in _accumulators(ctx, node, indices))
@@ -170,26 +161,12 @@ def _collective_item(
     sends_by_warps = bool(cluster) and ctx.reduces_whole_warps(threads)
     work = ctx.workspace(dtypes, threads, width) if threads and not sends_by_warps else ()
     statement: k.Stmt
-    if grid and cluster_size(ctx.dims) > 1:
-        raise ScheduleError(
-            f"{out.name} is reduced across the grid in a kernel whose blocks are clusters",
-            expected="a reduction across clusters alone, or without clusters",
-            given=str(out),
-        )
     if grid:
-        if ctx.block_guards(node):
-            raise ScheduleError(
-                f"the grid reduction {out.name} reads the result of another, which only one block holds",
-                hint="reduce all axes of blocks in one step: rfactor the others",
-            )
-        if any(loop.is_real for loop in loops) and not out.everywhere:
-            raise ScheduleError(
-                f"the grid reduction {out.name} stands in a serial loop, "
-                "where its iterations would share scratch memory",
-                hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis; "
-                "or all_reduce, whose iterations may follow one another",
-            )
-        statement = _grid_reduce(ctx, node, dst, src, threads, grid, pred, work, width, dtypes)
+        _check_grid(ctx, node, loops)
+        flag = None if out.everywhere else ctx.last_block.set_by(node).symbol
+        turns = TURNS_OF_REDUCTION if out.everywhere else 1
+        between = ctx.grid_exchange(dtypes, threads, width, turns)
+        statement = k.GridReduce(node.op, dst, src, grid, threads, pred, work, between, flag, width)
     elif cluster:
         exchange = ctx.exchange(dtypes, threads, width)
         statement = k.ClusterReduce(node.op, dst, src, threads, pred, work, exchange, width)
@@ -197,7 +174,13 @@ def _collective_item(
         statement = k.BlockReduce(node.op, dst, src, threads, pred, work, width)
     # A collective may stand under what is the same in all threads of a block.
     body = guarded(ctx.block_guards(node), [*gathered, statement])
-    return Item(loops, body, _reads(ctx, node), _tensors(node), order, _reduced(ctx, node))
+    return item_of(ctx, node, order, loops, body, _reduced(ctx, node))
+
+
+def _indices_of_lane(ctx: Context, node: Reduction, loops: tuple[Loop, ...], lane: Symbol) -> NodeIndices:
+    """The indices of `node` where `lane` takes the place of its innermost loop."""
+    innermost = Loop(loops[-1].extent, node.output.loop[-1].parallel, 1, lane)
+    return ctx.indices(node, (*loops[:-1], innermost))
 
 
 def _shares_last_loop(node: Reduction) -> bool:
@@ -235,25 +218,24 @@ def _gathered(
     return own, [k.For(lane, const(width), body, unroll=True)]
 
 
-def _grid_reduce(
-    ctx: Context,
-    node: Reduction,
-    dst: tuple[k.Ref, ...],
-    src: tuple[k.Operand, ...],
-    threads: tuple[ParallelType, ...],
-    grid: tuple[ParallelType, ...],
-    pred: Expr,
-    work: tuple[k.Buffer, ...],
-    width: int,
-    dtypes: list[DataType],
-) -> k.GridReduce:
-    """Across the grid. Blocks say one set of results for each thread off the reduced thread axes."""
-    launched = {p: maximum(extent, ONE) for p, extent in ctx.dims.items()}  # one at least
-    blocks = product(launched.get(p, ONE) for p in k.BLOCK_AXES)
-    kept = product(launched.get(p, ONE) for p in k.THREAD_AXES if p not in threads)
-    everywhere = node.output.everywhere
-    flag = None if everywhere else ctx.last_block.set_by(node).symbol
-    # Rounds of an all-reduce follow one another in a launch.
-    room = grid_exchange_room(blocks, kept * width, dtypes, TURNS_OF_REDUCTION if everywhere else 1)
-    exchange = ctx.global_scratch("exchange", DataType.Int, room, True)
-    return k.GridReduce(node.op, dst, src, grid, threads, pred, work, exchange, flag, width)
+def _check_grid(ctx: Context, node: Reduction, loops: tuple[Loop, ...]) -> None:
+    """Raises ScheduleError for a reduction across blocks that cannot stand where it does."""
+    out = node.output
+    if cluster_size(ctx.dims) > 1:
+        raise ScheduleError(
+            f"{out.name} is reduced across the grid in a kernel whose blocks are clusters",
+            expected="a reduction across clusters alone, or without clusters",
+            given=str(out),
+        )
+    if ctx.block_guards(node):
+        raise ScheduleError(
+            f"the grid reduction {out.name} reads the result of another, which only one block holds",
+            hint="reduce all axes of blocks in one step: rfactor the others",
+        )
+    if any(loop.is_real for loop in loops) and not out.everywhere:
+        raise ScheduleError(
+            f"the grid reduction {out.name} stands in a serial loop, "
+            "where its iterations would share scratch memory",
+            hint="rfactor the serial axes, and unroll those that are not reduced as its innermost axis; "
+            "or all_reduce, whose iterations may follow one another",
+        )

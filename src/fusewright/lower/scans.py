@@ -23,17 +23,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusewright.analyze.scan_axes import nesting_order, scanned_positions, unrolled_steps
-from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.node import Scan
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
-from fusewright.kernel.exchange import TURNS_OF_SCAN, grid_exchange_room
+from fusewright.kernel.exchange import TURNS_OF_SCAN
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, land, maximum, product, symbol
+from fusewright.lower.node_work import item_of
+from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, land, product, symbol
 
 
 def scan_items(ctx: Context, node: Scan, order: int) -> list[Item]:
@@ -207,10 +207,6 @@ def _check_order(ctx: Context, node: Scan, scanned: Sequence[int]) -> None:
         )
 
 
-def _reads(ctx: Context, node: Scan) -> tuple[TensorView, ...]:
-    return tuple(v for v in node.tensor_inputs if not ctx.fusion.is_input(v))
-
-
 def _start_item(ctx: Context, shape: _Shape, order: int) -> Item:
     """Sets the carries, outside the first loop that they run along."""
     carry = shape.carry if shape.blocks is None else shape.blocks.carry
@@ -241,7 +237,7 @@ def _serial_item(ctx: Context, shape: _Shape, order: int) -> Item:
     pred = land(*ctx.thread_guards(node, indices), *ctx.nonempty_guards(node))
     step = k.Combine(node.op, (carry,), (ctx.operand(node, 0, indices),), pred=pred)
     body = guarded(ctx.block_guards(node), [step, k.Copy(dst, carry)])
-    return Item(shape.loops, body, _reads(ctx, node), (node.output,), order)
+    return item_of(ctx, node, order, shape.loops, body)
 
 
 def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
@@ -255,7 +251,7 @@ def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
     fill = None if pred is k.TRUE else k.Imm(identity, dtype)
     load = k.Copy(dst, ctx.operand(node, 0, indices), pred=pred, fill=fill, fill_is_value=fill is not None)
     body = guarded(ctx.block_guards(node), [load])
-    return Item(shape.loops, body, _reads(ctx, node), (node.output,), order)
+    return item_of(ctx, node, order, shape.loops, body)
 
 
 def _collective_item(ctx: Context, shape: _Shape, axis: ParallelType, order: int) -> Item:
@@ -334,11 +330,6 @@ def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks,
     )
     before = ctx.register(f"{out.name}_of_blocks", out.dtype, own.width)
     lane = ZERO if own.side is None else own.side.index
-    launched = {p: maximum(extent, ONE) for p, extent in ctx.dims.items()}
-    kept = product(launched.get(p, ONE) for p in k.THREAD_AXES if p is not axis)
-    room = grid_exchange_room(
-        product(launched.get(p, ONE) for p in k.BLOCK_AXES), kept * own.width, [out.dtype], TURNS_OF_SCAN
-    )
     scan = k.GridScan(
         node.op,
         (k.Ref(before, ZERO),),
@@ -347,7 +338,7 @@ def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks,
         blocks.axis,
         axis,
         ctx.workspace([out.dtype], (axis,), 2 * own.width),
-        ctx.global_scratch("exchange", DataType.Int, room, True),
+        ctx.grid_exchange([out.dtype], (axis,), own.width, TURNS_OF_SCAN),
         own.width,
     )
     add: list[k.Stmt] = [k.Combine(node.op, (at,), (k.Ref(before, lane),))]

@@ -133,7 +133,7 @@ def convert_tensor(fusion: Fusion, tensor: TensorView, dtype: DataType) -> Tenso
     """`tensor` in another type: itself if it has that type already."""
     if tensor.dtype is dtype:
         return tensor
-    out = fusion.new_tensor(copied_axes(fusion, tensor), dtype)
+    out = fusion.new_like(tensor, dtype)
     fusion.add_node(Pointwise(CAST, (tensor,), out))
     return out
 

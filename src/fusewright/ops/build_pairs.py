@@ -67,6 +67,6 @@ def _every_other(fusion: Fusion, tensor: TensorView, dim: int, half: Expr, start
     back = list(places)
     back[dim] = floordiv(places[dim] - start, const(2))
     has = eq(mod(places[dim], const(2)), const(start))
-    is_injective = all(axis.expanded is None for axis in tensor.shape)
+    is_injective = not tensor.is_expanded
     inverse = IndexMap(tuple(back), has) if is_injective else None
     return indexed(fusion, "EveryOther", tensor, axes, IndexMap(tuple(found)), inverse=inverse)

@@ -58,7 +58,7 @@ def reshaped(fusion: Fusion, kind: str, arg: TensorView, target: Sequence[Expr])
     ]
     found = reshape_map(source, target, positions(target))
     forth = IndexMap(tuple(ZERO if a.is_broadcast else e for a, e in zip(arg.shape, found.indices)))
-    is_injective = all(axis.expanded is None for axis in arg.shape)
+    is_injective = not arg.is_expanded
     inverse = reshape_map(target, source, own_positions(arg)) if is_injective else None
     return indexed(fusion, kind, arg, axes, forth, inverse=inverse)
 

@@ -37,12 +37,15 @@ from fusewright.sym import (
     mod,
 )
 
+#: By dimension: its new size, and the place in the old one of each place in the new one.
+_Changes = dict[int, tuple[Expr, Callable[[Expr], Expr]]]
+
 
 def _along(
     fusion: Fusion,
     kind: str,
     arg: TensorView,
-    changes: Mapping[int, tuple[Expr, Callable[[Expr], Expr]]],
+    changes: _Changes,
     *,
     fill: Scalar | None = None,
     inverse: IndexMap | None = None,
@@ -133,7 +136,7 @@ def sliced(
     fusion: Fusion, kind: str, arg: TensorView, ranges: Sequence[Range], is_within: bool = False
 ) -> TensorView:
     """The elements of `arg` in these ranges, one a dimension."""
-    changes: dict[int, tuple[Expr, Callable[[Expr], Expr]]] = {}
+    changes: _Changes = {}
     places = own_positions(arg)
     back = list(places)
     kept: Expr = TRUE
@@ -153,7 +156,7 @@ def sliced(
             kept = land(kept, eq(mod(offset, step), 0))
     if not changes:
         return copy_tensor(fusion, arg)
-    is_injective = all(axis.expanded is None for axis in arg.shape)
+    is_injective = not arg.is_expanded
     inverse = IndexMap(tuple(back), kept) if is_injective else None
     return _along(fusion, kind, arg, changes, inverse=inverse)
 
@@ -255,7 +258,7 @@ def padded(
     fusion: Fusion, kind: str, arg: TensorView, widths: Mapping[int, tuple[Expr, Expr]], fill: Scalar
 ) -> TensorView:
     """`arg` with (before, after) elements more along some dimensions, which hold `fill`."""
-    changes: dict[int, tuple[Expr, Callable[[Expr], Expr]]] = {}
+    changes: _Changes = {}
     for dim, (before, after) in widths.items():
         size = arg.extents[dim] + before + after
         number = as_int(size)
@@ -360,14 +363,14 @@ def flip(fusion: Fusion, arg: TensorView, dims: Dims) -> TensorView:
     listed = [dims] if isinstance(dims, int) else dims
     turned = wrap_dims(listed, arg.ndim, "flip")
     places = own_positions(arg)
-    changes: dict[int, tuple[Expr, Callable[[Expr], Expr]]] = {}
+    changes: _Changes = {}
     for dim in turned:
         if not arg.shape[dim].is_broadcast:
             changes[dim] = arg.extents[dim], _from_end(arg.extents[dim])
     if not changes:
         return copy_tensor(fusion, arg)
     back = [changes[i][1](place) if i in changes else place for i, place in enumerate(places)]
-    is_injective = all(axis.expanded is None for axis in arg.shape)
+    is_injective = not arg.is_expanded
     return _along(fusion, "Flip", arg, changes, inverse=IndexMap(tuple(back)) if is_injective else None)
 
 
@@ -382,7 +385,7 @@ def roll(fusion: Fusion, arg: TensorView, shifts: Dims, dims: Dims) -> TensorVie
     along = wrap_dims([dims] if isinstance(dims, int) else dims, arg.ndim, "roll")
     if len(steps) != len(along):
         raise RankError(what="roll: the list of shifts", expected=f"{len(along)} entries", given=steps)
-    changes: dict[int, tuple[Expr, Callable[[Expr], Expr]]] = {}
+    changes: _Changes = {}
     for step, dim in zip(steps, along):
         if not arg.shape[dim].is_broadcast and step:
             changes[dim] = arg.extents[dim], _rolled(step, arg.extents[dim])
@@ -403,7 +406,7 @@ def repeat(fusion: Fusion, arg: TensorView, repeats: Shape) -> TensorView:
             what="repeat: the list of repeats", expected=f"at least {arg.ndim}", given=len(repeats)
         )
     source = insert_axes(fusion, arg, [i < len(repeats) - arg.ndim for i in range(len(repeats))])
-    changes: dict[int, tuple[Expr, Callable[[Expr], Expr]]] = {}
+    changes: _Changes = {}
     for dim, given in enumerate(repeats):
         times = known_size(given)
         if isinstance(times, int) and times < 0:

@@ -24,15 +24,29 @@ from fusewright.ops.build_factory import factory_axes, filled, scalar_of
 from fusewright.ops.build_indexed import indexed, zero_of
 from fusewright.ops.build_indexing import checked_dim
 from fusewright.ops.build_library import check_dtype
+from fusewright.ops.build_scan import cumsum
 from fusewright.ops.build_shape import extent_of
 from fusewright.ops.reductions import SUM
 from fusewright.ops.registry import ScalarLike, op
-from fusewright.sym import ONE, ZERO, Expr, as_int, eq, land, le, lnot
+from fusewright.sym import ONE, ZERO, Expr, as_int, eq, land, le, lnot, minimum, product
 
 GRADIENTS = (DataType.Half, DataType.BFloat16, DataType.Float, DataType.Double)
 #: What a kernel adds at once in the type that it is computed in.
-ADDED = (*GRADIENTS, DataType.Int32, DataType.Int, DataType.ComplexFloat, DataType.ComplexDouble)
+ADDED = (
+    *GRADIENTS,
+    DataType.Int8,
+    DataType.UInt8,
+    DataType.Int16,
+    DataType.UInt16,
+    DataType.Int32,
+    DataType.Int,
+    DataType.ComplexFloat,
+    DataType.ComplexDouble,
+)
 STORED = (DataType.Bool, *ADDED)
+#: Rows of a narrow type from which on sums are added in memory that has a row for those alone that occur: the
+#: kernels that number these take a few microseconds.
+MANY_ROWS = 4096
 
 # ---- the node ----------------------------------------------------------------------------------------------
 
@@ -61,7 +75,7 @@ def _updated(
 
 def _copied(fusion: Fusion, tensor: TensorView) -> TensorView:
     """A copy with an element for each of the points that dimensions show."""
-    if all(axis.expanded is None for axis in tensor.shape):
+    if not tensor.is_expanded:
         return copy_tensor(fusion, tensor)
     axes = factory_axes(fusion, tensor.extents)
     places = [ZERO if axis.is_broadcast else p for axis, p in zip(tensor.shape, positions(tensor.extents))]
@@ -169,7 +183,7 @@ def index_put_accumulate(fusion: Fusion, acc: TensorView, index: TensorView, val
 
 def _converted(fusion: Fusion, tensor: TensorView, dtype: DataType) -> TensorView:
     """A copy in another type, which nothing else uses."""
-    whole = tensor if all(axis.expanded is None for axis in tensor.shape) else _copied(fusion, tensor)
+    whole = _copied(fusion, tensor) if tensor.is_expanded else tensor
     return convert_tensor(fusion, whole, dtype)
 
 
@@ -217,10 +231,58 @@ def embedding_bwd(
     elif padding.value >= 0:
         pred = land(pred, lnot(eq(row, padding.value)))
     column = grad_output.extents[-1]
-    base = filled(fusion, (rows, column), zero_of(fusion, dtype), dtype)
-    places = [row, positions(grad_output.extents)[-1]]
-    out = _updated(fusion, base, source, grad_output.extents, wide, places, pred, SUM)
+    extent = as_int(rows)
+    if dtype is not grad_output.dtype and (extent is None or extent >= MANY_ROWS):
+        out = _added_apart(fusion, source, indices, wide, pred, rows)
+    else:
+        base = filled(fusion, (rows, column), zero_of(fusion, dtype), dtype)
+        places = [row, positions(grad_output.extents)[-1]]
+        out = _updated(fusion, base, source, grad_output.extents, wide, places, pred, SUM)
     return out if dtype is grad_output.dtype else convert_tensor(fusion, out, grad_output.dtype)
+
+
+def _added_apart(
+    fusion: Fusion,
+    source: TensorView,
+    indices: TensorView,
+    wide: Sequence[TensorView],
+    pred: Expr,
+    rows: Expr,
+) -> TensorView:
+    """Sums of the rows of `source` by index, [rows, size of its last dimension], in its type.
+
+    They are added in memory that has a row for each index that occurs, at most as many as there are indices;
+    the rows of the result are taken from there, or are zero, and may be rounded as they are stored. So a
+    result of a narrower type costs one write, not a write and two more of the sums.
+
+    `wide`, `pred`: the indices and what else decides, with a dimension of size one for the columns.
+    """
+    last = indices.ndim
+    row, column = index_value(0, rows), source.extents[-1]
+    zero, none = zero_of(fusion, DataType.Int32), zero_of(fusion, source.dtype)
+    one = filled(fusion, indices.extents, constant(fusion, 1), DataType.Int32)
+    empty = filled(fusion, (rows,), zero, DataType.Int32)
+    occurs = _updated(fusion, empty, one, indices.extents, [indices], [row], le(ZERO, row))
+    # The place among those that occur, from 1 on; of the others 0.
+    place = apply_to_tensor(fusion, "mul", occurs, cumsum(fusion, occurs, 0))
+    axes = factory_axes(fusion, indices.extents)
+    at = IndexMap((ZERO if place.shape[0].is_broadcast else row,), le(ZERO, row))
+    found = indexed(fusion, "Gather", place, axes, at, indices=[indices], fill=zero)
+    count = minimum(rows, product(indices.extents))
+    slot = index_value(len(wide), count + 1) - 1
+    base = filled(fusion, (count, column), none, source.dtype)
+    slots = insert_axes(fusion, found, [dim == last for dim in range(last + 1)])
+    pred = land(pred, le(ZERO, slot))
+    places = [slot, positions(source.extents)[-1]]
+    sums = _updated(fusion, base, source, source.extents, [*wide, slots], places, pred, SUM)
+    # Rows that are left out (`pred`) have a place, too, whose sum is zero.
+    taken = index_value(0, count + 1) - 1
+    axes = factory_axes(fusion, (rows, column))
+    points = (taken, positions((rows, column))[1])
+    along = [ZERO if axis.is_broadcast else point for axis, point in zip(sums.shape, points)]
+    inside = IndexMap(tuple(along), le(ZERO, taken))
+    of_rows = insert_axes(fusion, place, [False, True])
+    return indexed(fusion, "Gather", sums, axes, inside, indices=[of_rows], fill=none)
 
 
 def _frequencies(fusion: Fusion, indices: TensorView, rows: Expr, dtype: DataType) -> TensorView:

@@ -337,5 +337,5 @@ def reduction_dtypes(
         computed = DataType.Int  # asked for by dtype=Bool: whether the sum is other than zero
     if computed is DataType.UInt64:
         raise DtypeError(what=f"the input of {op.name}", expected="a signed or floating type", given=given)
-    op.combining(computed)
+    op.combining(given if computed is given.compute else computed)  # an error names the type that was given
     return computed, computed if op in _STATISTICS else result

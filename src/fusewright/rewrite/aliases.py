@@ -22,7 +22,7 @@ def separate_aliases(fusion: Fusion) -> Fusion:
             continue
         readers = [use for use in tensor.uses if not only_looks(use)]
         if readers:
-            twin = fusion.new_tensor([fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
+            twin = fusion.new_like(tensor)
             fusion.add_node(node.copy({tensor: twin}))
             for use in readers:
                 fusion.replace_inputs(use, {tensor: twin})

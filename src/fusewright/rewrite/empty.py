@@ -43,7 +43,7 @@ def is_empty(tensor: TensorView) -> bool:
 def _values(node: Node) -> list[PyScalar | Scalar] | None:
     """The value that all elements of each output have; None if there are elements to compute."""
     if is_empty(node.output):
-        outs = [out for out in node.outputs if isinstance(out, TensorView)]
+        outs = node.tensor_outputs
         return [out.dtype.zero for out in outs] if all(is_empty(out) for out in outs) else None
     source = node.inputs[0] if node.inputs else None
     if not isinstance(source, TensorView) or source.is_cpu or not is_empty(source):

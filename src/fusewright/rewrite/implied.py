@@ -12,7 +12,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import position_of
 from fusewright.ir.node import Choose, Node, Pointwise
 from fusewright.ir.value import TensorView, Val
-from fusewright.rewrite.replacement import remove_dead
+from fusewright.rewrite.replacement import remove_dead, shape_of
 from fusewright.sym import And, Expr, lnot
 
 
@@ -46,12 +46,8 @@ def _taken(node: Choose, where: frozenset[Expr]) -> TensorView | None:
         return None
     for value, pred in ((node.inputs[0], node.pred), (node.inputs[1], lnot(node.pred))):
         if where.issuperset(_conditions(pred)) and isinstance(value, TensorView) and not value.is_cpu:
-            return value if _shape(value) == _shape(node.output) else None
+            return value if shape_of(value) == shape_of(node.output) else None
     return None
-
-
-def _shape(tensor: TensorView) -> list[tuple[Expr, bool, Expr | None]]:
-    return [(axis.extent, axis.is_broadcast, axis.expanded) for axis in tensor.shape]
 
 
 def _where_read(node: Node, operand: int, where: frozenset[Expr]) -> frozenset[Expr]:

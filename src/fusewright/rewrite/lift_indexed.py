@@ -11,6 +11,7 @@ from fusewright.ir.node import Choose, Indexed, Iota, Node
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.view import Expand, Relabel
 from fusewright.ops.build_elementwise import copy_tensor
+from fusewright.rewrite.lift_positions import lift_over_positions
 from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
 
 
@@ -22,7 +23,7 @@ def lift_indexed(
     None if it cannot be: `above` is more than its elements. `lifted`: what came of a tensor read in a way.
     """
     if isinstance(above, Iota):
-        return None
+        return [] if lift_over_positions(fusion, node, above) else None
     lift = _Lift(fusion, node, lifted)
     if above.traits.relabel or isinstance(above, Expand):
         return lift.over_relabel(above)
@@ -135,7 +136,7 @@ class _Lift:
             fill = above.fill if self.map.pred is TRUE else node.fill
             self._add_read(above.source, node.output, merged, indices, fill, inverse)
             return self.made
-        between = self._like(node.output)
+        between = self.fusion.new_like(node.output)
         self._add_read(above.source, between, merged, indices, above.fill)
         self._choose(between)
         return self.made
@@ -144,7 +145,7 @@ class _Lift:
         """Over a node each of whose elements is computed from those of its operands at the same position."""
         node = self.node
         self.fusion.remove_node(node)
-        out = node.output if self.map.pred is TRUE else self._like(node.output)
+        out = node.output if self.map.pred is TRUE else self.fusion.new_like(node.output)
         values: dict[Val, Val] = {above.outputs[0]: out}
         operands = [v for v in dict.fromkeys(above.inputs) if isinstance(v, TensorView) and not v.is_cpu]
         for value in operands:
@@ -198,9 +199,6 @@ class _Lift:
         if varies or axis.is_broadcast:
             return self.fusion.copy_axis(axis)
         return self.fusion.new_axis(ONE, IterKind.BROADCAST)
-
-    def _like(self, tensor: TensorView) -> TensorView:
-        return self.fusion.new_tensor([self.fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
 
     def _choose(self, element: TensorView) -> None:
         """The output: `element` where the node's predicate holds, else the node's fill."""

@@ -91,7 +91,7 @@ def _quotients(tensor: TensorView) -> Iterator[tuple[TensorView, Shown]]:
 def _logarithm(fusion: Fusion, shown: Shown) -> TensorView:
     """The logarithm of what is shown, computed before it is: once a row, if that is a value a row."""
     source = shown.tensor
-    result = fusion.new_tensor([fusion.copy_axis(axis) for axis in source.shape], source.dtype)
+    result = fusion.new_like(source)
     fusion.add_node(Pointwise(_LOG, (source,), result))
     return shown.of(fusion, result)
 

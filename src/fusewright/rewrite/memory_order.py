@@ -18,4 +18,4 @@ def _is_ordered(tensor: TensorView) -> bool:
     """Whether its order in memory is not row-major."""
     if tensor.allocation == tensor.logical:
         return False
-    return [axis for axis in tensor.allocation if not axis.is_reduction] != list(tensor.shape)
+    return tensor.memory_axes != list(tensor.shape)

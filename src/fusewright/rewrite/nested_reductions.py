@@ -73,7 +73,7 @@ class _Nested:
         dims = [None if dim is None else place[dim] for dim in kept]
         if dims == list(range(total.ndim)):
             return total
-        out = fusion.new_tensor([fusion.copy_axis(axis) for axis in self.outer.output.shape], total.dtype)
+        out = fusion.new_like(self.outer.output, total.dtype)
         fusion.add_node(Relabel(total, out, dims))
         return out
 

@@ -80,7 +80,7 @@ def in_one_pass(fusion: Fusion, sums: SoftmaxSums) -> dict[TensorView, TensorVie
     shift = top if sums.shift is sums.top.output else sums.shift
 
     def of_a_row(op: str, *operands: Val, dtype: DataType = total.dtype) -> TensorView:
-        result = fusion.new_tensor([fusion.copy_axis(axis) for axis in total.shape], dtype)
+        result = fusion.new_like(total, dtype)
         fusion.add_node(Pointwise(ELEMENTWISE[op], operands, result))
         return result
 

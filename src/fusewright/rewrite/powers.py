@@ -47,7 +47,8 @@ def _expand(fusion: Fusion, node: Pointwise, outputs: Collection[TensorView]) ->
     elif value == 2:
         _replace(fusion, node, Pointwise(ELEMENTWISE["mul"], (base, base), out))
     elif value == 3 and not out.dtype.is_reduced_float:
-        square = fusion.new_tensor([fusion.copy_axis(axis) for axis in base.shape], out.dtype)
+        # The base may be a number in a tensor of the host, which has fewer dimensions.
+        square = fusion.new_like(out)
         fusion.add_node(Pointwise(ELEMENTWISE["mul"], (base, base), square))
         _replace(fusion, node, Pointwise(ELEMENTWISE["mul"], (square, base), out))
 

@@ -29,7 +29,7 @@ def reduce_before_relabels(fusion: Fusion) -> Fusion:
         (new,) = reduce_states(fusion, node.op, [source], reduced)
         left = sorted(dim for dim in kept if dim is not None)
         if kept != left:
-            ordered = fusion.new_tensor([fusion.copy_axis(axis) for axis in node.output.shape], new.dtype)
+            ordered = fusion.new_like(node.output, new.dtype)
             fusion.add_node(Relabel(new, ordered, [left.index(dim) for dim in kept if dim is not None]))
             new = ordered
         return_instead(fusion, node.output, new, outputs)

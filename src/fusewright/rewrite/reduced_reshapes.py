@@ -102,7 +102,7 @@ def _dims_before(reshape: Node, node: Reduction) -> list[int] | None:
 
 def _computed(fusion: Fusion, node: Node, value: TensorView) -> TensorView:
     """What an elementwise node of one tensor makes of another."""
-    out = fusion.new_tensor([fusion.copy_axis(axis) for axis in value.shape], node.output.dtype)
+    out = fusion.new_like(value, node.output.dtype)
     twin = node.copy({node.output: out})
     fusion.add_node(twin)
     fusion.replace_inputs(twin, {node.tensor_inputs[0]: value})

@@ -76,7 +76,7 @@ def drop_reduced_axes(tensor: TensorView) -> None:
     """Leaves the axes that consumers see, before something else than a reduction defines the tensor."""
     tensor.redefine(tensor.shape)
     tensor.loop = list(tensor.shape)
-    tensor.allocation = tuple([axis for axis in tensor.allocation if not axis.is_reduction])
+    tensor.allocation = tuple(tensor.memory_axes)
 
 
 def combines_elements(node: Reduction) -> bool:
@@ -94,7 +94,6 @@ def return_instead(fusion: Fusion, old: TensorView, new: TensorView, outputs: se
     if old not in outputs:
         return
     outputs.add(new)
-    place = {axis: i for i, axis in enumerate(old.shape)}
-    new.allocation = tuple([new.shape[place[axis]] for axis in old.allocation if axis in place])
+    new.lie_as(old)
     new.memory = MemoryType.global_
     fusion.outputs[:] = [replace(out, tensor=new) if out.tensor is old else out for out in fusion.outputs]

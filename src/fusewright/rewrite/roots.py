@@ -50,7 +50,7 @@ def _replacement(fusion: Fusion, node: Pointwise) -> Node | None:
         )
     if is_reciprocal and not shown.views:
         return Pointwise(_RSQRT, root.inputs, out)
-    factor = fusion.new_tensor([fusion.copy_axis(axis) for axis in root.output.shape], DataType.Float)
+    factor = fusion.new_like(root.output, DataType.Float)
     fusion.add_node(Pointwise(_RSQRT, root.inputs, factor))
     if is_reciprocal:
         return Copy(shown.of(fusion, factor), out)

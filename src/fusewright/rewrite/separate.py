@@ -35,7 +35,7 @@ class _Reduced:
 
 def separate_small_tensors(fusion: Fusion) -> Fusion:
     """`fusion` itself, changed where a small tensor is read inside a reduction's loops and outside them."""
-    nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+    nodes = fusion.tensor_nodes()
     if any(isinstance(node, Reduction) for node in nodes):
         _Separator(fusion, nodes).run()
     return fusion
@@ -114,7 +114,7 @@ class _Separator:
             outside = [use for use in outside if not is_own_load(self.fusion, use)]
         if not inside or not (outside or is_output):
             return
-        twin = self.fusion.new_tensor([self.fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
+        twin = self.fusion.new_like(tensor)
         for use in inside if is_output else outside:
             self.fusion.replace_inputs(use, {tensor: twin})
         # A relabeling that changes nothing is a load of its own.

@@ -31,7 +31,7 @@ class Shown:
         """A tensor with the dimensions of `self.tensor`, shown in the same way."""
         for view in self.views:
             old = view.output
-            out = fusion.new_tensor([fusion.copy_axis(axis) for axis in old.shape], tensor.dtype)
+            out = fusion.new_like(old, tensor.dtype)
             fusion.add_node(view.copy({view.inputs[0]: tensor, old: out}))
             tensor = out
         return tensor

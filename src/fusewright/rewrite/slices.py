@@ -105,7 +105,7 @@ class _Move:
         is_known = isinstance(node, (Reduction, Scan)) or (
             node.traits.pointwise and node.traits.carries_relabels and not isinstance(node, Choose)
         )
-        outs = [out for out in node.outputs if isinstance(out, TensorView)]
+        outs = node.tensor_outputs
         return (
             is_known
             and bool(node.tensor_inputs)
@@ -116,7 +116,7 @@ class _Move:
 
     def _operand_cuts(self, node: Node) -> dict[TensorView, _Cut] | None:
         """How each operand is sliced if the node's outputs are; None where they cannot be computed apart."""
-        outs = [out for out in node.outputs if isinstance(out, TensorView)]
+        outs = node.tensor_outputs
         cut = next(self.cuts[out] for out in outs if out in self.cuts)
         if any(self.cuts.get(out, cut) != cut or _is_expanded(out) for out in outs):
             return None

@@ -32,12 +32,12 @@ def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
     dims = node.reduced_dims
     count = fusion.size_scalar(product(x.shape[dim].extent for dim in dims))
     total = _known_sum(x, dims) or reduce_states(fusion, SUM, [x], dims)[0]
-    mean = fusion.new_tensor([fusion.copy_axis(axis) for axis in total.shape], avg.dtype)
+    mean = fusion.new_like(total, avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["truediv"], (total, count), mean))
     wide = broadcast(fusion, mean, [axis.is_reduction for axis in avg.logical])
-    deviation = fusion.new_tensor([fusion.copy_axis(a) for a in x.shape], avg.dtype)
+    deviation = fusion.new_like(x, avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["sub"], (x, wide), deviation))
-    square = fusion.new_tensor([fusion.copy_axis(a) for a in x.shape], avg.dtype)
+    square = fusion.new_like(x, avg.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE["mul"], (deviation, deviation), square))
     return {avg: mean, m2: reduce_states(fusion, SUM, [square], dims)[0]}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import gt
 from typing import TYPE_CHECKING
 
 from fusewright.core.errors import ScheduleError
@@ -152,14 +153,14 @@ def _check(shape: LaunchShape, hardware: HardwareInfo, limit: int) -> None:
             given=shape.threads,
             hint="split the axes that are bound to threadIdx by smaller factors",
         )
-    if any(extent > most for extent, most in zip(shape.block, MAX_BLOCK)):
+    if any(map(gt, shape.block, MAX_BLOCK)):
         raise ScheduleError(
             "a block has too many threads along one axis",
             expected=f"at most {MAX_BLOCK} along x, y and z",
             given=str(shape.block),
             hint="bind the longest axis to block_x",
         )
-    if any(extent > limit for extent, limit in zip(shape.grid, MAX_GRID)):
+    if any(map(gt, shape.grid, MAX_GRID)):
         raise ScheduleError(
             "the grid has too many blocks",
             expected=f"at most {MAX_GRID} along x, y and z",

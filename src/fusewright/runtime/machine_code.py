@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fusewright.core.hardware import HardwareInfo
@@ -87,10 +87,6 @@ class MachineCode:
         so.
         """
         return sass(self.cubin())
-
-    def for_arch(self, arch: str) -> MachineCode:
-        """The same text compiled for another architecture."""
-        return replace(self, options=replace(self.options, arch=arch))
 
     def loaded(self, device: int, tracer: Tracer = SILENT) -> LoadedKernel:
         """The kernel on CUDA device `device`, loaded at the first call.

@@ -28,6 +28,10 @@ _BITS: dict[DataType, tuple[str, torch.dtype]] = {
     DataType.Float8_e5m2: ("b", torch.int8),
     DataType.Float8_e8m0fnu: ("b", torch.int8),
     DataType.Float4_e2m1fn: ("b", torch.int8),
+    DataType.Int8: ("b", torch.int8),
+    DataType.UInt8: ("b", torch.int8),
+    DataType.Int16: ("h", torch.int16),
+    DataType.UInt16: ("h", torch.int16),
 }
 
 
@@ -43,7 +47,7 @@ def argument_code(param: Param, index_dtype: DataType) -> str:
 
 
 def passed_value(param: ScalarParam, value: Any) -> Any:
-    """A scalar as its code takes it: a reduced float as the integer of its bits, anything else as it is."""
+    """A scalar as its code takes it: types of 8 and 16 bits as an integer of these, others as they are."""
     bits = _BITS.get(param.dtype)
     if bits is None:
         return value

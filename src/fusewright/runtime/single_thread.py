@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 
 import torch
 
@@ -35,9 +34,7 @@ class SingleThread:
             self._open += 1
             torch.set_num_threads(1)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._open = max(0, self._open - 1)
             torch.set_num_threads(self._before)

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.axis import IterDomain, Swizzle, axes_text, transforms_between
-from fusewright.ir.fusion import Fusion, Output, copy_axes
+from fusewright.ir.copies import copy_axes
+from fusewright.ir.fusion import Fusion, Output
 from fusewright.ir.node import Copy, Indexed, Node, Reduction
 from fusewright.ir.value import Storage, TensorView
 from fusewright.schedule.transforms import wrap
@@ -25,7 +26,7 @@ def shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
         new = fusion.new_tensor([twins[a] for a in tensor.logical], tensor.dtype)
         new.loop = [twins[a] for a in tensor.loop]
         return new
-    return fusion.new_tensor([fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
+    return fusion.new_like(tensor)
 
 
 def _check_plain(primitive: str, op_type: LoadStoreOpType) -> None:
@@ -127,7 +128,7 @@ def cache_fork(fusion: Fusion, tensor: TensorView) -> TensorView:
     """An output that is also used gets a copy that is the output instead. Returns the new output."""
     if tensor not in fusion.output_tensors() or not tensor.uses:
         raise ScheduleError(f"cache_fork: {tensor.name} must be an output that is also used")
-    new = fusion.new_tensor([fusion.copy_axis(axis) for axis in tensor.shape], tensor.dtype)
+    new = fusion.new_like(tensor)
     position = {axis: i for i, axis in enumerate(tensor.shape)}
     new.allocation = tuple(new.logical[position[a]] for a in tensor.allocation if a in position)
     new.contiguity = tensor.contiguity
@@ -252,11 +253,12 @@ def prefetch(fusion: Fusion, tensor: TensorView) -> None:
         raise ScheduleError(
             f"prefetch: {tensor.name} is not copied from an input", hint="cache_after makes such a copy"
         )
-    if tensor.memory is MemoryType.global_ or tensor.circular is not None:
+    if tensor.memory is not MemoryType.local:
         raise ScheduleError(
-            f"prefetch: {tensor.name} is in {tensor.memory.name} memory, or is a circular buffer",
-            expected=f"{MemoryType.local.name} or {MemoryType.shared.name} memory",
+            f"prefetch: {tensor.name} is in {tensor.memory.name} memory",
+            expected=f"{MemoryType.local.name} memory",
             given=tensor.memory.name,
+            hint="circular_buffer copies ahead into shared memory",
         )
     tensor.prefetched = True
 

@@ -59,7 +59,7 @@ class InlineLimits:
         for reduction in self.reachability.reductions_between(tensor):
             limit = min(limit, self._shared_with_users(reduction))
         # Outputs of one node share one loop nest.
-        for sibling in _siblings(tensor):
+        for sibling in (other for other in tensor.siblings if other is not tensor):
             ours, theirs = sibling_keys(tensor, sibling)
             same = next(
                 (i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs))
@@ -82,18 +82,14 @@ class InlineLimits:
 
         Axes of threads and blocks are no loops: everybody stands in them.
         """
-        shared = self.of(reduction)
+        used = [result for result in reduction.siblings if result.consumers]
+        shared = min(map(self.of, used), default=0)
         later = (i for i, axis in enumerate(reduction.loop) if i >= shared and _is_loop(axis))
         return next(later, len(reduction.loop))
 
 
 def _is_loop(axis: IterDomain) -> bool:
     return not axis.parallel.is_thread
-
-
-def _siblings(tensor: TensorView) -> list[TensorView]:
-    assert tensor.definition is not None
-    return [o for o in tensor.definition.outputs if o is not tensor and isinstance(o, TensorView)]
 
 
 def inline_at(
@@ -142,7 +138,7 @@ def _place_unused(fusion: Fusion, inlined: Collection[TensorView]) -> None:
     """Results that nothing uses stand where another of their node does, as all are computed together."""
     outputs = set(fusion.output_tensors())
     for tensor in inlined:
-        for sibling in _siblings(tensor):
+        for sibling in tensor.siblings:
             if not sibling.consumers and sibling not in outputs:
                 sibling.inline_at = tensor.inline_at
 

@@ -37,12 +37,12 @@ class _Cycle:
     """Stretches of loops that need each other's results.
 
     Attributes:
-        knot: those that do; a loop is a LoopPosition, a tensor that shares none stands for itself.
+        component: those that do; a loop is a LoopPosition, a tensor that shares none stands for itself.
         stretches: the tensors of each that is inside of the same loops.
         home: the stretch of each of those tensors.
     """
 
-    knot: Sequence[object]
+    component: Sequence[object]
     stretches: Mapping[object, Sequence[TensorView]]
     home: Mapping[TensorView, object]
 
@@ -52,7 +52,7 @@ class _Nest:
 
     def __init__(self, fusion: Fusion, reachability: Reachability) -> None:
         self._reach = reachability
-        nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+        nodes = fusion.tensor_nodes()
         self._leads = [node.output for node in nodes]
         self._lead = {out: node.output for node in nodes for out in node.outputs}
         self._shared = SharedLoops(nodes)
@@ -68,14 +68,14 @@ class _Nest:
             if _is_loop(axis)
         }
         self._path = {
-            lead: [spot for i in range(len(lead.loop)) if (spot := self._shared.of((lead, i))) in real]
+            lead: [loop for i in range(len(lead.loop)) if (loop := self._shared.of((lead, i))) in real]
             for lead in self._leads
         }
 
     def cut(self, chosen: Collection[TensorView]) -> LoopPosition | None:
         """One of `chosen` to inline less far, and how far; None if there is an order, or none that helps."""
         for cycle in self._cycles:
-            for loop in cycle.knot:
+            for loop in cycle.component:
                 if not isinstance(loop, tuple):
                     continue  # a tensor by itself shares no loop
                 found = self._cut_stretch(loop, cycle, chosen)
@@ -101,8 +101,8 @@ class _Nest:
             )
             for key, inside in stretches.items()
         }
-        for knot in _knots(stretches, needs):
-            yield _Cycle(knot, stretches, home)
+        for component in _strongly_connected_components(stretches, needs):
+            yield _Cycle(component, stretches, home)
         for key, inside in stretches.items():
             if isinstance(key, tuple):
                 yield from self._cycles_within(inside, depth + 1)
@@ -114,7 +114,7 @@ class _Nest:
         inside, home = cycle.stretches[loop], cycle.home
         for leaving in inside:
             if not any(
-                home.get(user) != loop and home.get(user) in cycle.knot for user in self._users[leaving]
+                home.get(user) != loop and home.get(user) in cycle.component for user in self._users[leaving]
             ):
                 continue
             before = {lead for lead in inside if self._reach.reaches(lead, leaving)}
@@ -132,12 +132,14 @@ def _is_loop(axis: IterDomain) -> bool:
     return not (axis.parallel.is_block or axis.parallel.is_grid) and as_int(axis.extent) != 1
 
 
-def _knots(keys: Iterable[object], needs: Mapping[object, Iterable[object]]) -> list[list[object]]:
+def _strongly_connected_components(
+    keys: Iterable[object], needs: Mapping[object, Iterable[object]]
+) -> list[list[object]]:
     """The strongly connected components of more than one key (Tarjan, 1972), each in the order of `keys`."""
     index: dict[object, int] = {}
     low: dict[object, int] = {}
     stack: list[object] = []
-    knots: list[list[object]] = []
+    components: list[list[object]] = []
     done: set[object] = set()
     place = {key: i for i, key in enumerate(keys)}
 
@@ -161,14 +163,14 @@ def _knots(keys: Iterable[object], needs: Mapping[object, Iterable[object]]) -> 
                     above = work[-1][0]
                     low[above] = min(low[above], low[key])
                 if low[key] == index[key]:
-                    knot: list[object] = []
-                    while not knot or knot[-1] != key:
-                        knot.append(stack.pop())
-                        done.add(knot[-1])
-                    if len(knot) > 1:
-                        knots.append(sorted(knot, key=place.__getitem__))
+                    component: list[object] = []
+                    while not component or component[-1] != key:
+                        component.append(stack.pop())
+                        done.add(component[-1])
+                    if len(component) > 1:
+                        components.append(sorted(component, key=place.__getitem__))
 
     for key in place:
         if key not in index:
             visit(key)
-    return knots
+    return components

@@ -119,8 +119,7 @@ def _path(reference: TensorView, to: Collection[TensorView]) -> set[TensorView]:
     above = _closure([reference], lambda tensor: tensor.producers)
     path = {reference, *above.intersection(_closure(to, lambda tensor: tensor.consumers))}
     for tensor in list(path):
-        if tensor.definition is not None:
-            path.update(out for out in tensor.definition.outputs if isinstance(out, TensorView))
+        path.update(tensor.siblings)
     return path
 
 

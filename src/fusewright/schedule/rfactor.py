@@ -26,7 +26,7 @@ def rfactor(fusion: Fusion, tensor: TensorView, positions: Sequence[int]) -> Ten
         raise ScheduleError("Cannot rfactor axes that are not reduction axes.")
     if all(p in moved for p, axis in enumerate(tensor.loop) if axis.is_reduction):
         raise ScheduleError("Must have at least one reduction axis not marked as rfactor.")
-    outputs = [out for out in node.outputs if isinstance(out, TensorView)]
+    outputs = node.tensor_outputs
     for other in outputs:
         ours, theirs = sibling_keys(tensor, other)
         if ours != theirs:
@@ -67,7 +67,7 @@ def _factor(fusion: Fusion, tensor: TensorView, moved: Sequence[int]) -> TensorV
     partial = fusion.new_tensor(logical, tensor.dtype, root=[twins[a] for a in tensor.maybe_root])
     partial.loop = [twins[a] for a in tensor.loop]
     tensor.loop = [final.get(a, a) for i, a in enumerate(tensor.loop) if i not in moved]
-    kept = [a for a in tensor.allocation if not a.is_reduction]
+    kept = tensor.memory_axes
     tensor.redefine(remaining)
     tensor.allocation = (*kept, *(a for a in remaining if a.is_reduction))
     for axis in tensor.logical:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fusewright.core.call_sites import CallSite, call_site
 from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedule import caching, circular, completion, holding, inlining, propagate, transforms
@@ -30,8 +31,7 @@ def _primitive(method: F) -> F:
                 self._check_owned(method.__name__, value)
             result = method(self, *args, **kwargs)
         except ScheduleError as error:
-            call = Call(method.__name__, _plain(args), tuple((k, _plain(v)) for k, v in kwargs.items()))
-            error.primitive = f"in {call_text(call, self.name_of)}"
+            error.primitive = f"in {call_text(_call(method, args, kwargs), self.name_of)}"
             raise
         self.call_sites.append(call_site())
         added = self._find_added()
@@ -39,18 +39,21 @@ def _primitive(method: F) -> F:
             source = next(v for v in (*args, *kwargs.values()) if isinstance(v, TensorView))
             for tensor in added:
                 tensor.label = self.fusion.naming.derived(source.name, ROLES[method.__name__])
-        self._trace.append(
-            Call(
-                method.__name__,
-                tuple(_plain(a) for a in args),
-                tuple((k, _plain(v)) for k, v in kwargs.items()),
-                _plain(result),
-                _plain(added),
-            )
-        )
+        self._trace.append(_call(method, args, kwargs, result, added))
         return result
 
     return recorded  # type: ignore[return-value]
+
+
+def _call(
+    method: Callable[..., Any],
+    args: Iterable[Any],
+    kwargs: Mapping[str, Any],
+    result: Any = None,
+    added: Any = (),
+) -> Call:
+    named = tuple((name, _plain(value)) for name, value in kwargs.items())
+    return Call(method.__name__, tuple(map(_plain, args)), named, _plain(result), _plain(added))
 
 
 def _plain(value: Any) -> Any:
@@ -136,9 +139,7 @@ class Schedule:
 
     def siblings(self, tensor: TensorView) -> list[TensorView]:
         """The tensors that one node computes, of which `tensor` is one: sums, means and counts of Welford."""
-        if tensor.definition is None:
-            return [tensor]
-        return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
+        return tensor.siblings
 
     def is_reduction(self, tensor: TensorView) -> bool:
         return not self.fusion.is_input(tensor) and tensor.is_reduction
@@ -224,6 +225,12 @@ class Schedule:
     def reorder(self, tensor: TensorView, old2new: Mapping[int, int]) -> None:
         """[a, b, c] -> [b, c, a] with {0: 2}: the axes not named keep their order."""
         transforms.reorder(tensor, old2new)
+
+    def order_loops(self, tensor: TensorView, axes: Sequence[IterDomain]) -> None:
+        """`reorder` by the loops themselves: those named come first, in this order."""
+        positions = {tensor.loop.index(axis): i for i, axis in enumerate(axes)}
+        if any(old != new for old, new in positions.items()):
+            self.reorder(tensor, positions)
 
     @_primitive
     def swizzle(self, tensor: TensorView, x: int, y: int) -> None:
@@ -383,10 +390,9 @@ class Schedule:
 
     @_primitive
     def prefetch(self, tensor: TensorView) -> None:
-        """Loads a tensor an iteration ahead of the serial loop that it is inlined into.
+        """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers; of one in shared
-        memory, to which copies go on by themselves, twice that memory.
+        Its load is in flight while the iteration before works. It takes twice the registers.
         """
         caching.prefetch(self.fusion, tensor)
 

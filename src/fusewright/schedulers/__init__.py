@@ -7,8 +7,10 @@ all schedulers make alike), `reference_map`, `pointwise_space`, `reduction_space
 dimensions that one kernel iterates over), `reduction_loops` (what schedulers of reductions do alike),
 `held_length` (how many threads hold a row), `held_rows` (what they hold of it, and where), `banks`
 (of shared memory), `contraction` (what a matrix product costs), `sizes` (arithmetic), and one file a
-scheduler. Schedulers do not import each other. It may import core, sym, ir, ops, analyze, rewrite and
-schedule.
+scheduler, with one of its heuristic (`transpose_heuristic`) where that is long. Ways to hold, share or read
+rows and columns that several heuristics choose among have files of their own (`clustered_rows`,
+`column_tiles`, `sweep_heuristic`). Schedulers do not import each other. It may import core, sym, ir, ops,
+analyze, rewrite and schedule.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from fusewright.schedulers.base import (
     Scheduler,
     accepted,
     apply,
-    first_accepting,
     heuristics_of,
     is_built_in,
     naming,
@@ -141,7 +142,6 @@ __all__ = [
     "default_registry",
     "derived",
     "each",
-    "first_accepting",
     "heuristic",
     "heuristics",
     "heuristics_of",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -76,6 +76,8 @@ class Facts:
     stable: frozenset[Symbol] = frozenset()
 
     def value(self, extent: Expr) -> int:
+        if isinstance(extent, Symbol):
+            return self.sizes[extent]  # as most are, and planners ask for dozens a call
         return evaluate(extent, self.sizes)
 
 
@@ -312,19 +314,5 @@ def type_name(type_: SchedulerType | str) -> str:
 
 
 def rejection_text(type_: SchedulerType | str, reason: str) -> str:
-    """The sentence of api.md 6.4."""
+    """As nvFuser says it."""
     return f"Scheduler _{type_name(type_)}_ ***rejected*** because : {reason}"
-
-
-def first_accepting(
-    registry: Iterable[Scheduler], fusion: Fusion
-) -> tuple[tuple[Scheduler, Planner] | None, list[str]]:
-    """The first scheduler that takes `fusion`, with its planner, and the rejections before it."""
-    reasons = []
-    for scheduler in registry:
-        answer = prepare(scheduler, fusion)
-        if isinstance(answer, Reject):
-            reasons.append(rejection_text(scheduler.type, answer.reason))
-        else:
-            return (scheduler, answer), reasons
-    return None, reasons

@@ -35,6 +35,12 @@ SHIFTED_BYTES, SHIFTED_BLOCKS, SHIFTED_THREADS = 208, (4, 8), 416
 # by clusters: softmax of 33 x 32768 bfloat16 0.76 and 0.91, of 132 x 32768 0.77 and 0.88, of 300 x 32768 0.83
 # and 0.94; layer norm of 12 x 12288 0.55 and 0.78, of 33 x 16384 0.58 and 0.87, of 100 x 32768 0.66 and 0.81.
 LEAST_SPREAD, LEAST_ROWS, LEAST_BLOCKS, LEAST_THREADS, ROWS_TIMES_BLOCKS = 16 * KIB, 8, 4, 128, 40
+# Vectors in registers of a thread of the largest clusters, which share rows that are fewer than LEAST_ROWS.
+# (An H200, layer norm of one row of 65,536 bfloat16 8.6 us, in sweeps by all blocks 12.8, of 131,072 10.3 and
+# 11.3, of 20,000 7.4 and 8.9; of 262,144 no faster.)
+FEW_BATCHES = 4
+# Threads of a block and vectors of each in registers, at most, of shifted rows beside weights.
+THREADS_BESIDE_WEIGHTS, BATCHES_BESIDE_WEIGHTS = 352, 3
 # Vectors of a thread of the largest clusters, before they have blocks of more threads. (An H200, rows of
 # 262,144 floats, of a copy's speed: softmax 0.95, with 512 threads 0.94, in sweeps 0.60; group norm 0.92,
 # 0.77 and 0.58.)
@@ -114,14 +120,34 @@ def spread(rows: int, vectors: int, width: int, held: Held, hardware: HardwareIn
     if width == 1 or rows < 1 or vectors * of_vector <= LEAST_SPREAD:
         return None
     most = isqrt(ROWS_TIMES_BLOCKS * hardware.sm_count // rows)
-    most = min(most, FEW_BLOCKS, hardware.max_cluster, vectors // LEAST_THREADS)
+    largest = FEW_BLOCKS if rows >= LEAST_ROWS else hardware.max_cluster
+    most = min(most, largest, hardware.max_cluster, vectors // LEAST_THREADS)
     if most < LEAST_BLOCKS:
         return None
     cluster = power_of_two_at_most(most)
     batches = ceil_div(vectors, THREADS * cluster)
+    if rows < LEAST_ROWS:
+        few = batches <= FEW_BATCHES
+        return _params(rows, vectors, width, cluster, batches, in_shared=False) if few else None
     if batches * of_vector > HELD_BYTES:
         return None
     return _params(rows, vectors, width, cluster, batches, in_shared=batches > 1)
+
+
+def spread_beside_weights(
+    rows: int, vectors: int, width: int, held: Held, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """The same of shifted rows beside weights, whose vectors start at any element: in registers where few
+    vectors of a thread suffice. (An H200, layer norm of 33 x 65537 bfloat16 12.6 us so, in shared memory
+    14.3.)
+    """
+    params = spread(rows, vectors, width, held, hardware)
+    if params is None or not params.persistent_in_shared_memory:
+        return params
+    batches = ceil_div(vectors, params.blocks_per_cluster * THREADS_BESIDE_WEIGHTS)
+    if batches > BATCHES_BESIDE_WEIGHTS:
+        return params
+    return _params(rows, vectors, width, params.blocks_per_cluster, batches, in_shared=False)
 
 
 def _params(

@@ -9,10 +9,10 @@ The estimate is there to compare partitions of one graph for one call; figures f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import exp, prod
+from math import exp
 
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
@@ -21,7 +21,7 @@ from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.sectors import Sectors
-from fusewright.sym import Expr
+from fusewright.sym import Expr, Product
 
 # What a kernel takes besides its traffic: its launch, until the memory is busy, and the last blocks' tail.
 KERNEL_SECONDS = 4.7e-6
@@ -63,16 +63,16 @@ class Traffic:
             _Read(v) for v in fusion.inputs if isinstance(v, TensorView) and v.uses and not v.is_cpu
         ]
         self._writes = [
-            (t.dtype.size, _extents(t)) for t in fusion.output_tensors() if t.definition is not None
+            (t.dtype.size, _points(t)) for t in fusion.output_tensors() if t.definition is not None
         ]
 
     def read(self, facts: Facts) -> int:
         """Bytes."""
-        return sum(each.bytes(facts) for each in self._reads)
+        return sum([each.bytes(facts) for each in self._reads])
 
     def written(self, facts: Facts) -> int:
         """Bytes."""
-        return sum(size * _count(extents, facts) for size, extents in self._writes)
+        return sum([size * points.value(facts.sizes) for size, points in self._writes])
 
 
 class _Read:
@@ -80,40 +80,37 @@ class _Read:
 
     def __init__(self, tensor: TensorView) -> None:
         self._element = tensor.dtype.size
-        self._extents = _extents(tensor)
+        self._points = _points(tensor)
         # None: some use reads all of it.
-        parts = [_extents(u.output) for u in tensor.uses if isinstance(u, Indexed) and u.inputs[0] is tensor]
+        parts = [_points(u.output) for u in tensor.uses if isinstance(u, Indexed) and u.inputs[0] is tensor]
         self._parts = parts if len(parts) == len(tensor.uses) else None
 
     def bytes(self, facts: Facts) -> int:
-        count = _count(self._extents, facts)
+        count = self._points.value(facts.sizes)
         if self._parts is not None:
-            count = min(count, sum(_count(part, facts) for part in self._parts))
+            count = min(count, sum([part.value(facts.sizes) for part in self._parts]))
         return count * self._element
 
 
-def _extents(tensor: TensorView) -> tuple[Expr, ...]:
-    return tuple(a.extent for a in tensor.iterated if not a.is_broadcast and not a.is_reduction)
-
-
-def _count(extents: Sequence[Expr], facts: Facts) -> int:
-    return prod(facts.value(extent) for extent in extents)
+def _points(tensor: TensorView) -> Product:
+    return Product(a.extent for a in tensor.iterated if not a.is_broadcast and not a.is_reduction)
 
 
 class Arithmetic:
     """What one kernel of `fusion` computes at least: each value once for each point of its dimensions."""
 
     def __init__(self, fusion: Fusion) -> None:
-        self._slots: dict[tuple[Expr, ...], int] = {}
+        of_points: dict[tuple[Expr, ...], int] = {}
         for node in fusion.nodes:
             slots = _slots(node)
             if slots:
                 points = tuple(a.extent for a in node.output.maybe_root if not a.is_broadcast)
-                self._slots[points] = self._slots.get(points, 0) + slots
+                of_points[points] = of_points.get(points, 0) + slots
+        self._slots = [(slots, Product(points)) for points, slots in of_points.items()]
 
     def slots(self, facts: Facts) -> int:
         """In all: multiples of an addition in one thread."""
-        return sum(each * _count(points, facts) for points, each in self._slots.items())
+        return sum([each * points.value(facts.sizes) for each, points in self._slots])
 
 
 def _slots(node: Node) -> int:

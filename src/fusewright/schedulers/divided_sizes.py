@@ -89,8 +89,7 @@ def _offset(tensor: TensorView, indices: _Indices) -> Expr:
     """Of an element of a tensor in global memory."""
     offset: Expr = ZERO
     stride: Expr = ONE
-    axes = [axis for axis in tensor.allocation if not axis.is_reduction]
-    for axis, contiguous in reversed(list(zip(axes, tensor.contiguity))):
+    for axis, contiguous in reversed(list(zip(tensor.memory_axes, tensor.contiguity))):
         if axis.is_broadcast:
             continue
         if not contiguous:

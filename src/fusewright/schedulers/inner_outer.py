@@ -108,7 +108,7 @@ class InnerOuterScheduler(BuiltInScheduler):
         for side, moved in ((Side.columns, (_STEPS, _UNROLL)), (Side.one, (_STEPS, _UNROLL, _VECTOR))):
             for tensor in space.reductions[side]:
                 partial = schedule.rfactor(tensor, moved)
-                points += _siblings(partial)
+                points += partial.siblings
                 lead = lead or partial
                 _bind_last(schedule, tensor, space.on(side))
         assert lead is not None
@@ -142,10 +142,7 @@ def _assume_sizes(schedule: Schedule, space: InnerOuterSpace, params: InnerOuter
 def _cut(schedule: Schedule, space: InnerOuterSpace, params: InnerOuterParams) -> None:
     """[..] -> [R blocks, I blocks, R threads z, I threads y, I steps, R threads x, I unroll, R vector]."""
     tensor = space.reference
-    order = [*space.rows, *space.columns]
-    positions = {tensor.loop.index(axis): i for i, axis in enumerate(order)}
-    if any(old != new for old, new in positions.items()):
-        schedule.reorder(tensor, positions)
+    schedule.order_loops(tensor, [*space.rows, *space.columns])
     for _ in range(len(space.columns) - 1):
         schedule.merge(tensor, len(space.rows))
     for _ in range(len(space.rows) - 1):
@@ -170,8 +167,8 @@ def _reduce_rows(
     """
     partial = schedule.rfactor(tensor, [_VECTOR])
     of_warp = schedule.rfactor(tensor, [_THREADS_X])
-    inside = [*_siblings(partial), *_siblings(of_warp)]
-    for each in _siblings(of_warp):
+    inside = [*partial.siblings, *of_warp.siblings]
+    for each in of_warp.siblings:
         held = schedule.cache_after(each)
         schedule.transform_like(each, [held])
         schedule.set_memory_type(held, MemoryType.shared)
@@ -198,14 +195,8 @@ def _bind_last(schedule: Schedule, tensor: TensorView, results: Sequence[TensorV
         schedule.parallelize_like(tensor, selected=others)
 
 
-def _siblings(tensor: TensorView) -> list[TensorView]:
-    """All outputs of the node that computes `tensor`."""
-    assert tensor.definition is not None
-    return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
-
-
 def _all_outputs(tensors: Sequence[TensorView]) -> list[TensorView]:
-    return [out for tensor in tensors for out in _siblings(tensor)]
+    return [out for tensor in tensors for out in tensor.siblings]
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +224,7 @@ class _Planner:
     def _state_bytes(self, side: Side) -> int:
         """Of the results of one row or column, before they are complete."""
         reductions = self.space.reductions[side]
-        return sum(out.dtype.size for tensor in reductions for out in _siblings(tensor))
+        return sum(out.dtype.size for tensor in reductions for out in tensor.siblings)
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
         rows, columns = self.space.row_count(facts), self.space.column_count(facts)

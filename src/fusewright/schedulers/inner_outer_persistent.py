@@ -135,16 +135,16 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
             held = [_hold_columns(schedule, source, space, params) for source in space.column_inputs]
         for each in sums:
             each.store(schedule, params)
-        reduced = {state for each in sums for state in _siblings(each.total)}
+        reduced = {state for each in sums for state in each.total.siblings}
         results = [tensor for tensor in space.of_columns if tensor not in reduced]
         for each in sums:
             end = each.finish(schedule, params)
-            following = [*each.reads, *_siblings(end), *_siblings(each.total), *results]
+            following = [*each.reads, *end.siblings, *each.total.siblings, *results]
             following = [tensor for tensor in following if tensor is not end]
             schedule.transform_like(end, selected=following)
             schedule.parallelize_like(end, selected=following)
             if params.columns_a_thread > 1:
-                for tensor in _siblings(each.total):  # one exchange for all of them
+                for tensor in each.total.siblings:  # one exchange for all of them
                     schedule.parallelize(tensor, -1, ParallelType.unroll)
                 for read in each.reads:
                     schedule.parallelize(read, -1, ParallelType.vectorize)
@@ -208,9 +208,8 @@ def _hold_columns(
         schedule.parallelize(held, position, kind)
     vectorize_ports(schedule, Ports((held,), ()), params.vectorization_factor)
     schedule.set_memory_type(held, MemoryType.shared)
-    of_blocks = len(kinds) - 2
-    order = [*range(of_blocks), *(of_blocks + axis for axis in (2, 0, 1, 3))]
-    schedule.store_along(held, order)
+    first = len(kinds) - 2  # each block of a cluster holds its part alone
+    schedule.store_along(held, [first + axis for axis in (2, 0, 1, 3)])
     return held
 
 
@@ -299,7 +298,7 @@ class _Exchange:
 
     def store(self, schedule: Schedule, params: InnerOuterPersistentParams) -> None:
         """Makes stores of vectors of what a thread has, whose columns come in runs of the vectors' width."""
-        width, states = params.vectorization_factor, _siblings(self.of_block)
+        width, states = params.vectorization_factor, self.of_block.siblings
         if self.of_block is not self.partial:
             elements = width * params.batches_per_block_inner_reduction
             for tensor in states:
@@ -343,7 +342,7 @@ class _Exchange:
             {4 + i: i for i in range(of_columns)}
             | dict(zip((2, 3, 0, 1), range(of_columns, of_columns + 4))),
         )
-        others = [tensor for tensor in _siblings(total) if tensor is not total]
+        others = [tensor for tensor in total.siblings if tensor is not total]
         if others:
             schedule.transform_like(total, selected=others)
         steps = of_columns + 2
@@ -373,14 +372,8 @@ def _exchange(
     of_rows = [dim for dim, axis in enumerate(of_block.shape) if axis.rfactor]
     of_columns = [dim for dim, axis in enumerate(of_block.shape) if not axis.rfactor]
     order = [*of_rows, *(dim for _, dim in sorted(zip(places, of_columns)))]
-    stored = tuple(schedule.cache_after(state) for state in _siblings(of_block))
+    stored = tuple(schedule.cache_after(state) for state in of_block.siblings)
     for state in stored:
         schedule.set_memory_type(state, MemoryType.global_)
         schedule.store_along(state, order)
     return _Exchange(partial, of_block, stored, tuple(map(schedule.cache_after, stored)), tensor)
-
-
-def _siblings(tensor: TensorView) -> list[TensorView]:
-    """All outputs of the node that computes `tensor`."""
-    assert tensor.definition is not None
-    return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]

@@ -80,10 +80,18 @@ OTHER_BYTES = 8 * 1024
 MOST_THREADS = 512
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
-# Rows for each SM up to which a thread has so many vectors of a row, so that a row has more threads (an H200,
-# RMS norm backward of 33 x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x
-# 16384 by clusters of two blocks 10.9, by one block with twice the vectors 13.1).
-FEW_ROWS_AN_SM, FEW_VECTORS = 2, 4
+# Half a warp has a row if a warp would leave so many times as many places in vain (an H200, RMS norm
+# backward of 131072 x 65 bfloat16 29.9 us so and 35.3, of 16384 x 257 no faster).
+LEAST_LANES, MOST_IN_VAIN = 16, 1.1
+# Rows for each SM up to which a row has more threads, each with the last of these numbers of vectors at
+# most; where a block has one row, with the fewest for which so many threads suffice (an H200, RMS norm
+# backward of 33 x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x 1024 with
+# one 7.2, with four 7.8).
+FEW_ROWS_AN_SM, FEW_ROWS_THREADS, FEW_VECTORS = 2, 256, (1, 2, 4)
+# Elements from which on rows that have SMs enough for two blocks each are left to two kernels, which pass on
+# nothing (an H200, RMS norm backward of 33 rows of 32768 bfloat16 11.6 us so, by clusters 15.9, of 65536 14.2
+# and 19.9, of 8192 9.1 and 9.2).
+LONG_AMONG_FEW, SMS_OF_FEW = 8192, 2
 # Turns of a block up to which rows by element are not loaded ahead, so that a block has more of them, and
 # rows that it takes at once then at least (an H200, RMS norm backward of bfloat16: 7814 x 749 24.9 us, ahead
 # 30.3; 16384 x 1025 52.9 and 56.6; of more turns, 131072 x 257 76.5 and 73.1; of three rows, 1024 x 4097 22.8
@@ -98,12 +106,15 @@ BUSY_BY_ELEMENT = 384
 # us and 25.1, 4096 x 2048 23.1 and 24.7; 4096 x 4096, 10 turns, 35.8 and 35.3).
 FEW_TURNS, FEW_ELEMENTS = 6, 16
 # Threads on an SM of rows that are shifted, and rows a block, from which on that is known to be faster than
-# by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 576 threads 0.67 of a copy's speed, by
-# element 0.51, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element 0.48).
-SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 448, 5
-# Blocks of a cluster that hold a row. SMs come in pairs, so all of them have clusters of two at once; of
-# larger ones an H200 does not hold as many as it has SMs for.
-BLOCKS_OF_CLUSTER = 2
+# by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 384 threads 0.75 of a copy's speed, with
+# 576 0.67, by element 0.66, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element
+# 0.48).
+SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 384, 5
+# The share of the SMs that blocks which take shifted rows in turns have at least.
+SMS_IN_TURNS = 0.7
+# Blocks of a cluster that hold a row, the fewest that do. SMs come in pairs, so all of them have clusters of
+# two at once; of larger ones an H200 leaves a few SMs idle.
+BLOCKS_OF_CLUSTER = (2,)
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.85
 
@@ -139,6 +150,10 @@ CHOICES = (
     _Choice(16, prefetches=False, rank=_NOT_AHEAD),
     _Choice(32, prefetches=True, rank=_AT_LEAST, stages=2),
     _Choice(64, prefetches=False, rank=_AT_LEAST),
+)
+SHIFTED = (
+    *(choice for choice in CHOICES if choice.stages),
+    _Choice(24, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
 )
 NOT_AHEAD = tuple(choice for choice in CHOICES if choice.rank == _NOT_AHEAD)
 
@@ -309,13 +324,10 @@ class InnerOuterPersistentPlanner:
             return None
         places = rows.length + found.width - 1
         to_hold = replace(rows, length=places, width=found.width, shifts=True)
-        tiles = [self._tile(to_hold, choice, hardware) for choice in CHOICES if choice.stages]
-        busy = [tile for tile in tiles if tile is not None and tile.threads >= BLOCK]
-        busy = [tile for tile in busy if tile.threads * tile.resident >= SHIFTED_THREADS_AN_SM]
-        if not busy:
+        chosen = self._shifted_tile(to_hold, hardware)
+        if chosen is None:
             return None
-        chosen = max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, -tile.choice.elements))
-        blocks = hardware.sm_count * chosen.resident // found.width * found.width
+        blocks = _in_turns(chosen, hardware)
         if rows.count < SHIFTED_ROWS_A_BLOCK * blocks:
             return None
         return InnerOuterPersistentParams(
@@ -326,14 +338,28 @@ class InnerOuterPersistentPlanner:
             circular_stages=chosen.choice.stages,
             shift_rows=True,
             unaligned_inputs=found.unaligned,
+            blocks_per_cluster=chosen.cluster,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=1),
             cparams=CompileParams(
                 maxrregcount=hardware.registers_a_thread(whole_warps(chosen.threads) * chosen.resident)
             ),
-            reason=f"{rows.count} rows of {rows.length}: {blocks} blocks take them in turns and copy the "
-            f"next ones ahead, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of "
-            f"{found.width} a thread; aligned by the start of each row",
+            reason=f"{rows.count} rows of {rows.length}: {blocks} {_of_blocks(chosen)} take them in turns "
+            f"and copy the next ones ahead, {chosen.lanes} x {chosen.along} threads a row, "
+            f"{chosen.batches} vectors of {found.width} a thread; aligned by the start of each row",
         )
+
+    def _shifted_tile(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
+        """How threads of one block, or of the blocks of a cluster, lie along shifted rows, which are copied
+        ahead; None too where those that may take turns would leave many SMs idle.
+        """
+        for cluster in (1, *_clusters(hardware)):
+            tiles = [self._tile(_part(rows, cluster), choice, hardware) for choice in SHIFTED]
+            busy = [replace(tile, cluster=cluster) for tile in tiles if tile is not None]
+            busy = [tile for tile in busy if tile.threads >= BLOCK and _in_turns(tile, hardware)]
+            busy = [tile for tile in busy if tile.threads * tile.resident >= SHIFTED_THREADS_AN_SM]
+            if busy:
+                return max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, tile.choice.elements))
+        return None
 
     def _params(self, rows: _Rows, chosen: _Tile, hardware: HardwareInfo) -> InnerOuterPersistentParams:
         width, count = chosen.rows.width, rows.count
@@ -348,7 +374,7 @@ class InnerOuterPersistentPlanner:
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
         registers = hardware.registers_a_thread(whole_warps(threads) * resident)
-        blocks = min(hardware.sm_count // chosen.cluster * resident, ceil_div(count, at_once))
+        blocks = min(_groups(replace(chosen, resident=resident), hardware), ceil_div(count, at_once))
         groups = ceil_div(chosen.rows.length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and count > blocks * at_once
         stages = self._stages(chosen, hardware) if ahead and chosen.choice.stages else 0
@@ -364,27 +390,27 @@ class InnerOuterPersistentPlanner:
             blocks_per_cluster=chosen.cluster,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=registers),
-            reason=f"{count} rows of {rows.length}: {blocks} "
-            + (f"clusters of {chosen.cluster} blocks" if chosen.cluster > 1 else "blocks")
-            + f" of {at_once} rows at a time, "
-            f"{chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a thread"
-            + (", the next row ahead" if ahead else ""),
+            reason=f"{count} rows of {rows.length}: {blocks} {_of_blocks(chosen)} of {at_once} rows at a "
+            f"time, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a "
+            "thread" + (", the next row ahead" if ahead else ""),
         )
 
     def _chosen(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
         """How threads lie along rows: those of one block where it loads rows ahead, else those of a
         cluster whose blocks do that of their parts; None where neither holds a row.
         """
+        if rows.length > LONG_AMONG_FEW and rows.count * SMS_OF_FEW <= hardware.sm_count:
+            return None
         few = self._few(rows, hardware)
         if few is not None:
             return few
         of_block = self._best(rows, hardware)
         if of_block is not None and of_block.choice.rank >= _IN_SHARED_MEMORY:
             return of_block
-        if hardware.max_cluster >= BLOCKS_OF_CLUSTER:
-            tile = self._best(self._part(rows), hardware)
+        for cluster in _clusters(hardware):
+            tile = self._best(_part(rows, cluster), hardware)
             if tile is not None and tile.choice.rank >= _IN_SHARED_MEMORY:
-                return replace(tile, cluster=BLOCKS_OF_CLUSTER, resident=1)
+                return replace(tile, cluster=cluster, resident=1)
         return of_block
 
     def _best(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
@@ -434,21 +460,20 @@ class InnerOuterPersistentPlanner:
         if rows.count > FEW_ROWS_AN_SM * hardware.sm_count:
             return None
         rows = self._narrower(rows) or rows
-        choice = _Choice(FEW_VECTORS * rows.width, prefetches=False, rank=_NOT_AHEAD)
-        tile = self._tile(rows, choice, hardware)
+        for vectors in FEW_VECTORS if rows.count <= hardware.sm_count else FEW_VECTORS[-1:]:
+            choice = _Choice(vectors * rows.width, prefetches=False, rank=_NOT_AHEAD)
+            tile = self._tile(rows, choice, hardware)
+            if tile is not None and tile.threads <= FEW_ROWS_THREADS:
+                break
         if tile is not None and tile.threads <= MOST_THREADS:
             at_once = ceil_div(rows.count, hardware.sm_count)
             fits = tile.threads * at_once <= MOST_THREADS
             return replace(tile, at_once=at_once, resident=1) if fits else tile
-        if rows.count * BLOCKS_OF_CLUSTER > hardware.sm_count or hardware.max_cluster < BLOCKS_OF_CLUSTER:
-            return None
-        tile = self._tile(self._part(rows), choice, hardware)
-        return None if tile is None else replace(tile, cluster=BLOCKS_OF_CLUSTER, resident=1)
-
-    @staticmethod
-    def _part(rows: _Rows) -> _Rows:
-        """What a block of a cluster has of each row."""
-        return replace(rows, length=ceil_div(rows.length, BLOCKS_OF_CLUSTER))
+        for cluster in _clusters(hardware):
+            tile = self._tile(_part(rows, cluster), choice, hardware)
+            if tile is not None and rows.count <= hardware.resident_clusters(cluster):
+                return replace(tile, cluster=cluster, resident=1)
+        return None
 
     def _is_by_element(self, rows: _Rows) -> bool:
         """Whether its accesses are so narrow that those of another row take many registers."""
@@ -506,7 +531,7 @@ class InnerOuterPersistentPlanner:
         """How threads lie along a row by a choice, if a block has the registers and memory for it."""
         length, width = rows.length, rows.width
         vectors = ceil_div(length, width)
-        lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
+        lanes = _lanes(vectors, max(1, choice.elements // width))
         batches = min(ceil_div(vectors, lanes), max(1, choice.elements // width))
         along = ceil_div(vectors, lanes * batches)
         fewer = max(1, along - 1)
@@ -585,6 +610,45 @@ class InnerOuterPersistentPlanner:
             and hardware.compute_capability >= BULK_COPIES_SINCE
             and needed <= hardware.shared_memory_per_block_optin
         )
+
+
+def _lanes(vectors: int, most: int) -> int:
+    """Threads x of a row: a warp, or the part of it that leaves fewer places in vain, with up to `most`
+    vectors each.
+    """
+
+    def places(lanes: int) -> int:
+        return lanes * ceil_div(vectors, lanes)
+
+    lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
+    half = lanes // 2
+    fits = half >= LEAST_LANES and places(half) <= half * most
+    return half if fits and places(lanes) > MOST_IN_VAIN * places(half) else lanes
+
+
+def _clusters(hardware: HardwareInfo) -> tuple[int, ...]:
+    """Blocks of a cluster that may hold a row."""
+    return tuple(blocks for blocks in BLOCKS_OF_CLUSTER if blocks <= hardware.max_cluster)
+
+
+def _part(rows: _Rows, cluster: int) -> _Rows:
+    """What a block of a cluster has of each row."""
+    return replace(rows, length=ceil_div(ceil_div(rows.length, rows.width), cluster) * rows.width)
+
+
+def _groups(tile: _Tile, hardware: HardwareInfo) -> int:
+    """Blocks, or clusters of them, that are resident at once."""
+    return hardware.resident_clusters(tile.cluster, tile.resident)
+
+
+def _in_turns(tile: _Tile, hardware: HardwareInfo) -> int:
+    """The same of those that take shifted rows in turns; 0 where these have too few of the SMs."""
+    groups = _groups(tile, hardware) // tile.rows.width * tile.rows.width
+    return groups if groups * tile.cluster >= SMS_IN_TURNS * hardware.sm_count * tile.resident else 0
+
+
+def _of_blocks(tile: _Tile) -> str:
+    return f"clusters of {tile.cluster} blocks" if tile.cluster > 1 else "blocks"
 
 
 def _resident(threads: int, registers: int, hardware: HardwareInfo) -> int:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusewright.analyze.axis_map import contradiction, is_own_load, sizes_differ
+from fusewright.analyze.axis_map import contradiction, is_own_load
 from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Reduction
+from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.reduction_space import (
     ReductionSpace,
@@ -20,9 +20,11 @@ from fusewright.schedulers.reduction_space import (
     main_load,
     memory_order,
     reduced_axes,
+    space_of,
     uncovered,
+    unrelated,
 )
-from fusewright.schedulers.reference_map import AxisMap, loads, reference_maps, stores
+from fusewright.schedulers.reference_map import AxisMap, loads, reference_maps
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +72,7 @@ def inner_outer_persistent_space(fusion: Fusion) -> InnerOuterPersistentSpace | 
     foreign = foreign_node(fusion) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
-    reductions = [node.output for node in _nodes(fusion) if node.output.is_reduction]
+    reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]
     if len(reductions) < 2:
         return "it has less than two reductions"
     # Those of rows are those whose results are read again with what is reduced.
@@ -107,27 +109,10 @@ def _with_sides(
     problem = problem or _misfit(fusion, reference, maps, of_columns)
     if problem is not None:
         return problem
-    reads = loads(fusion, maps)
-    main = main_load(fusion, reference, reads)
-    order = memory_order(reference, main)
-    rows = ReductionSpace(
-        reference,
-        row_reductions,
-        tuple(a for a in order if not a.is_reduction),
-        tuple(a for a in order if a.is_reduction),
-        maps,
-        frozenset(after),
-        tuple(reads),
-        tuple(stores(fusion, maps)),
-        main,
-    )
+    rows = space_of(fusion, reference, row_reductions, maps, after)
     if not rows.is_inner:
         return "the contiguous dimension is not reduced along the rows"
     return InnerOuterPersistentSpace(rows, column_reductions, frozenset(of_columns))
-
-
-def _nodes(fusion: Fusion) -> list[Node]:
-    return [node for node in fusion.ordered_nodes() if not node.is_scalar]
 
 
 def _is_full(reference: TensorView, covered: AxisMap) -> bool:
@@ -138,25 +123,21 @@ def _is_full(reference: TensorView, covered: AxisMap) -> bool:
 def _of_columns(fusion: Fusion, column_reductions: tuple[TensorView, ...]) -> set[TensorView]:
     """The column reductions, what follows from them, and what is computed for that alone."""
     outputs = set(fusion.output_tensors())
-    found = {out for tensor in column_reductions for out in _outputs(tensor.definition)}
-    for node in _nodes(fusion):
+    found = {out for tensor in column_reductions for out in tensor.siblings}
+    for node in fusion.tensor_nodes():
         if any(tensor in found for tensor in node.tensor_inputs):
-            found.update(_outputs(node))
-    for node in reversed(_nodes(fusion)):
+            found.update(node.tensor_outputs)
+    for node in reversed(fusion.tensor_nodes()):
         users = [user for out in node.outputs for user in out.uses]
         others = not users or any(out in outputs for out in node.outputs)
         if not others and all(user.output in found and not isinstance(user, Reduction) for user in users):
-            found.update(_outputs(node))
+            found.update(node.tensor_outputs)
     return found
-
-
-def _outputs(node: Node | None) -> list[TensorView]:
-    return [out for out in node.outputs if isinstance(out, TensorView)] if node is not None else []
 
 
 def _meeting(fusion: Fusion, of_columns: set[TensorView]) -> str | None:
     """Where the columns' results meet rows again, or one load does not serve both, or None."""
-    for node in _nodes(fusion):
+    for node in fusion.tensor_nodes():
         if node.output not in of_columns:
             continue
         for tensor in node.tensor_inputs:
@@ -180,13 +161,10 @@ def _misfit(
     columns = {axis for axis in reference.logical if axis.is_reduction}
     outputs = set(fusion.output_tensors())
     for tensor in of_columns:
-        covered = maps.get(tensor)
-        if covered is None:
-            return f"{tensor.name} is not connected with the reduction {reference.name}"
-        if any(not a.is_broadcast and a not in covered.values() for a in tensor.maybe_root):
-            return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
-        if sizes_differ(covered):
-            return f"{tensor.name} has other sizes than the reduction {reference.name}"
+        covered = maps.get(tensor, {})
+        problem = unrelated(tensor, reference, maps)
+        if problem is not None:
+            return problem
         own = {a for a, mine in covered.items() if not mine.is_broadcast and not mine.is_reduction}
         if not own <= columns:
             return f"{tensor.name} meets the results of columns with rows again"

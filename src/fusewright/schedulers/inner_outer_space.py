@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
-from fusewright.analyze.axis_map import contradiction, is_own_load, sizes_differ
+from fusewright.analyze.axis_map import contradiction, is_own_load
 from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.vectorize import unit_stride_axis
@@ -18,7 +18,13 @@ from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
-from fusewright.schedulers.reduction_space import computed_after, main_load, memory_order, reduced_axes
+from fusewright.schedulers.reduction_space import (
+    computed_after,
+    main_load,
+    memory_order,
+    reduced_axes,
+    unrelated,
+)
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 
 
@@ -95,7 +101,7 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
     reductions = [node.output for node in fusion.nodes if isinstance(node, Reduction)]
     if len(reductions) < 2:
         return "it has less than two reductions"
-    reductions = [t for n in fusion.ordered_nodes() if not n.is_scalar and (t := n.output).is_reduction]
+    reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]
     reference = max(reductions, key=lambda t: sum(not a.is_broadcast for a in t.logical))
     maps = reference_maps(reference, reference.logical)
     reduced = reduced_axes(reference, reductions, maps)
@@ -156,23 +162,21 @@ def _sides(
     """The side of every computed tensor, producers first, or why one has none."""
     after = computed_after(fusion, tuple(reductions))
     reachability = Reachability(fusion)
-    nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+    nodes = fusion.tensor_nodes()
     outputs = set(fusion.output_tensors())
     sides: dict[TensorView, Side] = {}
     for node in nodes:
         if node.output in result_sides:
             if node.output in after:
                 return f"the reduction {node.output.name} depends on another reduction"
-            sides.update(
-                (out, result_sides[node.output]) for out in node.outputs if isinstance(out, TensorView)
-            )
+            sides.update(dict.fromkeys(node.tensor_outputs, result_sides[node.output]))
         elif node.output in after:
             found = {
                 sides[v] for v in node.tensor_inputs if v in after or v in result_sides or v.is_reduction
             }
             if len(found) > 1:
                 return f"{node.output.name} depends on reductions of different dimensions"
-            sides.update(dict.fromkeys(node.outputs, found.pop()))  # type: ignore[arg-type]
+            sides.update(dict.fromkeys(node.tensor_outputs, found.pop()))
     for node in reversed(nodes):
         tensor = node.output
         if tensor in sides:
@@ -183,8 +187,8 @@ def _sides(
             own = {sides[user.output] for out in node.outputs for user in out.uses if user.output in sides}
         if len(own) > 1:
             return f"{tensor.name} is needed along {' and along '.join(sorted(s.value for s in own))}"
-        sides.update(dict.fromkeys(node.outputs, own.pop() if own else Side.points))  # type: ignore[arg-type]
-    return {out: sides[out] for node in nodes for out in node.outputs if isinstance(out, TensorView)}
+        sides.update(dict.fromkeys(node.tensor_outputs, own.pop() if own else Side.points))
+    return {out: sides[out] for node in nodes for out in node.tensor_outputs}
 
 
 def _misfit(
@@ -197,13 +201,10 @@ def _misfit(
     """Why a tensor does not fit the loops of its side, or None."""
     outputs = set(fusion.output_tensors())
     for tensor, side in sides.items():
-        covered = maps.get(tensor)
-        if covered is None:
-            return f"{tensor.name} is not connected with the reduction {reference.name}"
-        if any(not a.is_broadcast and a not in covered.values() for a in tensor.maybe_root):
-            return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
-        if sizes_differ(covered):
-            return f"{tensor.name} has other sizes than the reduction {reference.name}"
+        covered = maps.get(tensor, {})
+        problem = unrelated(tensor, reference, maps)
+        if problem is not None:
+            return problem
         own = {a for a, mine in covered.items() if not mine.is_broadcast and not mine.is_reduction}
         if not own <= extents[side]:
             return f"{tensor.name} uses a reduced dimension again after the reduction"

@@ -32,7 +32,7 @@ from fusewright.schedulers.held_rows import (
     variance_in_two_passes,
 )
 from fusewright.schedulers.inner_persistent_heuristic import InnerPersistentPlanner
-from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, find_loads, input_hint
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_loops import (
     all_reduce,
@@ -113,15 +113,9 @@ class InnerPersistentScheduler(BuiltInScheduler):
         # Once loops are bound, what is computed anew takes those of what it stands for.
         project = params.project_persistent_buffers
         recompute(schedule, space, everything=project, loads=False)
-        held: list[TensorView] = []
         if params.persistent_in_shared_memory:
-            held = list(held_tensors(schedule.fusion, space))
+            held = held_tensors(schedule.fusion, space)
             hold_in_shared(schedule, held, first=position if params.persistent_blocks else 0)
-        if params.prefetches_rows:
-            schedule.inline_at(partials[0], position, best_effort=True, selected=held)
-            loads = find_loads(schedule.fusion)
-            for load in (tensor for tensor in held if tensor in loads):
-                schedule.prefetch(load)
         several = params.rows_in_flight > 1
         if several and not along:
             placed = share_across_rows(schedule, partials, position)

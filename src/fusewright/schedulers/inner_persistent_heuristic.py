@@ -19,8 +19,6 @@ from fusewright.schedulers.held_rows import (
     Held,
     has_welford,
     held_bytes,
-    longest_chain,
-    state_bytes,
     with_welford,
 )
 from fusewright.schedulers.io import Vectors
@@ -125,11 +123,6 @@ class InnerPersistentPlanner(ReductionPlanner):
         """What is held if inputs alone are."""
         return held_bytes(self.fusion, project=True)
 
-    @cached_property
-    def partial_bytes(self) -> int:
-        """Shared memory of the reductions across a block, for each of its threads."""
-        return state_bytes(self.fusion)
-
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         proposal = self._proposal(facts, hardware)
         params = proposal.params
@@ -144,9 +137,10 @@ class InnerPersistentPlanner(ReductionPlanner):
     def _proposal(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        vectors, shifts = self._vectors_of(rows, length, facts)
+        aligned = self._width(facts)
+        vectors, shifts = self._vectors_of(rows, length, aligned, facts)
         to_hold = _Rows(rows, length, vectors, shifts)
-        staged = self._staged(rows, length, facts, hardware)
+        staged = self._staged(rows, length, aligned, facts, hardware)
         if staged is not None:
             estimate = self._estimate(rows, length, staged, facts, hardware)
             return Proposal(for_this_length(staged, space, facts, "rows"), estimate)
@@ -155,17 +149,18 @@ class InnerPersistentPlanner(ReductionPlanner):
             params, turns = with_wider_vectors(held, vectors, shifts), None
         else:
             params, turns = held, self._in_turns(rows, length, vectors.width, facts, hardware)
-        clustered = self._of_clusters(to_hold, facts, hardware)
+        clustered, beside = self._of_clusters(to_hold, facts, hardware), self._beside_weights(to_hold, facts)
         constant, shared = self._has_constant_length(facts), None
         if clustered is None or (self._shares_loads and not constant):
             shared = self._in_shared(params, length, hardware)
             ahead = self._copied_ahead(to_hold, held, facts, hardware)
-            clustered = shared or ahead or turns or clustered
-        params = self._spread(to_hold, hardware) or clustered or params
+            clustered = shared or turns or ahead or clustered or self._of_clusters(beside, facts, hardware)
+        spread = self._spread(beside, hardware)
+        params = spread or clustered or params
         estimate = self._estimate(rows, length, params, facts, hardware)
         few = 2 * rows <= hardware.sm_count or clustered_rows.is_crowded(params, hardware)
-        if few and not (shifts or vectors.unaligned or params.circular_stages):
-            what = swept(self.fusion, space, vectors.width, are_stable(self.space, facts), facts)
+        if few and not (spread or shifts or vectors.unaligned or params.circular_stages):
+            what = swept(self, vectors.width, are_stable(space, facts), facts)
             sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
             if sweeps is not None and sweeps.estimate().seconds < estimate().seconds:
                 return Proposal(sweeps.params, sweeps.estimate)
@@ -175,15 +170,18 @@ class InnerPersistentPlanner(ReductionPlanner):
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
 
-    def _staged(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
-        """How the rows of a block pass through shared memory as one run, if they are to."""
-        width = self._shifted.run((*self.space.iteration, *self.space.reduction), facts)
-        aligned = self._width(facts)
+    def _staged(
+        self, rows: int, length: int, aligned: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """How the rows of a block pass through shared memory as one run, if they are to.
+
+        aligned: elements of the widest vector that is aligned in every row.
+        """
         space, shares = self.space, self._shares_loads
-        if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):
+        if not space.iteration or not is_one_size(space) or not self._has_constant_length(facts):
             return None
-        constant = are_stable(space, facts) or space.is_constant
-        if not space.iteration or not is_one_size(space) or not constant:
+        width = self._shifted.run((*space.iteration, *space.reduction), facts)
+        if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):
             return None
         stores = sum(store.tensor.dtype.size for store in space.stores if space.is_full(store))
         bytes_ = space.element_bytes + stores
@@ -192,15 +190,17 @@ class InnerPersistentPlanner(ReductionPlanner):
         side_by_side = facts.value(in_order[-1].extent) if in_order == list(space.iteration) else 1
         return staged_rows.staged(rows, side_by_side, length, width, bytes_, shares, hardware)
 
-    def _vectors_of(self, rows: int, length: int, facts: Facts) -> tuple[Vectors, bool]:
-        """The vectors of a row, and whether those of each row begin at an aligned address of its own."""
-        width = self._width(facts)
-        plain = Vectors(width, (), 1 / width)
+    def _vectors_of(self, rows: int, length: int, aligned: int, facts: Facts) -> tuple[Vectors, bool]:
+        """The vectors of a row, and whether those of each row begin at an aligned address of its own.
+
+        aligned: elements of the widest vector that is aligned in every row.
+        """
+        plain = Vectors(aligned, (), 1 / aligned)
         if length < LEAST_SHIFTED:
             return plain, False
         is_long = length * self.projected.at_once >= LONG_ROW and rows >= clustered_rows.LEAST_ROWS
         enough = ENOUGH_OF_LONG_ROWS if is_long else ENOUGH_BYTES
-        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts, enough)
+        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, aligned, facts, enough)
         return found or (plain, False)
 
     def _held(self, rows: _Rows, hardware: HardwareInfo) -> ReductionParams:
@@ -276,9 +276,24 @@ class InnerPersistentPlanner(ReductionPlanner):
         """Whether all rows read something in common, such as weights, besides their own elements."""
         return not all(map(self.space.is_full, self.space.loads))
 
+    def _beside_weights(self, rows: _Rows, facts: Facts) -> _Rows:
+        """The same rows, or, if these have narrow vectors, shifted ones: those of weights start at any
+        element then.
+        """
+        found = self._shifted.vectors(facts) if rows.length >= LEAST_SHIFTED and not rows.shifts else None
+        if found is None or not is_narrow(rows.vectors.width, found) or not self._has_constant_length(facts):
+            return rows
+        shifted = replace(rows, vectors=found, shifts=True)
+        return rows if self._reads_unaligned(shifted) else shifted
+
+    def _reads_unaligned(self, rows: _Rows) -> bool:
+        """Whether vectors of the rows themselves start at any element."""
+        unaligned = [self.fusion.inputs[position] for position in rows.vectors.unaligned]
+        return any(access.tensor in unaligned for access in self.space.full_loads)
+
     def _of_clusters(self, rows: _Rows, facts: Facts, hardware: HardwareInfo) -> ReductionParams | None:
         """How clusters hold the rows, if they are to."""
-        if rows.vectors.unaligned or (rows.shifts and not self._has_constant_length(facts)):
+        if self._reads_unaligned(rows) or (rows.shifts and not self._has_constant_length(facts)):
             return None
         needed, width = rows.vectors_a_row, rows.vectors.width
         if not rows.shifts and self._shared_bytes > self.projected.at_once and are_stable(self.space, facts):
@@ -291,11 +306,10 @@ class InnerPersistentPlanner(ReductionPlanner):
 
     def _spread(self, rows: _Rows, hardware: HardwareInfo) -> ReductionParams | None:
         """How clusters hold the rows, if these are few."""
-        few = rows.count < clustered_rows.LEAST_ROWS and not rows.shifts  # all blocks may share one row
-        if rows.vectors.unaligned or few or not self.space.iteration:
+        if self._reads_unaligned(rows) or not self.space.iteration:
             return None
-        needed, width = rows.vectors_a_row, rows.vectors.width
-        return rows.shifted(clustered_rows.spread(rows.count, needed, width, self.projected, hardware))
+        how = clustered_rows.spread_beside_weights if rows.vectors.unaligned else clustered_rows.spread
+        return rows.shifted(how(rows.count, rows.vectors_a_row, rows.vectors.width, self.projected, hardware))
 
     def _has_constant_length(self, facts: Facts) -> bool:
         return are_stable(self.space, facts) or self.space.is_constant
@@ -312,7 +326,7 @@ class InnerPersistentPlanner(ReductionPlanner):
             return None
         width = params.unroll_factor_inner_reduction
         vectors = ceil_div(length + params.places_before, width)
-        return in_shared(params, vectors, self.projected, self.partial_bytes, hardware)
+        return in_shared(params, vectors, self.projected, self.state_bytes, hardware)
 
     def _estimate(
         self, rows: int, length: int, params: ReductionParams, facts: Facts, hardware: HardwareInfo
@@ -328,7 +342,7 @@ class InnerPersistentPlanner(ReductionPlanner):
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
             in_l2 = min(rows, hardware.sm_count) * row_bytes <= hardware.l2_bytes
-            again = self._passes * (L2_READ_COST if in_l2 else 1.0)
+            again = self.chain * (L2_READ_COST if in_l2 else 1.0)
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
         blocks *= params.blocks_per_cluster
@@ -373,11 +387,6 @@ class InnerPersistentPlanner(ReductionPlanner):
         if self._has_welford:
             speed, steps = with_welford(speed, steps)
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
-
-    @cached_property
-    def _passes(self) -> int:
-        """How often a row is read again that is not held."""
-        return longest_chain(self.fusion)
 
     @cached_property
     def _has_welford(self) -> bool:
@@ -465,7 +474,7 @@ def _params(
         words = inputs
         where = "registers, inputs only"
     if words > room:
-        bytes_a_thread = batches * width * planner.projected.in_all + planner.partial_bytes
+        bytes_a_thread = batches * width * planner.projected.in_all + planner.state_bytes
         most = hardware.shared_memory_per_block_optin - SHARED_SLACK
         shared = threads * bytes_a_thread <= most
         where = "shared memory, inputs only" if shared else "not held, loaded again"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 from fusewright.analyze.axis_map import is_own_load
 from fusewright.analyze.runs import divisors
@@ -16,7 +17,7 @@ from fusewright.analyze.vectorize import (
     power_of_two_divisor,
     stores_along_lane,
     unit_stride_axis,
-    widest_access,
+    widest_aligned,
 )
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import ParamsError
@@ -205,16 +206,21 @@ class _Limit:
     pieces: tuple[Expr, ...] | None = None
 
     def width(self, facts: Facts, limit: int) -> int:
-        """The widest vector up to `limit`, whose addresses are its multiples in this call."""
-        alignment, strides = FRESH_ALIGNMENT, []
+        """The widest vector up to `limit`, a power of two, whose addresses are its multiples in this call."""
+        return gcd(limit, *self.multiples(facts))
+
+    def multiples(self, facts: Facts) -> list[int]:
+        """What a vector of a power of two has to divide in this call."""
+        alignment = FRESH_ALIGNMENT if self.position is None else facts.alignment[self.position]
+        found = [widest_aligned(self.element_bytes, alignment), facts.value(self.size)]
         if self.position is not None:
-            alignment = facts.alignment[self.position]
             own = facts.strides[self.position]
-            strides = [own[dim] for dim, size in self.outer if facts.value(size) > 1]
-            strides += _steps([facts.value(size) for size in self.dense])
-        for each in self.sizes:
-            limit = power_of_two_divisor(facts.value(each), limit)
-        return widest_access(self.element_bytes, facts.value(self.size), strides, alignment, limit)
+            found += [own[dim] for dim, size in self.outer if facts.value(size) > 1]
+            if self.dense:
+                found += _steps([facts.value(size) for size in self.dense])
+        if self.sizes:
+            found += [facts.value(each) for each in self.sizes]
+        return found
 
     def starts_anywhere(self, facts: Facts) -> bool:
         """Whether its vectors may start at any element in this call."""
@@ -293,12 +299,12 @@ class VectorLimits:
 
     def width(self, facts: Facts) -> int:
         """The widest vector, in elements, that all of the accesses allow in this call."""
-        if any(facts.value(extent) == 0 for extent in self._extents):
+        if self._is_empty(facts):
             return 1  # nothing is accessed, and nothing is known of the other sizes
-        width = self._divided(facts)
-        for limit in self._limits:
-            width = limit.width(facts, width)
-        return max(1, width)
+        return gcd(self._divided(facts), *[each for limit in self._limits for each in limit.multiples(facts)])
+
+    def _is_empty(self, facts: Facts) -> bool:
+        return 0 in [facts.value(extent) for extent in self._extents]
 
     def _divided(self, facts: Facts) -> int:
         """The widest vector that divides the dimension."""
@@ -307,11 +313,11 @@ class VectorLimits:
             width = power_of_two_divisor(facts.value(each), width)
         return width
 
-    def vectors(self, facts: Facts) -> Vectors:
-        """Those of the fewest accesses, where loads may start at any element."""
-        width = self.width(facts)
+    def vectors(self, facts: Facts, width: int | None = None) -> Vectors:
+        """Those of the fewest accesses, where loads may start at any element. width: of aligned ones."""
+        width = self.width(facts) if width is None else width
         aligned = Vectors(width, (), len(self._limits) / width)
-        if width >= self._widest or any(facts.value(extent) == 0 for extent in self._extents):
+        if width >= self._widest or self._is_empty(facts):
             return aligned
         wide = self._divided(facts)
         for limit in self._limits:

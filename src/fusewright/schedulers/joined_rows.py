@@ -105,7 +105,7 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     [reduced] = space.reduction
     schedule.assume_multiple(reference, reference.logical.index(reduced), params.joined_rows)
     order = [*space.iteration[:-1], *space.reduction, space.iteration[-1]]
-    schedule.reorder(reference, {reference.loop.index(axis): i for i, axis in enumerate(order)})
+    schedule.order_loops(reference, order)
     rows = len(order) - 2
     for _ in range(rows - 1):
         schedule.merge(reference, 0)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from fusewright.analyze.runs import divisors
-from fusewright.analyze.vectorize import are_one_run, power_of_two_divisor, widest_access
+from fusewright.analyze.vectorize import are_one_run, power_of_two_divisor, widest_aligned
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -92,7 +93,7 @@ class _Run:
         if self.position is not None:
             alignment, own = facts.alignment[self.position], facts.strides[self.position]
             strides = [own[dim] for dim, extent in self.outer if facts.value(extent) > 1]
-        return widest_access(self.element_bytes, limit, strides, alignment, min(limit, self.most))
+        return gcd(min(limit, self.most), widest_aligned(self.element_bytes, alignment), *strides)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,7 @@ def _handed_on_narrow(graph: Fusion, tensor: TensorView) -> TensorView:
     assert cast is not None
     source = cast.tensor_inputs[0]
     handed_on, read, wide = (
-        graph.new_tensor([graph.copy_axis(axis) for axis in tensor.shape], dtype)
-        for dtype in (source.dtype, source.dtype, tensor.dtype)
+        graph.new_like(tensor, dtype) for dtype in (source.dtype, source.dtype, tensor.dtype)
     )
     graph.add_node(Copy(source, handed_on))
     graph.add_node(Copy(handed_on, read, segment=True))

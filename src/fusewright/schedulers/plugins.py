@@ -41,7 +41,7 @@ _DEFAULT = Registry(
 
 
 def default_registry() -> Registry:
-    """The registry of the process: the built-in schedulers in order of priority (api.md 6.4), and what users
+    """The registry of the process: the built-in schedulers in order of priority, and what users
     add.
 
     A definition without a registry of its own asks the schedulers that this one has at the call. A registry

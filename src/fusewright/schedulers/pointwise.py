@@ -12,7 +12,7 @@ thread's loads are in flight before the first use; the rest is inlined to where 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 
@@ -58,6 +58,7 @@ from fusewright.schedulers.merged_vectors import (
     mixed_width,
 )
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
+from fusewright.schedulers.params.launch import UNSET
 from fusewright.schedulers.pointwise_space import (
     PointwiseSpace,
     iteration_order,
@@ -88,6 +89,17 @@ MAX_ACCESSES_IN_FLIGHT = 4
 # The same of single elements, whose addresses take most of a thread's instructions (an H200: 513 x 1023 x 129
 # bfloat16, the first two dimensions exchanged, takes 82.0 us with eight, 91.5 with four).
 MAX_SINGLES_IN_FLIGHT = 8
+# Bytes of a row of the output that the threads of a tile have along it, and of runs of an input's memory up
+# to which a block is a tile: rows of the output that are neighbours in that memory share its lines then (an
+# H200: [2048, 4096, 8] bfloat16 with the first two exchanged takes 72.1 us, not 97.5).
+TILE_ROW_BYTES, SHORT_RUN_BYTES = 128, 16
+# An input of so many times fewer elements than are computed, which is read by index, comes from the caches: a
+# scale for each group of 128 elements (an H200: 16384 x 4096 int4 in 0.55 of the time).
+READ_AGAIN = 16
+# Loads by element, of every so many-th element, from which on there are no vectors: each touches as many
+# lines as a vector is wide (an H200: pools of 2 x 2 elements take 28.1 us by element, 31.4 by vectors of 4;
+# of 3 x 3 31.1, not 44.7).
+MANY_BY_ELEMENT = 4
 # What it costs to divide the index of an access to a broadcast input, in accesses: rows that take three of
 # four threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are
 # not (640: 1.06 as one dimension, 128: 1.05 and as rows 0.52).
@@ -196,6 +208,15 @@ class _Cut:
     cost: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Blocks of rows and columns: how many dimensions are rows, and threads along columns and rows."""
+
+    at: int
+    columns: int
+    rows: int
+
+
 @dataclass(frozen=True, eq=False)
 class _Planner:
     """Derives params from the sizes of a call."""
@@ -222,11 +243,32 @@ class _Planner:
         """Those that are no broadcast of one element."""
         return [access for access in self._accesses if access.concrete]
 
-    @cached_property
-    def _from_memory(self) -> float:
+    def _from_memory(self, facts: Facts) -> float:
         """How many accesses there are, of which those that come from the caches count for a part."""
-        cached = sum(is_cached(self.fusion, access, self.space.axes) for access in self._concrete)
+        cached = sum(self._is_cached(access, facts) for access in self._concrete)
         return len(self._concrete) - (1 - CACHED_COST) * cached
+
+    def _is_cached(self, access: Access, facts: Facts) -> bool:
+        """Whether an input is read that has few elements, each of them again and again."""
+        if access not in self._indexed_inputs:
+            return access in self._broadcast_loads
+        return _elements(access.tensor.shape, facts) * READ_AGAIN <= _elements(self.space.axes, facts)
+
+    @cached_property
+    def _broadcast_loads(self) -> frozenset[Access]:
+        return frozenset(a for a in self._accesses if is_cached(self.fusion, a, self.space.axes))
+
+    @cached_property
+    def _indexed_inputs(self) -> frozenset[Access]:
+        """The loads by index that are no broadcasts, but for those by index tensors."""
+        found = (a for a in self._accesses if a.by_index and self.fusion.is_input(a.tensor))
+        return frozenset(a for a in found if not _is_gathered(a) and a not in self._broadcast_loads)
+
+    def _are_apart(self, facts: Facts) -> bool:
+        """Whether many loads by element are of neighbours that lie apart in memory."""
+        points = _elements(self.space.axes, facts)
+        apart = (_elements(access.tensor.shape, facts) > points for access in self._by_element(facts))
+        return sum(apart) >= MANY_BY_ELEMENT
 
     @cached_property
     def _merged(self) -> MergedVectorLimits:
@@ -260,12 +302,15 @@ class _Planner:
         """Those of `_loads` that are broadcasts along some dimensions but not along all."""
         return [present for present in self._loads if any(present) and not all(present)]
 
-    @cached_property
-    def _loaded_bytes(self) -> int:
+    def _loaded_bytes(self, facts: Facts) -> int:
         """Of one element of all loads that come from memory; those of broadcasts come from the caches."""
+        return sum(a.tensor.dtype.size for a in self._full_loads if not self._is_cached(a, facts))
+
+    @cached_property
+    def _full_loads(self) -> list[Access]:
         wanted = [axis for axis in self.space.axes if not axis.is_broadcast]
         inputs = (access for access in self._accesses if self.fusion.is_input(access.tensor))
-        return sum(a.tensor.dtype.size for a in inputs if a.concrete.issuperset(wanted))
+        return [access for access in inputs if access.concrete.issuperset(wanted)]
 
     @cached_property
     def _accessed_bytes(self) -> int:
@@ -280,10 +325,25 @@ class _Planner:
         break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
         width = vectors.width
         twice = sum(self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
+        tile = self._tile(cut, sizes)
+        if tile is not None:
+            break_point, why = (
+                tile.at,
+                f"tiles of {tile.rows} rows and {tile.columns} vectors, cut at {tile.at}",
+            )
         in_flight = self._in_flight(vectors, dim, facts, hardware)
-        unroll = _unroll((self._loaded_bytes + twice) * width, in_flight, width, total, hardware)
+        loaded = (self._loaded_bytes(facts) + twice) * width
+        several = (break_point and self._shares_elements(break_point)) or (
+            width == 1 and self._are_apart(facts)
+        )
+        # What several accesses share, a line or an element, is worth more of them than their bytes.
+        unroll = _unroll(0 if several else loaded, in_flight, width, total, hardware)
+        unroll = min(unroll, MAX_ACCESSES_IN_FLIGHT) if several else unroll if tile is None else 1
         assumed = self._assumed_sizes(break_point, facts)
-        split, flip = (False, False) if not break_point else _fit_rows(sizes, break_point, unroll, width)
+        threads = (self._threads(prod(sizes[break_point:]), width, facts), 1)
+        threads = threads if tile is None else (tile.columns, tile.rows)
+        columns, rows = threads[0] * width, threads[1] * unroll
+        split, flip = _fit_rows(sizes, break_point, rows, columns) if break_point else (False, False)
         params = PointwiseParams(
             break_point=break_point,
             split_grid_y_dim=split,
@@ -296,7 +356,7 @@ class _Planner:
             unaligned_inputs=vectors.unaligned,
             shift_rows=shifted,
             keeps_inputs=self._cost.keeps(facts, hardware),
-            lparams=LaunchParams(bdimx=self._threads(prod(sizes[break_point:]), width)),
+            lparams=LaunchParams(bdimx=threads[0], bdimy=threads[1] if tile is not None else UNSET),
             reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
             + ("; the last of them in part" if shifted else "")
             + ("; some from any element on" if vectors.unaligned else "")
@@ -349,6 +409,37 @@ class _Planner:
         cost = (vectors.cost + divided) / max(busy, 1 / a_block)
         return _Cut(at, why, vectors, dim, False, cost)
 
+    def _tile(self, cut: _Cut, sizes: Sequence[int]) -> _Tile | None:
+        """A tile for each block, where an input has shorter runs of memory along the columns than a line."""
+        vectors = cut.vectors
+        if cut.at or cut.dim != -1 or cut.shifts or vectors.unaligned or vectors.width == 1:
+            return None
+        size = self.space.reference.dtype.size
+        columns = max(1, TILE_ROW_BYTES // (vectors.width * size))
+        for access in self._concrete:
+            found = self._short_run(access, sizes) if self.fusion.is_input(access.tensor) else None
+            if found is None or prod(sizes[found:]) < columns * vectors.width:
+                continue
+            return _Tile(found, columns, THREADS // columns)
+        return None
+
+    def _short_run(self, access: Access, sizes: Sequence[int]) -> int | None:
+        """How many dimensions are rows for neighbours in an input's memory to be rows, where its runs along
+        the columns are short; None: they are not.
+        """
+        place = {ours: self.space.axes.index(axis) for axis, ours in access.axes.items()}
+        kept = [axis for axis in access.tensor.allocation if not (axis.is_broadcast or axis.is_reduction)]
+        if access.by_index or not all(axis in place for axis in kept):
+            return None
+        run = access.tensor.dtype.size
+        own = [i for i, axis in enumerate(self.space.axes) if not axis.is_broadcast]
+        for axis, expected in zip(reversed(kept), reversed(own)):
+            if place[axis] != expected:
+                is_short = place[axis] < expected and run <= SHORT_RUN_BYTES
+                return place[axis] + 1 if is_short else None
+            run *= sizes[expected]
+        return None
+
     def _vectors_at(self, break_point: int, facts: Facts) -> tuple[Vectors, int]:
         """The vectors of the fewest accesses, and the dimension whose size they divide.
 
@@ -356,11 +447,12 @@ class _Planner:
         """
         best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
-        best_dim, best_cost = -1, (self._from_memory + extra) / best.width
-        best = replace(best, cost=best_cost)
-        if self._by_element:
-            widest = min(mixed_width(access.tensor.dtype.size) for access in self._concrete)
-            best = replace(best, width=min(best.width, widest))
+        best_dim, best_cost = -1, (self._from_memory(facts) + extra) / best.width
+        width = best.width
+        sizes = [access.tensor.dtype.size for access in self._by_element(facts)]
+        if sizes:
+            width = 1 if self._are_apart(facts) else min(width, *map(mixed_width, sizes))
+        best = Vectors(width, best.unaligned if width > 1 else (), best_cost)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
         for merged in self._merged.vectors(break_point, facts):
@@ -371,12 +463,14 @@ class _Planner:
                 best, best_dim, best_cost = merged.vectors, merged.dim, merged.vectors.cost
         return best, best_dim
 
-    @cached_property
-    def _by_element(self) -> list[Access]:
+    def _by_element(self, facts: Facts) -> list[Access]:
         """The loads that are no vectors, whatever the sizes, but for those that come from the caches."""
-        inner, fusion = _innermost(self.space.reference), self.fusion
-        loads = [access for access in self._concrete if fusion.is_input(access.tensor)]
-        loads = [access for access in loads if not is_cached(fusion, access, self.space.axes)]
+        return [access for access in self._single_loads if not self._is_cached(access, facts)]
+
+    @cached_property
+    def _single_loads(self) -> list[Access]:
+        inner = _innermost(self.space.reference)
+        loads = [access for access in self._concrete if self.fusion.is_input(access.tensor)]
         units = ((access, unit_stride_axis(access.tensor)) for access in loads)
         return [a for a, unit in units if unit is None or inner is None or a.axes.get(inner) is not unit]
 
@@ -384,7 +478,7 @@ class _Planner:
         """Bytes that a thread should have in flight."""
         if self._gathers:
             return MOST_BYTES_IN_FLIGHT
-        if vectors.width == 1 or vectors.unaligned or dim != -1 or self._by_element:
+        if vectors.width == 1 or vectors.unaligned or dim != -1 or self._by_element(facts):
             return LOADED_BYTES_IN_FLIGHT
         memory = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
         computing = self._cost.computing_seconds(facts, hardware)
@@ -394,11 +488,19 @@ class _Planner:
     @cached_property
     def _gathers(self) -> bool:
         """Whether an access is by index tensors."""
-        return any(isinstance(each.node, Indexed) and each.node.indices for each in self._accesses)
+        return any(_is_gathered(each) for each in self._accesses)
 
-    def _threads(self, columns: int, width: int) -> int:
+    def _shares_elements(self, break_point: int) -> bool:
+        """Whether what the rows of a thread share is loaded element by element."""
+        columns, inner = frozenset(self.space.axes[break_point:]), _innermost(self.space.reference)
+        loads = [access for access in self._concrete if self.fusion.is_input(access.tensor)]
+        shared = [access for access in loads if access.concrete and access.concrete <= columns]
+        units = ((access, unit_stride_axis(access.tensor)) for access in shared)
+        return any(inner in a.concrete and a.axes.get(inner) is not unit for a, unit in units)
+
+    def _threads(self, columns: int, width: int, facts: Facts) -> int:
         """Of a block, for so many columns in vectors."""
-        gathers = any(isinstance(each.node, Indexed) and each.node.indices for each in self._by_element)
+        gathers = any(_is_gathered(each) for each in self._by_element(facts))
         return GATHERING_THREADS if gathers and columns >= GATHERING_THREADS * width else THREADS
 
     def _assumed_sizes(self, break_point: int, facts: Facts) -> tuple[int, ...]:
@@ -411,6 +513,15 @@ class _Planner:
         symbols = self._divided[break_point]
         sizes = tuple(facts.value(symbol) for symbol in symbols)
         return sizes if facts.stable.issuperset(symbols) and all(sizes) else ()
+
+
+def _is_gathered(access: Access) -> bool:
+    """Whether the values of index tensors say where elements lie."""
+    return isinstance(access.node, Indexed) and bool(access.node.indices)
+
+
+def _elements(axes: Sequence[IterDomain], facts: Facts) -> int:
+    return prod(facts.value(axis.extent) for axis in axes if not axis.is_broadcast)
 
 
 def _innermost(reference: TensorView) -> IterDomain | None:
@@ -446,7 +557,12 @@ def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParam
         schedule.parallelize(reference, 1, ParallelType.unroll)
         schedule.parallelize(reference, 2, ParallelType.block_x)
         return 1
-    # rows: [R, blocks, ..] -> [row blocks, column blocks, row unroll, unroll, threads, vector]
+    # rows: [R, blocks, ..] -> [row blocks, column blocks, row unroll, unroll, (row threads,) threads, vector]
+    row_threads = max(1, params.lparams.bdimy)
+    if row_threads > 1:
+        schedule.split(reference, 0, row_threads)
+        schedule.reorder(reference, {1: 3})
+        schedule.parallelize(reference, 3, ParallelType.block_y)
     schedule.split(reference, 0, params.unroll_factor_outer)
     schedule.reorder(reference, {1: 2})
     rows, columns = ParallelType.grid_y, ParallelType.grid_x
@@ -461,16 +577,16 @@ def _transform(schedule: Schedule, reference: TensorView, params: PointwiseParam
     schedule.parallelize(reference, first + 1, columns)
     schedule.parallelize(reference, first + 2, ParallelType.unroll)
     schedule.parallelize(reference, first + 3, ParallelType.unroll)
-    schedule.parallelize(reference, first + 4, ParallelType.block_x)
+    schedule.parallelize(reference, first + 4 + (row_threads > 1), ParallelType.block_x)
     return first + 2
 
 
-def _fit_rows(sizes: Sequence[int], break_point: int, unroll: int, width: int) -> tuple[bool, bool]:
-    """(split_grid_y_dim, flip_grid_binding): rows beyond the limit of grid_y take grid_x, or where there are
-    as many blocks of columns, go to grid_z.
+def _fit_rows(sizes: Sequence[int], break_point: int, rows: int, columns: int) -> tuple[bool, bool]:
+    """(split_grid_y_dim, flip_grid_binding) of blocks of so many rows and columns: rows beyond the limit of
+    grid_y take grid_x, or where there are as many blocks of columns, go to grid_z.
     """
-    row_blocks = ceil_div(prod(sizes[:break_point]), unroll)
-    column_blocks = ceil_div(prod(sizes[break_point:]), THREADS * width)
+    row_blocks = ceil_div(prod(sizes[:break_point]), rows)
+    column_blocks = ceil_div(prod(sizes[break_point:]), columns)
     if row_blocks <= MAX_GRID[1]:
         return False, False
     return (False, True) if column_blocks <= MAX_GRID[1] else (True, False)

@@ -157,7 +157,7 @@ class _Planner(ReductionPlanner):
             return crossed
         if space.is_inner or not space.iteration:
             inner = space.reduced_inside(facts)
-            if _is_split(space) and ceil_div(inner, width) <= SHORT_INNER:
+            if _is_split(space) and width == 1 and inner <= SHORT_INNER:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self.space.element_bytes, hardware)
             else:
@@ -224,7 +224,7 @@ class _Planner(ReductionPlanner):
         plain = inner_params(rows, length, width, hardware, self._states, loads)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
             return plain
-        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, facts)
+        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, facts)
         if found is None:
             return plain
         vectors, shifts = found

@@ -35,10 +35,7 @@ def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace, apart
     apart: so many of the innermost reduced dimensions stay apart from the others: [I, R outer, R inner].
     """
     reference = space.reference
-    order = [*space.iteration, *space.reduction]
-    positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
-    if any(old != new for old, new in positions.items()):
-        schedule.reorder(reference, positions)
+    schedule.order_loops(reference, [*space.iteration, *space.reduction])
     rows, outer = len(space.iteration), len(space.reduction) - apart
     for _ in range(apart - 1):
         schedule.merge(reference, rows + outer)
@@ -218,7 +215,7 @@ def inline(
     early = [load for load in loads if load not in space.after and feeds(load, {*partials, *columns})]
     early += [load for load in loads if load.unaligned and load not in early]
     if side_by_side:
-        early += [tensor for partial in partials for tensor in _states(partial)]
+        early += [tensor for partial in partials for tensor in partial.siblings]
     if early:
         schedule.inline_at(lead, load_position, best_effort=True, selected=early)
     runs = inline_runs(schedule, partials, early, serial, width)
@@ -282,7 +279,7 @@ def inline_runs(
         position = serial[0] + 1 if of_rows else len(lead.loop) - 1
         schedule.inline_at(lead, position, best_effort=True, selected=runs)
     for partial in partials if of_rows else ():
-        for state in _states(partial) if _combines_runs(partial) else ():
+        for state in partial.siblings if _combines_runs(partial) else ():
             schedule.reorder(state, {serial[-1]: -1})
     return runs
 
@@ -299,12 +296,6 @@ def combined_runs(partials: Sequence[TensorView], loads: Sequence[TensorView]) -
         if _combines_runs(partial) and partial.definition is not None:
             found.update(dict.fromkeys(partial.definition.tensor_inputs))
     return [tensor for tensor in found if tensor not in loads]
-
-
-def _states(tensor: TensorView) -> list[TensorView]:
-    """All results of the node that computes `tensor`."""
-    assert tensor.definition is not None
-    return [out for out in tensor.definition.outputs if isinstance(out, TensorView)]
 
 
 def _one_a_node(reductions: tuple[TensorView, ...]) -> list[TensorView]:

@@ -188,7 +188,7 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     foreign = foreign_node(fusion) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
-    reductions = tuple(t for n in fusion.ordered_nodes() if not n.is_scalar and (t := n.output).is_reduction)
+    reductions = tuple(node.output for node in fusion.tensor_nodes() if node.output.is_reduction)
     if not reductions:
         return "it has no reduction"
     # That of most dimensions, as for a broadcast of fewer the others would lack some.
@@ -213,6 +213,18 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     if several and any(all(a not in read.axes for read in reads) for a in expanded):
         # Nothing but the results of one reduction would tell the next which of its dimensions that is.
         return f"the reduced inputs lack a dimension that {reference.name} is expanded along"
+    return space_of(fusion, reference, reductions, maps, after)
+
+
+def space_of(
+    fusion: Fusion,
+    reference: TensorView,
+    reductions: tuple[TensorView, ...],
+    maps: dict[TensorView, AxisMap],
+    after: Collection[TensorView],
+) -> ReductionSpace:
+    """The space of reductions that reduce the same axes; see its attributes."""
+    reads = loads(fusion, maps)
     main = main_load(fusion, reference, reads)
     order = memory_order(reference, main)
     return ReductionSpace(
@@ -313,6 +325,18 @@ def _is_reduced(tensor: TensorView) -> bool:
     return tensor.definition is not None and tensor.is_reduction
 
 
+def unrelated(tensor: TensorView, reference: TensorView, maps: Mapping[TensorView, AxisMap]) -> str | None:
+    """Why no loops of the reference go over the elements of a tensor, or None."""
+    covered = maps.get(tensor)
+    if covered is None:
+        return f"{tensor.name} is not connected with the reduction {reference.name}"
+    if any(not axis.is_broadcast and axis not in covered.values() for axis in tensor.maybe_root):
+        return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
+    if sizes_differ(covered):
+        return f"{tensor.name} has other sizes than the reduction {reference.name}"
+    return None
+
+
 def uncovered(
     fusion: Fusion,
     reference: TensorView,
@@ -325,22 +349,19 @@ def uncovered(
     concrete = [a for a in reference.logical if not a.is_broadcast]
     outputs = set(fusion.output_tensors())
     reachability = Reachability(fusion)
-    reductions = [n.output for n in fusion.ordered_nodes() if not n.is_scalar and n.output.is_reduction]
+    reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]
     for node in fusion.ordered_nodes():
         for tensor in node.outputs:
             if not isinstance(tensor, TensorView) or tensor in leave_out:
                 continue
-            covered = maps.get(tensor)
-            if covered is None:
-                return f"{tensor.name} is not connected with the reduction {reference.name}"
+            covered = maps.get(tensor, {})
+            problem = unrelated(tensor, reference, maps)
+            if problem is not None:
+                return problem
             is_reduced = tensor not in after and any(reachability.reaches(tensor, r) for r in reductions)
             wanted = concrete if is_reduced else iteration
             if any(a not in covered for a in wanted):
                 return f"{tensor.name} lacks a dimension of the reduction {reference.name}"
-            if any(not a.is_broadcast and a not in covered.values() for a in tensor.maybe_root):
-                return f"{tensor.name} has a dimension that the reduction {reference.name} lacks"
-            if sizes_differ(covered):
-                return f"{tensor.name} has other sizes than the reduction {reference.name}"
             # The loops of an output go over every point, or once over each row.
             stored = {a for a in concrete if a in covered and not covered[a].is_broadcast}
             if tensor in outputs and stored not in (set(concrete), set(iteration)):

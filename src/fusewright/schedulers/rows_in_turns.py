@@ -27,6 +27,9 @@ ROWS_A_BLOCK = 8
 # 6001 0.81, 0.55 by element; the first two with two vectors a thread 0.70 and 0.65, with one 0.52 and 0.61;
 # 4095 x 16385 0.88 by one block, 0.59 by element.
 COPIED_THREADS_AN_SM, MOST_COPIED_THREADS, COPIED_VECTORS, COPIED_STAGES = 768, 704, 3, 3
+# Clusters, blocks of each and vectors of each thread, that do the same with longer rows, in two stages if
+# need be (1024 x 50257: 0.86 by clusters of two, by one block with chunks of a row in a ring 0.57).
+COPIED_BY_CLUSTERS, FEWEST_STAGES = ((2, 4), (2, 5), (3, 4), (3, 5), (4, 4), (4, 5)), 2
 # Shared memory of a block besides: what reductions exchange, mbarriers, and the alignment of all buffers.
 OTHER_BYTES = 1 * KIB
 # A thread needs this many registers besides what it holds.
@@ -66,26 +69,36 @@ def copied_in_turns(
     """
     if hardware.compute_capability < BULK_COPIES_SINCE or held.in_all != held.copied:
         return None
-    needed = ceil_div(length + vectors.width - 1, vectors.width)
-    if held.copied * vectors.width != BULK_BYTES or needed > MOST_COPIED_THREADS * COPIED_VECTORS:
+    if held.copied * vectors.width != BULK_BYTES:
         return None
-    threads = whole_warps(ceil_div(needed, COPIED_VECTORS))
-    resident = COPIED_THREADS_AN_SM // threads
-    blocks = hardware.sm_count * resident // vectors.width * vectors.width
-    places = threads * COPIED_VECTORS * vectors.width
-    shared = places * (COPIED_STAGES * held.copied + weight_bytes) + OTHER_BYTES
-    if rows < ROWS_A_BLOCK * blocks or resident * shared > hardware.shared_memory_per_sm:
+    needed = ceil_div(length + vectors.width - 1, vectors.width)
+    for cluster, batches in ((1, COPIED_VECTORS), *COPIED_BY_CLUSTERS):
+        threads = whole_warps(ceil_div(needed, cluster * batches))
+        if cluster > hardware.max_cluster or threads > MOST_COPIED_THREADS:
+            continue
+        resident = COPIED_THREADS_AN_SM // threads if cluster == 1 else 1
+        places = threads * batches * vectors.width
+        room = min(hardware.shared_memory_per_sm // resident, hardware.shared_memory_per_block_optin)
+        stages = (room - OTHER_BYTES - places * weight_bytes) // (places * held.copied)
+        if stages >= (COPIED_STAGES if cluster == 1 else FEWEST_STAGES):
+            break
+    else:
+        return None
+    clusters = hardware.resident_clusters(cluster, resident) // vectors.width * vectors.width
+    if rows < ROWS_A_BLOCK * clusters or not clusters:
         return None
     registers = hardware.registers_a_thread(resident * threads)
     return replace(
-        _shifted_alike(length, vectors, threads, COPIED_VECTORS, blocks, registers),
+        _shifted_alike(length, vectors, threads, batches, clusters, registers),
         project_persistent_buffers=True,
         persistent_in_shared_memory=True,
-        circular_stages=COPIED_STAGES,
+        circular_stages=min(stages, COPIED_STAGES),
         weights_in_shared_memory=True,
-        reason=f"{rows} rows of {length}: {blocks} blocks take them in turns and copy the next ones ahead, "
-        f"{threads} threads a row, {COPIED_VECTORS} vectors of {vectors.width} each; aligned by the start of "
-        "each row",
+        blocks_per_cluster=cluster,
+        reason=f"{rows} rows of {length}: {clusters} "
+        + (f"clusters of {cluster} blocks" if cluster > 1 else "blocks")
+        + f" take them in turns and copy the next ones ahead, {threads} threads of each a row, {batches} "
+        f"vectors of {vectors.width} each; aligned by the start of each row",
     )
 
 

@@ -114,7 +114,14 @@ class ScanSpace:
         """Whether the scanned dimension is the innermost in memory."""
         ordered = [axis for axis in self.main.tensor.allocation if not axis.is_broadcast]
         innermost = ordered[-1] if ordered else None
-        return not self.iteration or innermost is self.main.axes.get(self.scanned)
+        # Read backward, the dimension goes along none of memory, and differs along one.
+        ours = self.main.axes.get(self.scanned, self.main.strided.get(self.scanned))
+        return not self.iteration or innermost is ours
+
+    @property
+    def goes_along(self) -> bool:
+        """Whether an access goes along the innermost dimension, forward."""
+        return any(self.inner_axis in access.axes for access in self.accesses)
 
     @property
     def inner_axis(self) -> IterDomain:
@@ -166,7 +173,7 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
     foreign = foreign_node(fusion, Scan) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
-    nodes = [node for node in fusion.ordered_nodes() if not node.is_scalar]
+    nodes = fusion.tensor_nodes()
     scans = [node for node in nodes if isinstance(node, Scan)]
     if not scans:
         return "it has no scan"
@@ -255,7 +262,8 @@ class _Planner:
         return max(1, prod(facts.value(axis.extent) for axis in self.space.iteration))
 
     def _params(self, facts: Facts, hardware: HardwareInfo) -> ScanParams:
-        width = self._vectors.width(facts)
+        # Where nothing goes along, elements that a thread has side by side lie apart for its neighbours.
+        width = self._vectors.width(facts) if self.space.goes_along else 1
         length = max(1, facts.value(self.space.scanned.extent))
         rows = self._rows(facts)
         if self.space.is_inner:
@@ -424,10 +432,7 @@ def _cut_outer(schedule: Schedule, tensor: TensorView, params: ScanParams, has_r
 def _merge_to_rows(schedule: Schedule, space: ScanSpace) -> TensorView:
     """[..] -> [I, S] on the reference, the rows merged in memory order; S alone if they have one point."""
     reference = space.reference
-    order = [*space.iteration, space.scanned, *space.points]
-    positions = {reference.loop.index(axis): i for i, axis in enumerate(order)}
-    if any(old != new for old, new in positions.items()):
-        schedule.reorder(reference, positions)
+    schedule.order_loops(reference, [*space.iteration, space.scanned, *space.points])
     # Not all tensors have the dimensions of one point; those that do loop like the others.
     for _ in space.points:
         schedule.merge(reference, 0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.hardware import KIB, MAX_VECTOR_BYTES
+from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -59,6 +60,7 @@ def wider_vectors(
     space: ReductionSpace,
     limits: VectorLimits | None,
     shifted: ShiftedRows,
+    aligned: int,
     facts: Facts,
     enough: int = ENOUGH_BYTES,
 ) -> tuple[Vectors, bool] | None:
@@ -69,11 +71,12 @@ def wider_vectors(
 
     Inputs with unaligned vectors have an element for each point: those of weights cost more than they save
     (layer norm on an H200).
+
+    aligned: elements of the aligned ones.
     """
-    width = limits.width(facts) if limits is not None else 1
-    anywhere = limits.vectors(facts) if limits is not None else None
+    anywhere = limits.vectors(facts, aligned) if limits is not None else None
     for found, shifts in ((anywhere, False), (shifted.vectors(facts), True)):
-        if found is None or not is_narrow(width, found, ENOUGH_BYTES if found.unaligned else enough):
+        if found is None or not is_narrow(aligned, found, ENOUGH_BYTES if found.unaligned else enough):
             continue
         if space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
             return found, shifts
@@ -191,7 +194,7 @@ class ShiftedRows:
         """The widest ones of all accesses that go along the rows; None if there are none in this call."""
         if not self._ports:
             return None
-        width = self._width(self._ports)
+        width = _narrowest(self._ports)
         unaligned: set[int] = set()
         across = 0
         for port in self._ports:
@@ -207,19 +210,24 @@ class ShiftedRows:
         """The elements of vectors along rows that follow one another in memory, as one run over `axes`; 0 if
         there are none, as something of all points lies otherwise.
         """
-        full = [port for port in self._ports if port.is_full]
+        full = self._full_ports
         if not full or len(full) < self._full or [a for a in axes if not a.is_broadcast] != self._order:
             return 0
-        width = self._width(full)
+        width = _narrowest(full)
         return width if all(port.is_aligned(width, facts) for port in full) else 0
 
-    @staticmethod
-    def _width(ports: Sequence[_Port]) -> int:
-        return min(MAX_VECTOR_BYTES // port.element_bytes for port in ports)
+    @cached_property
+    def _full_ports(self) -> list[_Port]:
+        return [port for port in self._ports if port.is_full]
 
     @staticmethod
     def _found(width: int, unaligned: set[int], cost: float) -> Vectors | None:
         return Vectors(width, tuple(sorted(unaligned)), cost) if width > 1 else None
+
+
+def _narrowest(ports: Sequence[_Port]) -> int:
+    """Elements of vectors of which no access takes more than one."""
+    return min([MAX_VECTOR_BYTES // port.element_bytes for port in ports])
 
 
 def _memory_order(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain] | None:

@@ -38,7 +38,9 @@ ROWS_A_BLOCK = 8
 # neighbours, unless more than such a share of the row's places would be in vain. (An H200, bfloat16, by one
 # element: softmax of 257 23.1 us by 4 and 23.8, of 513 69.9 by 2 and 75.5, layer norm of 513 87.1 and 94.2.)
 BANKS_BYTES, MOST_IN_VAIN = 128, 1.2
-# Elements up to which each thread has two rows in flight (softmax of 65: 0.75, 0.69 with one).
+# Elements up to which each thread has two rows in flight (softmax of 65: 0.75, 0.69 with one), as it has
+# beside weights, which both share, of all rows that half a warp has (layer norm of 257: 47.7 us, with one
+# 50.6).
 TWO_IN_FLIGHT = 160
 # Blocks for each SM that make up for the phases in which a block loads or stores nothing, as many resident.
 BLOCKS_AN_SM = 3
@@ -75,7 +77,7 @@ def staged(
         return None
     if width % length == 0:  # a vector has whole rows, so most lanes would have none
         return None
-    in_flight = 2 if counted <= TWO_IN_FLIGHT else 1
+    in_flight = 2 if counted <= TWO_IN_FLIGHT or (shares_loads and lanes < WARP_SIZE) else 1
     together = max(1, BANKS_BYTES * width // (MAX_VECTOR_BYTES * min(lanes, WARP_SIZE)))
     if _places(length, lanes, together) > MOST_IN_VAIN * _places(length, lanes, 1):
         together = 1

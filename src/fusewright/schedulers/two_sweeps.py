@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from fusewright.core.enums import CacheOp, ParallelType
-from fusewright.ir.node import Copy, Node
+from fusewright.ir.node import Copy
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.held_length import assume_sizes
@@ -71,21 +71,17 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
 
 def _sweeps(schedule: Schedule, partials: Collection[TensorView]) -> dict[TensorView, int]:
     """In which sweep each tensor is computed: after so many reductions, each of which depends on the last."""
-    nodes = [node for node in schedule.fusion.ordered_nodes() if not node.is_scalar]
+    nodes = schedule.fusion.tensor_nodes()
     sweeps: dict[TensorView, int] = {}
     for node in nodes:
         before = [sweeps.get(tensor, 0) + (tensor in partials) for tensor in node.tensor_inputs]
-        sweeps.update(dict.fromkeys(_outputs(node), max(before, default=0)))
+        sweeps.update(dict.fromkeys(node.tensor_outputs, max(before, default=0)))
     for node in reversed(nodes):
         if node.output in partials:
             continue
-        later = [sweeps[tensor] for out in _outputs(node) for tensor in out.consumers]
-        sweeps.update((out, max(sweeps[out], min(later))) for out in _outputs(node) if later)
+        later = [sweeps[tensor] for out in node.tensor_outputs for tensor in out.consumers]
+        sweeps.update((out, max(sweeps[out], min(later))) for out in node.tensor_outputs if later)
     return sweeps
-
-
-def _outputs(node: Node) -> list[TensorView]:
-    return [out for out in node.outputs if isinstance(out, TensorView)]
 
 
 def _loads_of_all(schedule: Schedule, space: ReductionSpace) -> list[TensorView]:

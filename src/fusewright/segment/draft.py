@@ -225,7 +225,7 @@ class Draft:
         """The nodes of several segments, producers first, and what `others` read of them."""
         nodes = {node for segment in segments for node in segment.nodes}
         read = {value for other in others for value in other.inputs}
-        made = [out for node in nodes for out in node.outputs if isinstance(out, TensorView)]
+        made = [out for node in nodes for out in node.tensor_outputs]
         handed_on = {out for out, name in zip(made, self.named(made)) if name in read}
         return tuple(sorted(nodes, key=self.position.__getitem__)), handed_on
 
@@ -282,8 +282,7 @@ class Draft:
         change.redirect(replaced)
         for old, new in replaced.items():
             # Whoever reads it, the user included, finds it where and as the old one would be.
-            place = {axis: i for i, axis in enumerate(old.shape)}
-            new.allocation = tuple([new.shape[place[axis]] for axis in old.allocation if axis in place])
+            new.lie_as(old)
             if old in self._definition:
                 self._definition[new] = self._definition[old]
         change.replaced = tuple(replaced.values())

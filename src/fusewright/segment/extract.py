@@ -9,7 +9,7 @@ from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Update, Val
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.canonical import Describer, Description, canonical_sizes
-from fusewright.ir.fusion import copy_value
+from fusewright.ir.copies import copy_value
 from fusewright.rewrite import canonicalize
 from fusewright.segment.canonical import CanonicalSegment, Extraction, canonical_segment
 

@@ -152,7 +152,7 @@ def _contributions(machine: Machine, stmt: BlockReduce | ClusterReduce | GridRed
         machine.constant(value, type_).expand(shape)
         for value, type_ in zip(op.identity(dtype), op.state_dtypes(dtype))
     ]
-    active = machine.active.narrow(machine.index(stmt.pred))
+    active = machine.active_where(stmt.pred)
     rows: list[list[Tensor]] = [[] for _ in identity]
     for k in range(stmt.width):
         states: Sequence[Tensor] = identity

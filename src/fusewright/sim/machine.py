@@ -43,7 +43,7 @@ from fusewright.sim.mbarriers import Mbarriers
 from fusewright.sim.memory import Access, Filled, LinearMemory, LocalMemory, Memory, Region
 from fusewright.sim.report import SimReport
 from fusewright.sim.usage import Usage
-from fusewright.sym import Symbol
+from fusewright.sym import Expr, Symbol
 
 
 class Blocked:
@@ -218,6 +218,10 @@ class Machine:
         self.role, self.active = turn.role, turn.active
         self.index, self._scopes = turn.index, turn.scopes
         self._access = None
+
+    def active_where(self, condition: Expr) -> Activity | None:
+        """The active lanes where a condition holds; None when there are none."""
+        return self.active.narrow(self.index(condition))
 
     def name_value(self, symbol: Symbol, value: Lanes) -> None:
         """Bind a symbol until the end of the present body."""

@@ -28,7 +28,6 @@ class SimReport:
     """
 
     blocks: int = 0
-    threads_per_block: int = 0
     traffic: dict[Space, Traffic] = field(
         default_factory=lambda: {Space.GLOBAL: Traffic(), Space.SHARED: Traffic()}
     )

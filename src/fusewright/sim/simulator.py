@@ -155,7 +155,7 @@ def simulate(
     """
     launch = launch_of(kernel, args, grid=grid, block=block, shared_bytes=shared_bytes)
     check_launch(kernel, launch, hardware)
-    report = SimReport(launch.blocks, launch.threads)
+    report = SimReport(launch.blocks)
     if launch.blocks:
         check_alignments(kernel, args)
     usage = usage_of(kernel)

@@ -51,7 +51,7 @@ def run_let(machine: Machine, stmt: Let) -> None:
 
 
 def run_let_value(machine: Machine, stmt: LetValue) -> None:
-    active = machine.active.narrow(machine.index(stmt.pred))
+    active = machine.active_where(stmt.pred)
     value: Tensor | int = -1
     if active is not None:
         # As signed numbers of 64 bits, those beyond them are negative, and so within no extent.
@@ -84,7 +84,7 @@ def _refuse_outside(machine: Machine, stmt: LetValue, value: Tensor, valid: Tens
 
 
 def run_if(machine: Machine, stmt: If) -> Steps:
-    active = machine.active.narrow(machine.index(stmt.cond))
+    active = machine.active_where(stmt.cond)
     if active is not None:
         with machine.only(active), machine.scope():
             yield from machine.steps(stmt.body)
@@ -154,7 +154,7 @@ def run_wait_for_copies(machine: Machine, stmt: WaitForCopies) -> None:
 
 def run_copy(machine: Machine, stmt: Copy) -> None:
     dst, width = stmt.dst, stmt.width
-    reading = machine.active.narrow(machine.index(stmt.pred))
+    reading = machine.active_where(stmt.pred)
     if stmt.asynchronous and reading is not None:
         machine.start_copy(dst, width, reading)
     values: list[Tensor] = []
@@ -209,7 +209,7 @@ def run_convert(machine: Machine, stmt: Convert) -> None:
 
 
 def run_scatter(machine: Machine, stmt: Scatter) -> None:
-    active = machine.active.narrow(machine.index(stmt.pred))
+    active = machine.active_where(stmt.pred)
     if active is None:
         return
     refuse_fills(machine, stmt.src, stmt.width, active, f"stored to `{stmt.dst.buffer.name}`")
@@ -263,7 +263,7 @@ def run_init(machine: Machine, stmt: Init) -> None:
 
 
 def run_combine(machine: Machine, stmt: Combine) -> None:
-    active = machine.active.narrow(machine.index(stmt.pred))
+    active = machine.active_where(stmt.pred)
     if active is None:
         return
     into = tuple(machine.load(ref, 1, active)[0] for ref in stmt.dst)

@@ -82,7 +82,7 @@ def run_wait(machine: Machine, stmt: Wait) -> Steps:
 
 
 def run_bulk_copy(machine: Machine, stmt: BulkCopy) -> None:
-    active = machine.active.narrow(machine.index(stmt.pred))
+    active = machine.active_where(stmt.pred)
     if active is None:
         return
     mbarriers, _ = _named(machine, stmt.mbarrier, active)

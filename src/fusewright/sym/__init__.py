@@ -43,7 +43,7 @@ from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, mini
 from fusewright.sym.prover import divides, is_nonneg, prove
 from fusewright.sym.ranges import bounds, is_positive_divisor, known_multiple, lower_bound, upper_bound
 from fusewright.sym.text import to_function, to_python, to_text
-from fusewright.sym.traversal import build, defined, evaluate, fold, product, replace, substitute
+from fusewright.sym.traversal import Product, build, defined, evaluate, fold, product, replace, substitute
 
 __all__ = [
     "FALSE",
@@ -65,6 +65,7 @@ __all__ = [
     "Mul",
     "Not",
     "Or",
+    "Product",
     "Symbol",
     "Xor",
     "add",

@@ -147,7 +147,11 @@ def div_rounded(r: Recording, x: Any, other: Any, rounding_mode: str | None) -> 
         return r.ops.truediv(a, b)
     if a.dtype.is_integral and rounding_mode == "trunc":
         return r.ops.div(a, b)
-    if a.dtype.is_integral or rounding_mode == "floor":
+    if a.dtype.is_integral:
+        rest = r.ops.fmod(a, b)
+        is_below = r.ops.logical_and(r.ops.ne(rest, 0), r.ops.ne(r.ops.lt(rest, 0), r.ops.lt(b, 0)))
+        return r.ops.sub(r.ops.div(a, b), r.ops.cast(is_below, a.dtype))
+    if rounding_mode == "floor":
         raise NotRecordable("torch corrects the quotient where it is inexact")
     return r.ops.trunc(r.ops.truediv(a, b))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.dtype import DataType
@@ -201,11 +202,15 @@ def upsample_nearest(
     scales_w: float | None = None,
     **_: Any,
 ) -> Any:
-    """A broadcast, where each element becomes as many along each dimension."""
+    """A broadcast, where each element becomes as many along each dimension, or every so many-th element."""
     sizes, wanted = r.sizes(x), r.shape()
-    if not _are_ints(*sizes, *wanted) or 0 in sizes:
+    if not _are_ints(*sizes, *wanted) or 0 in (*sizes, *wanted):
         raise NotRecordable("sizes that are not known, or 0")
     stated = [s for s in (*(scale_factors or ()), scales, scales_d, scales_h, scales_w) if s is not None]
+    steps = [size // made for size, made in zip(sizes[2:], wanted[2:])]  # type: ignore[operator]
+    whole = [n * made for n, made in zip(steps, wanted[2:])] == sizes[2:]
+    if whole and max(steps) > 1 and (not stated or stated == [1 / n for n in steps]):
+        return r.ops.set(r.ops.slice(x, [0] * x.ndim, sizes, [1, 1, *steps]))
     times = [made // size for size, made in zip(sizes[2:], wanted[2:])]  # type: ignore[operator]
     if [n * size for n, size in zip(times, sizes[2:])] != wanted[2:] or (stated and stated != times):
         raise NotRecordable("sizes that are no multiples, or a scale that is not their ratio")
@@ -252,21 +257,55 @@ def embedding_backward(
     return r.ops.embedding_bwd(grad_output, indices, num_weights, padding, scale_grad_by_freq)
 
 
-@row("index.Tensor")
+@row("index.Tensor", "_unsafe_index.Tensor")
 def index(r: Recording, x: Any, indices: Sequence[Any]) -> Any:
     given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
-    if len(given) != 1 or not given[0][1].dtype.is_integral:
-        raise NotRecordable("several index tensors, or a mask")
-    dim, places = given[0]
-    size = r.sizes(x)[dim]
+    if not all(i.dtype.is_integral for _, i in given):
+        raise NotRecordable("a mask")
+    dims = [dim for dim, _ in given]
+    dim, last = dims[0], dims[-1]
+    if len(dims) != last - dim + 1:
+        raise NotRecordable("index tensors of dimensions that are no neighbours")
+    sizes = r.sizes(x)
     # torch counts negative indices from the end.
-    wrapped = r.ops.where(r.ops.lt(places, 0), r.ops.add(places, size), places)
+    each = [r.ops.where(r.ops.lt(i, 0), r.ops.add(i, sizes[d]), i) for d, i in given]
+    wrapped = each[0]
+    if len(each) > 1:
+        # Dimensions side by side are one, with one index.
+        if not _are_ints(*sizes):
+            raise NotRecordable("several index tensors, and sizes that are not known")
+        for d, i in zip(dims[1:], each[1:]):
+            wrapped = r.ops.add(r.ops.mul(wrapped, sizes[d]), i)
+        x = r.ops.reshape(x, [*sizes[:dim], prod(sizes[dim : last + 1]), *sizes[last + 1 :]])
+    places = wrapped
     if places.ndim == 1:
         return r.ops.index_select(x, wrapped, dim)
     if not places.ndim:
         return r.ops.reshape(r.ops.index_select(x, r.ops.reshape(wrapped, [1]), dim), r.shape())
     taken = r.ops.index_select(x, r.ops.flatten(wrapped), dim)
     return r.ops.reshape(taken, r.shape())
+
+
+@row("index_put.default", "_unsafe_index_put.default")
+def index_put(r: Recording, x: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
+    given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
+    if len(given) != 1 or not given[0][1].dtype.is_integral or given[0][1].ndim != 1:
+        raise NotRecordable("several index tensors, one of another rank, or a mask")
+    dim, places = given[0]
+    sizes = r.sizes(x)
+    wrapped = r.ops.where(r.ops.lt(places, 0), r.ops.add(places, sizes[dim]), places)
+    shape = [*sizes[:dim], *r.sizes(places), *sizes[dim + 1 :]]
+    missing = x.ndim - values.ndim
+    wide = r.ops.broadcast(values, [i < missing for i in range(x.ndim)]) if missing else values
+    source = r.ops.expand(wide, shape)
+    if not accumulate:
+        along = r.ops.broadcast(wrapped, [i != dim for i in range(x.ndim)])
+        return r.ops.scatter(x, r.ops.expand(along, shape), source, dim)
+    order = [dim, *(i for i in range(x.ndim) if i != dim)]
+    back = [order.index(i) for i in range(x.ndim)]
+    first, moved = (r.ops.permute(t, order) if dim else t for t in (x, source))
+    made = r.ops.index_put_accumulate(first, wrapped, moved)
+    return r.ops.permute(made, back) if dim else made
 
 
 @row("scatter.src")

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeGuard
 
 from fusewright.core.errors import FusewrightError, TuneError
@@ -91,7 +90,8 @@ class Trial:
         origin: who named the params; `FORMULA`: the scheduler.
         seconds: of a launch, where it was measured.
         detail: why it failed.
-        kernel: its name. resources: of the assembler, as a dict. make_seconds: from params to machine code.
+        kernel: its name. resources: of the assembler, as a dict. make_seconds: of a processor, from
+            params to machine code.
     """
 
     params: str
@@ -231,9 +231,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

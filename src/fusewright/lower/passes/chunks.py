@@ -11,11 +11,9 @@ that is long enough for a ring are whole.
 
 from __future__ import annotations
 
-import dataclasses
-
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.guards import Conditions, conditions_of, necessary
+from fusewright.lower.guards import Conditions, conditions_of, necessary, with_pred
 from fusewright.sym import FALSE, Expr, Le, Lt, Symbol, as_int, const, land, le, lnot, substitute
 
 
@@ -36,7 +34,7 @@ def _separated(
 ) -> tuple[k.Stmt, ...]:
     result: list[k.Stmt] = []
     for stmt in body:
-        if isinstance(stmt, k.For) and _covers(stmt, rings) and not _has_serial_loop(stmt):
+        if isinstance(stmt, k.For) and _covers(stmt, rings) and not _is_of_rows(stmt):
             result.append(_of_chunks(stmt, threads))
         else:
             result.append(k.with_children(stmt, lambda inner: _separated(inner, rings, threads)))
@@ -49,8 +47,12 @@ def _covers(loop: k.For, rings: set[k.Buffer]) -> bool:
     return any(not rings.isdisjoint(access.read_buffers(copy)) for copy in copies)
 
 
-def _has_serial_loop(loop: k.For) -> bool:
-    return any(isinstance(stmt, k.For) and not stmt.unroll for stmt in k.walk(loop.body))
+def _is_of_rows(loop: k.For) -> bool:
+    """Whether it goes over more than chunks: over chunks in turn, or over rows that the blocks of a cluster
+    reduce together, who would wait for each other in different places.
+    """
+    inner = list(k.walk(loop.body))
+    return any((isinstance(s, k.For) and not s.unroll) or isinstance(s, k.ClusterReduce) for s in inner)
 
 
 def _of_chunks(loop: k.For, threads: frozenset[Symbol]) -> k.For:
@@ -65,7 +67,7 @@ def _of_chunks(loop: k.For, threads: frozenset[Symbol]) -> k.For:
                     and (least := _everywhere(part, moving)) is not None
                 ):
                     everywhere[part] = least
-    whole = land(*sorted(necessary(everywhere.values()), key=lambda e: e.order))
+    whole = land(*necessary(everywhere.values()))
     if not everywhere or as_int(whole) is not None:
         return loop
     inside = _where(loop.body, frozenset(everywhere))
@@ -104,10 +106,8 @@ def _where(body: tuple[k.Stmt, ...], implied: Conditions) -> tuple[k.Stmt, ...]:
             continue
         if isinstance(stmt, (k.Copy, k.Combine)):
             pred = _left(stmt.pred, implied)
-            if isinstance(stmt, k.Copy) and pred is k.TRUE and stmt.pred is not k.TRUE:
-                stmt = dataclasses.replace(stmt, pred=pred, fill=None, fill_is_value=False)
-            elif pred is not stmt.pred:
-                stmt = dataclasses.replace(stmt, pred=pred)
+            if pred is not stmt.pred:
+                stmt = with_pred(stmt, pred)
         elif k.children(stmt):
             stmt = k.with_children(stmt, lambda inner: _where(inner, implied))
             if not k.children(stmt):
@@ -121,4 +121,4 @@ def _left(cond: Expr, implied: Conditions) -> Expr:
     parts = conditions_of(cond)
     if any(conditions_of(lnot(part)) <= implied for part in parts - implied):
         return FALSE
-    return land(*sorted(parts - implied, key=lambda e: e.order)) if not parts.isdisjoint(implied) else cond
+    return cond if parts.isdisjoint(implied) else land(*(parts - implied))

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from fusewright.kernel import ir as k
-from fusewright.lower.guards import Conditions, conditions_of, lanes_of
+from fusewright.lower.guards import Conditions, conditions_of, lanes_of, with_pred
 from fusewright.sym import Expr, as_int, land, lnot
 
 
@@ -68,9 +68,4 @@ def _without(stmt: k.Stmt, implied: Conditions) -> k.Stmt:
     if not isinstance(stmt, (k.Copy, k.Combine)):
         return stmt
     own = conditions_of(stmt.pred)
-    if own.isdisjoint(implied):
-        return stmt
-    pred = land(*sorted(own - implied, key=lambda e: e.order))
-    if isinstance(stmt, k.Copy) and pred is k.TRUE:
-        return dataclasses.replace(stmt, pred=pred, fill=None, fill_is_value=False)
-    return dataclasses.replace(stmt, pred=pred)
+    return stmt if own.isdisjoint(implied) else with_pred(stmt, land(*(own - implied)))

@@ -20,14 +20,14 @@ that nobody reads any more goes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.guards import Conditions, conditions_of
-from fusewright.sym import Expr, Symbol, as_int, bounds, land, substitute
+from fusewright.lower.guards import Conditions, conditions_of, with_pred
+from fusewright.sym import Symbol, as_int, bounds, land, substitute
 
 _PREDICATED = (k.Copy, k.Scatter, k.Combine, k.LetValue)
 
@@ -366,23 +366,13 @@ def _statements(body: Sequence[_Node], given: Conditions) -> list[k.Stmt]:
         elif isinstance(stmt, k.If) and rest == node.conditions:
             result.append(k.with_body(stmt, k.body_of(stmt.body, inner)))
         else:
-            result.append(k.If(_conjunction(rest), tuple(inner)))
+            result.append(k.If(land(*rest), tuple(inner)))
     return result
-
-
-def _conjunction(conditions: Collection[Expr]) -> Expr:
-    return land(*conditions)
 
 
 def _without(stmt: k.Stmt, own: Conditions, given: Conditions) -> k.Stmt:
     """A leaf without the conditions that hold anyway; a fill goes with the last."""
     if own.isdisjoint(given):
         return stmt
-    pred = _conjunction(own - given)
-    if isinstance(stmt, k.Copy):
-        kept = pred is not k.TRUE
-        return dataclasses.replace(
-            stmt, pred=pred, fill=stmt.fill if kept else None, fill_is_value=kept and stmt.fill_is_value
-        )
-    assert isinstance(stmt, (k.Scatter, k.Combine, k.LetValue))
-    return dataclasses.replace(stmt, pred=pred)
+    assert isinstance(stmt, _PREDICATED)
+    return with_pred(stmt, land(*(own - given)))

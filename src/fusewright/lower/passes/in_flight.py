@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from typing import TypeGuard
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
@@ -22,16 +23,12 @@ from fusewright.sym import Expr, Or, as_int, lnot
 
 
 def copy_asynchronously(kernel: k.Kernel) -> k.Kernel:
-    copies = [stmt for stmt in k.walk(kernel.body) if _is_candidate(stmt)]
-    # What lowering made so is waited for already.
-    ahead = {stmt.dst.buffer for stmt in copies if isinstance(stmt, k.Copy) and stmt.asynchronous}
-    chosen = {stmt.dst.buffer for stmt in copies if isinstance(stmt, k.Copy)} - ahead
-    if not chosen:
+    if not any(map(_is_candidate, k.walk(kernel.body))):
         return kernel
-    return k.with_body(kernel, _Starter(chosen, frozenset(_edges(kernel.body))).walk(kernel.body, set()))
+    return k.with_body(kernel, _Starter(frozenset(_edges(kernel.body))).walk(kernel.body, set()))
 
 
-def _is_candidate(stmt: k.Stmt) -> bool:
+def _is_candidate(stmt: k.Stmt) -> TypeGuard[k.Copy]:
     if not isinstance(stmt, k.Copy) or not isinstance(stmt.src, k.Ref) or stmt.fill is not None:
         return False
     dst, src = stmt.dst.buffer, stmt.src.buffer
@@ -49,7 +46,7 @@ def _edges(body: Sequence[k.Stmt]) -> Iterator[k.Stmt]:
     """The copies of single elements that take the place of a candidate where its vector is not whole."""
     for whole, rest in itertools.pairwise(body):
         if isinstance(whole, k.If) and isinstance(rest, k.If) and _exclude(whole.cond, rest.cond):
-            vectors = [stmt for stmt in whole.body if isinstance(stmt, k.Copy) and _is_candidate(stmt)]
+            vectors = list(filter(_is_candidate, whole.body))
             for lanes in rest.body:
                 if isinstance(lanes, k.For):
                     yield from _lanes_of(vectors, lanes)
@@ -77,16 +74,13 @@ def _exclude(one: Expr, other: Expr) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Starter:
-    """Attributes:
-    chosen: the buffers that copies go to by themselves.
-    edges: stores of elements that no such copy goes to.
+    """Starts copies, and waits for them where what they bring is touched.
+
+    Attributes:
+        edges: stores of elements that no such copy goes to.
     """
 
-    chosen: Collection[k.Buffer]
     edges: Collection[k.Stmt]
-
-    def _starts(self, stmt: k.Stmt) -> bool:
-        return _is_candidate(stmt) and isinstance(stmt, k.Copy) and stmt.dst.buffer in self.chosen
 
     def walk(self, body: tuple[k.Stmt, ...], pending: set[k.Buffer]) -> tuple[k.Stmt, ...]:
         """`pending`: the buffers that copies are on their way to; those of `body` are added."""
@@ -95,8 +89,7 @@ class _Starter:
             if pending and not pending.isdisjoint(self._touched(stmt)):
                 result.append(k.WaitForCopies())
                 pending.clear()
-            if self._starts(stmt):
-                assert isinstance(stmt, k.Copy)
+            if _is_candidate(stmt):
                 stmt = stmt.started()
                 pending.add(stmt.dst.buffer)
             elif isinstance(stmt, (k.For, k.If)):
@@ -120,6 +113,6 @@ class _Starter:
         found: set[k.Buffer] = set()
         for inner in k.walk((stmt,)):
             found.update(access.read_buffers(inner))
-            if not self._starts(inner) and inner not in self.edges:
+            if not _is_candidate(inner) and inner not in self.edges:
                 found.update(access.written_buffers(inner))
         return found

@@ -27,7 +27,7 @@ from itertools import groupby
 from fusewright.core.enums import CacheOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.guards import conditions_of, guarded
+from fusewright.lower.guards import conditions_of, guarded, with_pred
 from fusewright.sym import (
     FALSE,
     Expr,
@@ -180,7 +180,7 @@ def _with(
     if isinstance(stmt, k.Copy) and stmt.pred is FALSE and stmt.fill is None:
         return []
     if isinstance(stmt, k.Copy) and stmt.pred is k.TRUE:
-        stmt = replace(stmt, fill=None, fill_is_value=False)
+        stmt = with_pred(stmt, stmt.pred)
     if isinstance(stmt, k.For) and not stmt.body:
         return []
     return [stmt]

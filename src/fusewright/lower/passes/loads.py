@@ -18,7 +18,7 @@ from typing import TypeGuard
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.guards import conditions_of
+from fusewright.lower.guards import conditions_of, with_pred
 from fusewright.sym import ZERO, Symbol, as_int, const, land
 
 # Bytes that a thread loads at once: a quarter of its registers.
@@ -111,8 +111,7 @@ def without_foreign_guards(stmt: k.Stmt) -> k.Stmt:
     kept = [c for c in conditions if not c.free_symbols or not symbols.isdisjoint(c.free_symbols)]
     if not symbols or len(kept) == len(conditions):
         return stmt
-    pred = land(*sorted(kept, key=lambda cond: cond.order))
-    return dataclasses.replace(stmt, pred=pred, fill=stmt.fill if kept else None)
+    return with_pred(stmt, land(*kept))
 
 
 # ---- ahead of computations ---------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.op import converted
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.guards import with_pred
 from fusewright.ops.elementwise import CAST
 from fusewright.sym import bounds, substitute
 
@@ -64,7 +65,7 @@ def _chosen(stmt: k.Stmt) -> tuple[k.Ref, k.Imm, k.Stmt] | None:
         return None
     if not isinstance(stmt.fill, k.Imm) or not isinstance(stmt.src, k.Ref):
         return None
-    return stmt.src, stmt.fill, dataclasses.replace(stmt, pred=k.TRUE, fill=None, fill_is_value=False)
+    return stmt.src, stmt.fill, with_pred(stmt, k.TRUE)
 
 
 def _only_load(

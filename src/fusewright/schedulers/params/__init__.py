@@ -4,7 +4,7 @@ What lives here: one class family a file (`pointwise`, `transpose`, `reduction`,
 `inner_outer_persistent`, `scan`, `matmul`, and `hyper`, what a user tells a heuristic), `launch` (extents,
 and what the compiler is told), `heuristic` (their base), `decision` (how a class declares its fields, and
 what is checked by that), `legal` (the legal values of a field) and `space` (the points that sweeps and tuning
-try). Names and defaults are those of nvFuser's parameter objects (api.md section 7), so that scripts which
+try). Names and defaults are those of nvFuser's parameter objects, so that scripts which
 edit them run.
 
 A class declares fields with `choice`, attributes that follow from fields with `derived`, and attributes that

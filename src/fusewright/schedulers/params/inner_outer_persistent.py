@@ -86,7 +86,6 @@ class InnerOuterPersistentParams(HeuristicParams):
             return
         self.expect("columns_in_shared_memory", False, "where rows are shifted")
         self.expect("columns_a_thread", 1, "where rows are shifted")
-        self.expect("blocks_per_cluster", 1, "where rows are shifted")
         if self.prefetch_rows and not self.circular_stages:
             raise ParamsError(
                 path="circular_stages", expected="2 or more where shifted rows are loaded ahead", given=0

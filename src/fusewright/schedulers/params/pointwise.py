@@ -8,7 +8,7 @@ from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import SHIFTED_WIDTH, UNROLLING, WIDTHS, HeuristicParams
-from fusewright.schedulers.params.launch import WHOLE_WARPS, Extent, LaunchParams, launch
+from fusewright.schedulers.params.launch import UNSET, WHOLE_WARPS, Extent, LaunchParams, launch
 from fusewright.schedulers.params.legal import among, counts, each
 
 # Beyond these two, a break point rarely leaves rows and columns that both fill a block.
@@ -24,9 +24,10 @@ class PointwiseParams(HeuristicParams):
     break_point: dimensions left of it form the rows of a 2-d iteration space, 0 for a 1-d one.
     vectorization_factor: elements of one memory access. unroll_factor_inner / _outer: accesses along the
     inner dimension, and rows, that a thread has in flight. split_grid_y_dim: rows beyond the grid limit go to
-    grid_z. flip_grid_binding: rows on grid_x. lparams.bdimx: threads of a block. split_block is not
-    available: threads lie along the columns. assumed_sizes: of the sizes by which the kernel divides indices
-    (`divided_sizes`), where it has them as constants and serves no others; () where it serves all.
+    grid_z. flip_grid_binding: rows on grid_x. lparams.bdimx: threads of a block along the columns,
+    lparams.bdimy along the rows. split_block is not available, as lparams.bdimy says it. assumed_sizes: of
+    the sizes by which the kernel divides indices (`divided_sizes`), where it has them as constants and
+    serves no others; () where it serves all.
     vectorized_dim: the dimension, in memory order, whose size vectors divide: accesses that go through it and
     all dimensions inside of it as through one run of memory are vectors. -1: the innermost. unaligned_inputs:
     positions of the inputs whose vectors may start at any element: each is taken from two aligned ones.
@@ -35,9 +36,13 @@ class PointwiseParams(HeuristicParams):
     is read at every point leaves the L2 cache last, so that what is stored is written to memory early.
     """
 
-    lparams: LaunchParams = launch(from_sizes=("gdimx", "gdimy", "gdimz"), bdimx=Extent(tried=WHOLE_WARPS))
+    lparams: LaunchParams = launch(
+        from_sizes=("gdimx", "gdimy", "gdimz"),
+        bdimx=Extent(tried=WHOLE_WARPS),
+        bdimy=Extent(read=lambda params: params.break_point > 0, tried=(UNSET,)),
+    )
     break_point: int = choice(0, counts(0, tried=TRIED_BREAK_POINTS))
-    split_block: bool = choice(False, among(False, reason="as threads lie along the columns"))
+    split_block: bool = choice(False, among(False, reason="as lparams.bdimy says it"))
     split_grid_y_dim: bool = choice(False, when=_ROWS)
     flip_grid_binding: bool = choice(False, when=_ROWS)
     vectorization_factor: int = choice(1, WIDTHS)

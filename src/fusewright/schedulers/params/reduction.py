@@ -72,15 +72,6 @@ _IN_TURNS = When(
     lambda params: params.persistent_kernel and params.fastest_dim,
     "unless a persistent kernel reduces rows",
 )
-_ROWS_IN_TURNS = When(
-    lambda params: (
-        _HOLDS_ROWS.holds(params)
-        and params.persistent_in_shared_memory
-        and params.persistent_blocks > 0
-        and not params.circular_stages
-    ),
-    "unless blocks hold several rows in shared memory, one after another",
-)
 _READS_AGAIN = When(
     lambda params: params.persistent_kernel and not params.holds_batches,
     "unless a persistent kernel holds no batches",
@@ -137,7 +128,7 @@ class ReductionParams(HeuristicParams):
     step while it works on one.
 
     persistent_blocks: with rows, so many blocks (or clusters, or groups of lparams.gdimy blocks) take them in
-    turns; 0: each row has blocks of its own. prefetches_rows: they load the next row meanwhile.
+    turns; 0: each row has blocks of its own.
 
     staged_vector: the rows of a block, a multiple of this, lie side by side in memory and pass through shared
     memory as one run, in vectors of so many elements; 0: each row is loaded and stored by itself.
@@ -199,7 +190,6 @@ class ReductionParams(HeuristicParams):
     lanes_down_columns: bool = choice(False, when=_OUTER)
     joined_rows: int = choice(1, UNROLLING, _OUTER)
     vector_down_columns: int = choice(1, WIDTHS, _CROSSED)
-    prefetches_rows: bool = choice(False, when=_ROWS_IN_TURNS)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_SIDE_BY_SIDE)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 

@@ -12,7 +12,7 @@ from fusewright.schedulers.params.heuristic import MAX_UNROLL, WIDTHS, Heuristic
 from fusewright.schedulers.params.launch import WHOLE_WARPS, Extent, LaunchParams, launch
 from fusewright.schedulers.params.legal import counts, each
 
-# Four warps: a block's barrier leaves little idle, and an SM holds many blocks (api.md section 7).
+# Four warps: a block's barrier leaves little idle, and an SM holds many blocks.
 TRANSPOSE_THREADS = 128
 TRIED_TILES = (8, 16, 32, 64, 128)
 
@@ -27,7 +27,7 @@ class TransposeParams(HeuristicParams):
     are merged with the tiled ones, from the inside: those that lie beside them in all tensors, and small
     ones, which fill a tile only together. lparams.bdimx: threads of a block. assumed_sizes: those of the
     reference's dimensions, in memory order, that the kernel has as constants, so that it serves no others
-    (`transpose.assumable`); () where it serves all.
+    (`transpose_heuristic.assumable`); () where it serves all.
     """
 
     lparams: LaunchParams = launch(bdimx=Extent(tried=WHOLE_WARPS))

@@ -1,0 +1,56 @@
+"""The Python work of a call: of one seen before, and of one with a new size that needs no new kernel.
+
+What is counted is function calls, so the tests do not depend on the machine; `./dev bench host` has the time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+from bench.host import OPERATIONS, without_simulator
+from bench.operation import Inputs
+from bench.operations import selected
+from fusewright import FusionCache
+
+# Somewhat more than they take: 26 to 32, and 540 to 670, most of which the planner makes.
+MOST_OF_A_REPEATED_CALL = 36
+MOST_OF_A_NEW_SIZE = 700
+
+
+def function_calls(run: Callable[[], object]) -> int:
+    """The calls of functions of Python and of C that `run` makes."""
+    counted = 0
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_calls_cost_little(name: str) -> None:
+    FusionCache.reset()
+    device = torch.device("cpu")
+    [operation] = selected([name])
+    with without_simulator():
+        # The first sizes have the kernels made that serve the last one.
+        calls = [operation.inputs((rows, 4096), Inputs(device)) for rows in (300, 302, 308, 310)]
+        fd = operation.definition(calls[0])
+        for inputs in calls[:-1]:
+            fd.execute(inputs)
+        new = function_calls(lambda: fd.execute(calls[-1]))
+        again = function_calls(lambda: fd.execute(calls[-1]))
+    assert new <= MOST_OF_A_NEW_SIZE
+    assert again <= MOST_OF_A_REPEATED_CALL
