@@ -367,11 +367,15 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         ((0, 2, 1), (84, 194, 990), BF16, (256, 64), (2, 2), ((), ())),
         ((1, 0), (2910, 10140), BF16, (256, 64), (2, 4), ((), ())),
         ((1, 0), (4094, 10142), F32, (64, 64), (2, 2), ((), ())),
+        # Wide vectors of the second alone: half of these, and longer pieces of the first.
+        ((1, 0), (4564, 1984), BF16, (128, 64), (4, 4), ((), ())),
+        ((1, 0), (3081, 8000), BF16, (128, 64), (1, 4), ((), ())),
+        ((1, 0), (4095, 16384), F32, (32, 32), (1, 4), ((), ())),
         # One channel or few: the other side is longer. Rows and columns are one dimension.
         ((0, 3, 1, 2), (64, 224, 224, 3), F32, (256, 4), (4, 1), ((2,), ())),
         ((0, 2, 3, 1), (64, 3, 224, 224), F32, (4, 256), (1, 4), ((), (1,))),
         ((0, 2, 3, 1), (16, 257, 129, 63), BF16, (264, 48), (1, 1), ((), (1,))),
-        ((2, 0, 1), (1000, 9, 200), BF16, (64, 64), (1, 8), ((1,), ())),
+        ((2, 0, 1), (1000, 9, 200), BF16, (128, 64), (1, 4), ((1,), ())),
         # What lies between other dimensions in one of the tensors is not.
         ((3, 1, 0, 2), (40, 50, 80, 70), BF16, (64, 128), (8, 2), ((), ())),
         # A tile of 129 elements would be two.
@@ -381,7 +385,7 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         # Vectors along both: no longer tile than shared memory has banks for.
         ((1, 0), (1048576, 32), BF16, (128, 32), (8, 8), ((), ())),
         # Rows of 14 fill a tile together.
-        ((0, 3, 1, 2), (64, 14, 14, 256), BF16, (64, 128), (2, 8), ((2,), ())),
+        ((0, 3, 1, 2), (64, 14, 14, 256), BF16, (128, 64), (2, 4), ((2,), ())),
     ],
 )
 def test_proposals(

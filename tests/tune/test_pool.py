@@ -19,6 +19,10 @@ def _work() -> Callable[[str], str]:
             time.sleep(60)
         if job == "long":
             time.sleep(1.0)
+        if job == "busy":
+            start = time.process_time()
+            while time.process_time() < start + 0.6:
+                pass
         if job == "wait":
             with untimed():
                 time.sleep(0.8)
@@ -80,6 +84,18 @@ def test_nobody_waits_for_a_job_that_is_disowned_and_its_process_does_others_the
         pool.submit("b")
         assert [done.result for done in _all(pool).values()] == ["B"]
         assert [worker.process.pid for worker in pool._workers] == [process]
+
+
+def test_what_a_job_takes_of_a_processor_is_known_and_sleep_is_none_of_it():
+    most = {}
+    with Pool[str](_work, 1, seconds=30.0) as pool:
+        for job in ("long", "busy"):
+            pool.submit(job)
+        while pool.pending:
+            most.update(pool.begun)
+            list(pool.step())
+            wait_for([pool], 0.02)
+    assert most["long"] < 0.3 < most["busy"] < 1.0
 
 
 def test_processes_that_cannot_start_are_an_error():

@@ -90,7 +90,8 @@ class Trial:
         origin: who named the params; `FORMULA`: the scheduler.
         seconds: of a launch, where it was measured.
         detail: why it failed.
-        kernel: its name. resources: of the assembler, as a dict. make_seconds: from params to machine code.
+        kernel: its name. resources: of the assembler, as a dict. make_seconds: of a processor, from
+            params to machine code.
     """
 
     params: str

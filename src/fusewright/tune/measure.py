@@ -13,6 +13,9 @@ import torch
 WARM_UP, REPEATS = 5, 30
 # Runs after which a call that is clearly slower than the best is not timed any further.
 FEW, CLEARLY_SLOWER = 3, 1.5
+# A call that takes so long, and so many times as long as a copy of as many bytes, is timed once: kernels that
+# were merely slow, 0.3 s a launch, were taken to hang, as all of their runs took more than 5 s.
+LONG_SECONDS, HOPELESS = 0.05, 100.0
 # Written between runs to push a run's data out of the L2 cache: twice the largest L2 described (B200's 126
 # MiB).
 FLUSH_BYTES = 256 * 1024 * 1024
@@ -72,8 +75,11 @@ class Clock:
         """How many times as long a call takes as a copy: both run in turns, so that what drifts meets both.
 
         Where the fastest of the first few runs is beyond the limit, it counts: that of all others is what
-        disturbs a busy machine.
+        disturbs a busy machine. So does the first one alone, where nothing can disturb it so much.
         """
+        [[first], [other]] = self.spans([call, copy], 1)
+        if first > max(LONG_SECONDS, HOPELESS * other):
+            return first / other
         for _ in range(warm_up):
             call()
             copy()

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from fusewright.core.errors import TuneError
-from fusewright.tune.process import Setup, start
+from fusewright.tune.process import Setup, processor_seconds, start
 
 Job = TypeVar("Job")
 # Imports, and a context on the GPU.
@@ -44,7 +44,7 @@ class _Worker(Generic[Job]):
     """One process and what it does.
 
     Attributes:
-        job: what it was given; None while it starts or waits. begun: when, by `time.monotonic`.
+        job: what it was given; None while it starts or waits. begun: when, by its `processor_seconds`.
         is_disowned: whether nobody waits for the job.
     """
 
@@ -61,9 +61,13 @@ class _Worker(Generic[Job]):
         self.seconds, self.deadline = seconds, time.monotonic() + seconds
 
     def give(self, job: Job, seconds: float) -> None:
-        self.job, self.begun, self.is_disowned = job, time.monotonic(), False
+        self.job, self.begun, self.is_disowned = job, self.processor_seconds, False
         self.allow(seconds)
         self.connection.send(job)
+
+    @property
+    def processor_seconds(self) -> float:
+        return processor_seconds(self.process.pid)
 
     @property
     def is_idle(self) -> bool:
@@ -174,9 +178,12 @@ class Pool(Generic[Job]):
 
     @property
     def begun(self) -> list[tuple[Job, float]]:
-        """What processes do that somebody waits for, and for how many seconds they have."""
-        now = time.monotonic()
-        return [(w.job, now - w.begun) for w in self._workers if w.job is not None and w.is_awaited]
+        """What processes do that somebody waits for, and for how many seconds of a processor they have.
+
+        Other programs make these no more.
+        """
+        awaited = [worker for worker in self._workers if worker.is_awaited]
+        return [(w.job, w.processor_seconds - w.begun) for w in awaited if w.job is not None]
 
     @property
     def connections(self) -> list[Connection]:

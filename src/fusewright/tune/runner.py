@@ -29,9 +29,10 @@ from fusewright.tune.worker import Attempt, Best, Load, Made, Making, RaceOf, Ra
 COMPILE_SECONDS, RUN_SECONDS = 60.0, 20.0
 # What runs may end within so long after the time is up.
 GRACE_SECONDS = 1.0
-# Nobody waits for a kernel that compiles for so long, and so many times as long as half of those before it of
-# its problem: of 370 that an H200 ran and that were within 3% of the best, none took more than 0.5 s or 3.9
-# times as long, and of all that searches compile 1 in 25 does, which took 37% of the time.
+# Nobody waits for a kernel that compiles for so many seconds of a processor, which other programs make no
+# more, and so many times as many as half of those before it of its problem: of 370 that an H200 ran and that
+# were within 3% of the best, none took more than 0.5 s or 3.9 times as long, and of all that searches compile
+# 1 in 25 does, which took 37% of the time.
 LATE_SECONDS, LATE_TIMES, LATE_KNOWN = 1.0, 5.0, 3
 # Processes that run kernels: one times its kernel, which takes 20 ms, while the next one is made ready to.
 RUNNERS = 3
@@ -112,7 +113,7 @@ class Runner:
         self._made: dict[tuple[str, str], Made] = {}
         #: by problem, what a copy of its bytes took that its kernels are timed beside
         self._copy_seconds: dict[str, float] = {}
-        #: by problem, how long its kernels took to be made
+        #: by problem, what its kernels took of a processor to be made
         self._seconds: dict[str, list[float]] = {}
         self._sources: dict[str, Source] = {}
 

@@ -99,7 +99,7 @@ class RaceOf:
 class Made:
     """What came of making a kernel, before it runs: COMPILED, REJECTED or FAULT.
 
-    lowered: the kernel, for the process that runs it, which need not lower it again.
+    seconds: of a processor. lowered: the kernel, for the process that runs it, which need not lower it again.
     """
 
     status: Status
@@ -168,7 +168,7 @@ class Planned:
 
     def make(self, params: str) -> Made:
         """Compiles, to machine code in the disk cache."""
-        start, tracer = time.perf_counter(), Tracer()
+        start, tracer = time.process_time(), Tracer()
         try:
             chosen = from_json(self._kernel.segment.scheduler.params_type, params)
             code, shape = self._all.compile(self._kernel, chosen, tracer)
@@ -181,7 +181,7 @@ class Planned:
             return Made(Status.REJECTED, _line(error))
         except Exception as error:
             return Made(Status.FAULT, _line(error))
-        return Made(Status.COMPILED, "", code.name, resources, time.perf_counter() - start, lowered)
+        return Made(Status.COMPILED, "", code.name, resources, time.process_time() - start, lowered)
 
     def _lowered(self, params: Any) -> bytes | None:
         """None: what a user's scheduler has in its params does not go to other processes."""

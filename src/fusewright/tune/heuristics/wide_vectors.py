@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fusewright.schedulers import ReductionParams, TransposeParams
-from fusewright.tune.facts import WIDEST_ACCESS
+from fusewright.tune.facts import WIDEST_ACCESS, ProblemFacts
 from fusewright.tune.heuristic import AutotunerHeuristic
 from fusewright.tune.problem import Problem
 
@@ -21,12 +21,29 @@ class WideVectors(AutotunerHeuristic):
         return problem.facts is not None and hasattr(problem.formula, "vector_widths")
 
     def get_neighbors(self, problem: Problem, params: Any) -> Iterator[Any]:
-        """Vectors of as many elements as an access has at most, and of half as many."""
+        """Vectors of as many elements as an access has at most, and of half as many.
+
+        A thread that holds batches of vectors then has as many elements as before, or as many vectors, or
+        they are held in shared memory, as they come from memory: registers have no room for more.
+        """
         assert problem.facts is not None
-        most = WIDEST_ACCESS // problem.facts.least_element_bytes
-        for width in (most, most // 2):
-            if width > max(params.vector_widths):
-                yield _with_vectors(params, width)
+        own = max(params.vector_widths)
+        for width in _widths(problem.facts):
+            if width > own:
+                wide = _with_vectors(params, width)
+                fewer = _with_fewer_batches(params, wide)
+                if fewer is not None:
+                    yield fewer
+                if fewer is not None and isinstance(wide, ReductionParams) and wide.holds_batches:
+                    yield replace(wide, persistent_in_shared_memory=True, project_persistent_buffers=True)
+                yield wide
+
+
+def _widths(facts: ProblemFacts) -> list[int]:
+    """Of all tensors an access, of the narrowest one, and half of the first: distinct, the widest first."""
+    all_tensors = WIDEST_ACCESS // facts.element_bytes
+    widths = {WIDEST_ACCESS // facts.least_element_bytes, all_tensors, all_tensors // 2}
+    return sorted((width for width in widths if width > 1), reverse=True)
 
 
 def _with_vectors(params: Any, width: int) -> Any:
@@ -37,3 +54,12 @@ def _with_vectors(params: Any, width: int) -> Any:
     if isinstance(params, TransposeParams):
         return replace(params, vectorize_factor1=width, vectorize_factor2=width)
     return replace(params, vectorization_factor=width)
+
+
+def _with_fewer_batches(params: Any, wide: Any) -> Any | None:
+    """The wide ones with as many elements a thread as before; None: a thread holds no batches."""
+    batches = getattr(wide, "batches_per_block_inner_reduction", 0)
+    held, wanted = getattr(wide, "elements_held", None), getattr(params, "elements_held", None)
+    if batches < 2 or not held or not wanted or held <= wanted:
+        return None
+    return replace(wide, batches_per_block_inner_reduction=max(1, batches * wanted // held))
