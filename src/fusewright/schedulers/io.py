@@ -313,9 +313,9 @@ class VectorLimits:
             width = power_of_two_divisor(facts.value(each), width)
         return width
 
-    def vectors(self, facts: Facts) -> Vectors:
-        """Those of the fewest accesses, where loads may start at any element."""
-        width = self.width(facts)
+    def vectors(self, facts: Facts, width: int | None = None) -> Vectors:
+        """Those of the fewest accesses, where loads may start at any element. width: of aligned ones."""
+        width = self.width(facts) if width is None else width
         aligned = Vectors(width, (), len(self._limits) / width)
         if width >= self._widest or self._is_empty(facts):
             return aligned

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
-from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
-from fusewright.schedulers.held_rows import longest_chain, state_bytes
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
-from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.reduction_planner import ReductionPlanner
 from fusewright.schedulers.sizes import (
     ceil_div,
     power_of_two_at_least,
@@ -74,11 +72,13 @@ class Swept:
         return power_of_two_at_most(max(1, bytes_in_flight // (self.width * self.element_bytes)))
 
 
-def swept(fusion: Fusion, space: ReductionSpace, width: int, constant: bool, facts: Facts) -> Swept | None:
-    """What a fusion goes over, in vectors of `width`; `constant`: a kernel for these sizes alone serves.
+def swept(planner: ReductionPlanner, width: int, constant: bool, facts: Facts) -> Swept | None:
+    """What a planner's fusion goes over, in vectors of `width`; `constant`: a kernel for these sizes alone
+    serves.
 
     None where there is nothing to read, or no vector.
     """
+    space = planner.space
     full = [access.tensor.dtype.size for access in space.full_loads]
     rows, length = space.iteration_size(facts), space.reduction_size(facts)
     if width == 1 or not full or not rows or not length:
@@ -89,9 +89,9 @@ def swept(fusion: Fusion, space: ReductionSpace, width: int, constant: bool, fac
         width,
         element_bytes=sum(full),
         narrowest_bytes=min(full),
-        state_bytes=state_bytes(fusion),
+        state_bytes=planner.state_bytes,
         sizes=space.reduction_sizes(facts) if constant else (),
-        sweeps=1 + longest_chain(fusion),
+        sweeps=1 + planner.chain,
     )
 
 
