@@ -375,6 +375,10 @@ def test_vectors_of_odd_rows_begin_at_aligned_addresses() -> None:
         facts = p.facts_of(fusion, shapes)
         return p.propose(SCHEDULER, fusion, _stable(facts) if stable else facts)[0]
 
+    layer_norm = layer_norm_backward.fusion("textbook")[1]
+    canonicalize(layer_norm)
+    facts = p.facts_of(layer_norm, ((8191, 4097),) * 2 + ((8191,), (8191,), (4097,)))
+    assert not p.propose(SCHEDULER, layer_norm, _stable(facts))[0].shift_rows  # two sums of columns
     params = proposed(8191, 4097)
     assert params.batches_per_block_inner_reduction == 3 and params.lparams.gdimx == 264
     assert not _spilled(fusion, params), params.reason

@@ -123,11 +123,11 @@ BUSY_BY_ELEMENT = 384
 # (an H200, layer norm backward of bfloat16 with 16 elements a thread and with 32: 2048 x 4096, 5 turns, 22.9
 # us and 25.1, 4096 x 2048 23.1 and 24.7; 4096 x 4096, 10 turns, 35.8 and 35.3).
 FEW_TURNS, FEW_ELEMENTS = 6, 16
-# Threads on an SM of rows that are shifted, and rows a block, from which on that is known to be faster than
-# by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 384 threads 0.75 of a copy's speed, with
-# 576 0.67, by element 0.66, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element
-# 0.48).
-SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 384, 5
+# Threads on an SM of rows that are shifted, of one sum of columns and of more, and rows a block, from which
+# on that is known to be faster than by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 384
+# threads 0.75 of a copy's speed, with 576 0.67, by element 0.66, with 320 threads 0.55; layer norm backward
+# with 384 threads 101 us, by element 88).
+SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = (384, 448), 5
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.85
 
@@ -284,7 +284,8 @@ class InnerOuterPersistentPlanner:
             tiles = [self._tile(part_of(rows, cluster), choice, hardware) for choice in SHIFTED]
             busy = [replace(tile, cluster=cluster) for tile in tiles if tile is not None]
             busy = [tile for tile in busy if tile.threads >= BLOCK and in_turns(tile, hardware)]
-            busy = [tile for tile in busy if tile.threads * tile.resident >= SHIFTED_THREADS_AN_SM]
+            least = SHIFTED_THREADS_AN_SM[self._state_bytes > REGISTER_BYTES]
+            busy = [tile for tile in busy if tile.threads * tile.resident >= least]
             if busy:
                 return max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, tile.choice.elements))
         return None
