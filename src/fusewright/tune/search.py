@@ -25,9 +25,6 @@ PARENTS = 5
 RANDOM_EVERY = 10
 # What a point that was refused counts as, as a logarithm of times.
 REFUSED = 0.3
-# What a step counts as at most, in either direction, as a logarithm of times: from plain params the first
-# vectors take half of the time, and nothing that is called alike does so again.
-MOST_GAIN, MOST_LOSS = 0.1, REFUSED
 # What a step that was never tried may bring, as a logarithm of times: more than most do.
 HOPE = 0.1
 #: Origins of what is neither a heuristic's seed nor the user's.
@@ -187,8 +184,7 @@ class Search:
                 continue
             after = times[each.params]
             gain = gains.setdefault((each.path, each.direction), _Gain())
-            change = REFUSED if after is None else log(after / before)
-            gain.total += min(MOST_LOSS, max(-MOST_GAIN, change))
+            gain.total += REFUSED if after is None else log(after / before)
             gain.count += 1
         return gains
 
