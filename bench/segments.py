@@ -24,6 +24,7 @@ from fusewright.host.binding import Binder, Binding
 from fusewright.host.bundles import Bundles
 from fusewright.host.ir import LaunchKernel
 from fusewright.host.memory import Memory
+from fusewright.host.memory_checks import spanned_elements
 from fusewright.host.plan import LaunchPlan, in_place_candidates
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.workspaces import ZeroedWorkspace
@@ -141,8 +142,8 @@ class Site:
     def of_inputs(cls, fusion: Fusion, inputs: Sequence[Any], device: Device) -> Site:
         binder = Binder(fusion)
         shapes = binder.shapes(binder.flatten(inputs), None)
-        index_dtype = binder._index_dtype(shapes.shapes, shapes.strides, shapes.sizes)
-        binding = Binding(**vars(shapes), alignment=(256,) * len(inputs), index_dtype=index_dtype)
+        spans = list(map(spanned_elements, shapes.shapes, shapes.strides))
+        binding = binder._binding(shapes, spans, (256,) * len(inputs))
         return cls(fusion, binding, StableSizes().with_call(binding.sizes), device)
 
     @classmethod
@@ -159,6 +160,7 @@ class Site:
             shapes,
             facts.strides,
             chosen.site.binding.device,
+            tuple(map(spanned_elements, shapes, facts.strides)),
             facts.alignment,
             facts.index_dtype,
         )

@@ -70,3 +70,12 @@ def test_an_outer_product_of_expanded_inputs() -> None:
     with pytest.raises(ShapeError, match=BEYOND):
         fd.execute([column, row])
     torch.testing.assert_close(fd.execute([column[:3], row[:, :2]])[0], torch.tensor(12.0))
+
+
+def test_an_output_that_no_gpu_holds_is_no_fault_of_a_scheduler() -> None:
+    """Its grid would have more blocks than there can be."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.pad(fd.define_tensor([-1, -1], contiguity=True), [2**40, 0]))
+    with pytest.raises(ShapeError, match="T4 does not fit in the memory of the GPU") as caught:
+        fd.execute([torch.ones(4, 6)])
+    assert caught.value.facts["given"] == "17,592,186,044,512 bytes"

@@ -27,7 +27,9 @@ def values(*shape: int, dtype: torch.dtype = torch.float32, device: torch.device
     return random_tensor(shape, dtype, torch.Generator().manual_seed(sum(shape))).to(device)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.bfloat16, torch.float32, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int32, torch.bfloat16, torch.float32, torch.complex64]
+)
 @pytest.mark.parametrize("dim", [0, -1])
 def test_scatter(dtype: torch.dtype, dim: int, target: torch.device) -> None:
     x, src = values(6, 5, dtype=dtype, device=target), values(4, 5, dtype=dtype, device=target)
@@ -40,7 +42,7 @@ def test_scatter(dtype: torch.dtype, dim: int, target: torch.device) -> None:
     assert torch.equal(out, x.scatter(dim, index, 1))
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, torch.float32, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bfloat16, torch.float32, torch.complex64])
 @pytest.mark.parametrize("shape", [(7,), (7, 3, 2)], ids=str)
 def test_index_put_accumulate(dtype: torch.dtype, shape: tuple[int, ...], target: torch.device) -> None:
     acc, value = values(*shape, dtype=dtype, device=target), values(9, *shape[1:], dtype=dtype, device=target)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
+from fusewright.core.enums import CacheOp
 from fusewright.kernel import ir as k
 from fusewright.kernel.verify import verify
 from fusewright.lower.passes.iterations import separate_iterations
 from fusewright.ops.reductions import SUM
-from fusewright.sym import Expr, land, le, lor, lt, symbol
+from fusewright.sym import Expr, ceildiv, land, le, lor, lt, symbol
 from tests.kernel import builders as b
 from tests.lower.statements import N, T, X, Y, copy, kernel, lines, loop
 
@@ -124,3 +127,40 @@ def test_rows_of_a_constant_length_are_right_wherever_they_start(length: int, ro
     }
     [out] = fd.execute([given], schedules={0: edit})
     torch.testing.assert_close(out.float(), given.float().softmax(1).bfloat16().float(), rtol=0.01, atol=1e-6)
+
+
+def test_the_last_iteration_of_a_calls_length_is_apart_where_words_are_loaded() -> None:
+    fill = k.Imm(0.0, DataType.Float)
+    serial = symbol("j", lo=0, hi=ceildiv(N, 128) - 1)
+    at = 128 * serial + 4 * T + LANE
+    read = k.Copy(b.at(ROW, LANE), b.at(X.buffer, at), 1, CacheOp.streaming, lt(at, N), fill)
+    whole = k.For(serial, ceildiv(N, 128), (loop(4, read, index=LANE, unroll=True),))
+    found = separate_iterations(statements(whole, copy(Y.buffer, TOTAL, T)))
+    verify(found, "separated")
+    assert [line for line in lines(found) if line.startswith(("for j", "if "))] == [
+        "for j in n // 128:",
+        "if n // 128 < ceilDiv(n, 128):",
+    ]
+    copies = [stmt for stmt in k.walk(found.body) if isinstance(stmt, k.Copy)][:2]
+    assert [stmt.pred is k.TRUE for stmt in copies] == [True, False]
+    vectors = dataclasses.replace(read, width=4, dst=b.at(ROW), src=b.at(X.buffer, 128 * serial + 4 * T))
+    unchanged = statements(k.For(serial, ceildiv(N, 128), (vectors,)))
+    assert separate_iterations(unchanged) is unchanged
+
+
+@pytest.mark.parametrize("length", (1, 63, 64, 65, 128, 150))
+@pytest.mark.parametrize("dtype", (DataType.BFloat16, DataType.Float))
+def test_columns_of_any_length_are_summed_by_single_elements(length: int, dtype: DataType) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=dtype)
+        fd.add_output(fd.ops.sum(fd.ops.cast(x, DataType.Float), dims=[0]))
+    given = torch.randn(length, 37, generator=torch.Generator().manual_seed(length)).to(dtype.torch)
+    edit = {
+        "lparams": {"bdimx": 32, "bdimy": 2, "gdimy": 4},
+        "unroll_factor_inner_reduction": 8,
+        "unroll_factor_iter_dom": 1,
+        "vectorize_iter_dom": False,
+        "streams_inputs": True,
+    }
+    [out] = fd.execute([given], schedules={0: edit})
+    torch.testing.assert_close(out, given.float().sum(0))

@@ -41,6 +41,8 @@ _TRIES = 40
 # How far above its least value a symbol without an upper bound is drawn, from one sample to the next.
 _SPANS = (40, 5000, 3, 600, 2**20, 100, 2**28, 2**36)
 
+# Of so many sizes that are 1 there is one of a few steps of an unrolled loop.
+FEW_STEPS, WHOLE_STEP = 7, 64
 # Those of the samples for an expression that all others leave undefined or too large.
 _SMALL_SPANS = (3, 8, 1, 5, 2, 16, 40)
 _SMALL_TRIES = 200
@@ -314,7 +316,10 @@ def _sample(symbols: Iterable[Symbol], span: int, rng: random.Random) -> dict[st
             return False
         choices = [first, last, rng.randint(first, last), rng.randint(first, last)]
         if span == 1 and (not highs or step <= min(highs)):
-            choices = [max(first, 1)]  # every size as small as can be but 0: so is the product of many
+            # Nearly every size as small as can be but 0: so is the product of many, while a loop over it has
+            # whole steps.
+            smallest = max(first, 1)
+            choices = [smallest] * FEW_STEPS + [max(smallest, min([*highs, WHOLE_STEP]) // step)]
         env[name] = rng.choice(choices) * step
         return True
 

@@ -15,6 +15,7 @@ from fusewright.kernel import ir as k
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.sym import FALSE
 from tests.integration.tolerance import assert_close
 from tests.schedulers import proposals as p
 from tests.schedulers.banks import shared_accesses
@@ -134,6 +135,18 @@ _CASES: dict[str, tuple[Callable[[FusionDefinition], None], Callable[..., Any], 
         (3, 5, 64),
         replace(_ROWS, persistent_blocks=2, assumed_reduction_sizes=(3, 64)),
     ),
+    "steps_ahead": (
+        _softmax_of_columns,
+        lambda x: x.softmax(0),
+        (67, 40),
+        replace(_COLUMNS, prefetches_steps=True),
+    ),
+    "steps_of_rows_ahead": (
+        _normalized,
+        _normalized_by_torch,
+        (3, 5, 64),
+        replace(_ROWS, persistent_blocks=2, prefetches_steps=True),
+    ),
     "rows_in_shared_memory": (_normalized, _normalized_by_torch, (3, 5, 64), _IN_SHARED),
     "rows_in_shared_memory_of_clusters": (
         _normalized,
@@ -192,3 +205,25 @@ def test_lanes_access_neighbours_of_what_is_held_of_columns() -> None:
     accesses = shared_accesses(kernel.kernel.kernel)
     assert any("held" in text for text, _ in accesses)
     assert {text: ways for text, ways in accesses if ways > 1} == {}
+
+
+@pytest.mark.parametrize("held", [3, 4])
+def test_registers_keep_what_the_last_step_loads(held: int) -> None:
+    """Of five steps, four that are held leave nothing to load again; three leave one."""
+    with FusionDefinition() as fd:
+        _scaled(fd)
+    params = replace(_ROWS, held_steps=held, assumed_reduction_sizes=(37, 28))
+    x = torch.randn(37, 28)
+    [kernel] = fd.kernels_for([x], schedules={0: params})
+    statements = list(k.walk(kernel.kernel.kernel.body))
+    [reduced] = [i for i, stmt in enumerate(statements) if isinstance(stmt, k.GridReduce)]
+    again = [stmt for stmt in statements[reduced:] if _loads_from_global(stmt)]
+    assert len(again) == 4 - held
+    [out] = fd.execute([x], schedules={0: params})
+    assert_close(out, x.double() / x.double().abs().max(), x.numel())
+
+
+def _loads_from_global(stmt: k.Stmt) -> bool:
+    if not isinstance(stmt, k.Copy) or not isinstance(stmt.src, k.Ref) or stmt.pred is FALSE:
+        return False
+    return stmt.src.buffer.space is k.Space.GLOBAL

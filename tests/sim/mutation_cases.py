@@ -33,6 +33,13 @@ def _random(*shapes: Sequence[int]) -> Inputs:
     return lambda: [torch.randn(*shape) for shape in shapes]
 
 
+def _peaks(rows: int, columns: int) -> torch.Tensor:
+    """Columns whose maxima lie in every sixth row, from the last up."""
+    x = torch.randn(rows, columns)
+    x[rows - 1 - 6 * torch.arange(columns), torch.arange(columns)] = 9.0
+    return x
+
+
 def _padded(rows: int, columns: int, pitch: int) -> torch.Tensor:
     return torch.randn(rows, pitch)[:, :columns]
 
@@ -127,6 +134,8 @@ def _eight_bits(fd: FusionDefinition, t: list[Any]) -> None:
 # Lengths of rows that are even, as the vectors of the first ones' kernel need.
 ROWS = _sizes((5, 1024), (5, 1026), (3, 1536), (2, 1790))
 COLUMNS = _sizes((64, 61), (65, 57), (70, 64), (71, 58))
+# Whole steps of their loops, and a last one that is not.
+LONG_COLUMNS = _sizes((384, 61), (380, 57), (370, 64), (320, 58))
 
 
 def _bundle(fd: FusionDefinition, t: list[Any]) -> None:
@@ -159,7 +168,7 @@ CASES: dict[str, Case] = {
     "inner sum by element": Case(
         _sum(1), _random((2, 4701)), lambda x: [(2 * x).sum(1)], _sizes((2, 4703), (3, 5003))
     ),
-    "outer sum": Case(_sum(0), _random((70, 61)), lambda x: [(2 * x).sum(0)], COLUMNS),
+    "outer sum": Case(_sum(0), _random((383, 61)), lambda x: [(2 * x).sum(0)], LONG_COLUMNS),
     "grid sum": Case(
         _sum(0, 1),
         _random((37, 1001)),
@@ -169,12 +178,14 @@ CASES: dict[str, Case] = {
     "outer grid sum": Case(
         _sum(0), _random((1003, 61)), lambda x: [(2 * x).sum(0)], _sizes((1000, 61), (999, 57), (1010, 63))
     ),
-    "sum and maximum": Case(_sum_and_max, _random((70, 61)), lambda x: [x.sum(0), x.amax(0)], COLUMNS),
+    "sum and maximum": Case(
+        _sum_and_max, lambda: [_peaks(383, 61)], lambda x: [x.sum(0), x.amax(0)], LONG_COLUMNS
+    ),
     "inner variance": Case(
         _var_mean(1), _random((5, 1030)), lambda x: torch.var_mean(x, 1, correction=0), ROWS
     ),
     "outer variance": Case(
-        _var_mean(0), _random((70, 61)), lambda x: torch.var_mean(x, 0, correction=0), COLUMNS
+        _var_mean(0), _random((767, 61)), lambda x: torch.var_mean(x, 0, correction=0), LONG_COLUMNS
     ),
     "eight bits": Case(
         _eight_bits,
@@ -184,9 +195,9 @@ CASES: dict[str, Case] = {
     ),
     "two kernels": Case(
         _below_maximum,
-        _random((66, 4701)),
+        _random((191, 4701)),
         lambda x: [(x - x.amax(0, keepdim=True)).sum(1)],
-        _sizes((66, 4703), (65, 4999)),
+        _sizes((190, 4703), (189, 4999)),
     ),
     "scan": Case(
         _scan(0), _random((1100, 20)), lambda x: [(2 * x).cumsum(0)], _sizes((1095, 18), (1200, 17))

@@ -30,6 +30,8 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.rsub.Scalar": [(X, 2.0), (INTS, 2, 3)],
     "aten.div.Tensor_mode": [(INTS, INTS.abs() + 1), (X, X + 5)],
     "aten.div.Scalar_mode": [(X, 0.5)],
+    "aten.cummax.default": [(X, 1), (torch.tensor([1.0, 3.0, 3.0, 2.0, torch.nan, 4.0]), 0), (INTS, 0)],
+    "aten.cummin.default": [(X, -1), (HALF, 0)],
     "aten.max_pool2d_with_indices.default": [
         (IMAGES, [2, 2]),
         (IMAGES, [3, 3], [2, 2], [1, 1]),
@@ -134,6 +136,7 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
         (CUBE, [None, PLACES, INDICES[:, 0]]),
         (CUBE, [INDICES[:, :1] % 2, INDICES % 3, PLACES[:1]]),
     ],
+    "aten._unsafe_index.Tensor": [(CUBE, [None, PLACES, INDICES[:, 0]])],
     "aten.index_put.default": [
         (X, [PLACES], _floats(3, 4)),
         (X, [PLACES], _floats(4), True),

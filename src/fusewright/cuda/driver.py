@@ -132,7 +132,7 @@ def on_device(device: int) -> Iterator[None]:
 class Library:
     """A loaded cubin; one load serves all devices of its architecture.
 
-    It stays loaded until `unload`: a captured CUDA graph may hold its functions without holding this object.
+    It is never unloaded: a captured CUDA graph may hold its functions without holding this object.
     """
 
     def __init__(self, image: bytes) -> None:

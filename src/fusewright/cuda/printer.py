@@ -2,9 +2,9 @@
 
 `print_kernel` walks the statements; each type of statement, operand and parameter has one function in a table
 (`STATEMENTS`, `OPERANDS`, `PARAMS`), so that a new node is one function and one line. Expressions are in
-expressions.py, spellings of types and constants in spelling.py, collective statements in collectives.py,
-copies in transfers.py, mbarriers and roles in waits.py, the reduction states that kernels define for their
-snippets in states.py.
+expressions.py, spellings of types and constants in spelling.py, statements in statements.py but for
+collectives (collectives.py), copies (transfers.py), mbarriers and roles (waits.py), the reduction states that
+kernels define for their snippets in states.py.
 
 The text depends on the kernel alone: the same kernel gives the same bytes in every process.
 """
@@ -16,23 +16,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fusewright.core.code import Code, address, binary, call, conditional, primary, subscript
+from fusewright.core.code import Code, address, primary, subscript
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp
 from fusewright.core.errors import InternalError
 from fusewright.core.op import ReductionOp
-from fusewright.cuda import collectives, snippets, transfers, waits
+from fusewright.cuda import collectives, snippets, statements, transfers, waits
 from fusewright.cuda.expressions import ExpressionPrinter, has_division
 from fusewright.cuda.spelling import (
     TYPE_SNIPPETS,
     convert,
     converted_literal,
     identifier,
-    literal,
     type_name,
 )
 from fusewright.cuda.states import StateStruct
-from fusewright.kernel.access import is_at_hand, written_buffers
+from fusewright.kernel.access import written_buffers
 from fusewright.kernel.ir import (
     BLOCK_AXES,
     THREAD_AXES,
@@ -82,19 +81,17 @@ from fusewright.kernel.ir import (
     Window,
     WorkspaceParam,
     index_name,
-    operand_dtype,
     param_name,
     reduced_dtype,
     spares_registers,
     walk,
 )
-from fusewright.sym import ZERO, Expr, Symbol, as_int, const, lt, symbol, to_text
+from fusewright.sym import ZERO, Expr, Symbol, as_int, symbol, to_text
 
 _INDENT = "  "
 _BUILTINS = {index_name(axis) for axis in THREAD_AXES + BLOCK_AXES}
 # Lets the compiler assume the alignment of any access; 128 bytes also suits bulk copies.
-_ARENA_NAME = "fw_smem"
-_ARENA = f"extern __shared__ __align__(128) unsigned char {_ARENA_NAME}[];"
+_ARENA = f"extern __shared__ __align__(128) unsigned char {statements.ARENA_NAME}[];"
 # The number of an element in a loop that the printer itself makes. A name with a dot is nobody else's.
 _ELEMENT = symbol("printer.w")
 
@@ -159,7 +156,7 @@ class KernelPrinter:
     # ---- the whole -------------------------------------------------------------------------------
 
     def print(self) -> str:
-        params = [PARAMS[type(param)](self, param) for param in self.kernel.params]
+        params = list(map(self.declaration, self.kernel.params))
         self.statements(self.kernel.body)
         body, self._lines = self._lines, []
         index = self.type(DataType.Index)
@@ -244,6 +241,10 @@ class KernelPrinter:
         if symbol.name in _BUILTINS:
             self._builtins[symbol.name] = name
         return name
+
+    def declaration(self, param: Param) -> str:
+        """What a parameter of the kernel, or a variable in its place, is declared as."""
+        return PARAMS[type(param)](self, param)
 
     def param_name(self, param: Param) -> str:
         return self.name(param_name(param))
@@ -425,156 +426,21 @@ OPERANDS: dict[type, Callable[[KernelPrinter, Any, DataType, Expr], Code]] = {
 # ---- statements ---------------------------------------------------------------------------------
 
 
-def _alloc(printer: KernelPrinter, stmt: Alloc) -> None:
-    buffer = stmt.buffer
-    kind, name = printer.type(buffer.dtype), printer.name(buffer.name)
-    if buffer.space is Space.SHARED:
-        if buffer.offset is None:
-            raise InternalError(f"shared buffer {buffer.name} has no place in the arena")
-        place = primary(_ARENA_NAME)
-        if as_int(buffer.offset) != 0:
-            place = binary("+", place, printer.expr(buffer.offset))
-        printer.line(f"{kind}* {name} = reinterpret_cast<{kind}*>({place});")
-        return
-    elements = as_int(buffer.size)
-    if elements is None:
-        raise InternalError(f"local buffer {buffer.name} has the size {to_text(buffer.size)}, not a constant")
-    printer.line(f"{kind} {name};" if elements == 1 else f"{kind} {name}[{elements}];")
-
-
-def _let(printer: KernelPrinter, stmt: Let) -> None:
-    value = printer.expr(stmt.value)
-    if printer.divides(stmt.value):
-        printer.divided.add(stmt.symbol)
-    printer.line(f"const {printer.type(DataType.Index)} {printer.symbol_name(stmt.symbol)} = {value};")
-
-
-def _let_value(printer: KernelPrinter, stmt: LetValue) -> None:
-    printer.required.add("index_below")
-    index = printer.type(DataType.Index)
-    value = printer.operand(stmt.value, operand_dtype(stmt.value))
-    value = call(f"fw::index_below<{index}>", value, printer.expr(stmt.extent))
-    if stmt.pred is not TRUE:
-        value = conditional(printer.expr(stmt.pred), value, printer.expr(const(-1)))
-    printer.line(f"const {index} {printer.symbol_name(stmt.symbol)} = {value};")
-
-
-def _let_misalignment(printer: KernelPrinter, stmt: LetMisalignment) -> None:
-    printer.required.add("misalignment")
-    value = call(f"fw::misalignment<{stmt.width}>", printer.name(stmt.buffer.name))
-    printer.line(f"const {printer.type(DataType.Index)} {printer.symbol_name(stmt.symbol)} = {value};")
-
-
-def _for(printer: KernelPrinter, stmt: For) -> None:
-    extent, name = printer.expr(stmt.extent), printer.symbol_name(stmt.symbol)
-    if stmt.unroll:
-        printer.line("#pragma unroll")
-    kind = printer.type(DataType.Index)
-    with printer.nested(f"for ({kind} {name} = 0; {name} < {extent}; ++{name})"):
-        printer.statements(stmt.body)
-
-
-def _if(printer: KernelPrinter, stmt: If) -> None:
-    with printer.nested(f"if ({printer.expr(stmt.cond)})"):
-        printer.statements(stmt.body)
-
-
-def _bind(printer: KernelPrinter, stmt: Bind) -> None:
-    """Variables for the names, which the block finds the values of by halving; then the body."""
-    with printer.nested(""):
-        for name in stmt.names:
-            if isinstance(name, ScalarParam):
-                printer.line(f"{_scalar_param(printer, name)};")
-            else:
-                qualifier = "" if name.buffer in printer.written else "const "
-                printer.line(f"{qualifier}{printer.type(name.buffer.dtype)}* {printer.param_name(name)};")
-        _choice(printer, stmt, 0, len(stmt.choices))
-        printer.statements(stmt.body)
-
-
-def _choice(printer: KernelPrinter, stmt: Bind, first: int, end: int) -> None:
-    """Assigns the choice among those from `first` to `end`."""
-    if end - first == 1:
-        for name, param in zip(stmt.names, stmt.choices[first]):
-            printer.line(f"{printer.param_name(name)} = {printer.param_name(param)};")
-        return
-    half = (first + end) // 2
-    start = stmt.starts[half - 1]
-    with printer.nested(f"if ({printer.expr(lt(stmt.position, start))})"):
-        _choice(printer, stmt, first, half)
-    with printer.nested("else"):
-        _choice(printer, stmt, half, end)
-
-
-def _compute(printer: KernelPrinter, stmt: Compute) -> None:
-    op, target = stmt.op, stmt.dst.buffer.dtype
-    spelling = stmt.spelling
-    if printer.spares_registers:
-        spelling = spelling.sparing or spelling
-    printer.required.update(spelling.snippets)
-    args = [printer.operand(arg, dtype) for arg, dtype in zip(stmt.args, op.operand_dtypes(stmt.dtype))]
-    value = spelling.render(args, stmt.dtype)
-    result = op.result_of(stmt.dtype)
-    for used in (result, target):
-        printer.type(used)
-    printer.assign(stmt.dst, convert(value, result, target, printer.index_dtype))
-
-
-def _init(printer: KernelPrinter, stmt: Init) -> None:
-    dtype = printer.reduced(stmt.op, stmt.dst)
-    values = zip(stmt.dst, stmt.op.identity(dtype), stmt.op.state_dtypes(dtype))
-    texts = [(ref, literal(value, state, printer.index_dtype)) for ref, value, state in values]
-    with printer.each(stmt.width) as w:
-        for ref, text in texts:
-            printer.assign(ref, text, w)
-
-
-def _combine(printer: KernelPrinter, stmt: Combine) -> None:
-    """Where a predicate only chooses between two values of a register, the machine needs no branch."""
-    dtype = printer.reduced(stmt.op, stmt.dst)
-    into = [printer.element(ref) for ref in stmt.dst]
-    if stmt.width > 1:
-        [run] = stmt.src
-        assert isinstance(run, Ref)
-        if run.buffer.dtype is not dtype:
-            printer.required.add("extremum_run")
-        text = stmt.op.render_run(into, printer.address(run), stmt.width, run.buffer.dtype)
-    else:
-        values = printer.contributions(stmt.op, dtype, stmt.src)
-        text = stmt.op.combining(dtype).render(into, values, dtype)
-    if stmt.pred is TRUE:
-        printer.line(text + ";")
-        return
-    pred = printer.expr(stmt.pred)
-    target, is_assignment, value = text.partition(" = ")
-    if is_assignment and all(map(is_at_hand, stmt.src)):
-        printer.required.add("select")
-        printer.line(f"{target} = {call('fw::select', pred, value, target)};")
-        return
-    with printer.nested(f"if ({pred})"):
-        printer.line(text + ";")
-
-
-def _hold(printer: KernelPrinter, stmt: Hold) -> None:
-    printer.required.add("hold")
-    printer.line(f"fw::hold({printer.name(stmt.buffer.name)});")
-
-
 STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
-    Alloc: _alloc,
-    Let: _let,
-    LetValue: _let_value,
-    LetMisalignment: _let_misalignment,
-    For: _for,
-    If: _if,
-    Bind: _bind,
+    Alloc: statements.alloc,
+    Let: statements.let,
+    LetValue: statements.let_value,
+    LetMisalignment: statements.let_misalignment,
+    For: statements.for_,
+    If: statements.if_,
+    Bind: statements.bind,
     Copy: transfers.copy,
     Window: transfers.window,
     Convert: transfers.convert_run,
     Scatter: transfers.scatter,
-    Compute: _compute,
-    Init: _init,
-    Combine: _combine,
+    Compute: statements.compute,
+    Init: statements.init,
+    Combine: statements.combine,
     BlockReduce: collectives.block_reduce,
     ClusterReduce: collectives.cluster_reduce,
     BlockScan: collectives.block_scan,
@@ -583,7 +449,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     GridReduces: collectives.grid_reduces,
     GridBarrier: collectives.grid_barrier,
     Barrier: waits.barrier,
-    Hold: _hold,
+    Hold: statements.hold,
     InitMbarriers: waits.init_mbarriers,
     BulkCopy: waits.bulk_copy,
     Arrive: waits.arrive,

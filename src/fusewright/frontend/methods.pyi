@@ -1160,6 +1160,17 @@ class OperatorMethods:
         """
     def flatten(self, arg: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         """Dimensions start_dim to end_dim (inclusive) as one; a tensor of rank 0 becomes one of rank 1."""
+    def cumsum(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
+        """The sums of the elements up to each one along `dim`, and of `init`, in the input's type.
+
+        Reduced floats are summed in Float and rounded once; bools are whether there is a True.
+        """
+    def cumprod(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
+        """The products of the elements up to each one along `dim`, and of `init`, typed as `cumsum`."""
+    def cummax(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
+        """The greatest of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
+    def cummin(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
+        """The least of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
     @overload
     def scatter(self, arg: Tensor, index: Tensor, src: Operand, dim: int) -> Tensor:
         """torch.scatter: a copy of `arg` in which the elements that `index` names along `dim` are those of `src`.
@@ -1473,17 +1484,6 @@ class OperatorMethods:
         """`arg` repeats[d] times along each dimension, as torch.Tensor.repeat; new dimensions lead."""
     def repeat_interleave(self, arg: Tensor, repeats: int, dim: int) -> Tensor:
         """Each element `repeats` times in a row along `dim`."""
-    def cumsum(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
-        """The sums of the elements up to each one along `dim`, and of `init`, in the input's type.
-
-        Reduced floats are summed in Float and rounded once; bools are whether there is a True.
-        """
-    def cumprod(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
-        """The products of the elements up to each one along `dim`, and of `init`, typed as `cumsum`."""
-    def cummax(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
-        """The greatest of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
-    def cummin(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
-        """The least of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
     def softmax(self, arg: Tensor, dim: int, dtype: DtypeLike = DataType.Null) -> Tensor:
         """exp(arg) over its sum along `dim`, in the input's type, or `dtype`, which is cast to first."""
     def log_softmax(self, arg: Tensor, dim: int, dtype: DtypeLike = DataType.Null) -> Tensor:
@@ -2637,6 +2637,7 @@ class EditableReductionParams:
     held_steps: int
     sweeps_backward: bool
     streams_last_sweep: bool
+    prefetches_steps: bool
     circular_stages: int
     warp_specialized: bool
     weights_in_shared_memory: bool

@@ -21,7 +21,7 @@ from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSched
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
 from fusewright.host.learned_params import LearnedParams
-from fusewright.host.memory import Memory, empty_outputs, input_layouts
+from fusewright.host.memory import Memory, check_room, empty_outputs, input_layouts
 from fusewright.host.memory_checks import has_no_memory, unwritable
 from fusewright.host.plan import (
     NO_VIEWS,
@@ -563,6 +563,7 @@ class FusionExecutor:
                 if not is_built_in(segment.scheduler):
                     with naming(segment.scheduler, "apply"):
                         raise cause from None
+                check_room(segment.outputs, memory, place.target.hardware)
                 selection.report_fault(segment, cause)
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:

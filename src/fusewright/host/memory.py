@@ -7,6 +7,8 @@ from math import prod
 from typing import Any
 
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import ShapeError
+from fusewright.core.hardware import HardwareInfo
 from fusewright.host.binding import Binding
 from fusewright.host.layout import Layout
 from fusewright.host.signature import ALIGNMENT_BYTES
@@ -103,6 +105,18 @@ class Memory:
                 shape, strides = layout.at(self.sizes)
             found = self._facts[value] = shape, strides, ALIGNMENT_BYTES
         return found
+
+
+def check_room(outputs: Iterable[TensorView], memory: Memory, hardware: HardwareInfo) -> None:
+    """Raises ShapeError for an output that no kernel is launched for, as the GPU could not hold it."""
+    for tensor in outputs:
+        needed = memory.bytes_of([tensor])
+        if needed > hardware.memory_bytes:
+            raise ShapeError(
+                f"{tensor.name} does not fit in the memory of the GPU",
+                expected=f"at most {hardware.memory_bytes:,} bytes, on {hardware.name}",
+                given=f"{needed:,} bytes",
+            )
 
 
 def input_layouts(fusion: Fusion, binding: Binding) -> tuple[InputLayout, ...]:

@@ -65,7 +65,7 @@ class TensorView:
     logical: its dimensions, reduced ones included.
     maybe_root: the axes that its definition produces.
     shape: the logical axes that consumers see: those not reduced away.
-    label: what it is called; None: by its number (`Fusion.names_values`).
+    label: what it is called; None: by its number (`ir.naming`).
     loop: the axes that its computation loops over, made from logical by transforms.
     allocation: the order of logical axes in memory, outermost first (of a tensor in global memory).
     contiguity: one entry an allocation axis that is no reduction: True if its stride is the product

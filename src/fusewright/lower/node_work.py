@@ -17,6 +17,7 @@ from fusewright.ir.node import (
     Stored,
     Update,
 )
+from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.kernel.access import is_at_hand
 from fusewright.lower.context import Context
@@ -24,7 +25,7 @@ from fusewright.lower.guards import guarded, necessary, zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.ops.elementwise import CAST
-from fusewright.sym import TRUE, ZERO, Expr, Symbol, land, le, lt, substitute
+from fusewright.sym import FALSE, TRUE, ZERO, Expr, Symbol, const, land, le, lt, substitute, symbol
 
 
 def item_of(
@@ -146,11 +147,14 @@ def moves(
     cache: CacheOp,
     lane: Symbol | None = None,
 ) -> list[k.Stmt]:
-    """One access; of what is held in part, one of its memory in those iterations and one in the others."""
+    """One access; of what is held in part, one of its memory in those iterations and one in the others. What
+    the last iteration loaded is in its registers still.
+    """
     held = node.held if isinstance(node, Copy) else None
     if held is None or held.part is None:
         return [_move(work, dst, src, width, cache)]
-    [step] = indices.loops_of(1, [held.loop[held.part.position]])
+    axis = held.loop[held.part.position]
+    [step] = indices.loops_of(1, [axis])
     near = ctx.operand(node, 1, indices)
     assert isinstance(near, k.Ref)
     if lane is not None:
@@ -158,11 +162,49 @@ def moves(
     is_held = lt(step, held.part.steps)
     if is_held is TRUE:
         return [work.load(dst, near, width)]
-    elsewhere = replace(work, pred=land(work.pred, le(held.part.steps, step)))
-    return [
-        _move(elsewhere, dst, src, width, cache),
-        k.Copy(dst, near, width, pred=land(work.pred, is_held)),
-    ]
+    beyond, last = le(held.part.steps, step), ctx.domains.extent(held, axis) - 1
+    kept = _kept_of_last(ctx, node, held)
+    away = [beyond] if kept is None else [beyond, lt(step, last)]
+    elsewhere = replace(work, pred=land(work.pred, *away))
+    statements: list[k.Stmt] = []
+    if elsewhere.pred is not FALSE:
+        statements.append(_move(elsewhere, dst, src, width, cache))
+    statements.append(k.Copy(dst, near, width, pred=land(work.pred, is_held)))
+    if kept is not None:
+        statements += guarded([beyond, le(last, step)], [_moved(kept, dst, width)])
+    return statements
+
+
+def _kept_of_last(ctx: Context, node: Node, held: TensorView) -> k.Buffer | None:
+    """The registers of the load that `held` is filled from, where they have for each thread what `node` loads
+    in the last iteration: nothing else is loaded into them after that.
+
+    None where the load goes over its iterations in another order; where a loop around these, of which each
+    iteration loads something else, is not a loop of both; and where the registers have no room for all of an
+    iteration, or for other elements than those of `node`.
+    """
+    assert held.definition is not None and held.part is not None
+    [load] = held.definition.tensor_inputs
+    assert load.definition is not None
+    position, loops = held.part.position, ctx.loops.of(load.definition)
+    if load.loop[position].definition.__class__ is not held.loop[position].definition.__class__:
+        return None
+    if any(a.is_real and a is not b for a, b in zip(loops[:position], ctx.loops.of(node))):
+        return None
+    stored = [load.loop.index(axis) for axis in ctx.buffers.stored_axes(load)]
+    if any(loop.is_real and i not in stored for i, loop in enumerate(loops) if i > position):
+        return None
+    alike = stored == [node.output.loop.index(axis) for axis in ctx.buffers.stored_axes(node.output)]
+    return ctx.buffers.of(load) if alike else None
+
+
+def _moved(source: k.Buffer, dst: k.Ref, width: int) -> k.Stmt:
+    """Copies `width` registers to those of another buffer in the same places."""
+    if width == 1:
+        return k.Copy(dst, k.Ref(source, dst.index))
+    element = symbol("e", lo=0, hi=width - 1)
+    at = dst.index + element
+    return k.For(element, const(width), (k.Copy(k.Ref(dst.buffer, at), k.Ref(source, at)),), unroll=True)
 
 
 def cache_hint(node: Node) -> CacheOp:

@@ -32,7 +32,17 @@ from fusewright.sym import ONE, ZERO, Expr, as_int, eq, land, le, lnot, minimum,
 
 GRADIENTS = (DataType.Half, DataType.BFloat16, DataType.Float, DataType.Double)
 #: What a kernel adds at once in the type that it is computed in.
-ADDED = (*GRADIENTS, DataType.Int32, DataType.Int, DataType.ComplexFloat, DataType.ComplexDouble)
+ADDED = (
+    *GRADIENTS,
+    DataType.Int8,
+    DataType.UInt8,
+    DataType.Int16,
+    DataType.UInt16,
+    DataType.Int32,
+    DataType.Int,
+    DataType.ComplexFloat,
+    DataType.ComplexDouble,
+)
 STORED = (DataType.Bool, *ADDED)
 #: Rows of a narrow type from which on sums are added in memory that has a row for those alone that occur: the
 #: kernels that number these take a few microseconds.

@@ -11,6 +11,7 @@ from fusewright.ir.node import Choose, Indexed, Iota, Node
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.view import Expand, Relabel
 from fusewright.ops.build_elementwise import copy_tensor
+from fusewright.rewrite.lift_positions import lift_over_positions
 from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
 
 
@@ -22,7 +23,7 @@ def lift_indexed(
     None if it cannot be: `above` is more than its elements. `lifted`: what came of a tensor read in a way.
     """
     if isinstance(above, Iota):
-        return None
+        return [] if lift_over_positions(fusion, node, above) else None
     lift = _Lift(fusion, node, lifted)
     if above.traits.relabel or isinstance(above, Expand):
         return lift.over_relabel(above)

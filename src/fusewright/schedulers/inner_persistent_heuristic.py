@@ -19,8 +19,6 @@ from fusewright.schedulers.held_rows import (
     Held,
     has_welford,
     held_bytes,
-    longest_chain,
-    state_bytes,
     with_welford,
 )
 from fusewright.schedulers.io import Vectors
@@ -125,11 +123,6 @@ class InnerPersistentPlanner(ReductionPlanner):
         """What is held if inputs alone are."""
         return held_bytes(self.fusion, project=True)
 
-    @cached_property
-    def partial_bytes(self) -> int:
-        """Shared memory of the reductions across a block, for each of its threads."""
-        return state_bytes(self.fusion)
-
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         proposal = self._proposal(facts, hardware)
         params = proposal.params
@@ -167,7 +160,7 @@ class InnerPersistentPlanner(ReductionPlanner):
         estimate = self._estimate(rows, length, params, facts, hardware)
         few = 2 * rows <= hardware.sm_count or clustered_rows.is_crowded(params, hardware)
         if few and not (spread or shifts or vectors.unaligned or params.circular_stages):
-            what = swept(self.fusion, space, vectors.width, are_stable(self.space, facts), facts)
+            what = swept(self, vectors.width, are_stable(space, facts), facts)
             sweeps = None if what is None else sweep_rows(what, self._cost, facts, hardware)
             if sweeps is not None and sweeps.estimate().seconds < estimate().seconds:
                 return Proposal(sweeps.params, sweeps.estimate)
@@ -333,7 +326,7 @@ class InnerPersistentPlanner(ReductionPlanner):
             return None
         width = params.unroll_factor_inner_reduction
         vectors = ceil_div(length + params.places_before, width)
-        return in_shared(params, vectors, self.projected, self.partial_bytes, hardware)
+        return in_shared(params, vectors, self.projected, self.state_bytes, hardware)
 
     def _estimate(
         self, rows: int, length: int, params: ReductionParams, facts: Facts, hardware: HardwareInfo
@@ -349,7 +342,7 @@ class InnerPersistentPlanner(ReductionPlanner):
         if not params.batches_per_block_inner_reduction:
             row_bytes = length * self.projected.at_once
             in_l2 = min(rows, hardware.sm_count) * row_bytes <= hardware.l2_bytes
-            again = self._passes * (L2_READ_COST if in_l2 else 1.0)
+            again = self.chain * (L2_READ_COST if in_l2 else 1.0)
             speed = busy_share(blocks, hardware) * RELOADED_SPEED
             return self._cost.estimate(facts, hardware, reads=1 + again, speed=speed)
         blocks *= params.blocks_per_cluster
@@ -394,11 +387,6 @@ class InnerPersistentPlanner(ReductionPlanner):
         if self._has_welford:
             speed, steps = with_welford(speed, steps)
         return self._cost.estimate(facts, hardware, speed=speed, steps=steps)()
-
-    @cached_property
-    def _passes(self) -> int:
-        """How often a row is read again that is not held."""
-        return longest_chain(self.fusion)
 
     @cached_property
     def _has_welford(self) -> bool:
@@ -486,7 +474,7 @@ def _params(
         words = inputs
         where = "registers, inputs only"
     if words > room:
-        bytes_a_thread = batches * width * planner.projected.in_all + planner.partial_bytes
+        bytes_a_thread = batches * width * planner.projected.in_all + planner.state_bytes
         most = hardware.shared_memory_per_block_optin - SHARED_SLACK
         shared = threads * bytes_a_thread <= most
         where = "shared memory, inputs only" if shared else "not held, loaded again"

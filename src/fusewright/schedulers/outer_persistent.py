@@ -173,7 +173,7 @@ class _Planner(ReductionPlanner):
         stable = are_stable(space, facts)
         tile = self._tile(facts, hardware)
         if tile is None:
-            what = swept(self.fusion, space, width, stable, facts)
+            what = swept(self, width, stable, facts)
             sweeps = None if what is None else sweep_columns(what, self._cost, facts, hardware)
             if sweeps is None:
                 return Reject(f"columns of {length} do not fit in a block, and are too many to share out")

@@ -129,7 +129,8 @@ class PointwiseScheduler(BuiltInScheduler):
         unrolled = _transform(schedule, reference, params)
         schedule.transform_like(reference)
         schedule.parallelize_like(reference)
-        vectorize_ports(schedule, ports, params.vectorization_factor, merged, params.unaligned_inputs)
+        width, unaligned = params.vectorization_factor, params.unaligned_inputs
+        vectorize_ports(schedule, ports, width, merged, unaligned, params.keeps_aligned)
         if ports.loads:
             schedule.inline_at(reference, unrolled, best_effort=True, selected=ports.loads)
         inline_rest(schedule, ports.loads)
@@ -250,11 +251,19 @@ class _Planner:
 
     def _is_cached(self, access: Access, facts: Facts) -> bool:
         """Whether an input is read that has few elements, each of them again and again."""
-        if is_cached(self.fusion, access, self.space.axes):
-            return True
-        if not access.by_index or not self.fusion.is_input(access.tensor) or _is_gathered(access):
-            return False
+        if access not in self._indexed_inputs:
+            return access in self._broadcast_loads
         return _elements(access.tensor.shape, facts) * READ_AGAIN <= _elements(self.space.axes, facts)
+
+    @cached_property
+    def _broadcast_loads(self) -> frozenset[Access]:
+        return frozenset(a for a in self._accesses if is_cached(self.fusion, a, self.space.axes))
+
+    @cached_property
+    def _indexed_inputs(self) -> frozenset[Access]:
+        """The loads by index that are no broadcasts, but for those by index tensors."""
+        found = (a for a in self._accesses if a.by_index and self.fusion.is_input(a.tensor))
+        return frozenset(a for a in found if not _is_gathered(a) and a not in self._broadcast_loads)
 
     def _are_apart(self, facts: Facts) -> bool:
         """Whether many loads by element are of neighbours that lie apart in memory."""
@@ -296,10 +305,13 @@ class _Planner:
 
     def _loaded_bytes(self, facts: Facts) -> int:
         """Of one element of all loads that come from memory; those of broadcasts come from the caches."""
+        return sum(a.tensor.dtype.size for a in self._full_loads if not self._is_cached(a, facts))
+
+    @cached_property
+    def _full_loads(self) -> list[Access]:
         wanted = [axis for axis in self.space.axes if not axis.is_broadcast]
         inputs = (access for access in self._accesses if self.fusion.is_input(access.tensor))
-        full = (a for a in inputs if a.concrete.issuperset(wanted) and not self._is_cached(a, facts))
-        return sum(access.tensor.dtype.size for access in full)
+        return [access for access in inputs if access.concrete.issuperset(wanted)]
 
     @cached_property
     def _accessed_bytes(self) -> int:
@@ -343,6 +355,7 @@ class _Planner:
             assumed_sizes=assumed,
             vectorized_dim=dim,
             unaligned_inputs=vectors.unaligned,
+            keeps_aligned=vectors.keeps_aligned,
             shift_rows=shifted,
             keeps_inputs=self._cost.keeps(facts, hardware),
             lparams=LaunchParams(bdimx=threads[0], bdimy=threads[1] if tile is not None else UNSET),
@@ -438,11 +451,11 @@ class _Planner:
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
         best_dim, best_cost = -1, (self._from_memory(facts) + extra) / best.width
         width = best.width
-        if self._by_element(facts):
-            others = [access for access in self._concrete if not self._is_cached(access, facts)]
-            sizes = [access.tensor.dtype.size for access in others or self._concrete]
+        sizes = [access.tensor.dtype.size for access in self._by_element(facts)]
+        if sizes:
             width = 1 if self._are_apart(facts) else min(width, *map(mixed_width, sizes))
-        best = Vectors(width, best.unaligned if width > 1 else (), best_cost)
+        unaligned = best.unaligned if width > 1 else ()
+        best = Vectors(width, unaligned, best_cost, best.keeps_aligned and width == best.width)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
         for merged in self._merged.vectors(break_point, facts):
@@ -455,9 +468,12 @@ class _Planner:
 
     def _by_element(self, facts: Facts) -> list[Access]:
         """The loads that are no vectors, whatever the sizes, but for those that come from the caches."""
-        inner, fusion = _innermost(self.space.reference), self.fusion
-        loads = [access for access in self._concrete if fusion.is_input(access.tensor)]
-        loads = [access for access in loads if not self._is_cached(access, facts)]
+        return [access for access in self._single_loads if not self._is_cached(access, facts)]
+
+    @cached_property
+    def _single_loads(self) -> list[Access]:
+        inner = _innermost(self.space.reference)
+        loads = [access for access in self._concrete if self.fusion.is_input(access.tensor)]
         units = ((access, unit_stride_axis(access.tensor)) for access in loads)
         return [a for a, unit in units if unit is None or inner is None or a.axes.get(inner) is not unit]
 

@@ -53,6 +53,10 @@ USUAL_ROWS_IN_FLIGHT, SINGLE_ROWS_IN_FLIGHT, MAX_ROWS_IN_FLIGHT = 8, 16, 32
 # Columns a block sums one by one, no vectors, if there are so many: its threads have more rows in flight (an
 # H200: 20000 x 4095 bfloat16 in 0.86 of the time).
 SINGLE_COLUMNS, MANY_SINGLE_COLUMNS = 128, 1024
+# Fewer columns, no longer than a single block takes, are summed one by one by blocks that have all of theirs:
+# of so many columns, with so many threads down each, where there are so many of them. (An H200, bfloat16, us:
+# 1024 x 257 6.3, in blocks that share columns 7.7; 1024 x 513 6.6, 7.7; 512 x 1023 6.5, 7.7.)
+SINGLE_BLOCK_COLUMNS, SINGLE_BLOCK_DOWN, LEAST_SINGLE_BLOCKS = 8, 64, 32
 # The same where memory has a short row of a few columns only: vectors as wide as can be, and fewer blocks.
 NARROW_BYTES_IN_FLIGHT = 128
 # Threads of a block that sums columns; twice as many where all columns fit in one block along x, for the work
@@ -271,6 +275,9 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
         threads_y = OUTER_BLOCK // SINGLE_COLUMNS
         return _tiles(columns, 1, SINGLE_COLUMNS, threads_y, NARROW_BYTES_IN_FLIGHT, hardware)
     width = columns.width if columns.stores else min(columns.width, COLUMNS)
+    if width == 1 and not columns.stores and _is_for_single_blocks(columns):
+        launch = LaunchParams(bdimx=SINGLE_BLOCK_COLUMNS, bdimy=SINGLE_BLOCK_DOWN, gdimy=1)
+        return _params(columns, 1, launch, ceil_div(columns.length, SINGLE_BLOCK_DOWN))
     chunks = max(1, ceil_div(columns.count, width))
     threads_x = _threads_along(chunks, width)
     block = OUTER_BLOCK if chunks > threads_x else OUTER_BLOCK_OF_FEW_COLUMNS
@@ -291,6 +298,12 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     if few_steps is None and exchanges_much:
         return _tiles(columns, width, threads_x, threads_y, in_flight, hardware, blocks_share=2)
     return few_steps or _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
+
+
+def _is_for_single_blocks(columns: Columns) -> bool:
+    """Whether threads have all of their part of a column in flight at once, in enough blocks."""
+    enough = columns.count >= SINGLE_BLOCK_COLUMNS * LEAST_SINGLE_BLOCKS
+    return enough and SINGLE_BLOCK_DOWN < columns.length <= SINGLE_BLOCK_COLUMN
 
 
 def _whole_columns(

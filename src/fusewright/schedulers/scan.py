@@ -114,7 +114,14 @@ class ScanSpace:
         """Whether the scanned dimension is the innermost in memory."""
         ordered = [axis for axis in self.main.tensor.allocation if not axis.is_broadcast]
         innermost = ordered[-1] if ordered else None
-        return not self.iteration or innermost is self.main.axes.get(self.scanned)
+        # Read backward, the dimension goes along none of memory, and differs along one.
+        ours = self.main.axes.get(self.scanned, self.main.strided.get(self.scanned))
+        return not self.iteration or innermost is ours
+
+    @property
+    def goes_along(self) -> bool:
+        """Whether an access goes along the innermost dimension, forward."""
+        return any(self.inner_axis in access.axes for access in self.accesses)
 
     @property
     def inner_axis(self) -> IterDomain:
@@ -255,7 +262,8 @@ class _Planner:
         return max(1, prod(facts.value(axis.extent) for axis in self.space.iteration))
 
     def _params(self, facts: Facts, hardware: HardwareInfo) -> ScanParams:
-        width = self._vectors.width(facts)
+        # Where nothing goes along, elements that a thread has side by side lie apart for its neighbours.
+        width = self._vectors.width(facts) if self.space.goes_along else 1
         length = max(1, facts.value(self.space.scanned.extent))
         rows = self._rows(facts)
         if self.space.is_inner:

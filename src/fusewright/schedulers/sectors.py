@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.once import cached_property
@@ -22,7 +21,7 @@ from fusewright.ir.node import Indexed, Stored
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.reference_map import Access
-from fusewright.sym import Symbol, evaluate
+from fusewright.sym import Product, Symbol, evaluate
 
 SECTOR_BYTES = 32
 # A sector of which a part is written is read and written.
@@ -78,12 +77,13 @@ class _Walk:
 
     def in_vain(self, facts: Facts) -> int:
         tensor = self.access.tensor
-        points = prod(facts.value(axis.extent) for axis in self.axes)
-        elements = prod(facts.value(a.extent) for a in tensor.iterated if not a.is_broadcast)
-        used = min(points, elements) * tensor.dtype.size
+        used = min(self._points.value(facts.sizes), self._elements.value(facts.sizes)) * tensor.dtype.size
         if not used:
             return 0  # and index maps divide by sizes
-        touched = self._touched(facts)
+        strides = self._strides(facts)
+        if self._is_one_run(strides, facts):
+            return 0  # as most are
+        touched = self._touched(strides, facts)
         wasted = (
             len({place // SECTOR_BYTES for place in touched})
             * SECTOR_BYTES
@@ -95,10 +95,31 @@ class _Walk:
         is_store = self.access.node is None
         return int(used * (wasted * PARTLY_WRITTEN - 1 if is_store else wasted - 1))
 
-    def _touched(self, facts: Facts) -> set[int]:
+    @cached_property
+    def _points(self) -> Product:
+        return Product(axis.extent for axis in self.axes)
+
+    @cached_property
+    def _elements(self) -> Product:
+        return Product(a.extent for a in self.access.tensor.iterated if not a.is_broadcast)
+
+    def _is_one_run(self, strides: Mapping[IterDomain, int], facts: Facts) -> bool:
+        """Whether a warp's elements are known to follow one another in memory, by their strides alone."""
+        if self._map is not None:
+            return False
+        length = 1
+        for axis in self.axes:
+            extent = facts.value(axis.extent)
+            if extent > 1 and strides.get(self.access.axes.get(axis)) != length:  # type: ignore[arg-type]
+                return False
+            length *= extent
+            if length >= WARP_SIZE:
+                break
+        return True
+
+    def _touched(self, strides: Mapping[IterDomain, int], facts: Facts) -> set[int]:
         """Where in memory, in bytes, a warp's first elements lie, counted from the first."""
         places = [0]
-        strides = self._strides(facts)
         for axis in self.axes:
             count = min(facts.value(axis.extent), -(-WARP_SIZE // len(places)))
             if count > 1:

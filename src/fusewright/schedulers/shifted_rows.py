@@ -74,7 +74,7 @@ def wider_vectors(
 
     aligned: elements of the aligned ones.
     """
-    anywhere = limits.vectors(facts) if limits is not None else None
+    anywhere = limits.vectors(facts, aligned) if limits is not None else None
     for found, shifts in ((anywhere, False), (shifted.vectors(facts), True)):
         if found is None or not is_narrow(aligned, found, ENOUGH_BYTES if found.unaligned else enough):
             continue

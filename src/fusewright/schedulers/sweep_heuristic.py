@@ -9,12 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
-from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
-from fusewright.schedulers.held_rows import longest_chain, state_bytes
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
-from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.reduction_planner import ReductionPlanner
 from fusewright.schedulers.sizes import (
     ceil_div,
     power_of_two_at_least,
@@ -32,6 +30,10 @@ FEW_THREADS = 256
 # Bytes that a thread has in flight: the vectors of one step of its loop. (An H200, batch norm of 256 channels
 # of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32.)
 BYTES_IN_FLIGHT = 64
+# Registers of a thread, and steps, from which on it loads the next step while it works on one. (An H200,
+# softmax down 131072 rows of 128 bfloat16, of a copy's speed: 0.72 so, 0.69 without; of 65536 rows of 64, two
+# steps, 0.52 so, 0.54 without.)
+REGISTERS_TO_PREFETCH, STEPS_TO_PREFETCH = 128, 4
 # Blocks that share a row at least.
 LEAST_SHARE = 4
 # Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; wider for many columns. Of
@@ -74,11 +76,13 @@ class Swept:
         return power_of_two_at_most(max(1, bytes_in_flight // (self.width * self.element_bytes)))
 
 
-def swept(fusion: Fusion, space: ReductionSpace, width: int, constant: bool, facts: Facts) -> Swept | None:
-    """What a fusion goes over, in vectors of `width`; `constant`: a kernel for these sizes alone serves.
+def swept(planner: ReductionPlanner, width: int, constant: bool, facts: Facts) -> Swept | None:
+    """What a planner's fusion goes over, in vectors of `width`; `constant`: a kernel for these sizes alone
+    serves.
 
     None where there is nothing to read, or no vector.
     """
+    space = planner.space
     full = [access.tensor.dtype.size for access in space.full_loads]
     rows, length = space.iteration_size(facts), space.reduction_size(facts)
     if width == 1 or not full or not rows or not length:
@@ -89,9 +93,9 @@ def swept(fusion: Fusion, space: ReductionSpace, width: int, constant: bool, fac
         width,
         element_bytes=sum(full),
         narrowest_bytes=min(full),
-        state_bytes=state_bytes(fusion),
+        state_bytes=planner.state_bytes,
         sizes=space.reduction_sizes(facts) if constant else (),
-        sweeps=1 + longest_chain(fusion),
+        sweeps=1 + planner.chain,
     )
 
 
@@ -212,9 +216,12 @@ def _held(
     of_block = hardware.shared_memory_per_sm // grid.resident - hardware.shared_memory_reserved
     room = min(of_block, hardware.shared_memory_per_block_optin) - SHARED_SLACK - grid.exchanged
     held = max(0, min(grid.steps, room // each))
-    near = grid.blocks * held * each + FOUND_IN_L2 * hardware.l2_bytes
+    # Registers keep the last step that the first sweep has loaded.
+    steps = min(grid.steps, held + 1) if held else 0
+    near = grid.blocks * steps * each + FOUND_IN_L2 * hardware.l2_bytes
     of_turn = what.rows * what.length * what.element_bytes / grid.turns
-    again = max(0.0, 1 - near / of_turn) if held < grid.steps else 0.0
+    again = max(0.0, 1 - near / of_turn) if steps < grid.steps else 0.0
+    registers = hardware.registers_a_thread(grid.threads)
     params = replace(
         params,
         persistent_kernel=True,
@@ -222,10 +229,11 @@ def _held(
         batches_per_block_inner_reduction=0,
         held_steps=held,
         sweeps_backward=held < grid.steps,
-        streams_last_sweep=held < grid.steps,
+        streams_last_sweep=steps < grid.steps,
+        prefetches_steps=registers >= REGISTERS_TO_PREFETCH and grid.steps >= STEPS_TO_PREFETCH,
         assumed_reduction_sizes=what.sizes,
-        cparams=CompileParams(maxrregcount=hardware.registers_a_thread(grid.threads)),
-        reason=f"{params.reason}, which hold {held} of {grid.steps} steps of {grid.vectors} vectors of "
+        cparams=CompileParams(maxrregcount=registers),
+        reason=f"{params.reason}, which hold {steps} of {grid.steps} steps of {grid.vectors} vectors of "
         f"{what.width}",
     )
     waits = (what.sweeps - 1) * grid.turns

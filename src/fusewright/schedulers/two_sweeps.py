@@ -3,8 +3,9 @@
     [I, R] -> [BIDx, TIDy, BIDy, TIDx | steps, unroll, vector], or with threads along columns the same
 
 Blocks y share a reduction, whose result all of them have (`Schedule.all_reduce`). A block holds in shared
-memory what its first steps load, and later sweeps take it from there. Every other sweep may go backward: what
-was read last is in the L2 cache still.
+memory what its first steps load, and later sweeps take it from there. What the last step loads they take from
+its registers. Every other sweep may go backward: what was read last is in the L2 cache still. The first may
+load a step ahead.
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
     early = [load for load in find_loads(schedule.fusion) if load in loads or feeds(load, set(partials))]
     early = [load for load in early if load not in same]
     schedule.inline_at(partials[0], step + 1, best_effort=True, selected=early)
+    for load in loads if params.prefetches_steps else ():
+        if load in early and not sweeps[load] and not load.unaligned:
+            schedule.prefetch(load)
     runs = inline_runs(schedule, partials, early, moved, width)
     inline_rest(schedule, {*same, *early, *runs})
 

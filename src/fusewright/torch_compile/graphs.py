@@ -53,6 +53,8 @@ EXTRA = (
     "nll_loss_forward.default",
     "nll_loss_backward.default",
     "mse_loss.default",
+    "upsample_bilinear2d.default",
+    "upsample_linear1d.default",
 )
 #: torch computes these as they are: it has a kernel of its own, which the steps of a decomposition are not.
 WHOLE = (
@@ -62,7 +64,6 @@ WHOLE = (
     "_scaled_dot_product_cudnn_attention.default",
     "convolution_backward.default",
     "max_pool2d_with_indices_backward.default",
-    "upsample_bilinear2d.default",
 )
 
 

@@ -103,6 +103,30 @@ def var_mean(r: Recording, x: Any, dim: Any, correction: Any, keepdim: bool) -> 
     return r.ops.var_mean(_wide(r, x), _dims(dim), _correction(correction), keepdim)
 
 
+@row("cummax.default")
+def cummax(r: Recording, x: Any, dim: int) -> Any:
+    found = r.ops.cummax(x, dim)
+    return found, _last_places(r, x, r.ops.ge(x, found), dim)
+
+
+@row("cummin.default")
+def cummin(r: Recording, x: Any, dim: int) -> Any:
+    found = r.ops.cummin(x, dim)
+    return found, _last_places(r, x, r.ops.le(x, found), dim)
+
+
+def _last_places(r: Recording, x: Any, is_reached: Any, dim: int) -> Any:
+    """The last place up to each where a running extremum was reached; NaN is one."""
+    if not x.ndim:
+        raise NotRecordable("a tensor of rank 0")
+    place = dim % x.ndim
+    along = r.ops.iota(r.shape(1)[place], 0, 1, DataType.Int)
+    positions = r.ops.broadcast(along, [i != place for i in range(x.ndim)])
+    if x.dtype.is_floating:
+        is_reached = r.ops.logical_or(is_reached, r.ops.isnan(x))
+    return r.ops.cummax(r.ops.where(is_reached, positions, 0), dim)
+
+
 @row("logsumexp.default")
 def logsumexp(r: Recording, x: Any, dim: Any, keepdim: bool) -> Any:
     return r.ops.logsumexp(_widened(r, x), dim, keepdim)

@@ -257,7 +257,7 @@ def embedding_backward(
     return r.ops.embedding_bwd(grad_output, indices, num_weights, padding, scale_grad_by_freq)
 
 
-@row("index.Tensor")
+@row("index.Tensor", "_unsafe_index.Tensor")
 def index(r: Recording, x: Any, indices: Sequence[Any]) -> Any:
     given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
     if not all(i.dtype.is_integral for _, i in given):

@@ -143,29 +143,46 @@ __device__ __forceinline__ void store_columns_of_warp(
   }
 }
 
-// What the warps of a group found in a column, of which the first stands at `begin` in `workspace`.
-template <class State>
-__device__ __forceinline__ State column_of_warps(
-    typename State::Memory workspace, int begin, int columns, int column, int warps) {
-  State total = workspace.load(begin + column);
-#pragma unroll 8
-  for (int warp = 1; warp < warps; ++warp) {
-    total = State::combine(total, workspace.load(begin + warp * columns + column));
+// The first COUNT of these, neighbours before what is further apart: what waits for each other is a few combinations.
+template <int COUNT, class State, int N> __device__ __forceinline__ State combined(State (&found)[N]) {
+#pragma unroll
+  for (int step = 1; step < COUNT; step *= 2) {
+#pragma unroll
+    for (int i = 0; i + step < COUNT; i += 2 * step) found[i] = State::combine(found[i], found[i + step]);
+  }
+  return found[0];
+}
+
+// What WARPS warps of a group found in a column, of which the first stands at `begin` in `workspace`.
+template <class State, int WARPS>
+__device__ __forceinline__ State column_of_warps(typename State::Memory workspace, int begin, int columns, int column) {
+  constexpr int few = WARPS < 8 ? WARPS : 8;  // so many side by side in registers
+  State total;
+#pragma unroll
+  for (int first = 0; first < WARPS; first += few) {
+    State found[few];
+#pragma unroll
+    for (int i = 0; i < few; ++i) {
+      found[i] = State::identity();
+      if (first + i < WARPS) found[i] = workspace.load(begin + (first + i) * columns + column);
+    }
+    const State next = combined<few>(found);
+    total = first ? State::combine(total, next) : next;
   }
   return total;
 }
 
-// Groups that are every X-th lane of `warps` whole warps; this thread's group starts at warp `first`.
-template <class Shape, bool ORDERED, class State, int X, int WIDTH>
+// Groups that are every X-th lane of WARPS whole warps; this thread's group starts at warp `first`.
+template <class Shape, bool ORDERED, class State, int X, int WARPS, int WIDTH>
 __device__ __forceinline__ void reduce_every_xth_lane(
-    State (&value)[WIDTH], int thread, int first, int warps, typename State::Memory workspace) {
+    State (&value)[WIDTH], int thread, int first, typename State::Memory workspace) {
   constexpr int columns = X * WIDTH;
   const int begin = first * columns;
   if (!ORDERED) Shape::sync();
   store_columns_of_warp<State, X, true>(value, thread, workspace);
   Shape::sync();
-  for (int column = thread - first * 32; column < columns; column += warps * 32) {
-    workspace.store(begin + column, column_of_warps<State>(workspace, begin, columns, column, warps));
+  for (int column = thread - first * 32; column < columns; column += WARPS * 32) {
+    workspace.store(begin + column, column_of_warps<State, WARPS>(workspace, begin, columns, column));
   }
   Shape::sync();
 #pragma unroll
@@ -212,7 +229,7 @@ __device__ __forceinline__ void block_reduce(State (&value)[WIDTH], typename Sta
   if constexpr (Shape::interleaves(AXES)) {
     constexpr int warps = Shape::X_EXTENT * Shape::rows(AXES) / 32;
     const int first = (group.thread >> 5) / warps * warps;
-    reduce_every_xth_lane<Shape, ORDERED, State, Shape::X_EXTENT>(value, group.thread, first, warps, workspace);
+    reduce_every_xth_lane<Shape, ORDERED, State, Shape::X_EXTENT, warps>(value, group.thread, first, workspace);
   } else if (group.dense && group.size <= 32 && (group.size & (group.size - 1)) == 0) {
     warp_reduce(value, group.size, group.thread & 31);
   } else if (group.dense && group.size % 32 == 0) {

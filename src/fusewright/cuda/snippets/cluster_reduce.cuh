@@ -80,24 +80,22 @@ __device__ __forceinline__ void wait_for_turn(int turn) {
 // What all blocks sent of a value, in the order of blocks.
 template <int BLOCKS, class State>
 __device__ __forceinline__ State received_from_all(typename State::Memory exchange, int own, int from_block) {
-  State value = exchange.received(own);
+  State found[BLOCKS];
 #pragma unroll
-  for (int block = 1; block < BLOCKS; ++block) {
-    value = State::combine(value, exchange.received(own + block * from_block));
-  }
-  return value;
+  for (int block = 0; block < BLOCKS; ++block) found[block] = exchange.received(own + block * from_block);
+  return combined<BLOCKS>(found);
 }
 
-// Groups that are every X-th lane of `warps` whole warps; this thread's is the block's `number`-th of these. What the
+// Groups that are every X-th lane of WARPS whole warps; this thread's is the block's `number`-th of these. What the
 // warps of a block found in a column goes to all blocks at once.
-template <int BLOCKS, class Shape, class State, int X, int WIDTH>
+template <int BLOCKS, class Shape, class State, int X, int WARPS, int WIDTH>
 __device__ __forceinline__ void reduce_every_xth_lane_of_cluster(
-    State (&value)[WIDTH], int thread, int number, int groups, int warps, typename State::Memory workspace,
+    State (&value)[WIDTH], int thread, int number, int groups, typename State::Memory workspace,
     typename State::Memory exchange, int turn) {
   constexpr int columns = X * WIDTH;
-  const int begin = number * warps * columns, from_block = groups * columns;
+  const int begin = number * WARPS * columns, from_block = groups * columns;
   const int first = (turn & 1) * BLOCKS * from_block + number * columns;
-  const int threads = warps * 32, mine = thread - number * threads;
+  const int threads = WARPS * 32, mine = thread - number * threads;
   // Threads beyond those that there is a column for send it to other blocks.
   const int apart = threads < columns ? threads : columns, parts = threads / apart;
   Shape::sync();
@@ -106,7 +104,7 @@ __device__ __forceinline__ void reduce_every_xth_lane_of_cluster(
   Shape::sync();
   if (mine < parts * apart) {
     for (int column = mine % apart; column < columns; column += apart) {
-      const State total = column_of_warps<State>(workspace, begin, columns, column, warps);
+      const State total = column_of_warps<State, WARPS>(workspace, begin, columns, column);
       for (int block = mine / apart; block < BLOCKS; block += parts) {
         exchange.send(first + cluster_rank() * from_block + column, total, block, turn);
       }
@@ -144,8 +142,8 @@ __device__ __forceinline__ void cluster_reduce(
   if constexpr (Shape::interleaves(AXES)) {
     constexpr int warps = Shape::X_EXTENT * Shape::rows(AXES) / 32;
     const int number = (group.thread >> 5) / warps;
-    reduce_every_xth_lane_of_cluster<BLOCKS, Shape, State, Shape::X_EXTENT>(
-        value, group.thread, number, AXES == 4 ? 1 : Shape::z(), warps, workspace, exchange, turn);
+    reduce_every_xth_lane_of_cluster<BLOCKS, Shape, State, Shape::X_EXTENT, warps>(
+        value, group.thread, number, AXES == 4 ? 1 : Shape::z(), workspace, exchange, turn);
     ++turn;
     return;
   }

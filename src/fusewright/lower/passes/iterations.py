@@ -8,35 +8,67 @@ holds in the others.
 In a row of constant length the first vectors of threads may begin before the row, and the last ones end
 beyond it. All others are whole. The CUDA compiler unrolls such loops, but does not see that: each vector
 would have its predicates, the fills of its loads and, at the edges of rows, two branches.
+
+    for j in ceil(n / 64):                              for j in n // 64:
+        for u in 32:                                        for u in 32: s += a[64*j + 2*u + t]
+            if 64*j + 2*u + t < n: s += a[..]    ->     if n // 64 < ceil(n / 64):
+                                                            for u in 32: if ..: s += a[64*(n // 64) + ..]
+
+Of a length that a call has, all iterations but the last are whole. That is separated where much is loaded
+word by word, marked as read once: predicates take as many instructions as elements.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 
+from fusewright.core.enums import CacheOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import conditions_of, guarded, with_pred
-from fusewright.sym import FALSE, Expr, Or, Symbol, as_int, const, substitute, symbol
+from fusewright.sym import (
+    FALSE,
+    Expr,
+    Or,
+    Symbol,
+    as_int,
+    ceildiv_parts,
+    const,
+    floordiv,
+    lt,
+    substitute,
+    symbol,
+)
 
 # Loops of more iterations are not looked at: each condition is decided in each of them.
 MOST_ITERATIONS = 32
 # What holds changes at the edges of a row. Where it changes more often, it is not the row's ends that differ.
 MOST_PARTS = 3
+WORD_BYTES = 4
 _PLAIN = (k.For, k.If, k.Copy, k.Window, k.Convert, k.Compute, k.Init, k.Combine)
 
 
 def separate_iterations(kernel: k.Kernel) -> k.Kernel:
-    return k.with_body(kernel, _separated(kernel.body))
+    uses = Counter(buffer for stmt in k.walk(kernel.body) for buffer in access.read_buffers(stmt))
+    made: list[k.Buffer] = []
+    body = _separated(kernel.body, uses, made)
+    return k.with_body(kernel, k.body_of(kernel.body, (*map(k.Alloc, made), *body)))
 
 
-def _separated(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+def _separated(body: tuple[k.Stmt, ...], uses: Counter[k.Buffer], made: list[k.Buffer]) -> tuple[k.Stmt, ...]:
+    """uses: how many statements of the kernel read a buffer. made: what it is to allocate besides."""
     result: list[k.Stmt] = []
     for stmt in body:
         parts = _parts(stmt) if isinstance(stmt, k.For) else None
+        whole = _whole_iterations(stmt, uses) if isinstance(stmt, k.For) and parts is None else None
+        if whole is not None:
+            result += whole[0]
+            made.extend(whole[1])
+            continue
         if parts is None:
-            result.append(k.with_children(stmt, _separated))
+            result.append(k.with_children(stmt, lambda inner: _separated(inner, uses, made)))
             continue
         assert isinstance(stmt, k.For)
         for start, count in parts:
@@ -74,6 +106,43 @@ def _parts(loop: k.For) -> list[tuple[int, int]] | None:
     return [(run[0], len(run)) for run in runs] if 1 < len(runs) <= MOST_PARTS else None
 
 
+def _whole_iterations(loop: k.For, uses: Counter[k.Buffer]) -> tuple[list[k.Stmt], list[k.Buffer]] | None:
+    """The iterations of a loop over a call's length that are whole, and the last, with its own registers,
+    since what it does not load it may not take from another iteration. None if nothing is known of the whole
+    ones, or no words are loaded one by one.
+    """
+    parts = ceildiv_parts(loop.extent)
+    statements = list(k.walk(loop.body))
+    if loop.unroll or parts is None or as_int(parts[1]) is None:
+        return None
+    if not all(isinstance(stmt, _PLAIN) for stmt in statements):
+        return None
+    single = [stmt for stmt in statements if isinstance(stmt, k.Copy) and _is_single(stmt, loop.symbol)]
+    count = floordiv(*parts)
+    again = symbol(loop.symbol.name, 0, count - 1)
+    if not any(substitute(stmt.pred, {loop.symbol: again}) is k.TRUE for stmt in single):
+        return None
+    inside = Counter(buffer for stmt in statements for buffer in access.read_buffers(stmt))
+    loaded = dict.fromkeys(stmt.dst.buffer for stmt in single)
+    own = {b: replace(b, name=f"{b.name}_last") for b in loaded if uses[b] == inside[b]}
+    last = [each for stmt in loop.body for each in _with(stmt, {loop.symbol: count}, own)]
+    return [_part(loop, again, count, again), k.If(lt(count, loop.extent), tuple(last))], [*own.values()]
+
+
+def _part(loop: k.For, index: Symbol, extent: Expr, value: Expr) -> k.For:
+    """The iterations of a loop in which its symbol has these values."""
+    body = tuple(each for stmt in loop.body for each in _with(stmt, {loop.symbol: value}))
+    return replace(loop, symbol=index, extent=extent, body=body)
+
+
+def _is_single(copy: k.Copy, iteration: Symbol) -> bool:
+    """Whether it loads a word or less that is read once, and does not exist in all iterations."""
+    source = copy.src
+    if not isinstance(source, k.Ref) or copy.cache is not CacheOp.streaming:
+        return False
+    return copy.width * source.buffer.dtype.size <= WORD_BYTES and iteration in copy.pred.free_symbols
+
+
 def _is_of_vector(stmt: k.Stmt, unrolled: bool) -> bool:
     """Whether a statement moves a vector, or goes over one in registers, as it does in unrolled loops."""
     return (unrolled and isinstance(stmt, k.For)) or (isinstance(stmt, k.Copy) and stmt.width > 1)
@@ -92,14 +161,18 @@ def _iterations(loop: k.For, start: int, count: int) -> tuple[k.Stmt, ...]:
     if count == 1:
         return tuple(each for stmt in loop.body for each in _with(stmt, {loop.symbol: const(start)}))
     again = symbol(loop.symbol.name, 0, count - 1)
-    body = tuple(each for stmt in loop.body for each in _with(stmt, {loop.symbol: again + start}))
-    return (dataclasses.replace(loop, symbol=again, extent=const(count), body=body),)
+    return (_part(loop, again, const(count), again + start),)
 
 
-def _with(stmt: k.Stmt, values: dict[Symbol, Expr]) -> list[k.Stmt]:
-    """The statement with these values of symbols, without guards that always hold."""
+def _with(
+    stmt: k.Stmt, values: dict[Symbol, Expr], buffers: dict[k.Buffer, k.Buffer] | None = None
+) -> list[k.Stmt]:
+    """The statement with these values of symbols, and other buffers, without guards that always hold."""
     stmt = access.map_expressions(stmt, lambda e: substitute(e, values))
-    stmt = k.with_children(stmt, lambda body: tuple(each for inner in body for each in _with(inner, values)))
+    stmt = access.map_buffers(stmt, buffers) if buffers else stmt
+    stmt = k.with_children(
+        stmt, lambda body: tuple(each for inner in body for each in _with(inner, values, buffers))
+    )
     if isinstance(stmt, k.If):
         return [] if stmt.cond is FALSE or not stmt.body else guarded([stmt.cond], stmt.body)
     if isinstance(stmt, k.Combine) and stmt.pred is FALSE:

@@ -122,8 +122,10 @@ class ReductionParams(HeuristicParams):
 
     A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as
     other kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps
-    steps of its loop load in shared memory; with sweeps_backward every other sweep goes from the last step to
-    the first, and streams_last_sweep marks what the last one loads and stores to leave the caches first.
+    steps of its loop load in shared memory, and then what the last one loads in registers; with
+    sweeps_backward every other sweep goes from the last step to the first, and streams_last_sweep marks what
+    the last one loads and stores to leave the caches first. prefetches_steps: the first sweep loads the next
+    step while it works on one.
 
     persistent_blocks: with rows, so many blocks (or clusters, or groups of lparams.gdimy blocks) take them in
     turns; 0: each row has blocks of its own.
@@ -177,6 +179,7 @@ class ReductionParams(HeuristicParams):
     held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
     sweeps_backward: bool = choice(False, when=_READS_AGAIN)
     streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
+    prefetches_steps: bool = choice(False, when=_READS_AGAIN)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
     weights_in_shared_memory: bool = choice(False, when=_STREAMS_ROWS)
@@ -371,6 +374,7 @@ class ReductionParams(HeuristicParams):
             self.expect("keeps_inputs", False, "where no batches are held")
         if self.shift_rows:
             self.expect("held_steps", 0, "where rows are shifted")
+            self.expect("prefetches_steps", False, "where rows are shifted")
 
     def _validate_stages(self, hardware: HardwareInfo) -> None:
         where = "with circular_stages"

@@ -1,0 +1,73 @@
+"""An indexed read of positions as arithmetic on positions."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from fusewright.core.dtype import DataType
+from fusewright.ir.axis import IterKind
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import is_size, position_of
+from fusewright.ir.node import Indexed, Iota, Pointwise
+from fusewright.ir.value import TensorView, Val
+from fusewright.ops.build_elementwise import apply, constant, convert, scalar_of_extent
+from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.sym import ONE, TRUE, Expr, Symbol, fold, is_nonneg
+from fusewright.sym.nodes import Const, Division
+
+#: Operations of index maps, and those that compute them of positions: C's division is rounded down where
+#: nothing is negative.
+_OPERATIONS = {"add": "add", "mul": "mul", "floordiv": "div", "mod": "mod"}
+
+
+def lift_over_positions(fusion: Fusion, node: Indexed, above: Iota) -> bool:
+    """Indexed(Iota) -> start + step * (arithmetic on Iotas along the dimensions of the result).
+
+    Whether it is done: not where elements are filled, where an index is a value, or follows from positions in
+    another way than by sums, products, quotients and remainders of what is never negative.
+    """
+    along = [i for i, axis in enumerate(above.output.maybe_root) if not axis.is_broadcast]
+    if node.map.pred is not TRUE or node.index_tensors or len(along) != 1:
+        return False
+    index = node.map.indices[along[0]]
+    if is_size(index) or not _is_arithmetic(index):
+        return False
+    start, step = above.inputs
+    dtype = above.output.dtype
+    place = convert(fusion, fold(index, lambda e, args: _value(fusion, e, args, node.output)), dtype)
+    scaled = apply(fusion, "mul", place, step)
+    fusion.remove_node(node)
+    fusion.add_node(Pointwise(ELEMENTWISE["add"], (scaled, start), node.output))
+    return True
+
+
+def _is_arithmetic(e: Expr) -> bool:
+    """Whether it is made of positions and sizes, and nothing that is divided is negative."""
+    if isinstance(e, Symbol):
+        return position_of(e) is not None or is_size(e)
+    if isinstance(e, Const):
+        return True
+    if isinstance(e, Division) and not is_nonneg(e.dividend):
+        return False
+    return e.kind in _OPERATIONS and all(map(_is_arithmetic, e.args))
+
+
+def _value(fusion: Fusion, e: Expr, args: tuple[Val, ...], output: TensorView) -> Val:
+    """What computes an index, given what computes its operands: of Int, at each position of `output`."""
+    if isinstance(e, Const):
+        return constant(fusion, e.value)
+    if isinstance(e, Symbol):
+        dim = position_of(e)
+        return scalar_of_extent(fusion, e) if dim is None else _positions(fusion, output, dim)
+    return reduce(lambda a, b: apply(fusion, _OPERATIONS[e.kind], a, b), args)
+
+
+def _positions(fusion: Fusion, output: TensorView, dim: int) -> TensorView:
+    """The position along a dimension, a tensor with no other one."""
+    axes = [
+        fusion.copy_axis(axis) if i == dim else fusion.new_axis(ONE, IterKind.BROADCAST)
+        for i, axis in enumerate(output.shape)
+    ]
+    out = fusion.new_tensor(axes, DataType.Int)
+    fusion.add_node(Iota(constant(fusion, 0), constant(fusion, 1), out))
+    return out
