@@ -37,8 +37,8 @@ STREAMED_SHARE, MOST_STREAMED = 0.5, 8
 # Of what they read, kernels that gained by inputs that leave the L2 cache last stored a third or more.
 LEAST_STORED = 0.3
 # Inputs that leave the L2 cache last are larger than so many of them. On an H200 kernels behind the one that
-# wrote their input then take 1.00 to 1.03 of the time and others 0.96 to 0.99; with inputs of 45 to 90 MB, 1.03
-# to 1.08 and 0.96 to 1.03 (cubes and normalizations of 45 to 268 MB, 2026-11-23).
+# wrote their input then take 1.00 to 1.03 of the time and others 0.96 to 0.99; with inputs of 45 to 90 MB,
+# 1.03 to 1.08 and 0.96 to 1.03 (cubes and normalizations of 45 to 268 MB, 2026-11-23).
 KEPT_CACHES = 2
 # A grid reduction: partial results go to memory, and the last block of each row or column sums them.
 GRID_REDUCTION_SECONDS = 2.6e-6

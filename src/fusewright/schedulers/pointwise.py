@@ -129,7 +129,8 @@ class PointwiseScheduler(BuiltInScheduler):
         unrolled = _transform(schedule, reference, params)
         schedule.transform_like(reference)
         schedule.parallelize_like(reference)
-        vectorize_ports(schedule, ports, params.vectorization_factor, merged, params.unaligned_inputs)
+        width, unaligned = params.vectorization_factor, params.unaligned_inputs
+        vectorize_ports(schedule, ports, width, merged, unaligned, params.keeps_aligned)
         if ports.loads:
             schedule.inline_at(reference, unrolled, best_effort=True, selected=ports.loads)
         inline_rest(schedule, ports.loads)
@@ -354,6 +355,7 @@ class _Planner:
             assumed_sizes=assumed,
             vectorized_dim=dim,
             unaligned_inputs=vectors.unaligned,
+            keeps_aligned=vectors.keeps_aligned,
             shift_rows=shifted,
             keeps_inputs=self._cost.keeps(facts, hardware),
             lparams=LaunchParams(bdimx=threads[0], bdimy=threads[1] if tile is not None else UNSET),
@@ -452,7 +454,8 @@ class _Planner:
         sizes = [access.tensor.dtype.size for access in self._by_element(facts)]
         if sizes:
             width = 1 if self._are_apart(facts) else min(width, *map(mixed_width, sizes))
-        best = Vectors(width, best.unaligned if width > 1 else (), best_cost)
+        unaligned = best.unaligned if width > 1 else ()
+        best = Vectors(width, unaligned, best_cost, best.keeps_aligned and width == best.width)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
         for merged in self._merged.vectors(break_point, facts):
