@@ -102,6 +102,31 @@ _STAGED: Edit = {
     "unroll_factor_iter_dom": 2,
     "lparams": {"bdimx": 16, "bdimy": 4},
 }
+#: Rows of 1803 that clusters take in turns and copy ahead, vectors shifted.
+_TURNS: Edit = {
+    **_SHIFTED[1],
+    "assumed_reduction_sizes": (1803,),
+    "unaligned_inputs": (1, 2),
+    "circular_stages": 2,
+    "weights_in_shared_memory": True,
+    "persistent_blocks": 8,
+    "blocks_per_cluster": 2,
+    "lparams": {"bdimx": 64, "bdimy": 1},
+}
+_GRADIENTS_IN_TURNS: Edit = {
+    "shift_rows": True,
+    "assumed_reduction_sizes": (1803,),
+    "unaligned_inputs": (3,),
+    "vectorization_factor": 8,
+    "batches_per_block_inner_reduction": 1,
+    "project_persistent_buffers": True,
+    "prefetch_rows": True,
+    "circular_stages": 3,
+    "columns_in_shared_memory": False,
+    "columns_a_thread": 1,
+    "blocks_per_cluster": 4,
+    "lparams": {"gdimx": 8, "bdimx": 32, "bdimy": 2, "bdimz": 1},
+}
 #: Each kind of schedule at least once, with sizes that tools end with (tests/bench/test_sanitize.py lists
 #: the kinds). Blocks that share a reduction or a scan need the larger ones.
 CASES: tuple[Case, ...] = (
@@ -124,7 +149,8 @@ CASES: tuple[Case, ...] = (
     ),
     Case("layernorm", (12, 2048), _ROWS),
     Case("layernorm", (8, 2048), _RINGS),
-    Case("layernorm", (1, 30000)),
+    Case("layernorm", (1, 200000)),
+    Case("layernorm", (40, 1803), (_TURNS,)),
     Case("rmsnorm_fp8", (12, 2048)),
     Case("softmax_columns", (96, 136)),
     Case("softmax_columns", (1500, 72)),
@@ -137,6 +163,7 @@ CASES: tuple[Case, ...] = (
     Case("gelu_bwd_bias", (300, 136)),
     Case("layernorm_bwd", (40, 1024)),
     Case("rmsnorm_bwd", (40, 1001)),
+    Case("rmsnorm_bwd", (40, 1803), (_GRADIENTS_IN_TURNS,)),
     Case("batchnorm_train", (4, 6, 8, 24)),
     Case("cumsum_inner", (5, 1000)),
     Case("cumsum_inner", (2, 200000)),

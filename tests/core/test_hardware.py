@@ -23,3 +23,11 @@ def test_limits_are_consistent() -> None:
     for info in DESCRIBED.values():
         assert info.max_threads_per_block <= info.max_threads_per_sm
         assert info.shared_memory_per_block_optin + info.shared_memory_reserved == info.shared_memory_per_sm
+
+
+@pytest.mark.parametrize("blocks, most", [(1, 132), (2, 66), (3, 39), (4, 30), (8, 15), (16, 7)])
+def test_clusters_are_resident_that_a_gpu_has_held(blocks: int, most: int) -> None:
+    """No more than the driver said of one H200, and most of these; with more blocks on each SM more."""
+    h200 = described("h200")
+    assert 0.85 * most <= h200.resident_clusters(blocks) <= most
+    assert h200.resident_clusters(blocks, 2) >= 2 * h200.resident_clusters(blocks)

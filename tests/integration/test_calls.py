@@ -384,3 +384,24 @@ def test_tensors_of_more_than_2_to_the_31_elements() -> None:
     assert y[-1, -1].item() == torch.tensor(2.0).exp().bfloat16().item()
     assert total[-1].item() == columns * 0.5 + 1.5
     assert bool((total[:-1] == columns * 0.5).all())
+
+
+def test_torchs_default_device_is_not_where_a_call_runs() -> None:
+    """Scripts set it to "cuda"; what is computed of CPU tensors, and of numbers, stays in host memory."""
+    x = torch.randn(8, 64)
+    torch.set_default_device("meta")
+    try:
+        with FusionDefinition() as fd:
+            t = fd.define_tensor([-1, -1], contiguity=True)
+            factor, count = fd.define_scalar(DataType.Float), fd.define_scalar(DataType.Int32)
+            fd.add_output(fd.ops.sum(t * (factor + 1.5), [1]))
+            fd.add_output(fd.ops.iota(4) * (count + 1))
+            fd.add_output(fd.ops.uniform(0.0, 1.0, [3], dtype=DataType.Float))
+            fd.add_output(fd.ops.topk(t, 2, 1)[0])
+        for _ in range(2):
+            total, counted, drawn, most = fd.execute([x, 0.5, 3])
+    finally:
+        torch.set_default_device(None)
+    torch.testing.assert_close(total, (2 * x).sum(1))
+    assert counted.tolist() == [0, 4, 8, 12] and 0 <= drawn.min() <= drawn.max() < 1
+    assert torch.equal(most, x.topk(2, 1)[0])

@@ -127,3 +127,33 @@ def test_only_loads_from_global_memory_may_be_unaligned() -> None:
     fd._setup_schedule([x])
     with pytest.raises(ScheduleError, match="allow_unaligned: T1 is not loaded from global memory"):
         fd.sched.allow_unaligned(fd.sched.tensor(1))
+
+
+def _neighbours(fd: FusionDefinition, x: Any, rows: int, columns: int) -> Any:
+    """The sum of each element's neighbours, of which two are in other rows and two in its own."""
+    wide = fd.ops.pad(x, [1, 1, 1, 1])
+    starts = [0, 1], [2, 1], [1, 0], [1, 2]
+    parts = [fd.ops.slice(wide, [a, b], [a + rows, b + columns]) for a, b in starts]
+    return parts[0] + parts[1] + (parts[2] + parts[3])
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_loads_that_are_aligned_stay_so_beside_others(offset: int) -> None:
+    """Of a stencil the rows above and below; nothing is where the input itself starts at any element."""
+    rows, columns = 9, 1024
+    x = torch.randn(rows * columns + offset)[offset:].view(rows, columns)
+    with FusionDefinition() as fd:
+        fd.add_output(_neighbours(fd, fd.from_pytorch(x, static_sizes=True), rows, columns))
+    [output] = fd.execute([x])
+    wide = torch.nn.functional.pad(x, (1, 1, 1, 1))
+    expected = wide[:-2, 1:-1] + wide[2:, 1:-1] + (wide[1:-1, :-2] + wide[1:-1, 2:])
+    torch.testing.assert_close(output, expected, rtol=1e-6, atol=1e-6)
+    [kernel] = fd.kernels_for([x])
+    assert kernel.params.unaligned_inputs == (0,)
+    assert kernel.params.keeps_aligned == (offset == 0)
+    assert kernel.cuda_text.count("fw::window<") == (2 if offset == 0 else 4)
+    # The same definition serves both.
+    other = torch.randn(rows * columns + 1)[1 - offset :][: rows * columns].view(rows, columns)
+    wide = torch.nn.functional.pad(other, (1, 1, 1, 1))
+    expected = wide[:-2, 1:-1] + wide[2:, 1:-1] + (wide[1:-1, :-2] + wide[1:-1, 2:])
+    torch.testing.assert_close(fd.execute([other])[0], expected, rtol=1e-6, atol=1e-6)

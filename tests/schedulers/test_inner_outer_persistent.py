@@ -345,6 +345,26 @@ def test_clusters_load_rows_ahead_that_blocks_do_not(columns: int, blocks: int) 
     assert not _spilled(fusion, params)
 
 
+@pytest.mark.parametrize(
+    "rows, columns, cluster, clusters, spilled",
+    [(1024, 65536, 8, 28, 0), (1024, 131072, 16, 14, 0), (1024, 50257, 4, 24, 80), (1024, 65537, 4, 24, 160)],
+)
+def test_long_rows_are_held_by_clusters(
+    rows: int, columns: int, cluster: int, clusters: int, spilled: int
+) -> None:
+    """Two blocks an SM where these have room; shifted rows take turns. All are resident at once."""
+    fusion = rms_norm_backward.fusion("textbook")[1]
+    canonicalize(fusion)
+    shapes = ((rows, columns),) * 2 + ((rows,), (columns,))
+    params, launch = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
+    assert (params.blocks_per_cluster, params.lparams.gdimx) == (cluster, clusters), params.reason
+    assert params.circular_stages == 3 and params.shift_rows is bool(columns % 2)
+    assert _spilled(fusion, params) <= spilled
+    on_an_sm = 1 if params.shift_rows else 2
+    assert on_an_sm * (launch.shared_bytes + p.H200.shared_memory_reserved) <= p.H200.shared_memory_per_sm
+    assert clusters <= p.H200.resident_clusters(cluster, on_an_sm)
+
+
 def test_vectors_of_odd_rows_begin_at_aligned_addresses() -> None:
     """Where blocks take several rows in turns, and what all rows read is of columns."""
     fusion = rms_norm_backward.fusion("textbook")[1]
@@ -394,7 +414,7 @@ def test_few_long_rows_are_left_to_two_kernels() -> None:
     canonicalize(fusion)
     planner = SCHEDULER.prepare(fusion)
     assert not isinstance(planner, Reject)
-    for rows, is_one_kernel in ((33, False), (132, True)):
+    for rows, is_one_kernel in ((33, False), (132, False), (200, True)):
         shapes = ((rows, 16384),) * 2 + ((rows,), (16384,))
         found = planner(_stable(p.facts_of(fusion, shapes)), p.H200)
         assert isinstance(found, Reject) is not is_one_kernel

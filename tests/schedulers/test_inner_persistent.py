@@ -24,7 +24,9 @@ from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.clustered_rows import clustered, spread
 from fusewright.schedulers.held_rows import Held, held_bytes
+from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.row_threads import part_of_a_warp
+from fusewright.schedulers.rows_in_turns import copied_in_turns
 from fusewright.schedulers.shared_rows import MOST_THREADS
 from fusewright.schedulers.streamed_rows import chunk_elements, streamed
 from fusewright.sym import evaluate
@@ -589,3 +591,25 @@ def test_long_odd_rows_beside_weights_are_held_by_clusters(rows: int, length: in
     schedulers.apply(InnerPersistentScheduler(), Schedule(fusion), params, described("h200"))
     without = schedulers.propose(InnerPersistentScheduler(), fusion, facts, described("h200"))
     assert without.blocks_per_cluster == 1  # of any length
+
+
+@pytest.mark.parametrize(
+    "length, width, expected",
+    [
+        (16385, 8, (1, 128, 704, 3, 3)),
+        (50257, 8, (2, 64, 640, 5, 2)),
+        (65537, 8, (3, 32, 704, 4, 3)),
+        (50257, 4, (4, 28, 640, 5, 2)),
+        (131073, 8, None),
+    ],
+)
+def test_clusters_take_long_rows_in_turns(length: int, width: int, expected: tuple[int, ...] | None) -> None:
+    """Blocks of a cluster, clusters, threads, vectors and stages: all that two weights leave room for."""
+    size, h200 = 16 // width, described("h200")
+    found = copied_in_turns(4096, length, Vectors(width, (1, 2), 1.0), Held(size, size, size), 2 * size, h200)
+    if found is None or expected is None:
+        assert found is expected
+        return
+    found.validate(h200)
+    how = (found.blocks_per_cluster, found.persistent_blocks, found.lparams.bdimx)
+    assert (*how, found.batches_per_block_inner_reduction, found.circular_stages) == expected

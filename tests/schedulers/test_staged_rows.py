@@ -80,6 +80,9 @@ CHOSEN = {
     (513, 8, False): (32, 8, 2),
     (513, 8, True): (32, 8, 2),
     (1001, 8, True): (64, 8, 2),
+    (65, 8, True): (8, 8, 3),  # twice the rows, of which a thread has two
+    (129, 8, True): (16, 4, 1),
+    (257, 8, True): (16, 4, 4),  # two rows share what is read of weights
     (129, 8, False): (16, 4, 1),  # by more a third would be in vain
     (257, 4, False): (32, 4, 1),  # a word each
     (65, 4, False): None,  # a block of so few rows would have too few threads

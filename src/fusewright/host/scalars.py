@@ -69,7 +69,7 @@ class ScalarFunction:
             if value is not None:
                 return value
         tensors = [
-            converted(torch.tensor(value, dtype=own.compute.torch), target)
+            converted(torch.tensor(value, dtype=own.compute.torch, device="cpu"), target)
             for value, (own, target) in zip(operands, self._types)
         ]
         return converted(self._apply(*tensors), self._result).item()

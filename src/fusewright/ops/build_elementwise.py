@@ -68,7 +68,7 @@ def _constant_as(value: PyScalar, source: DataType, target: DataType) -> PyScala
         number = float(value.real)
         # Kept exact: whoever uses it rounds, and printed IR shows 0.1 as 0.1. Beyond the range, infinite.
         return number if fits(number, target) else ctypes.c_float(number).value
-    tensor = torch.tensor(value, dtype=source.compute.torch)
+    tensor = torch.tensor(value, dtype=source.compute.torch, device="cpu")
     return converted(tensor, target).item()
 
 
@@ -99,7 +99,7 @@ def _scalar_result(
     """The value of an operation on scalars: a constant if all are, else a scalar that the host computes."""
     values = [s.value for s in operands]
     if None not in values:
-        tensors = [torch.tensor(s.value, dtype=s.dtype.compute.torch) for s in operands]
+        tensors = [torch.tensor(s.value, dtype=s.dtype.compute.torch, device="cpu") for s in operands]
         value = converted(row.spelling(computed).torch(*tensors), dtype).item()
         return fusion.new_scalar(dtype, value)
     extent = None

@@ -362,7 +362,7 @@ def _index_values(
 
 
 _INDEX_RULES: Mapping[str, Callable[..., torch.Tensor]] = {
-    "const": lambda e: torch.tensor(as_int(e)),
+    "const": lambda e: torch.tensor(as_int(e), device="cpu"),
     "add": lambda e, *args: functools.reduce(operator.add, args),
     "mul": lambda e, *args: functools.reduce(operator.mul, args),
     "floordiv": lambda e, a, b: torch.div(a, b, rounding_mode="floor"),

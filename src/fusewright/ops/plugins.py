@@ -170,7 +170,7 @@ def _check_row(row: ElementwiseOp) -> None:
 
 def _check_values(row: ElementwiseOp, dtype: DataType, what: str) -> None:
     """That the torch function computes each element of a result."""
-    operands = [torch.ones(2, dtype=each.torch) for each in row.operand_dtypes(dtype)]
+    operands = [torch.ones(2, dtype=each.torch, device="cpu") for each in row.operand_dtypes(dtype)]
     expected = row.result_of(dtype).torch
     asked = f"the torch function for {dtype.category.name}"
     try:

@@ -51,4 +51,4 @@ def passed_value(param: ScalarParam, value: Any) -> Any:
     bits = _BITS.get(param.dtype)
     if bits is None:
         return value
-    return int(torch.tensor(value, dtype=param.dtype.torch).view(bits[1]).item())
+    return int(torch.tensor(value, dtype=param.dtype.torch, device="cpu").view(bits[1]).item())

@@ -105,7 +105,7 @@ class CpuRandomStates(RandomStates):
         return self._seed, self._offset
 
     def _draw(self) -> int:
-        drawn = torch.empty((), dtype=torch.int64).random_(generator=self._generator)
+        drawn = torch.empty((), dtype=torch.int64, device="cpu").random_(generator=self._generator)
         return int(drawn.item())
 
     def position(self) -> tuple[torch.Tensor, int, int, torch.Tensor | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any, Protocol
 
@@ -31,6 +31,11 @@ Launch = Callable[[int, Sequence[Any]], object]
 # below 2^16 threads); on busy ones, where each of the thousands of small operations waits for the slower
 # half, they were up to fifty times as slow.
 SMALL_LAUNCH = 2**20
+
+
+def _in_host_memory() -> AbstractContextManager[object]:
+    """Within it torch makes new tensors there, whatever `torch.set_default_device` was told."""
+    return nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
 
 
 class Target(Protocol):
@@ -77,7 +82,7 @@ class SimulatedTarget:
         alone = prod(shape.grid) * prod(shape.block) <= SMALL_LAUNCH
 
         def launch(stream: int, values: Sequence[Any]) -> object:
-            with SINGLE_THREAD if alone else nullcontext():
+            with SINGLE_THREAD if alone else nullcontext(), _in_host_memory():
                 return simulate(
                     kernel.kernel,
                     values,

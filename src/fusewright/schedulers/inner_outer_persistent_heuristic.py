@@ -11,7 +11,7 @@ from fusewright.core.hardware import (
     BULK_COPIES_SINCE,
     MAX_VECTOR_BYTES,
     REGISTER_BYTES,
-    WARP_SIZE,
+    SM_PAIR,
     HardwareInfo,
 )
 from fusewright.core.once import cached_property
@@ -34,6 +34,22 @@ from fusewright.schedulers.inner_outer_persistent_space import (
 )
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
+from fusewright.schedulers.row_tiles import (
+    CHOICES,
+    NOT_AHEAD,
+    SHIFTED,
+    Choice,
+    Rank,
+    Rows,
+    RowTile,
+    blocks_text,
+    clusters_of,
+    groups_of,
+    in_turns,
+    lanes_of,
+    part_of,
+    resident_blocks,
+)
 from fusewright.schedulers.shifted_rows import (
     ENOUGH_BYTES,
     LEAST_SHIFTED,
@@ -52,6 +68,10 @@ from fusewright.schedulers.sizes import (
 REGISTERS_TO_WORK = 32
 REGISTERS_TO_PREFETCH = 8
 REGISTERS_TO_STREAM = 16
+# What a thread may spill where shifted rows are not held in fewer elements a thread.
+REGISTERS_TO_SPILL = 8
+# Rows in the ring of a cluster that takes shifted ones.
+SHIFTED_STAGES = 3
 # Of threads that read a ring, beside those of an estimate, where blocks share an SM and so its registers (an
 # H200, layer norm backward of 16384 x 8192 bfloat16: two blocks of 256 threads that spill reach 0.81 of a
 # copy's speed, one of 512 that do not 0.94).
@@ -80,18 +100,16 @@ OTHER_BYTES = 8 * 1024
 MOST_THREADS = 512
 # Threads of a block that handles several rows at a time.
 BLOCK = 128
-# Half a warp has a row if a warp would leave so many times as many places in vain (an H200, RMS norm
-# backward of 131072 x 65 bfloat16 29.9 us so and 35.3, of 16384 x 257 no faster).
-LEAST_LANES, MOST_IN_VAIN = 16, 1.1
 # Rows for each SM up to which a row has more threads, each with the last of these numbers of vectors at
 # most; where a block has one row, with the fewest for which so many threads suffice (an H200, RMS norm
 # backward of 33 x 4096 bfloat16 7.3 us, with twice the vectors 7.7; 200 x 1000 6.7 and 7.1; 33 x 1024 with
 # one 7.2, with four 7.8).
 FEW_ROWS_AN_SM, FEW_ROWS_THREADS, FEW_VECTORS = 2, 256, (1, 2, 4)
-# Elements from which on rows that have SMs enough for two blocks each are left to two kernels, which pass on
-# nothing (an H200, RMS norm backward of 33 rows of 32768 bfloat16 11.6 us so, by clusters 15.9, of 65536 14.2
-# and 19.9, of 8192 9.1 and 9.2).
-LONG_AMONG_FEW, SMS_OF_FEW = 8192, 2
+# Elements from which on rows of which there are no more than SMs are left to two kernels, which pass on
+# nothing (an H200, RMS norm backward of 33 rows of 32768 bfloat16 11.6 us so, by clusters 15.9, of 65536
+# 14.2 and 19.9, of 8192 9.1 and 9.2; 132 of 16384 14.5 and 18.0, of 8192 11.8 and 11.2; 200 of 32768 the
+# same).
+LONG_AMONG_FEW = 8192
 # Turns of a block up to which rows by element are not loaded ahead, so that a block has more of them, and
 # rows that it takes at once then at least (an H200, RMS norm backward of bfloat16: 7814 x 749 24.9 us, ahead
 # 30.3; 16384 x 1025 52.9 and 56.6; of more turns, 131072 x 257 76.5 and 73.1; of three rows, 1024 x 4097 22.8
@@ -110,100 +128,8 @@ FEW_TURNS, FEW_ELEMENTS = 6, 16
 # 576 0.67, by element 0.66, with 320 threads 0.55; layer norm backward with 288 threads 0.30, by element
 # 0.48).
 SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = 384, 5
-# The share of the SMs that blocks which take shifted rows in turns have at least.
-SMS_IN_TURNS = 0.7
-# Blocks of a cluster that hold a row, the fewest that do. SMs come in pairs, so all of them have clusters of
-# two at once; of larger ones an H200 leaves a few SMs idle.
-BLOCKS_OF_CLUSTER = (2,)
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.85
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Elements that a thread has of a row, and where the next row is loaded meanwhile, if it is.
-
-    prefetches: into registers, or, with `stages`, copied into shared memory that has room for so many rows.
-    rank: the highest that fits is taken.
-    """
-
-    elements: int
-    prefetches: bool
-    rank: int
-    stages: int = 0
-
-    @property
-    def in_registers(self) -> bool:
-        """Whether registers take the next row."""
-        return self.prefetches and not self.stages
-
-
-_FEW_TURNS, _IN_REGISTERS, _IN_SHARED_MEMORY, _STARVED, _NOT_AHEAD, _AT_LEAST = 5, 4, 3, 2, 1, 0
-# Many elements a thread make its part of a row's reductions cheap.
-CHOICES = (
-    _Choice(32, prefetches=True, rank=_IN_REGISTERS),
-    _Choice(16, prefetches=True, rank=_IN_REGISTERS),
-    _Choice(8, prefetches=True, rank=_IN_REGISTERS),
-    _Choice(32, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
-    _Choice(16, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
-    _Choice(32, prefetches=False, rank=_NOT_AHEAD),
-    _Choice(16, prefetches=False, rank=_NOT_AHEAD),
-    _Choice(32, prefetches=True, rank=_AT_LEAST, stages=2),
-    _Choice(64, prefetches=False, rank=_AT_LEAST),
-)
-SHIFTED = (
-    *(choice for choice in CHOICES if choice.stages),
-    _Choice(24, prefetches=True, rank=_IN_SHARED_MEMORY, stages=3),
-)
-NOT_AHEAD = tuple(choice for choice in CHOICES if choice.rank == _NOT_AHEAD)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """`count` rows of `length` elements in vectors of `width`.
-
-    knows_length: whether the kernel takes the length as a constant. shifts: whether the vectors of each row
-    begin at an aligned address of its own; the length includes what the first one may have before the row.
-    projects: whether inputs alone are held, and what follows from them is computed again.
-    """
-
-    count: int
-    length: int
-    width: int
-    knows_length: bool
-    shifts: bool = False
-    projects: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """How a choice lies over rows: lanes * along threads of each with `batches` vectors, `at_once` rows a
-    block, `resident` blocks an SM.
-
-    rows: whose length is what a block holds; `cluster` blocks hold all of a row.
-    """
-
-    choice: _Choice
-    rows: _Rows
-    lanes: int
-    along: int
-    batches: int
-    at_once: int
-    resident: int
-    cluster: int = 1
-
-    @property
-    def threads(self) -> int:
-        """Of one row."""
-        return self.lanes * self.along
-
-    @property
-    def rows_an_sm(self) -> int:
-        return self.at_once * self.resident
-
-    def turns(self, hardware: HardwareInfo) -> float:
-        """How often all SMs together take so many rows."""
-        return self.rows.count / (hardware.sm_count * self.rows_an_sm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +203,7 @@ class InnerOuterPersistentPlanner:
             return Reject("there is nothing to reduce")
         is_stable = are_stable(space, facts)
         knows_length = is_stable or space.is_constant
-        to_hold = _Rows(rows, length, width, knows_length, projects=self._projects(width))
+        to_hold = Rows(rows, length, width, knows_length, projects=self._projects(width))
         chosen = self._chosen(to_hold, hardware)
         by_element = chosen is not None and self._is_faster_by_element(chosen, hardware)
         params = None if by_element else self._shifted_params(to_hold, facts, hardware)
@@ -299,7 +225,7 @@ class InnerOuterPersistentPlanner:
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimy"), estimate)
 
-    def _is_faster_by_element(self, tile: _Tile, hardware: HardwareInfo) -> bool:
+    def _is_faster_by_element(self, tile: RowTile, hardware: HardwareInfo) -> bool:
         """Than in vectors that are aligned by the start of each row: rows that registers load ahead, unless
         one at a time for many turns.
 
@@ -307,10 +233,10 @@ class InnerOuterPersistentPlanner:
         62 and 80, of 1480 x 3187 21.4 and 22.8, of 8191 x 4097 84.5 and 82.5.
         """
         many_turns = tile.rows_an_sm == 1 and tile.turns(hardware) > MOST_TURNS
-        return tile.cluster == 1 and self._rank(tile, hardware) >= _IN_REGISTERS and not many_turns
+        return tile.cluster == 1 and self._rank(tile, hardware) >= Rank.IN_REGISTERS and not many_turns
 
     def _shifted_params(
-        self, rows: _Rows, facts: Facts, hardware: HardwareInfo
+        self, rows: Rows, facts: Facts, hardware: HardwareInfo
     ) -> InnerOuterPersistentParams | None:
         """For rows whose vectors begin at an aligned address of each row, if aligned ones of all are narrow.
 
@@ -327,7 +253,7 @@ class InnerOuterPersistentPlanner:
         chosen = self._shifted_tile(to_hold, hardware)
         if chosen is None:
             return None
-        blocks = _in_turns(chosen, hardware)
+        blocks = in_turns(chosen, hardware)
         if rows.count < SHIFTED_ROWS_A_BLOCK * blocks:
             return None
         return InnerOuterPersistentParams(
@@ -335,7 +261,7 @@ class InnerOuterPersistentPlanner:
             batches_per_block_inner_reduction=chosen.batches,
             project_persistent_buffers=True,
             prefetch_rows=True,
-            circular_stages=chosen.choice.stages,
+            circular_stages=self._shifted_stages(chosen, hardware),
             shift_rows=True,
             unaligned_inputs=found.unaligned,
             blocks_per_cluster=chosen.cluster,
@@ -343,29 +269,36 @@ class InnerOuterPersistentPlanner:
             cparams=CompileParams(
                 maxrregcount=hardware.registers_a_thread(whole_warps(chosen.threads) * chosen.resident)
             ),
-            reason=f"{rows.count} rows of {rows.length}: {blocks} {_of_blocks(chosen)} take them in turns "
+            reason=f"{rows.count} rows of {rows.length}: {blocks} {blocks_text(chosen)} take them in turns "
             f"and copy the next ones ahead, {chosen.lanes} x {chosen.along} threads a row, "
             f"{chosen.batches} vectors of {found.width} a thread; aligned by the start of each row",
         )
 
-    def _shifted_tile(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
-        """How threads of one block, or of the blocks of a cluster, lie along shifted rows, which are copied
-        ahead; None too where those that may take turns would leave many SMs idle.
+    def _shifted_tile(self, rows: Rows, hardware: HardwareInfo) -> RowTile | None:
+        """How threads of one block, or of a cluster's if one has no room for these, lie along shifted rows,
+        which are copied ahead; None too where those that may take turns would leave many SMs idle.
         """
-        for cluster in (1, *_clusters(hardware)):
-            tiles = [self._tile(_part(rows, cluster), choice, hardware) for choice in SHIFTED]
+        threads = hardware.max_threads_per_block
+        of_block = self._may_be_streamed(rows.length, rows.width, SHIFTED_STAGES, threads, hardware)
+        for cluster in (1,) if of_block else clusters_of(hardware):
+            tiles = [self._tile(part_of(rows, cluster), choice, hardware) for choice in SHIFTED]
             busy = [replace(tile, cluster=cluster) for tile in tiles if tile is not None]
-            busy = [tile for tile in busy if tile.threads >= BLOCK and _in_turns(tile, hardware)]
+            busy = [tile for tile in busy if tile.threads >= BLOCK and in_turns(tile, hardware)]
             busy = [tile for tile in busy if tile.threads * tile.resident >= SHIFTED_THREADS_AN_SM]
             if busy:
                 return max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, tile.choice.elements))
         return None
 
-    def _params(self, rows: _Rows, chosen: _Tile, hardware: HardwareInfo) -> InnerOuterPersistentParams:
+    def _shifted_stages(self, tile: RowTile, hardware: HardwareInfo) -> int:
+        """How many rows a ring has room for."""
+        most = self._most_stages(tile, hardware)
+        return tile.choice.stages if tile.cluster == 1 else min(SHIFTED_STAGES, most)
+
+    def _params(self, rows: Rows, chosen: RowTile, hardware: HardwareInfo) -> InnerOuterPersistentParams:
         width, count = chosen.rows.width, rows.count
         at_once, resident = chosen.at_once, chosen.resident
         loads = len(self.space.rows.full_loads)
-        alone = chosen.choice.rank == _IN_REGISTERS or self._is_by_element(chosen.rows)
+        alone = chosen.choice.rank == Rank.IN_REGISTERS or self._is_by_element(chosen.rows)
         if alone and (chosen.along == 1 or loads <= MOST_LOADS_TOGETHER):
             # One block an SM passes on the least (both gradients of 16384 x 4096 on an H200: 0.95 to 0.97 of
             # the time).
@@ -374,7 +307,7 @@ class InnerOuterPersistentPlanner:
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
         registers = hardware.registers_a_thread(whole_warps(threads) * resident)
-        blocks = min(_groups(replace(chosen, resident=resident), hardware), ceil_div(count, at_once))
+        blocks = min(groups_of(replace(chosen, resident=resident), hardware), ceil_div(count, at_once))
         groups = ceil_div(chosen.rows.length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and count > blocks * at_once
         stages = self._stages(chosen, hardware) if ahead and chosen.choice.stages else 0
@@ -390,30 +323,44 @@ class InnerOuterPersistentPlanner:
             blocks_per_cluster=chosen.cluster,
             lparams=LaunchParams(gdimx=blocks, bdimx=chosen.lanes, bdimy=chosen.along, bdimz=at_once),
             cparams=CompileParams(maxrregcount=registers),
-            reason=f"{count} rows of {rows.length}: {blocks} {_of_blocks(chosen)} of {at_once} rows at a "
+            reason=f"{count} rows of {rows.length}: {blocks} {blocks_text(chosen)} of {at_once} rows at a "
             f"time, {chosen.lanes} x {chosen.along} threads a row, {chosen.batches} vectors of {width} a "
             "thread" + (", the next row ahead" if ahead else ""),
         )
 
-    def _chosen(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
+    def _chosen(self, rows: Rows, hardware: HardwareInfo) -> RowTile | None:
         """How threads lie along rows: those of one block where it loads rows ahead, else those of a
         cluster whose blocks do that of their parts; None where neither holds a row.
         """
-        if rows.length > LONG_AMONG_FEW and rows.count * SMS_OF_FEW <= hardware.sm_count:
+        if rows.length > LONG_AMONG_FEW and rows.count <= hardware.sm_count:
             return None
         few = self._few(rows, hardware)
         if few is not None:
             return few
         of_block = self._best(rows, hardware)
-        if of_block is not None and of_block.choice.rank >= _IN_SHARED_MEMORY:
+        if of_block is not None and of_block.choice.rank >= Rank.IN_SHARED_MEMORY:
             return of_block
-        for cluster in _clusters(hardware):
-            tile = self._best(_part(rows, cluster), hardware)
-            if tile is not None and tile.choice.rank >= _IN_SHARED_MEMORY:
-                return replace(tile, cluster=cluster, resident=1)
-        return of_block
+        return self._of_cluster(rows, hardware) or of_block
 
-    def _best(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
+    def _of_cluster(self, rows: Rows, hardware: HardwareInfo) -> RowTile | None:
+        """How threads of the blocks of a cluster lie along rows that it loads ahead: of the smallest that
+        does, or, of more than two blocks, of the next larger one if two of its blocks have room on an SM.
+        """
+        for cluster in clusters_of(hardware):
+            if cluster > SM_PAIR and self._is_by_element(rows):
+                return None
+            tile = self._best(part_of(rows, cluster), hardware)
+            if tile is None or tile.choice.rank < Rank.IN_SHARED_MEMORY:
+                continue
+            larger = None
+            if SM_PAIR < cluster < hardware.max_cluster:
+                larger = self._tile(part_of(rows, 2 * cluster), tile.choice, hardware)
+            if larger is not None and larger.resident > 1:
+                return replace(larger, cluster=2 * cluster, resident=2)
+            return replace(tile, cluster=cluster, resident=1)
+        return None
+
+    def _best(self, rows: Rows, hardware: HardwareInfo) -> RowTile | None:
         """How threads of one block lie along rows, if it can hold them."""
         tiles = [self._tile(rows, choice, hardware) for choice in CHOICES]
         narrow = self._narrower(rows)
@@ -437,11 +384,11 @@ class InnerOuterPersistentPlanner:
         )
         return best and self._of_more_threads(best, found, hardware)
 
-    def _of_more_threads(self, best: _Tile, tiles: Sequence[_Tile], hardware: HardwareInfo) -> _Tile:
+    def _of_more_threads(self, best: RowTile, tiles: Sequence[RowTile], hardware: HardwareInfo) -> RowTile:
         """Another of these tiles in place of the best, whose rows have more threads, where that is faster: of
         blocks that take few turns, and of rows by element, the accesses of which have addresses of their own.
         """
-        ahead = [tile for tile in tiles if self._rank(tile, hardware) == _IN_REGISTERS]
+        ahead = [tile for tile in tiles if self._rank(tile, hardware) == Rank.IN_REGISTERS]
         ahead = [tile for tile in ahead if tile.threads <= MOST_THREADS]
         if best not in ahead:
             return best
@@ -453,7 +400,7 @@ class InnerOuterPersistentPlanner:
             return best
         return min(fewer, key=lambda tile: tile.rows.width, default=best)
 
-    def _few(self, rows: _Rows, hardware: HardwareInfo) -> _Tile | None:
+    def _few(self, rows: Rows, hardware: HardwareInfo) -> RowTile | None:
         """Of so few rows that each block has one or two: many threads for each, of two blocks if need be;
         None of more rows.
         """
@@ -461,7 +408,7 @@ class InnerOuterPersistentPlanner:
             return None
         rows = self._narrower(rows) or rows
         for vectors in FEW_VECTORS if rows.count <= hardware.sm_count else FEW_VECTORS[-1:]:
-            choice = _Choice(vectors * rows.width, prefetches=False, rank=_NOT_AHEAD)
+            choice = Choice(vectors * rows.width, prefetches=False, rank=Rank.NOT_AHEAD)
             tile = self._tile(rows, choice, hardware)
             if tile is not None and tile.threads <= FEW_ROWS_THREADS:
                 break
@@ -469,18 +416,18 @@ class InnerOuterPersistentPlanner:
             at_once = ceil_div(rows.count, hardware.sm_count)
             fits = tile.threads * at_once <= MOST_THREADS
             return replace(tile, at_once=at_once, resident=1) if fits else tile
-        for cluster in _clusters(hardware):
-            tile = self._tile(_part(rows, cluster), choice, hardware)
+        for cluster in clusters_of(hardware):
+            tile = self._tile(part_of(rows, cluster), choice, hardware)
             if tile is not None and rows.count <= hardware.resident_clusters(cluster):
                 return replace(tile, cluster=cluster, resident=1)
         return None
 
-    def _is_by_element(self, rows: _Rows) -> bool:
+    def _is_by_element(self, rows: Rows) -> bool:
         """Whether its accesses are so narrow that those of another row take many registers."""
         full = self.space.rows.full_loads
         return any(rows.width * access.tensor.dtype.size < ENOUGH_BYTES for access in full)
 
-    def _narrower(self, rows: _Rows) -> _Rows | None:
+    def _narrower(self, rows: Rows) -> Rows | None:
         """The same in vectors of half the width, with all that follows from inputs held, in place of inputs
         alone: it is computed once, and loads and arithmetic are interleaved. (An H200, RMS norm backward of
         16384 x 4096 bfloat16: 104.5 us, 107.0 without; 4096 x 8192 60.3, in rings 63.1.)
@@ -489,17 +436,17 @@ class InnerOuterPersistentPlanner:
             return None
         return replace(rows, width=rows.width // 2, projects=False)
 
-    def _rank(self, tile: _Tile, hardware: HardwareInfo) -> int:
+    def _rank(self, tile: RowTile, hardware: HardwareInfo) -> int:
         """Of a choice's tile: rows that are ahead in registers come after others where they are too few; rows
         by element that are not ahead come first where blocks take few turns.
         """
         rows, rank = tile.rows, tile.choice.rank
-        if rank == _NOT_AHEAD and rows.projects and self._is_by_element(rows):
+        if rank == Rank.NOT_AHEAD and rows.projects and self._is_by_element(rows):
             few = tile.turns(hardware) <= MOST_TURNS and tile.rows_an_sm >= LEAST_AT_ONCE
-            return _FEW_TURNS if few else _NOT_AHEAD
+            return Rank.FEW_TURNS if few else Rank.NOT_AHEAD
         in_flight = tile.rows_an_sm * rows.length * self._loaded_bytes
         starved = rows.projects and tile.rows_an_sm == 1 and in_flight < BYTES_IN_FLIGHT
-        return _STARVED if rank == _IN_REGISTERS and starved else rank
+        return Rank.STARVED if rank == Rank.IN_REGISTERS and starved else rank
 
     def _loaded_in_registers(self, width: int) -> int:
         """Bytes of registers that loads of an element of a row take: narrow vectors leave some unused."""
@@ -514,10 +461,10 @@ class InnerOuterPersistentPlanner:
         """Whether inputs alone are held."""
         return self._inputs_in_registers(width) < self._held.everything
 
-    def _held_in_registers(self, rows: _Rows) -> int:
+    def _held_in_registers(self, rows: Rows) -> int:
         return self._inputs_in_registers(rows.width) if rows.projects else self._held.everything
 
-    def _arriving_in_registers(self, rows: _Rows) -> int:
+    def _arriving_in_registers(self, rows: Rows) -> int:
         """Bytes of registers of an element of the next row, and of this one beside what is held of it.
 
         The next row is on its way before this one has been read. Where that was left out, threads with five
@@ -527,11 +474,11 @@ class InnerOuterPersistentPlanner:
         loaded = self._loaded_in_registers(rows.width)
         return loaded + max(0, loaded - self._held_in_registers(rows))
 
-    def _tile(self, rows: _Rows, choice: _Choice, hardware: HardwareInfo) -> _Tile | None:
+    def _tile(self, rows: Rows, choice: Choice, hardware: HardwareInfo) -> RowTile | None:
         """How threads lie along a row by a choice, if a block has the registers and memory for it."""
         length, width = rows.length, rows.width
         vectors = ceil_div(length, width)
-        lanes = _lanes(vectors, max(1, choice.elements // width))
+        lanes = lanes_of(vectors, max(1, choice.elements // width))
         batches = min(ceil_div(vectors, lanes), max(1, choice.elements // width))
         along = ceil_div(vectors, lanes * batches)
         fewer = max(1, along - 1)
@@ -544,26 +491,30 @@ class InnerOuterPersistentPlanner:
         of_element = self._state_bytes
         if rows.projects and self._is_by_element(rows):  # each access has an address of its own
             of_element += REGISTER_BYTES
-        if rows.shifts:  # what all rows read stays in registers, as floats
-            of_element += REGISTER_BYTES * len(self.space.column_inputs) + self._loaded_bytes
+        if rows.shifts:  # what all rows read stays in registers, as floats if there is room
+            as_floats = REGISTER_BYTES * len(self.space.column_inputs)
+            of_element += self._column_bytes if choice.rank == Rank.AT_LEAST else as_floats
+            of_element += self._loaded_bytes
         if not choice.stages:
             of_element += self._held_in_registers(rows)
             of_element += self._arriving_in_registers(rows) if choice.prefetches else 0
         to_work = REGISTERS_TO_WORK + (0 if rows.knows_length else REGISTERS_TO_GUARD)
-        if choice.prefetches and choice.rank > _AT_LEAST:
+        if choice.prefetches and choice.rank > Rank.AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
         room = hardware.registers_a_thread(max(threads, BLOCK))
+        if rows.shifts and choice.rank == Rank.AT_LEAST:
+            room += REGISTERS_TO_SPILL
         if threads > hardware.max_threads_per_block or registers > room:
             return None
         most = min(BLOCK // threads, rows.count // hardware.sm_count, hardware.max_block[2])
         at_once = 1 if choice.stages else power_of_two_at_most(max(1, most))
         beside = REGISTERS_TO_SHARE_AN_SM if choice.stages and not rows.shifts else 0
-        resident = _resident(threads * at_once, registers + beside, hardware)
+        resident = resident_blocks(threads * at_once, registers + beside, hardware)
         if choice.stages:
             shared = self._streamed(length, choice.stages, threads) + hardware.shared_memory_reserved
             resident = max(1, min(resident, hardware.shared_memory_per_sm // shared))
-        return _Tile(choice, rows, lanes, along, batches, at_once, resident)
+        return RowTile(choice, rows, lanes, along, batches, at_once, resident)
 
     def _exchanged(self, threads: int, at_once: int) -> int:
         """Bytes of shared memory that reductions take at most in a block of so many threads and rows."""
@@ -574,7 +525,7 @@ class InnerOuterPersistentPlanner:
         return threads * (MAX_COLUMNS_A_THREAD * a_column + of_rows) + OTHER_BYTES
 
     def _holds_columns(
-        self, tile: _Tile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
+        self, tile: RowTile, at_once: int, resident: int, stages: int, hardware: HardwareInfo
     ) -> bool:
         """Whether what is the same for all rows fits into shared memory, beside a ring of so many rows."""
         needed = tile.rows.length * (self._column_bytes + stages * self._loaded_bytes)
@@ -582,12 +533,17 @@ class InnerOuterPersistentPlanner:
         room = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         return self._column_bytes > 0 and needed <= min(room, hardware.shared_memory_per_block_optin)
 
-    def _stages(self, tile: _Tile, hardware: HardwareInfo) -> int:
+    def _stages(self, tile: RowTile, hardware: HardwareInfo) -> int:
         """How many rows a ring has room for: more than the choice says where a block is alone."""
+        if tile.resident > 1 or tile.choice.rank == Rank.AT_LEAST:
+            return tile.choice.stages
+        return self._most_stages(tile, hardware, self._column_bytes)
+
+    def _most_stages(self, tile: RowTile, hardware: HardwareInfo, beside: int = 0) -> int:
+        """The same, `beside` bytes for each element of a row."""
         stages = tile.choice.stages
-        if tile.resident > 1 or tile.choice.rank == _AT_LEAST:
-            return stages
-        room = hardware.shared_memory_per_block_optin - tile.rows.length * self._column_bytes
+        room = hardware.shared_memory_per_sm // tile.resident - hardware.shared_memory_reserved
+        room = min(room, hardware.shared_memory_per_block_optin) - tile.rows.length * beside
         while stages < MOST_STAGES and self._streamed(tile.rows.length, stages + 1, tile.threads) <= room:
             stages += 1
         return stages
@@ -610,50 +566,3 @@ class InnerOuterPersistentPlanner:
             and hardware.compute_capability >= BULK_COPIES_SINCE
             and needed <= hardware.shared_memory_per_block_optin
         )
-
-
-def _lanes(vectors: int, most: int) -> int:
-    """Threads x of a row: a warp, or the part of it that leaves fewer places in vain, with up to `most`
-    vectors each.
-    """
-
-    def places(lanes: int) -> int:
-        return lanes * ceil_div(vectors, lanes)
-
-    lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
-    half = lanes // 2
-    fits = half >= LEAST_LANES and places(half) <= half * most
-    return half if fits and places(lanes) > MOST_IN_VAIN * places(half) else lanes
-
-
-def _clusters(hardware: HardwareInfo) -> tuple[int, ...]:
-    """Blocks of a cluster that may hold a row."""
-    return tuple(blocks for blocks in BLOCKS_OF_CLUSTER if blocks <= hardware.max_cluster)
-
-
-def _part(rows: _Rows, cluster: int) -> _Rows:
-    """What a block of a cluster has of each row."""
-    return replace(rows, length=ceil_div(ceil_div(rows.length, rows.width), cluster) * rows.width)
-
-
-def _groups(tile: _Tile, hardware: HardwareInfo) -> int:
-    """Blocks, or clusters of them, that are resident at once."""
-    return hardware.resident_clusters(tile.cluster, tile.resident)
-
-
-def _in_turns(tile: _Tile, hardware: HardwareInfo) -> int:
-    """The same of those that take shifted rows in turns; 0 where these have too few of the SMs."""
-    groups = _groups(tile, hardware) // tile.rows.width * tile.rows.width
-    return groups if groups * tile.cluster >= SMS_IN_TURNS * hardware.sm_count * tile.resident else 0
-
-
-def _of_blocks(tile: _Tile) -> str:
-    return f"clusters of {tile.cluster} blocks" if tile.cluster > 1 else "blocks"
-
-
-def _resident(threads: int, registers: int, hardware: HardwareInfo) -> int:
-    """How many blocks of so many threads, which use so many registers each, an SM holds; one at least."""
-    warps = ceil_div(threads, WARP_SIZE)
-    by_registers = hardware.resident_warps(registers) // warps
-    by_threads = hardware.max_threads_per_sm // (warps * WARP_SIZE)
-    return max(1, min(by_registers, by_threads, hardware.max_blocks_per_sm))

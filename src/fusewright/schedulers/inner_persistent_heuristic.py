@@ -213,7 +213,9 @@ class InnerPersistentPlanner(ReductionPlanner):
     ) -> ReductionParams | None:
         """How blocks take rows of one input in turns, shifted alike, if they are to: for weights alone."""
         found = self._shifted.vectors(facts) if length >= LEAST_SHIFTED else None
-        if found is None or not found.unaligned or not is_narrow(width, found):
+        is_long = length * self.projected.at_once >= clustered_rows.ROW_OF_A_BLOCK
+        enough = ENOUGH_OF_LONG_ROWS if is_long else ENOUGH_BYTES
+        if found is None or not found.unaligned or not is_narrow(width, found, enough):
             return None
         weights = [self.fusion.inputs[position] for position in found.unaligned]
         full = [load.tensor for load in self.space.full_loads]

@@ -29,7 +29,7 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.params import HeuristicParams
 from fusewright.schedulers.reference_map import Access
-from fusewright.sym import Expr, const
+from fusewright.sym import Const, Expr, const
 
 # Bytes that torch's allocator aligns a fresh tensor to are more than any vector needs.
 FRESH_ALIGNMENT = 256
@@ -108,19 +108,27 @@ def _is_load(fusion: Fusion, tensor: TensorView) -> bool:
 
 
 def vectorize_ports(
-    schedule: Schedule, ports: Ports, width: int, merged: int = 1, unaligned: Collection[int] = ()
+    schedule: Schedule,
+    ports: Ports,
+    width: int,
+    merged: int = 1,
+    unaligned: Collection[int] = (),
+    keeps_aligned: bool = False,
 ) -> None:
     """Makes the innermost axis of every load and store that lies along its memory a vector of `width`.
 
     `merged`: vectors go through so many dimensions as one; what does not stays element by element.
-    `unaligned`: positions of inputs whose vectors may start at any element.
+    `unaligned`: positions of inputs whose vectors may start at any element; with `keeps_aligned` the loads of
+    these that go along as aligned vectors stay such.
     """
     if width <= 1:
         return
     anywhere = {schedule.fusion.inputs[position] for position in unaligned}
     for load in ports.loads:
         assert load.definition is not None
-        if load.definition.inputs[0] in anywhere:
+        if load.definition.inputs[0] not in anywhere:
+            continue
+        if not (keeps_aligned and _innermost_is(load, width) and loads_along_lane(load.definition, width)):
             schedule.allow_unaligned(load)
     if merged > 1:
         for port in (*ports.loads, *ports.stores):
@@ -222,6 +230,10 @@ class _Limit:
             found += [facts.value(each) for each in self.sizes]
         return found
 
+    def starts_beside(self, width: int) -> bool:
+        """Whether its vectors start at no multiple of their width, whatever the sizes."""
+        return any(isinstance(each, Const) and each.value % width for each in self.sizes)
+
     def starts_anywhere(self, facts: Facts) -> bool:
         """Whether its vectors may start at any element in this call."""
         return are_long(self.pieces, facts)
@@ -235,11 +247,13 @@ class Vectors:
         width: elements.
         unaligned: positions of the inputs whose vectors may start at any element.
         cost: accesses an element, of all loads and stores along the vectors together.
+        keeps_aligned: whether those of `unaligned` that start at multiples of a vector are plain vectors.
     """
 
     width: int
     unaligned: tuple[int, ...]
     cost: float
+    keeps_aligned: bool = False
 
 
 # What a vector that may start anywhere costs, in accesses: two loads, and as many instructions as a third.
@@ -327,7 +341,12 @@ class VectorLimits:
         across = [limit for limit in self._limits if limit.width(facts, wide) < wide]
         positions = {limit.position for limit in across if limit.position is not None}
         cost = (len(self._limits) + (UNALIGNED_COST - 1) * len(across)) / wide
-        return Vectors(wide, tuple(sorted(positions)), cost) if cost < aligned.cost else aligned
+        if cost >= aligned.cost:
+            return aligned
+        read = [limit for limit in self._limits if limit.position in positions]
+        plain = [limit for limit in read if limit.width(facts, wide) >= wide]
+        keeps = bool(plain) and all(limit in plain or limit.starts_beside(wide) for limit in read)
+        return Vectors(wide, tuple(sorted(positions)), cost, keeps)
 
 
 def _limit(tensor: TensorView, unit: IterDomain, position: int | None, may_be_elsewhere: bool) -> _Limit:

@@ -28,8 +28,10 @@ ROWS_A_BLOCK = 8
 # 4095 x 16385 0.88 by one block, 0.59 by element.
 COPIED_THREADS_AN_SM, MOST_COPIED_THREADS, COPIED_VECTORS, COPIED_STAGES = 768, 704, 3, 3
 # Clusters, blocks of each and vectors of each thread, that do the same with longer rows, in two stages if
-# need be (1024 x 50257: 0.86 by clusters of two, by one block with chunks of a row in a ring 0.57).
-COPIED_BY_CLUSTERS, FEWEST_STAGES = ((2, 4), (2, 5), (3, 4), (3, 5), (4, 4), (4, 5)), 2
+# need be, if they have such a share of the SMs (1024 x 50257: 0.86 by clusters of two, by one block with
+# chunks of a row in a ring 0.57; of 65537 by three 0.70 and 0.59; 1335 x 50257 floats by four 0.77, by
+# element 0.48).
+COPIED_BY_CLUSTERS, FEWEST_STAGES, SMS_IN_TURNS = ((2, 4), (2, 5), (3, 4), (3, 5), (4, 4), (4, 5)), 2, 0.7
 # Shared memory of a block besides: what reductions exchange, mbarriers, and the alignment of all buffers.
 OTHER_BYTES = 1 * KIB
 # A thread needs this many registers besides what it holds.
@@ -85,7 +87,8 @@ def copied_in_turns(
     else:
         return None
     clusters = hardware.resident_clusters(cluster, resident) // vectors.width * vectors.width
-    if rows < ROWS_A_BLOCK * clusters or not clusters:
+    idle = clusters * cluster < SMS_IN_TURNS * resident * hardware.sm_count
+    if rows < ROWS_A_BLOCK * clusters or idle:
         return None
     registers = hardware.registers_a_thread(resident * threads)
     return replace(

@@ -14,6 +14,7 @@ from fusewright.schedulers.params.legal import among, counts, each
 # Beyond these two, a break point rarely leaves rows and columns that both fill a block.
 TRIED_BREAK_POINTS = (0, 1, 2)
 _ROWS = When(lambda params: params.break_point > 0, "without rows (break_point 0)")
+_UNALIGNED = When(lambda params: params.unaligned_inputs != (), "without unaligned_inputs")
 _VECTORS = When(lambda params: params.vectorization_factor > 1, "without vectors")
 
 
@@ -30,7 +31,8 @@ class PointwiseParams(HeuristicParams):
     serves no others; () where it serves all.
     vectorized_dim: the dimension, in memory order, whose size vectors divide: accesses that go through it and
     all dimensions inside of it as through one run of memory are vectors. -1: the innermost. unaligned_inputs:
-    positions of the inputs whose vectors may start at any element: each is taken from two aligned ones.
+    positions of the inputs whose vectors may start at any element: each is taken from two aligned ones,
+    but for those that start at multiples of a vector whatever the sizes, with keeps_aligned.
     shift_rows: the vectors of each row (with break_point 0, of all as one row) begin at aligned addresses of
     the output, whatever its length and its place; so it need be no multiple of a vector. keeps_inputs: what
     is read at every point leaves the L2 cache last, so that what is stored is written to memory early.
@@ -51,6 +53,7 @@ class PointwiseParams(HeuristicParams):
     assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
     vectorized_dim: int = choice(-1, counts(-1, tried=()), _VECTORS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
+    keeps_aligned: bool = choice(False, when=_UNALIGNED)
     shift_rows: bool = choice(False, when=_VECTORS)
     keeps_inputs: bool = choice(False)
 

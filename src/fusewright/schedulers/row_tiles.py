@@ -1,0 +1,165 @@
+"""How threads of blocks lie along rows that they hold: tiles of them, and how many the GPU has room for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
+
+# Half a warp has a row if a warp would leave so many times as many places in vain (an H200, RMS norm
+# backward of 131072 x 65 bfloat16 29.9 us so and 35.3, of 16384 x 257 no faster).
+LEAST_LANES, MOST_IN_VAIN = 16, 1.1
+# Blocks of a cluster that hold a row. SMs come in pairs, so all of them have clusters of two at once; of
+# larger ones an H200 leaves a few SMs idle. (1024 rows of 65536 bfloat16: RMS norm backward 123 us by
+# clusters of four blocks, 114 by clusters of eight, two blocks an SM, by two kernels 167; layer norm
+# backward 137, 131 and 174.)
+BLOCKS_OF_CLUSTER = (2, 4, 8, 16)
+# The share of the SMs that blocks which take shifted rows in turns have at least.
+SMS_IN_TURNS = 0.7
+
+
+class Rank(IntEnum):
+    """Which choice comes first: the highest of those that fit."""
+
+    AT_LEAST = 0
+    NOT_AHEAD = 1
+    STARVED = 2
+    IN_SHARED_MEMORY = 3
+    IN_REGISTERS = 4
+    FEW_TURNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Elements that a thread has of a row, and where the next row is loaded meanwhile, if it is.
+
+    prefetches: into registers, or, with `stages`, copied into shared memory that has room for so many rows.
+    rank: the highest that fits is taken.
+    """
+
+    elements: int
+    prefetches: bool
+    rank: Rank
+    stages: int = 0
+
+    @property
+    def in_registers(self) -> bool:
+        """Whether registers take the next row."""
+        return self.prefetches and not self.stages
+
+
+# Many elements a thread make its part of a row's reductions cheap.
+CHOICES = (
+    Choice(32, prefetches=True, rank=Rank.IN_REGISTERS),
+    Choice(16, prefetches=True, rank=Rank.IN_REGISTERS),
+    Choice(8, prefetches=True, rank=Rank.IN_REGISTERS),
+    Choice(32, prefetches=True, rank=Rank.IN_SHARED_MEMORY, stages=3),
+    Choice(16, prefetches=True, rank=Rank.IN_SHARED_MEMORY, stages=3),
+    Choice(32, prefetches=False, rank=Rank.NOT_AHEAD),
+    Choice(16, prefetches=False, rank=Rank.NOT_AHEAD),
+    Choice(32, prefetches=True, rank=Rank.AT_LEAST, stages=2),
+    Choice(64, prefetches=False, rank=Rank.AT_LEAST),
+)
+SHIFTED = (
+    *(choice for choice in CHOICES if choice.stages),
+    Choice(24, prefetches=True, rank=Rank.IN_SHARED_MEMORY, stages=3),
+    Choice(40, prefetches=True, rank=Rank.AT_LEAST, stages=2),
+)
+NOT_AHEAD = tuple(choice for choice in CHOICES if choice.rank == Rank.NOT_AHEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """`count` rows of `length` elements in vectors of `width`.
+
+    knows_length: whether the kernel takes the length as a constant. shifts: whether the vectors of each row
+    begin at an aligned address of its own; the length includes what the first one may have before the row.
+    projects: whether inputs alone are held, and what follows from them is computed again.
+    """
+
+    count: int
+    length: int
+    width: int
+    knows_length: bool
+    shifts: bool = False
+    projects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowTile:
+    """How a choice lies over rows: lanes * along threads of each with `batches` vectors, `at_once` rows a
+    block, `resident` blocks an SM.
+
+    rows: whose length is what a block holds; `cluster` blocks hold all of a row.
+    """
+
+    choice: Choice
+    rows: Rows
+    lanes: int
+    along: int
+    batches: int
+    at_once: int
+    resident: int
+    cluster: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Of one row."""
+        return self.lanes * self.along
+
+    @property
+    def rows_an_sm(self) -> int:
+        return self.at_once * self.resident
+
+    def turns(self, hardware: HardwareInfo) -> float:
+        """How often all SMs together take so many rows."""
+        return self.rows.count / (hardware.sm_count * self.rows_an_sm)
+
+
+def lanes_of(vectors: int, most: int) -> int:
+    """Threads x of a row: a warp, or the part of it that leaves fewer places in vain, with up to `most`
+    vectors each.
+    """
+
+    def places(lanes: int) -> int:
+        return lanes * ceil_div(vectors, lanes)
+
+    lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
+    half = lanes // 2
+    fits = half >= LEAST_LANES and places(half) <= half * most
+    return half if fits and places(lanes) > MOST_IN_VAIN * places(half) else lanes
+
+
+def clusters_of(hardware: HardwareInfo) -> tuple[int, ...]:
+    """Blocks of a cluster that may hold a row."""
+    return tuple(blocks for blocks in BLOCKS_OF_CLUSTER if blocks <= hardware.max_cluster)
+
+
+def part_of(rows: Rows, cluster: int) -> Rows:
+    """What a block of a cluster has of each row."""
+    return replace(rows, length=ceil_div(ceil_div(rows.length, rows.width), cluster) * rows.width)
+
+
+def groups_of(tile: RowTile, hardware: HardwareInfo) -> int:
+    """Blocks, or clusters of them, that are resident at once."""
+    return hardware.resident_clusters(tile.cluster, tile.resident)
+
+
+def in_turns(tile: RowTile, hardware: HardwareInfo) -> int:
+    """The same of those that take shifted rows in turns; 0 where these have too few of the SMs."""
+    groups = groups_of(tile, hardware) // tile.rows.width * tile.rows.width
+    return groups if groups * tile.cluster >= SMS_IN_TURNS * hardware.sm_count * tile.resident else 0
+
+
+def blocks_text(tile: RowTile) -> str:
+    return f"clusters of {tile.cluster} blocks" if tile.cluster > 1 else "blocks"
+
+
+def resident_blocks(threads: int, registers: int, hardware: HardwareInfo) -> int:
+    """How many blocks of so many threads, which use so many registers each, an SM holds; one at least."""
+    warps = ceil_div(threads, WARP_SIZE)
+    by_registers = hardware.resident_warps(registers) // warps
+    by_threads = hardware.max_threads_per_sm // (warps * WARP_SIZE)
+    return max(1, min(by_registers, by_threads, hardware.max_blocks_per_sm))
