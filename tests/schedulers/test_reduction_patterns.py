@@ -53,6 +53,9 @@ def test_columns_without_vectors_have_more_rows_in_flight() -> None:
 def test_threads_go_along_a_short_contiguous_dimension_alone() -> None:
     assert proposed((256, 2048, 49), (0, 2)).schedule_3d
     assert proposed((64, 64, 128, 63), (1, 3)).schedule_3d
+    # A thread reduces a square.
+    squares = proposed((2048, 56, 2, 56, 2), (2, 4))
+    assert (squares.lparams.bdimx, squares.unroll_factor_top_of_vectorization) == (1, 2)
     # Vectors divide by its size seldom enough.
     assert not proposed((64, 64, 128, 64), (1, 3)).schedule_3d
     assert not proposed((64, 256, 3136), (0, 2)).schedule_3d

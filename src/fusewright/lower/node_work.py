@@ -25,7 +25,7 @@ from fusewright.lower.guards import guarded, necessary, zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.ops.elementwise import CAST
-from fusewright.sym import FALSE, TRUE, ZERO, Expr, Symbol, const, land, le, lt, substitute, symbol
+from fusewright.sym import FALSE, TRUE, ZERO, Expr, Symbol, as_int, const, land, le, lt, substitute, symbol
 
 
 def item_of(
@@ -179,11 +179,14 @@ def _kept_of_last(ctx: Context, node: Node, held: TensorView) -> k.Buffer | None
     """The registers of the load that `held` is filled from, where they have for each thread what `node` loads
     in the last iteration: nothing else is loaded into them after that.
 
-    None where the load goes over its iterations in another order; where a loop around these, of which each
-    iteration loads something else, is not a loop of both; and where the registers have no room for all of an
-    iteration, or for other elements than those of `node`.
+    None where more than the last iteration is not held, as registers that are taken so long cost more than
+    one load of many; where the load goes over its iterations in another order; where a loop around these, of
+    which each iteration loads something else, is not a loop of both; and where the registers have no room for
+    all of an iteration, or for other elements than those of `node`.
     """
     assert held.definition is not None and held.part is not None
+    if as_int(ctx.domains.extent(held, held.loop[held.part.position])) != held.part.steps + 1:
+        return None
     [load] = held.definition.tensor_inputs
     assert load.definition is not None
     position, loops = held.part.position, ctx.loops.of(load.definition)

@@ -36,6 +36,10 @@ UNWRITTEN_SHARE = 0.4
 STREAMED_SHARE, MOST_STREAMED = 0.5, 8
 # Of what they read, kernels that gained by inputs that leave the L2 cache last stored a third or more.
 LEAST_STORED = 0.3
+# Inputs that leave the L2 cache last are larger than so many of them. On an H200 kernels behind the one that
+# wrote their input then take 1.00 to 1.03 of the time and others 0.96 to 0.99; with inputs of 45 to 90 MB,
+# 1.03 to 1.08 and 0.96 to 1.03 (cubes and normalizations of 45 to 268 MB, 2026-11-23).
+KEPT_CACHES = 2
 # A grid reduction: partial results go to memory, and the last block of each row or column sums them.
 GRID_REDUCTION_SECONDS = 2.6e-6
 # Cycles that a thread takes for a slot (`core.op.Spelling`), with no other warp on its scheduler; and how
@@ -173,12 +177,11 @@ class CostModel:
     def keeps(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether inputs that are read once are to leave the L2 cache last, as the kernel stores much, too.
 
-        What it stores then leaves the cache early and at an even rate: on an H200 kernels of 134 MB and more
-        in all take 0.96 to 0.99 of the time, after other kernels and before them, too, and of inputs that
-        were not read before. Nothing of inputs that fill the cache is found there again.
+        What it stores then leaves the cache early and at an even rate. Of inputs that fill the cache some
+        times little is found there again; of smaller ones a part, where the kernel before wrote them.
         """
         read, written = self._traffic.read(facts), self._traffic.written(facts)
-        return read > hardware.l2_bytes and written > LEAST_STORED * read
+        return read > KEPT_CACHES * hardware.l2_bytes and written > LEAST_STORED * read
 
     def seconds_an_sm(self, facts: Facts, hardware: HardwareInfo) -> float:
         """What one SM would take for all of the traffic, at its share of a copy's speed."""

@@ -89,10 +89,10 @@ MAX_ACCESSES_IN_FLIGHT = 4
 # The same of single elements, whose addresses take most of a thread's instructions (an H200: 513 x 1023 x 129
 # bfloat16, the first two dimensions exchanged, takes 82.0 us with eight, 91.5 with four).
 MAX_SINGLES_IN_FLIGHT = 8
-# Bytes of a row of the output that the threads of a tile have along it, and of runs of an input's memory up
-# to which a block is a tile: rows of the output that are neighbours in that memory share its lines then (an
-# H200: [2048, 4096, 8] bfloat16 with the first two exchanged takes 72.1 us, not 97.5).
-TILE_ROW_BYTES, SHORT_RUN_BYTES = 128, 16
+# Vectors along a row of a tile, and bytes of runs of an input's memory up to which a block is a tile: rows of
+# the output that are neighbours in that memory share its lines then (an H200, 134 MB of bfloat16 with the
+# first two dimensions exchanged: runs of 16 bytes take 72 us, not 98, of 32 72 and 84, of 64 74 and 80).
+TILE_COLUMNS, SHORT_RUN_BYTES = 8, 64
 # An input of so many times fewer elements than are computed, which is read by index, comes from the caches: a
 # scale for each group of 128 elements (an H200: 16384 x 4096 int4 in 0.55 of the time).
 READ_AGAIN = 16
@@ -416,13 +416,11 @@ class _Planner:
         vectors = cut.vectors
         if cut.at or cut.dim != -1 or cut.shifts or vectors.unaligned or vectors.width == 1:
             return None
-        size = self.space.reference.dtype.size
-        columns = max(1, TILE_ROW_BYTES // (vectors.width * size))
         for access in self._concrete:
             found = self._short_run(access, sizes) if self.fusion.is_input(access.tensor) else None
-            if found is None or prod(sizes[found:]) < columns * vectors.width:
+            if found is None or prod(sizes[found:]) < TILE_COLUMNS * vectors.width:
                 continue
-            return _Tile(found, columns, THREADS // columns)
+            return _Tile(found, TILE_COLUMNS, THREADS // TILE_COLUMNS)
         return None
 
     def _short_run(self, access: Access, sizes: Sequence[int]) -> int | None:

@@ -49,11 +49,13 @@ from fusewright.schedulers.joined_rows import join_rows, joined_params, joins_ro
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_heuristic import (
+    FEWEST_SPLIT_VECTORS,
     SHORT_INNER,
     Columns,
     crossed_params,
     inner_params,
     outer_params,
+    short_split_params,
     split_params,
 )
 from fusewright.schedulers.reduction_loops import (
@@ -160,6 +162,8 @@ class _Planner(ReductionPlanner):
             if _is_split(space) and width == 1 and inner <= SHORT_INNER:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self.space.element_bytes, hardware)
+            elif self._is_short_split(rows, length, width, hardware):
+                params = short_split_params(rows, ceil_div(length, width), width, space.element_bytes)
             else:
                 params = self._inner(rows, length, width, facts, hardware)
             blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight) * params.lparams.gdimy
@@ -215,6 +219,11 @@ class _Planner(ReductionPlanner):
             return None
         batches = self.space.iteration_size(facts) // row
         return joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
+
+    def _is_short_split(self, rows: int, length: int, width: int, hardware: HardwareInfo) -> bool:
+        """Whether rows in two stretches of memory are so short, and so many, that a thread reduces each."""
+        few = _is_split(self.space) and ceil_div(length, width) <= FEWEST_SPLIT_VECTORS and self._states == 1
+        return few and rows >= hardware.sm_count * hardware.max_threads_per_sm
 
     def _inner(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo

@@ -25,6 +25,10 @@ FEWEST_ROWS, MOST_ROWS, ELEMENTS_OF_ROWS = 2, 8, 16
 # Blocks whose threads have squares of elements: threads, those along rows, which read a line of memory
 # together, and bytes that each has in flight. There are as many blocks as if it had half of these.
 CROSSED_BLOCK, CROSSED_THREADS_ALONG, CROSSED_BYTES_IN_FLIGHT = 256, 8, 256
+# Vectors of rows that a thread each reduces where memory has them in two stretches, if there are threads
+# enough for the GPU so, and bytes that a thread has in flight (an H200: squares of 2 x 2 bfloat16 take 22.9
+# us, by two threads each 25.1; of 4 x 4 21.5, not 22.8).
+FEWEST_SPLIT_VECTORS, BYTES_OF_SHORT_ROWS = 4, 32
 # States from which on blocks exchange so much that there are half as many, of twice the threads (an H200: the
 # variances of 4096 columns of 16384 bfloat16 take 44.4 us, not 52.9).
 MANY_STATES = 3
@@ -196,6 +200,22 @@ def _threads_of_row(
             threads = min(most, max(least, wanted))
             unroll = min(IN_ONE_STEP, ceil_div(vectors, threads))
     return threads, unroll
+
+
+def short_split_params(rows: int, vectors: int, width: int, element_bytes: int) -> ReductionParams:
+    """How rows of so few vectors, in two stretches of memory each, are reduced: by a thread each."""
+    in_flight = power_of_two_at_most(max(1, BYTES_OF_SHORT_ROWS // (vectors * width * element_bytes)))
+    return ReductionParams(
+        fastest_dim=True,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=width > 1,
+        unroll_factor_top_of_vectorization=vectors,
+        unroll_factor_iter_dom=in_flight,
+        pad_inner_reduction_to_warp=True,
+        lparams=LaunchParams(bdimx=1, bdimy=SHORT_ROWS_BLOCK, gdimy=1),
+        reason=f"{rows} rows of {vectors} vectors of {width} in two stretches: a thread a row, {in_flight} "
+        f"rows a thread, {SHORT_ROWS_BLOCK * in_flight} rows a block",
+    )
 
 
 def split_params(

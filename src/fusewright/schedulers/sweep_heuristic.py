@@ -216,8 +216,8 @@ def _held(
     of_block = hardware.shared_memory_per_sm // grid.resident - hardware.shared_memory_reserved
     room = min(of_block, hardware.shared_memory_per_block_optin) - SHARED_SLACK - grid.exchanged
     held = max(0, min(grid.steps, room // each))
-    # Registers keep the last step that the first sweep has loaded.
-    steps = min(grid.steps, held + 1) if held else 0
+    # Registers keep the last step that the first sweep has loaded, if it is the only one that is not held.
+    steps = grid.steps if held and held + 1 >= grid.steps else held
     near = grid.blocks * steps * each + FOUND_IN_L2 * hardware.l2_bytes
     of_turn = what.rows * what.length * what.element_bytes / grid.turns
     again = max(0.0, 1 - near / of_turn) if steps < grid.steps else 0.0

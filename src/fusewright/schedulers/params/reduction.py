@@ -122,7 +122,7 @@ class ReductionParams(HeuristicParams):
 
     A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as
     other kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps
-    steps of its loop load in shared memory, and then what the last one loads in registers; with
+    steps of its loop load in shared memory, and what one more, the last, loads in registers; with
     sweeps_backward every other sweep goes from the last step to the first, and streams_last_sweep marks what
     the last one loads and stores to leave the caches first. prefetches_steps: the first sweep loads the next
     step while it works on one.
