@@ -31,6 +31,7 @@ from fusewright.lower.passes.loads import bring_loads_forward
 from fusewright.lower.passes.narrow import narrow_comparisons
 from fusewright.lower.passes.neutral import fill_with_neutral_elements
 from fusewright.lower.passes.packed_runs import combine_packed_runs
+from fusewright.lower.passes.pieces import join_pieces
 from fusewright.lower.passes.repeated import read_repeated_registers
 from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
@@ -49,6 +50,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("fill with neutral elements", fill_with_neutral_elements),
     ("load what is chosen once", load_chosen_once),
     ("bring loads forward", bring_loads_forward),
+    ("join pieces", join_pieces),
     ("read repeated registers", read_repeated_registers),
     ("narrow comparisons", narrow_comparisons),
     ("separate edges", separate_edges),
