@@ -225,6 +225,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
         "fill rings",
         "fill with neutral elements",
         "bring loads forward",
+        "join pieces",
         "read repeated registers",
         "narrow comparisons",
         "separate edges",

@@ -21,8 +21,7 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import conditions_of, with_pred
 from fusewright.lower.passes.loads import is_load
-from fusewright.sym import Expr, FloorDiv, as_int, bounds, build, const, fold, land, lnot, substitute
-
+from fusewright.sym import Expr, FloorDiv, as_int, bounds, build, const, fold, lnot, substitute
 
 # Bytes of all pieces in registers up to which each may have its own: a quarter of a thread's.
 MOST_HELD = 256
@@ -73,7 +72,9 @@ class _Joiner:
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
         body = k.body_of(body, [k.with_children(stmt, self.body) for stmt in body])
-        loads = {load.copy.dst.buffer: load for load in _loads(body) if self._is_private(load.copy.dst.buffer)}
+        loads = {
+            load.copy.dst.buffer: load for load in _loads(body) if self._is_private(load.copy.dst.buffer)
+        }
         if not loads:
             return body
         joins = [join for stmt in body for join in self._joins(stmt, (), loads)]
@@ -228,10 +229,9 @@ def _to_common(load: k.Stmt, table: dict[k.Buffer, k.Buffer]) -> k.Stmt:
     return k.with_children(load, lambda inner: tuple([_to_common(each, table) for each in inner]))
 
 
-def _replaced(
-    body: tuple[k.Stmt, ...], changed: Mapping[k.Stmt, k.Stmt | None]
-) -> tuple[k.Stmt, ...]:
+def _replaced(body: tuple[k.Stmt, ...], changed: Mapping[k.Stmt, k.Stmt | None]) -> tuple[k.Stmt, ...]:
     kept = [changed.get(stmt, stmt) for stmt in body]
     return k.body_of(
-        body, [k.with_children(each, lambda inner: _replaced(inner, changed)) for each in kept if each is not None]
+        body,
+        [k.with_children(each, lambda inner: _replaced(inner, changed)) for each in kept if each is not None],
     )
