@@ -15,6 +15,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from fusewright.core.hardware import WARP_SIZE
 from fusewright.kernel import access
@@ -39,7 +40,7 @@ def join_pieces(kernel: k.Kernel) -> k.Kernel:
 class _Load:
     """A load with nothing else in the loops around it."""
 
-    position: int
+    stmt: k.Stmt
     loops: tuple[k.For, ...]
     copy: k.Copy
 
@@ -47,7 +48,7 @@ class _Load:
         """The load as if in the outermost of these loops; None if they do not go through as many."""
         if len(self.loops) > len(loops) or any(a.extent is not b.extent for a, b in zip(self.loops, loops)):
             return None
-        table: dict[Expr, Expr] = {a.symbol: b.symbol for a, b in zip(self.loops, loops)}
+        table = {a.symbol: b.symbol for a, b in zip(self.loops, loops)}
         moved = access.map_expressions(self.copy, lambda e: substitute(e, table))
         assert isinstance(moved, k.Copy)
         return moved
@@ -142,7 +143,7 @@ def _within(ref: k.Ref, pieces: Sequence[_Load]) -> k.Ref:
     return dataclasses.replace(ref, buffer=pieces[0].copy.dst.buffer)
 
 
-def _is_choice(stmt: k.Stmt) -> bool:
+def _is_choice(stmt: k.Stmt) -> TypeGuard[k.Copy]:
     return (
         isinstance(stmt, k.Copy)
         and stmt.width == 1
@@ -154,13 +155,14 @@ def _is_choice(stmt: k.Stmt) -> bool:
 
 
 def _loads(body: Sequence[k.Stmt]) -> Iterator[_Load]:
-    for position, stmt in enumerate(body):
+    for outer in body:
         loops: list[k.For] = []
+        stmt = outer
         while isinstance(stmt, k.For) and stmt.unroll and len(stmt.body) == 1:
             loops.append(stmt)
             [stmt] = stmt.body
         if is_load(stmt) and stmt.covering is None:
-            yield _Load(position, tuple(loops), stmt)
+            yield _Load(outer, tuple(loops), stmt)
 
 
 def _fit(
@@ -182,10 +184,11 @@ def _fit(
         if low is None or high is None or low < 0 or high >= load.width:
             return False
         lanes = {loop.symbol for loop in loops[len(piece.loops) :]}
-        conditions = () if pred is None else conditions_of(pred)
+        conditions = frozenset[Expr]() if pred is None else conditions_of(pred)
         if not all(_is_uniform(c) and lanes.isdisjoint(c.free_symbols) for c in conditions):
             return False
-        if not {*conditions_of(load.pred)} <= {*conditions, *before}:
+        # Loaded where it is chosen; and only there, as it overwrites what would be chosen after it.
+        if not conditions <= conditions_of(load.pred) <= {*conditions, *before}:
             return False
         places.add((ref.index, load.dst.index, load.width))
         before += [lnot(condition) for condition in conditions] if len(conditions) == 1 else []
@@ -206,15 +209,14 @@ def _is_uniform(condition: Expr) -> bool:
 
 def _joined(body: tuple[k.Stmt, ...], join: _Join) -> tuple[k.Stmt, ...]:
     """`body` with the loads of the pieces in the place of the last of them."""
-    positions = {piece.position for piece in join.pieces}
+    positions = {body.index(piece.stmt) for piece in join.pieces}
     between = body[min(positions) : max(positions) + 1]
     if not all(isinstance(stmt, k.Alloc) or _only_loads(stmt) for stmt in between):
         return body
     table = {piece.copy.dst.buffer: join.pieces[0].copy.dst.buffer for piece in join.pieces}
-    loads = [_to_common(body[piece.position], table) for piece in reversed(join.pieces)]
     kept = [stmt for position, stmt in enumerate(body) if position not in positions]
     place = max(positions) + 1 - len(positions)
-    kept[place:place] = loads
+    kept[place:place] = [_to_common(piece.stmt, table) for piece in reversed(join.pieces)]
     return _replaced(tuple(kept), join.joined)
 
 
@@ -225,7 +227,8 @@ def _only_loads(stmt: k.Stmt) -> bool:
 def _to_common(load: k.Stmt, table: dict[k.Buffer, k.Buffer]) -> k.Stmt:
     """The load to the registers of all pieces, which it leaves as they are where there is nothing to load."""
     if isinstance(load, k.Copy):
-        return dataclasses.replace(access.map_buffers(load, table), fill=None, fill_is_value=False)
+        dst = dataclasses.replace(load.dst, buffer=table[load.dst.buffer])
+        return dataclasses.replace(load, dst=dst, fill=None, fill_is_value=False)
     return k.with_children(load, lambda inner: tuple([_to_common(each, table) for each in inner]))
 
 
