@@ -303,7 +303,9 @@ def test_constants_among_elements(name: str, dtype: DataType) -> None:
                 x = fd.from_pytorch(given, static_sizes=True)
                 with pytest.raises(DtypeError, match="beyond the range of") as caught:
                     function(fd.ops, x, value)
-                assert f"from {limits.min} to {limits.max}" in str(caught.value) and str(value) in str(caught.value)
+                assert f"from {limits.min} to {limits.max}" in str(caught.value) and str(value) in str(
+                    caught.value
+                )
                 fd.add_output(x)
         # A negative number is the unsigned one with its bits, as in torch, whatever the sizes.
         results = []

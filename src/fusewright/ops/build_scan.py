@@ -25,9 +25,7 @@ from fusewright.ops.registry import ScalarLike, op
 COMBINING: Mapping[ReductionOp, str] = {SUM: "add", PROD: "mul", MAX: "maximum", MIN: "minimum"}
 
 
-def _start(
-    fusion: Fusion, row: ReductionOp, init: ScalarLike, element: DataType, dtype: DataType
-) -> Scalar:
+def _start(fusion: Fusion, row: ReductionOp, init: ScalarLike, element: DataType, dtype: DataType) -> Scalar:
     """The value to start from, an element of the result, as a scalar of the type that is computed in.
 
     Raises:
