@@ -37,6 +37,10 @@ ROUNDING = {
 # no floats may differ, since a value rounds the other way.
 BESIDE_TORCH = 2.0
 FEW_DIFFER = 1e-3
+# The share of floats that may be neighbours of what torch's function rounds them to: products with a
+# reciprocal are off by 3 * 2^-24 of the quotient (docs/accuracy.md), and so near to the middle of two float8
+# are 3 in 10,000 ratios of bfloat16 to the largest of a row.
+FEW_ROUND_OTHERWISE = 4e-3
 # Half the distance of the least numbers of a type, where that matters beside FLOAT_ERROR.
 LEAST = {torch.float8_e4m3fn: 1.01 * 2.0**-10, torch.float8_e5m2: 1.01 * 2.0**-17, torch.float16: 2.0**-25}
 
@@ -158,18 +162,30 @@ class Operation:
         worst = 0.0
         for output, exact, torchs in zip(outputs, expected, made):
             if output.is_floating_point():
-                exact = exact.double()
+                is_rounded, exact = exact.dtype != torch.double, exact.double()
                 own = (torchs.double() - exact).abs().nan_to_num(0.0).max().item()
                 largest = exact.abs().max().item()
                 atol = FLOAT_ERROR * max(1.0, largest) + LEAST.get(output.dtype, 0.0)
                 allowed = (ROUNDING[output.dtype] * exact.abs()).add_(atol + BESIDE_TORCH * own)
-                used = (output.double() - exact).abs_().div_(allowed).nan_to_num(math.inf).max().item()
+                errors = (output.double() - exact).abs_().div_(allowed).nan_to_num(math.inf)
+                used = _worst(errors, is_rounded)
             else:
                 differ, own = (t.ne(exact).double().mean().item() for t in (output, torchs))
                 used = differ / (BESIDE_TORCH * own + FEW_DIFFER)
             assert used <= 1, f"not close to torch's result: {used:.3g} of the allowed error"
             worst = max(worst, used)
         return worst
+
+
+def _worst(errors: torch.Tensor, is_rounded: bool) -> float:
+    """The largest of errors, as fractions of what is allowed: about half of the distance of two numbers.
+
+    A few may be as large as that distance, if they are differences from what is rounded itself.
+    """
+    far = errors > 1
+    if is_rounded and far.double().mean() <= FEW_ROUND_OTHERWISE:
+        errors = torch.where(far, errors / 2, errors)
+    return errors.max().item()
 
 
 def traced(function: Callable[..., Any], inputs: Tensors) -> FusionDefinition:

@@ -70,6 +70,24 @@ def test_a_wrong_element_is_found() -> None:
         fusion.check(fusion.small[0], inputs, [made])
 
 
+def test_few_float8_are_rounded_otherwise() -> None:
+    [fusion] = selected(["float8_blocks"], CATALOGUE)
+    inputs = fusion.inputs(fusion.small[0], Inputs(torch.device("cpu")))
+    scale, rounded = fusion.reference(*inputs)
+
+    def change(count: int, steps: int) -> list[torch.Tensor]:
+        ordinary = torch.nonzero(rounded.float().view(-1).abs() == 80).view(-1)[:count]
+        assert len(ordinary) == count
+        bits = rounded.view(torch.uint8).view(-1).clone()
+        bits[ordinary] += steps
+        return [scale, bits.view(torch.float8_e4m3fn).view_as(rounded)]
+
+    assert fusion.check(fusion.small[0], inputs, change(2, 1)) <= 1
+    for count, steps in ((2, 2), (10, 1)):
+        with pytest.raises(AssertionError, match="not close"):
+            fusion.check(fusion.small[0], inputs, change(count, steps))
+
+
 def test_a_wrong_index_is_found() -> None:
     [fusion] = selected(["argmax_last"], CATALOGUE)
     inputs = fusion.inputs((64, 64), Inputs(torch.device("cpu")))

@@ -249,6 +249,11 @@ BEYOND = [
     (1e3, DataType.Float8_e4m3fn),
     (1e300 + 0j, DataType.ComplexFloat),
     (2**40, DataType.Int32),
+    (300, DataType.UInt8),
+    (-300, DataType.UInt8),
+    (-200, DataType.Int8),
+    (70000, DataType.Int16),
+    (-70000, DataType.UInt16),
     (1e300, DataType.Int),
     (math.nan, DataType.Int),
     (math.inf, DataType.Int32),
@@ -270,6 +275,58 @@ def test_constants_beyond_the_type_that_they_are_given(value: complex, dtype: Da
                 call()
         fd.add_output(x)
     fd.execute([])
+
+
+# What becomes an element of the result, or is compared with elements, as it is.
+TAKE_ELEMENTS: dict[str, Callable[[Any, Any, int], Any]] = {
+    "where": lambda ops, x, value: ops.where(ops.gt(x, 4), x, value),
+    "clamp": lambda ops, x, value: ops.clamp(x, value),
+    "clamp_max": lambda ops, x, value: ops.clamp(x, max=value),
+    "pad": lambda ops, x, value: ops.pad(x, [1, 1], value),
+    "cumsum": lambda ops, x, value: ops.cumsum(x, 0, init=value),
+    "cumprod": lambda ops, x, value: ops.cumprod(x, 0, init=value),
+    "cummax": lambda ops, x, value: ops.cummax(x, 0, init=value),
+    "cummin": lambda ops, x, value: ops.cummin(x, 0, init=value),
+}
+INTEGERS = [DataType.UInt8, DataType.Int8, DataType.Int16, DataType.UInt16, DataType.Int32]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize("name", TAKE_ELEMENTS)
+def test_constants_among_elements(name: str, dtype: DataType) -> None:
+    function, limits = TAKE_ELEMENTS[name], torch.iinfo(dtype.torch)
+    beyond = [limits.max + 1, -limits.max - 2]
+    for size in (1, 3):
+        given = torch.tensor([4, 5, 6][:size], dtype=dtype.torch)
+        for value in beyond:
+            with FusionDefinition() as fd:
+                x = fd.from_pytorch(given, static_sizes=True)
+                with pytest.raises(DtypeError, match="beyond the range of") as caught:
+                    function(fd.ops, x, value)
+                assert f"from {limits.min} to {limits.max}" in str(caught.value) and str(value) in str(
+                    caught.value
+                )
+                fd.add_output(x)
+        # A negative number is the unsigned one with its bits, as in torch, whatever the sizes.
+        results = []
+        for value in (-2, limits.max - 1) if limits.min == 0 else (limits.min, limits.max):
+            with FusionDefinition() as fd:
+                x = fd.from_pytorch(given, static_sizes=True)
+                fd.add_output(function(fd.ops, x, value))
+            fd.validate([given])
+            results.append(fd.execute([given])[0])
+        assert limits.min < 0 or torch.equal(*results)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_no_limit_limits_nothing(dtype: DataType) -> None:
+    given = torch.tensor([0, 5, torch.iinfo(dtype.torch).max], dtype=dtype.torch)
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(given)
+        fd.add_output(fd.ops.clamp(x, 3))
+        fd.add_output(fd.ops.clamp(x, max=3))
+    low, high = fd.execute([given])
+    assert low.tolist() == [3, 5, int(given[2])] and high.tolist() == [0, 3, 3]
 
 
 @pytest.mark.parametrize("value", [1e300, -1e300, 3.4028235e38, math.inf])

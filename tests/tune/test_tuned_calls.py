@@ -68,7 +68,7 @@ def test_what_torch_calls_is_tuned_and_a_graph_shares_one_effort(timed):
     x = torch.rand(8, 64)
 
     def function(x):
-        return ((x + 1) * 8).to(torch.uint8).to(torch.float32).sum(1)
+        return ((x + 1) * 8).to(torch.uint32).to(torch.float32).sum(1)  # definitions have no uint32
 
     converted = from_fx(traced(function, x))
     assert len(converted.definitions) == 2

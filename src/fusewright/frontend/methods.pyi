@@ -2596,6 +2596,7 @@ class EditablePointwiseParams:
     assumed_sizes: tuple[int, ...]
     vectorized_dim: int
     unaligned_inputs: tuple[int, ...]
+    keeps_aligned: bool
     shift_rows: bool
     keeps_inputs: bool
     @property

@@ -2,6 +2,7 @@
 
 What lives here: `executor` (the entry: signature -> program), `signature` (the key of a call), `binding`
 (checks the inputs of a new signature and finds its sizes), `memory_checks` (what kernels cannot read),
+`overlaps` (inputs that share memory),
 `selection` (which kernels serve a call, and what happens where a proposal is wrong), `steps` (compiles them),
 `bundles` (which of them are one launch), `segment_kernels` (what is known of them, for the user),
 `scalars` (what the host computes), `layout` (shapes and strides of what it allocates), `finished` (a user's

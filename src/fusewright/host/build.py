@@ -12,6 +12,7 @@ from fusewright.host.ir import (
     EvaluateScalar,
     Free,
     HostProgram,
+    KeepApart,
     LaunchKernel,
     Operation,
     ReadHostTensor,
@@ -51,6 +52,11 @@ def build_program(
     targets = {copy.target for copy in copies} | set(in_place.values())
     snapshots = [c.source for c in copies if c.source in inputs and c.source in targets]
     operations += [Snapshot(tensor) for tensor in dict.fromkeys(snapshots)]
+    sources = {c.source for c in copies if c.source in inputs} - set(snapshots)
+    operations = [
+        *_keeping_apart(steps, fusion.inputs, set(in_place.values()), targets, sources),
+        *operations,
+    ]
     owned = {o.tensor for o in fusion.outputs if o.tensor not in aliases and not o.hidden} - views.keys()
     kept = owned | {copy.source for copy in copies}
     last = {tensor: i for i, step in enumerate(steps) for tensor in _touched(step)}
@@ -75,6 +81,22 @@ def build_program(
     operations.append(Return(tuple(returned)))
     memory = {**in_place, **{copy.source: copy.target for copy in copies if copy.source not in inputs}}
     return HostProgram(tuple(fusion.inputs), tuple(operations), memory, static, setup)
+
+
+def _keeping_apart(
+    steps: Sequence[Step],
+    inputs: Sequence[Val],
+    early: set[TensorView],
+    written: set[TensorView],
+    copied: set[TensorView],
+) -> list[Operation]:
+    """The check of inputs that may share memory, if one is written before another is read."""
+    found = {tensor for step in steps for tensor in _touched(step)} if early else set()
+    found |= written | copied
+    tensors = tuple([t for t in inputs if isinstance(t, TensorView) and t in found and not t.is_cpu])
+    if len(tensors) < 2 or not (early or (written and copied)):
+        return []
+    return [KeepApart(tensors, frozenset(early), frozenset(written - early), frozenset(copied))]
 
 
 def _touched(step: Step) -> list[TensorView]:

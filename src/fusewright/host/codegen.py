@@ -25,6 +25,7 @@ from fusewright.host.ir import (
     EvaluateScalar,
     Free,
     HostProgram,
+    KeepApart,
     LaunchKernel,
     Operation,
     ReadHostTensor,
@@ -67,8 +68,9 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     for an error of torch, `look<i>_<j>` that makes the view that argument j is, and for each tensor T3 that
     it makes `lay_out_T3`. Of a scalar s: `fixed_s` if a
     signature fixes it, `eval_s` if it is computed. Besides: `draw`, `empty`, `stream`, `current_device`,
-    `device_index`, `on_device`, `copy_into`, `conjugated`, `view`, `no_storage`, `records_gradients`,
-    `record_gradients`, `autocasts`, `without_autocast`. `run_here` is the function itself.
+    `device_index`, `on_device`, `copy_into`, `conjugated`, `keep_apart`, `apart`, `view`, `no_storage`,
+    `records_gradients`, `record_gradients`, `autocasts`, `without_autocast`.
+    `run_here` is the function itself.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.
@@ -121,6 +123,10 @@ class _Writer:
         made.update(op.tensor for op in program.operations if isinstance(op, TakeOver))
         made.update(t for op in program.operations if isinstance(op, Evaluate) for t in op.outputs)
         self.in_place = program.memory.keys() - made
+        #: the tensors whose addresses the function has in variables
+        self.addressed = {
+            t.name for op in program.operations if isinstance(op, KeepApart) for t in op.tensors
+        }
 
     def write(self, operation: Operation) -> list[str]:
         return _WRITE[type(operation)](self, operation)
@@ -142,6 +148,12 @@ class _Writer:
     def home(self, tensor: TensorView) -> str:
         """The variable that holds the memory which a kernel reads the tensor from or writes it to."""
         return self.program.memory[tensor].name if tensor in self.in_place else tensor.name
+
+    def pointer(self, name: str) -> str:
+        """What a launch takes for the tensor in this variable."""
+        if not self.takes_pointers:
+            return name
+        return f"at_{name}" if name in self.addressed else f"{name}.data_ptr()"
 
     # ---- operations
 
@@ -183,15 +195,14 @@ class _Writer:
         return [f"{op.name} = alloc_{op.name}(s)"]
 
     def launch(self, op: LaunchKernel) -> list[str]:
-        pointer = ".data_ptr()" if self.takes_pointers else ""
         arguments: list[str] = []
         for j, (param, source) in enumerate(zip(op.kernel.kernel.params, op.kernel.arguments)):
             if isinstance(source, Pointer):
                 tensor = op.values[source.slot]
                 assert isinstance(tensor, TensorView)
-                arguments.append(self.home(tensor) + pointer)
+                arguments.append(self.pointer(self.home(tensor)))
             elif isinstance(source, Workspace):
-                arguments.append(f"work{op.segment}_{j}{pointer}")
+                arguments.append(self.pointer(f"work{op.segment}_{j}"))
             elif isinstance(source, Value):
                 value = op.values[source.slot]
                 text = f"value_{value.name}" if isinstance(value, TensorView) else self.name(value)
@@ -214,6 +225,17 @@ class _Writer:
     def operand(self, op: Evaluate, index: int, value: Val) -> str:
         text = self.home(value) if isinstance(value, TensorView) else self.name(value)
         return f"look{op.segment}_{index}({text})" if op.seen_through(index) else text
+
+    def keep_apart(self, op: KeepApart) -> list[str]:
+        names = [tensor.name for tensor in op.tensors]
+        tensors, addresses = ", ".join(names), ", ".join(f"at_{name}" for name in names)
+        ask = [f"at_{name} = {name}.data_ptr()" for name in names]
+        return [
+            *ask,
+            f"if ({addresses}) not in apart:",
+            f"{_INDENT}{tensors} = keep_apart(({tensors}), ({addresses}))",
+            *(_INDENT + line for line in ask),
+        ]
 
     def snapshot(self, op: Snapshot) -> list[str]:
         return [f"old_{op.tensor.name} = {op.tensor.name}.clone()"]
@@ -243,6 +265,7 @@ _WRITE: dict[type, Callable[[_Writer, Any], list[str]]] = {
     TakeOver: _Writer.take_over,
     LaunchKernel: _Writer.launch,
     Evaluate: _Writer.evaluate,
+    KeepApart: _Writer.keep_apart,
     Snapshot: _Writer.snapshot,
     CopyInto: _Writer.copy_into,
     View: _Writer.view,

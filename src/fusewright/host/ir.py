@@ -150,6 +150,23 @@ class Evaluate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class KeepApart:
+    """Copies inputs that are read and share memory with one that is written (`overlaps.Apart`).
+
+    tensors: the inputs in question. early: those of them that kernels write in place. late: that results are
+    copied into at the end. copied: that are then copied from.
+    """
+
+    tensors: tuple[TensorView, ...]
+    early: frozenset[TensorView]
+    late: frozenset[TensorView]
+    copied: frozenset[TensorView]
+
+    def __str__(self) -> str:
+        return f"keep apart {', '.join(map(_name, self.tensors))}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """Keeps the values of an input that is overwritten before they are read."""
 
@@ -214,6 +231,7 @@ Operation = (
     | TakeOver
     | LaunchKernel
     | Evaluate
+    | KeepApart
     | Snapshot
     | CopyInto
     | View

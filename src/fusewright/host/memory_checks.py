@@ -76,8 +76,8 @@ def spanned_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum(map(mul, shape, strides)) - sum(strides)
 
 
-def conjugated(view: torch.Tensor) -> torch.Tensor:
-    """The values of a lazily conjugated view in memory of its own, with the same shape and strides."""
+def in_own_memory(view: torch.Tensor) -> torch.Tensor:
+    """The values of a tensor, as of a lazily conjugated view, in memory of its own, with its strides."""
     own = torch.empty_strided(view.shape, view.stride(), dtype=view.dtype, device=view.device)
     # What an expanded dimension repeats is written once.
     once: list[Any] = [slice(1) if stride == 0 else slice(None) for stride in view.stride()]

@@ -19,10 +19,18 @@ from fusewright.host.binding import Binding
 from fusewright.host.build import build_program
 from fusewright.host.codegen import HostCode, Program, codegen, fixed_scalars
 from fusewright.host.evaluation import EvaluatePlan, plain_torch_names
-from fusewright.host.ir import Allocate, AllocateWorkspace, EvaluateScalar, HostProgram, LaunchKernel
+from fusewright.host.ir import (
+    Allocate,
+    AllocateWorkspace,
+    EvaluateScalar,
+    HostProgram,
+    KeepApart,
+    LaunchKernel,
+)
 from fusewright.host.layout import size_value
 from fusewright.host.memory import Memory
-from fusewright.host.memory_checks import conjugated, spanned_elements, storage_fault
+from fusewright.host.memory_checks import in_own_memory, spanned_elements, storage_fault
+from fusewright.host.overlaps import Apart
 from fusewright.host.scalars import ScalarFunction, scalar_value
 from fusewright.host.views import Views
 from fusewright.host.workspaces import ZeroedWorkspace
@@ -417,6 +425,10 @@ class Programs:
             names[name] = scalar_value(scalar, values, binding.sizes)
         for i, name, element_bytes in self._stored:
             names[name] = binding.spans[i] * element_bytes or NO_BYTES
+        for op in template.program.operations[:1]:
+            if isinstance(op, KeepApart):
+                names["keep_apart"] = apart = self._apart(op, binding)
+                names["apart"] = apart.remembered
         for tensor, shape, strides in template.allocated:
             names[shape], names[strides], _ = memory.of(tensor)
         for tensor, (_, place) in views.items():
@@ -432,6 +444,11 @@ class Programs:
         run = template.code.bind(names)
         program, code = template.program, template.code
         return BoundProgram(run, names, plans, program, code, binding, stable, shapes)
+
+    def _apart(self, op: KeepApart, binding: Binding) -> Apart:
+        positions = [self.fusion.inputs.index(tensor) for tensor in op.tensors]
+        spans = [binding.spans[i] * tensor.dtype.torch.itemsize for i, tensor in zip(positions, op.tensors)]
+        return Apart(op, positions, spans)
 
     def _zeroed(
         self,
@@ -489,7 +506,7 @@ def _target_names(target: Target) -> dict[str, Any]:
         "draw": target.random_states.take,
         "copy_into": copy_into,
         "view": _view,
-        "conjugated": conjugated,
+        "conjugated": in_own_memory,
         "no_storage": _refuse_storage,
         **plain_torch_names(),
     }

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fusewright.core.dtype import DataType, PyScalar, fits, of_python_value
+from fusewright.core.dtype import DataType, PyScalar, fits, integers_of, of_python_value
 from fusewright.core.errors import ArgumentTypeError, DtypeError
 from fusewright.core.op import ElementwiseOp, Rule, converted
 from fusewright.ir import Broadcast, Copy, Fusion, IterDomain, IterKind, Pointwise, Scalar, TensorView, Val
@@ -48,11 +48,12 @@ def check_has_values(dtype: DataType | None, what: str) -> None:
 def check_fits(value: PyScalar, dtype: DataType) -> None:
     """Raises DtypeError for a constant beyond the range of the type that the user gave it, as torch.full.
 
-    A negative integer is the unsigned one with its bits. Constants that an operation converts, as in
-    `x * 1e300` for a Float tensor, round to infinity instead.
+    A negative integer is the unsigned one with its bits. Constants that arithmetic converts, as in
+    `x * 1e300` for a Float tensor, round to infinity instead; integers wrap.
     """
     check_has_values(dtype, "a constant")
-    if fits(abs(value) if dtype is DataType.UInt64 and isinstance(value, int) else value, dtype):
+    is_unsigned = integers_of(dtype)[0] == 0
+    if fits(abs(value) if is_unsigned and isinstance(value, int) else value, dtype):
         return
     if dtype.is_integral:
         limits = torch.iinfo(dtype.torch)
@@ -127,6 +128,17 @@ def convert(fusion: Fusion, value: Val, dtype: DataType) -> Val:
     out = fusion.new_scalar(dtype, extent=extent)
     fusion.add_node(Pointwise(CAST, (value,), out))
     return out
+
+
+def as_element(fusion: Fusion, value: Val, dtype: DataType) -> Val:
+    """`convert`, for a value that becomes an element of a result, or is compared with elements, as it is.
+
+    Raises:
+        DtypeError: a constant beyond the range of an integer type (`check_fits`).
+    """
+    if isinstance(value, Scalar) and value.value is not None and dtype.is_integral:
+        check_fits(value.value, dtype)
+    return convert(fusion, value, dtype)
 
 
 def convert_tensor(fusion: Fusion, tensor: TensorView, dtype: DataType) -> TensorView:
@@ -210,6 +222,10 @@ def _tier(value: Val) -> Tier:
     return Tier.TENSOR if value.ndim else Tier.RANK0
 
 
+# What these rules make of several operands is one of them.
+_TAKES_ELEMENTS = frozenset({Rule.KEEP, Rule.SELECT})
+
+
 def elementwise(fusion: Fusion, row: ElementwiseOp, *operands: Operand) -> Val:
     """One operation of the table: a tensor, or a scalar if all operands are scalars.
 
@@ -220,7 +236,8 @@ def elementwise(fusion: Fusion, row: ElementwiseOp, *operands: Operand) -> Val:
         _check_condition(row, operands)
     values = [as_value(fusion, operand) for operand in operands]
     wanted, dtype = promote_operands(row, [(v.dtype, _tier(v)) for v in values])
-    values = [convert(fusion, value, target) for value, target in zip(values, wanted)]
+    converts = as_element if row.rule in _TAKES_ELEMENTS else convert
+    values = [converts(fusion, value, target) for value, target in zip(values, wanted)]
     if any(isinstance(v, TensorView) for v in values):
         return pointwise(fusion, row, values, dtype)
     scalars = [v for v in values if isinstance(v, Scalar)]
@@ -318,8 +335,9 @@ def clamp(fusion: Fusion, x: Operand, min: ScalarLike | None = None, max: Scalar
     value = as_value(fusion, x)
     if value.dtype.is_complex:
         raise DtypeError(what="clamp: x", expected="a type with an order", given=value.dtype)
-    low = value.dtype.compute.lowest if min is None else min
-    high = value.dtype.compute.highest if max is None else max
+    limits = value.dtype if value.dtype.is_integral else value.dtype.compute
+    low = limits.lowest if min is None else min
+    high = limits.highest if max is None else max
     return apply(fusion, "clamp", value, low, high)
 
 

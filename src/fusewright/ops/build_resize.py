@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fusewright.core.errors import DtypeError, RankError, ShapeError
 from fusewright.ir import Fusion, Indexed, IndexMap, Scalar, TensorView, position
-from fusewright.ops.build_elementwise import convert, copy_tensor, insert_axes
+from fusewright.ops.build_elementwise import as_element, copy_tensor, insert_axes
 from fusewright.ops.build_factory import scalar_of
 from fusewright.ops.build_indexed import (
     choose,
@@ -244,7 +244,7 @@ def pad(fusion: Fusion, arg: TensorView, pad_widths: Shape, value: ScalarLike | 
         raise DtypeError(
             "Tensor arg and pad value must have the same dtype.", expected=arg.dtype, given=fill.dtype
         )
-    converted = convert(fusion, fill, arg.dtype)
+    converted = as_element(fusion, fill, arg.dtype)
     assert isinstance(converted, Scalar)
     widths: dict[int, tuple[Expr, Expr]] = {}
     for i in range(len(pad_widths) // 2):

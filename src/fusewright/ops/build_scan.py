@@ -10,6 +10,7 @@ from fusewright.core.op import ReductionOp
 from fusewright.ir import Fusion, Scalar, Scan, TensorView
 from fusewright.ops.build_elementwise import (
     apply_to_tensor,
+    as_element,
     as_value,
     convert,
     convert_tensor,
@@ -24,11 +25,17 @@ from fusewright.ops.registry import ScalarLike, op
 COMBINING: Mapping[ReductionOp, str] = {SUM: "add", PROD: "mul", MAX: "maximum", MIN: "minimum"}
 
 
-def _start(fusion: Fusion, row: ReductionOp, init: ScalarLike, dtype: DataType) -> Scalar:
-    """The value to start from as a scalar of `dtype`. DtypeError if a conversion would lose a part of it."""
+def _start(fusion: Fusion, row: ReductionOp, init: ScalarLike, element: DataType, dtype: DataType) -> Scalar:
+    """The value to start from, an element of the result, as a scalar of the type that is computed in.
+
+    Raises:
+        DtypeError: an element's type, `element`, does not hold it.
+    """
     value = as_value(fusion, init)
     if value.dtype.category > dtype.category:
         raise DtypeError(what=f"init of cum{row.name}", expected=dtype, given=value.dtype)
+    if element.is_integral:  # several are computed in a wider type, where it would count as it is
+        value = as_element(fusion, value, element)
     start = convert(fusion, value, dtype)
     assert isinstance(start, Scalar)
     return start
@@ -42,7 +49,7 @@ def _scanned(
     kept = arg.dtype if row in (SUM, PROD) else DataType.Null
     computed, result = reduction_dtypes(row, arg.dtype, kept)
     source = convert_tensor(fusion, arg, computed)
-    start = None if init is None else _start(fusion, row, init, computed)
+    start = None if init is None else _start(fusion, row, init, result, computed)
     axis = source.shape[position]
     if axis.is_broadcast and axis.expanded is None:
         if start is None:
