@@ -219,3 +219,14 @@ def test_moves_of_a_scalar_in_host_memory_find_their_pads(target: str) -> None:
         expected += [torch.tensor([0.0, 3 * value, 0.0, 0.0]), torch.tensor([value, 0.0, 0.0]) + x.cpu()]
     for found, wanted in zip(fd.execute([indices, x, *scalars]), expected):
         torch.testing.assert_close(found.cpu(), wanted)
+
+
+def test_quotients_below_zero_keep_their_remainders() -> None:
+    """A reversed index is divided twice: the first quotient is named, and is below 0."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], contiguity=True, dtype=DataType.Float, stride_order=[1, 0, 2])
+        fd.add_output(fd.ops.triu(x, 0))
+        turned = fd.ops.reshape(x, [x.size(2), x.size(0), x.size(1)])
+        fd.add_output(fd.ops.flip(turned, [0, 2, 1]))
+    for rows, columns in ((1, 2), (2, 1), (6, 5)):
+        fd.validate([torch.randn(1, rows, columns).permute(1, 2, 0)])

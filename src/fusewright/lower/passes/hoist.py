@@ -33,6 +33,11 @@ from fusewright.sym import (
 )
 
 
+# Nothing that indices are made of is below: what a division is whose range is not known. (As 0 it would be a
+# promise, and remainders of quotients below 0 would go.)
+LEAST_INDEX = -(1 << 63)
+
+
 def hoist_indices(kernel: k.Kernel) -> k.Kernel:
     bound = {
         s
@@ -152,7 +157,7 @@ class _Hoister:
         def name(value: Expr) -> None:
             text = self._rewrite(value)
             low, high = bounds(value)
-            short = symbol(f"n{self._count}", lo=low or 0, hi=high)
+            short = symbol(f"n{self._count}", lo=LEAST_INDEX if low is None else low, hi=high)
             self._count += 1
             self._names[value] = short
             self._rewritten.clear()
