@@ -305,9 +305,10 @@ def _sample(symbols: Iterable[Symbol], span: int, rng: random.Random) -> dict[st
         for symbol in group:
             if isinstance(symbol.hi, Expr) and not all(draw(s.name) for s in symbol.hi.free_symbols):
                 return False
-        low = max(symbol.lo for symbol in group)
         highs = [ideal(s.hi, env, [0]) if isinstance(s.hi, Expr) else s.hi for s in group if s.hi is not None]
-        high = min([*highs, low + span])
+        # What may be any index is drawn around 0.
+        low = max([min([0, *highs]) - span, *(symbol.lo for symbol in group)])
+        high = min([*highs, max(low, 0) + span])
         step = math.lcm(*(symbol.multiple_of for symbol in group))
         first, last = -(-low // step), high // step
         if first > last and not highs:

@@ -32,7 +32,6 @@ from fusewright.sym import (
     symbol,
 )
 
-
 # Nothing that indices are made of is below: what a division is whose range is not known. (As 0 it would be a
 # promise, and remainders of quotients below 0 would go.)
 LEAST_INDEX = -(1 << 63)
