@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,7 +18,6 @@ from fusewright.kernel.ir import (
     BlockReduce,
     Buffer,
     ClusterReduce,
-    Combine,
     Compute,
     Copy,
     For,
@@ -30,10 +28,8 @@ from fusewright.kernel.ir import (
     Imm,
     IndexValue,
     Init,
-    Kernel,
     Let,
     LetValue,
-    Param,
     Ref,
     Scatter,
     Stmt,
@@ -41,56 +37,11 @@ from fusewright.kernel.ir import (
     index_symbol,
 )
 from fusewright.ops.reductions import SUM
-from fusewright.sim import SimOptions, SimReport, simulate
+from fusewright.sim import SimOptions, simulate
 from fusewright.sym import Expr, add, const, eq, floordiv, le, lt, mod, mul, symbol
 from tests.kernel import builders
 from tests.kernel.builders import ADD, BX, GX, at, grid_exchange, kernel, local, shared, tensor
-
-F32 = DataType.Float
-BLOCKS, THREADS = 2, 8
-LANES = BLOCKS * THREADS
-T, B = index_symbol(BX, const(THREADS)), index_symbol(GX, const(BLOCKS))
-LANE = B * THREADS + T
-STEP = symbol("i", hi=3)
-
-
-# Most kernels here stop short of writing their output; test_outputs.py is about that.
-PARTIAL = SimOptions(outputs=False)
-
-
-class Case:
-    """Two blocks of eight threads, an input `x` and an output `y` of 16 floats, registers `r`, shared `s`."""
-
-    def __init__(self) -> None:
-        self.x, self.y = tensor("x", F32, const(LANES)), tensor("y", F32, const(LANES), output=True)
-        self.r, self.s = local("r", F32, 4), shared("s", F32, THREADS)
-
-    def kernel(self, body: Sequence[Stmt], params: Sequence[Param] = ()) -> Kernel:
-        declared: list[Stmt] = [Alloc(self.r), Alloc(self.s)]
-        return kernel("case", [self.x, self.y, *params], [*declared, *body], [BLOCKS], [THREADS], THREADS * 4)
-
-    def run(self, *body: Stmt, races: bool = True, uninitialized: bool = True) -> SimReport:
-        args = [torch.arange(float(LANES)), torch.empty(LANES)]
-        options = replace(PARTIAL, races=races, uninitialized=uninitialized)
-        return simulate(self.kernel(body), args, options=options)
-
-    def load(self, index: Expr | int = LANE, into: int = 0) -> Copy:
-        return Copy(at(self.r, into), at(self.x.buffer, index))
-
-    def store(self, index: Expr | int = LANE) -> Copy:
-        return Copy(at(self.y.buffer, index), at(self.r))
-
-    def put(self, index: Expr | int = T) -> Copy:
-        return Copy(at(self.s, index), at(self.r))
-
-    def get(self, index: Expr | int = T) -> Copy:
-        return Copy(at(self.r), at(self.s, index))
-
-
-@pytest.fixture
-def case() -> Case:
-    return Case()
-
+from tests.sim.case import BLOCKS, F32, LANE, LANES, PARTIAL, STEP, THREADS, B, Case, T
 
 # ---- bounds and alignment ---------------------------------------------------------------------
 
@@ -503,82 +454,6 @@ def test_a_vector_race_names_the_element(case: Case) -> None:
     with pytest.raises(RaceError, match=r"writes element [0-7] of `s`"):
         case.run(*fill, vectors)
     case.run(*fill, If(lt(T, 2), (vectors,)))
-
-
-# ---- fills ------------------------------------------------------------------------------------
-
-
-INSIDE = lt(LANE, LANES - 3)
-ZERO = Imm(0.0, F32)
-
-
-def _filled(case: Case, is_value: bool = False) -> Copy:
-    return Copy(at(case.r), at(case.x.buffer, LANE), pred=INSIDE, fill=ZERO, fill_is_value=is_value)
-
-
-@pytest.mark.parametrize(
-    ("what", "end"),
-    [
-        ("stored to `y`", lambda case: Copy(at(case.y.buffer, LANE), at(case.r, 1))),
-        ("reduced", lambda case: Combine(SUM, (at(case.r, 2),), (at(case.r, 1),))),
-        (
-            "reduced",
-            lambda case: BlockReduce(SUM, (at(case.r, 2),), (at(case.r, 1),), (BX,), TRUE, (case.s,)),
-        ),
-    ],
-)
-def test_a_fill_reaches_no_result(case: Case, what: str, end: Callable[[Case], Stmt]) -> None:
-    """Nor what is computed from it, unless it is a pad or the lane is kept out."""
-    clear = Init(SUM, (at(case.r, 2),))
-    computed = Compute(ADD, at(case.r, 1), (at(case.r), Imm(1.0, F32)), F32)
-    case.run(clear, _filled(case, is_value=True), computed, end(case))
-    last = end(case)
-    if not isinstance(last, BlockReduce) or last.pred is TRUE:
-        case.run(clear, _filled(case), computed, replace(last, pred=INSIDE))
-    with pytest.raises(SimulationError, match=f"a fill, which stands for no value, is {what}") as caught:
-        case.run(clear, _filled(case), computed, end(case))
-    assert caught.value.facts["block"] == (1, 0, 0) and caught.value.facts["thread"] == (5, 0, 0)
-
-
-def test_a_fill_in_shared_memory_is_one_until_a_value_takes_its_place(case: Case) -> None:
-    through = (Copy(at(case.s, T), at(case.r)), Copy(at(case.r, 1), at(case.s, T)))
-    end = Copy(at(case.y.buffer, LANE), at(case.r, 1))
-    case.run(_filled(case), *through, replace(end, pred=INSIDE))
-    with pytest.raises(
-        SimulationError, match="a fill, which stands for no value, is stored to `y`"
-    ) as caught:
-        case.run(_filled(case), *through, end)
-    assert caught.value.facts["block"] == (1, 0, 0) and caught.value.facts["thread"] == (5, 0, 0)
-    case.run(_filled(case), *through, Copy(at(case.r), ZERO), *through, end)
-
-
-def test_a_fill_is_no_index_and_a_new_value_is_no_fill(case: Case) -> None:
-    row = symbol("row", lo=-1, hi=LANES - 1)
-    index = local("index", DataType.Int)
-    held = [
-        Alloc(index),
-        Copy(at(index), IndexValue(LANE, DataType.Int), pred=INSIDE, fill=Imm(0, DataType.Int)),
-    ]
-    with pytest.raises(SimulationError, match="is an index"):
-        case.run(*held, LetValue(row, at(index), const(LANES)))
-    case.run(*held, LetValue(row, at(index), const(LANES), INSIDE))
-    case.run(_filled(case), case.load(), case.store())
-    case.run(
-        _filled(case),
-        Copy(at(case.r, 1), at(case.r), pred=INSIDE, fill=Imm(2.0, F32), fill_is_value=True),
-        Copy(at(case.y.buffer, LANE), at(case.r, 1)),
-    )
-
-
-@pytest.mark.parametrize("pred", [lt(LANE, LANES - 3), lt(LANE, 0)])
-def test_memory_is_not_touched_where_a_predicate_does_not_hold(case: Case, pred: Expr) -> None:
-    far = LANE + 3
-    case.run(
-        Init(SUM, (at(case.r, 2),)),
-        Copy(at(case.r), at(case.x.buffer, far), pred=pred, fill=ZERO),
-        Combine(SUM, (at(case.r, 2),), (at(case.x.buffer, far),), pred=pred),
-        Copy(at(case.y.buffer, far), at(case.r), pred=pred),
-    )
 
 
 def test_elements_are_changed_by_several_threads() -> None:

@@ -1,4 +1,4 @@
-"""Rows of operators over windows of a tensor: pooling, windows that overlap, images of another size.
+"""Rows of operators over parts of a tensor: pooling, windows that overlap, diagonals, replaced slices.
 
 A pool of few elements is elementwise work over as many slices; so it joins with what is before and after it.
 """

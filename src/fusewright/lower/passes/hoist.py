@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from fusewright.core.dtype import INT64_MAX
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import (
@@ -32,9 +33,9 @@ from fusewright.sym import (
     symbol,
 )
 
-# Nothing that indices are made of is below: what a division is whose range is not known. (As 0 it would be a
-# promise, and remainders of quotients below 0 would go.)
-LEAST_INDEX = -(1 << 63)
+# The lower bound of a division of which none is known. (With 0 remainders of quotients below 0 would be
+# simplified away.)
+LEAST_INDEX = -INT64_MAX - 1
 
 
 def hoist_indices(kernel: k.Kernel) -> k.Kernel:

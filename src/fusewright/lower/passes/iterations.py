@@ -25,6 +25,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from fusewright.core.enums import CacheOp
+from fusewright.core.hardware import REGISTER_BYTES
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import conditions_of, guarded, with_pred
@@ -46,7 +47,6 @@ from fusewright.sym import (
 MOST_ITERATIONS = 32
 # What holds changes at the edges of a row. Where it changes more often, it is not the row's ends that differ.
 MOST_PARTS = 3
-WORD_BYTES = 4
 _PLAIN = (k.For, k.If, k.Copy, k.Window, k.Convert, k.Compute, k.Init, k.Combine)
 
 
@@ -140,7 +140,7 @@ def _is_single(copy: k.Copy, iteration: Symbol) -> bool:
     source = copy.src
     if not isinstance(source, k.Ref) or copy.cache is not CacheOp.streaming:
         return False
-    return copy.width * source.buffer.dtype.size <= WORD_BYTES and iteration in copy.pred.free_symbols
+    return copy.width * source.buffer.dtype.size <= REGISTER_BYTES and iteration in copy.pred.free_symbols
 
 
 def _is_of_vector(stmt: k.Stmt, unrolled: bool) -> bool:
