@@ -34,6 +34,7 @@ from fusewright.host.plan import (
     placed,
 )
 from fusewright.host.profile import FusionProfile, run_profiled
+from fusewright.host.rebinding import Rebinding
 from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
 from fusewright.host.selection import Selection
 from fusewright.host.settings import DeviceState, Setting
@@ -104,6 +105,7 @@ class FusionExecutor:
         self.fusion = fusion
         self.repro = repro
         self._binder = Binder(fusion)
+        self._rebinding = Rebinding(fusion, self._binder)
         #: the signature of a call's flat inputs, with what it raises where they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._views = OutputViews(fusion)
@@ -163,7 +165,7 @@ class FusionExecutor:
             or (options is None and setting.options is not self.options)
         ):
             setting = self._latest = self._setting(options or self.options, device, views)
-        key: Hashable = None
+        key: tuple[Any, ...] | None = None
         try:
             key = self.signature(inputs)
             program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
@@ -384,6 +386,7 @@ class FusionExecutor:
         binding: Binding,
         memory: Memory | None = None,
         stable: frozenset[Symbol] | None = None,
+        may_record: bool = False,
     ) -> Question:
         """What the partition is asked for a call. `stable`: None: as far as is known before the call."""
         if stable is None:
@@ -392,7 +395,7 @@ class FusionExecutor:
         views = self._views.find(binding) if setting.views else NO_VIEWS
         empty = () if self._as_defined else empty_outputs(self._fresh, memory, views)
         hardware = setting.hardware_for(binding.device)
-        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
+        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal, may_record)
         return Question(call, setting.excluded, memory, views, empty)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
@@ -444,7 +447,7 @@ class FusionExecutor:
         schedule: UserSchedule | None,
         inputs: Inputs,
         tracer: Tracer | None,
-        signature: Hashable = None,
+        signature: tuple[Any, ...] | None = None,
     ) -> BoundProgram:
         """Checks the inputs and makes their program. `signature`: theirs, if it is known.
 
@@ -452,9 +455,12 @@ class FusionExecutor:
         """
         tracer = tracer if tracer is not None else Tracer(setting.options, timing=False)
         with tracer.stage("bind"):
-            binding = self._binder.bind(inputs, setting.device)
+            binding = None if signature is None else self._rebinding.find(setting.kinds, signature, inputs)
+            if binding is None:
+                binding = self._binder.bind(inputs, setting.device)
+                signature = self.signature(inputs) if signature is None else signature
+                self._rebinding.note(setting.kinds, signature, binding)
             self._check_written(inputs)
-        signature = self.signature(inputs) if signature is None else signature
         key: Hashable = signature if schedule is None else (schedule, signature)
         program = setting.programs.find(key)
         if program is None:
@@ -506,7 +512,7 @@ class FusionExecutor:
             with tracer.stage("host program"):
                 return place.programs.bind(chosen, binding, memory, stable, tracer)
 
-        program = self._chosen(setting, place, schedule, binding, memory, stable, repro, tracer, bind)
+        program = self._chosen(setting, place, schedule, binding, memory, stable, repro, tracer, bind, True)
         if setting.options.dump_dir is not None:
             dump_kernels(self.fusion, program, memory, setting.options)
         return program
@@ -522,17 +528,20 @@ class FusionExecutor:
         repro: Callable[[], str],
         tracer: Tracer,
         use: Callable[[Chosen], Result],
+        may_record: bool = False,
     ) -> Result:
         """What `use` makes of the steps that serve a call.
 
         A LaunchError that it raises, which says that a kernel cannot be launched for this call, leads to
         other steps, unless the user asked for these.
+
+        may_record: whether what was recorded of other calls may decide; proposals then have no estimates.
         """
         steps = Steps(self.fusion, setting, place, binding, tracer)
         if isinstance(schedule, FinishedSchedule):
             return use(Chosen([steps.of_user(schedule)]))
         proposals: dict[Segment, Proposal] = {}
-        question = self._question(setting, binding, memory, stable)
+        question = self._question(setting, binding, memory, stable, may_record)
         learned = LearnedParams(setting.options.policy, question.call)
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:

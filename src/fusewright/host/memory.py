@@ -21,7 +21,9 @@ from fusewright.sym import Symbol
 class Memory:
     """Shape, strides and alignment of every tensor that kernels touch in one call, and the sizes of segments.
 
-    `layouts` keeps those of tensors that the host allocates; it is filled on demand.
+    Args:
+        layouts: keeps those of tensors that the host allocates; it is filled on demand.
+        given: where inputs lie, if that is known.
 
     Attributes:
         input_layouts: where inputs lie, where that is not as the definition says.
@@ -29,17 +31,27 @@ class Memory:
 
     __slots__ = ("sizes", "input_layouts", "_layouts", "_orders", "_facts", "_homes", "_segments")
 
-    def __init__(self, fusion: Fusion, binding: Binding, layouts: dict[TensorView, Layout]) -> None:
+    def __init__(
+        self,
+        fusion: Fusion,
+        binding: Binding,
+        layouts: dict[TensorView, Layout],
+        given: tuple[InputLayout, ...] | None = None,
+    ) -> None:
         self.sizes = binding.sizes
         self._layouts = layouts
         self._facts: dict[Val, tuple[tuple[int, ...], tuple[int, ...], int]] = {
             value: (binding.shapes[i], binding.strides[i], binding.alignment[i])
             for i, value in enumerate(fusion.inputs)
         }
-        self.input_layouts = input_layouts(fusion, binding)
+        self.input_layouts = input_layouts(fusion, binding) if given is None else given
         self._orders = {t: found.order for found in self.input_layouts for t in written_alike(fusion, found)}
         self._homes: Mapping[Any, TensorView] = {}
         self._segments: dict[Segment, dict[Symbol, int]] = {}
+
+    def with_binding(self, fusion: Fusion, binding: Binding) -> Memory:
+        """That of another call whose inputs lie alike."""
+        return Memory(fusion, binding, self._layouts, self.input_layouts)
 
     def sizes_of(self, segment: Segment) -> Mapping[Symbol, int]:
         """The values of a segment's own size symbols."""

@@ -15,6 +15,7 @@ from fusewright.host.bundles import Bundles
 from fusewright.host.calls import hardware_for
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.plan import BoundProgram, LaunchPlan, Programs
+from fusewright.host.rebinding import Kinds
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.targets import Target
@@ -23,6 +24,8 @@ from fusewright.segment import Exclusions, Segment
 # Kept of a fusion: programs by signature, for options and device; kernels likewise, and as many launches.
 MAX_PROGRAMS = 4096
 MAX_KERNELS = 4096
+# Kinds of inputs that are kept of a fusion.
+MAX_KINDS = 64
 
 
 class DeviceState:
@@ -69,6 +72,8 @@ class Setting:
         self.programs: OnceCache[Hashable, BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: those of users' schedules, by the schedule's text; devices of one kind share them
         self.user_kernels: OnceCache[tuple[Hashable, ...], CompiledKernel] = OnceCache(MAX_KERNELS)
+        #: bindings of the first call of each kind of inputs
+        self.kinds: Kinds = OnceCache(MAX_KINDS)
         self.places: OnceCache[torch.device, DeviceState] = OnceCache()
 
     def hardware_for(self, device: torch.device) -> HardwareInfo:

@@ -12,18 +12,18 @@ from fusewright.core.forks import renew_in_child
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion
 from fusewright.schedulers.registry import Registry
-from fusewright.segment.decision import Decision, Planned, accepted
+from fusewright.segment.decision import Decision, Planned
 from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.layouts import InputLayout
 from fusewright.segment.partition import merged_groups
 from fusewright.segment.rejection import without_fault
 from fusewright.segment.segmented import Segment, SegmentedFusion
+from fusewright.segment.size_class import SizeClass
 from fusewright.segment.state import Call
 
-# Size classes that are kept, and partitions of one class: those of its first calls, as later ones may be
-# rejected by a planner that took the sizes before.
-MAX_CLASSES, MAX_OF_A_CLASS = 256, 8
+# Size classes that are kept.
+MAX_CLASSES = 256
 Answer = TypeVar("Answer")
 
 
@@ -41,7 +41,7 @@ class Partitions:
         self._layouts = layouts
         self._registry = registry
         self._draft: Draft | None = None
-        self._classes: dict[tuple[Hashable, ...], tuple[SegmentedFusion, ...]] = {}
+        self._classes: dict[tuple[Hashable, ...], SizeClass] = {}
         self._structural: SegmentedFusion | None = None
         self._lock = threading.RLock()
         renew_in_child(self)
@@ -69,20 +69,21 @@ class Partitions:
             SchedulerError: a registered scheduler failed.
         """
         key = call.size_class, call.horizontal, required
-        for partition in self._classes.get(key, ()):
-            call.start(partition.segments)
+        known = self._classes.get(key)
+        if known is not None:
             with tracer.stage("heuristic"):
-                proposals = accepted(call, partition.segments)
-            if proposals is not None:
-                return Planned(partition, proposals)
+                planned = known.planned(call)
+            if planned is not None:
+                return planned
         with self._lock, paused_collector(), tracer.stage("segment"):
             draft = self._current_draft(tracer)
             planned = Decision(draft, call, draft.translated(required)).run()
-            known = self._classes.get(key, ())
-            if len(known) < MAX_OF_A_CLASS:
-                if not known and len(self._classes) >= MAX_CLASSES:
+            known = self._classes.get(key)
+            if known is None:
+                if len(self._classes) >= MAX_CLASSES:
                     del self._classes[next(iter(self._classes))]
-                self._classes[key] = (*known, planned.partition)
+                known = self._classes[key] = SizeClass()
+            known.add(planned.partition)
         tracer.dump("segments", lambda: f"{planned.partition}\n{planned.partition.log()}")
         return planned
 
