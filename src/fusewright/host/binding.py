@@ -264,7 +264,7 @@ class Binder:
         return place
 
     def complete(self, sizes: dict[Symbol, int]) -> None:
-        """Adds the sizes that the host computes, and checks all. Raises ShapeError for those that do not fit."""
+        """Adds the sizes that the host computes. Raises ShapeError for sizes that do not fit."""
         sizes.update(zip(self.fusion.computed_sizes, self._computed_sizes(sizes)))
         self._check_equalities(sizes)
 

@@ -19,8 +19,8 @@ from fusewright.segment.state import Call
 # Partitions that are kept: those of the first calls, as later ones may be rejected by a planner that took the
 # sizes before.
 MAX_PARTITIONS = 8
-# Calls with the same kind of inputs that are recorded at most, and kinds: a recording takes some milliseconds,
-# and whether it holds some microseconds.
+# Calls of one kind that are recorded at most, and kinds: a recording takes some milliseconds, and whether it
+# holds a microsecond.
 MAX_RECORDINGS, MAX_KINDS = 6, 64
 
 
