@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.calls import Question, call_of
+from fusewright.host.calls import Question, call_of, place_candidates
 from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, fresh_outputs
@@ -35,13 +36,14 @@ from fusewright.host.plan import (
 )
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.rebinding import Rebinding
+from fusewright.host.recorded_calls import Recording
 from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
 from fusewright.host.selection import Selection
 from fusewright.host.settings import DeviceState, Setting
 from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.steps import Steps
-from fusewright.host.views import OutputViews
+from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, LibraryCall, TensorView
 from fusewright.rewrite import simplified
 from fusewright.runtime.compiled_kernel import CompiledKernel
@@ -386,17 +388,22 @@ class FusionExecutor:
         binding: Binding,
         memory: Memory | None = None,
         stable: frozenset[Symbol] | None = None,
-        may_record: bool = False,
     ) -> Question:
         """What the partition is asked for a call. `stable`: None: as far as is known before the call."""
         if stable is None:
             stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
         memory = memory or Memory(self.fusion, binding, self._layouts)
-        views = self._views.find(binding) if setting.views else NO_VIEWS
-        empty = () if self._as_defined else empty_outputs(self._fresh, memory, views)
+        views, empty = self._without_kernels(setting, binding, memory)
         hardware = setting.hardware_for(binding.device)
-        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal, may_record)
+        call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
         return Question(call, setting.excluded, memory, views, empty)
+
+    def _without_kernels(
+        self, setting: Setting, binding: Binding, memory: Memory
+    ) -> tuple[Views, tuple[TensorView, ...]]:
+        """The outputs of a call that are views of inputs, and those without elements."""
+        views = self._views.find(binding) if setting.views else NO_VIEWS
+        return views, () if self._as_defined else empty_outputs(self._fresh, memory, views)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
@@ -512,7 +519,15 @@ class FusionExecutor:
             with tracer.stage("host program"):
                 return place.programs.bind(chosen, binding, memory, stable, tracer)
 
-        program = self._chosen(setting, place, schedule, binding, memory, stable, repro, tracer, bind, True)
+        program: BoundProgram | None = None
+        may_record = schedule is None and setting.options.policy is None
+        if may_record and (chosen := self._recalled(setting, place, binding, memory, stable)) is not None:
+            with suppress(LaunchError):
+                program = bind(chosen)
+        if program is None:
+            program = self._chosen(
+                setting, place, schedule, binding, memory, stable, repro, tracer, bind, may_record
+            )
         if setting.options.dump_dir is not None:
             dump_kernels(self.fusion, program, memory, setting.options)
         return program
@@ -535,13 +550,13 @@ class FusionExecutor:
         A LaunchError that it raises, which says that a kernel cannot be launched for this call, leads to
         other steps, unless the user asked for these.
 
-        may_record: whether what was recorded of other calls may decide; proposals then have no estimates.
+        may_record: whether calls that are decided alike may be served as this one is.
         """
         steps = Steps(self.fusion, setting, place, binding, tracer)
         if isinstance(schedule, FinishedSchedule):
             return use(Chosen([steps.of_user(schedule)]))
         proposals: dict[Segment, Proposal] = {}
-        question = self._question(setting, binding, memory, stable, may_record)
+        question = self._question(setting, binding, memory, stable)
         learned = LearnedParams(setting.options.policy, question.call)
 
         def make(segment: Segment, proposal: Proposal) -> StepPlan:
@@ -561,7 +576,14 @@ class FusionExecutor:
             plans, launches = selection.plans()
             plans = place.bundles.joined(plans, launches, memory, tracer)
             try:
-                return use(Chosen(plans, views, empty, proposals))
+                result = use(Chosen(plans, views, empty, proposals))
+                if may_record and selection.is_first and len(launches) == len(plans):
+                    assert selection.planned is not None
+                    recording = Recording(
+                        self.fusion, partitions, question, binding, stable, selection.planned, self._layouts
+                    )
+                    place.recorded.note(recording, plans)
+                return result
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -574,6 +596,23 @@ class FusionExecutor:
                         raise cause from None
                 check_room(segment.outputs, memory, place.target.hardware)
                 selection.report_fault(segment, cause)
+
+    def _recalled(
+        self,
+        setting: Setting,
+        place: DeviceState,
+        binding: Binding,
+        memory: Memory,
+        stable: frozenset[Symbol],
+    ) -> Chosen | None:
+        """How a call is served that is decided as one before it was."""
+        views, empty = self._without_kernels(setting, binding, memory)
+        partitions = self._partitions_without(frozenset((*views, *empty)), memory.input_layouts)
+        served = place.recorded.find(partitions, binding, stable)
+        if served is None:
+            return None
+        place_candidates(self.fusion, served.segments, memory)
+        return Chosen(served.plans, views, empty)
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:

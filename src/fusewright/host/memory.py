@@ -49,10 +49,6 @@ class Memory:
         self._homes: Mapping[Any, TensorView] = {}
         self._segments: dict[Segment, dict[Symbol, int]] = {}
 
-    def with_binding(self, fusion: Fusion, binding: Binding) -> Memory:
-        """That of another call whose inputs lie alike."""
-        return Memory(fusion, binding, self._layouts, self.input_layouts)
-
     def sizes_of(self, segment: Segment) -> Mapping[Symbol, int]:
         """The values of a segment's own size symbols."""
         found = self._segments.get(segment)

@@ -16,6 +16,7 @@ from fusewright.host.calls import hardware_for
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.plan import BoundProgram, LaunchPlan, Programs
 from fusewright.host.rebinding import Kinds
+from fusewright.host.recorded_calls import RecordedCalls
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.targets import Target
@@ -32,8 +33,8 @@ class DeviceState:
     """What calls with the same settings share on one device.
 
     launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
-    user's schedule: by segment, None for it all, the schedule's key and index type. evaluations: what torch
-    computes.
+    user's schedule: by segment, None for it all, the schedule's key and index type. recorded: what calls of a
+    new size find all their steps by. evaluations: what torch computes.
     """
 
     def __init__(self, target: Target, programs: Programs, compiler: KernelCompiler) -> None:
@@ -41,6 +42,7 @@ class DeviceState:
         self.programs = programs
         self.bundles = Bundles(compiler, target)
         self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
+        self.recorded = RecordedCalls()
         self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
 
 

@@ -12,18 +12,18 @@ from fusewright.core.forks import renew_in_child
 from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion
 from fusewright.schedulers.registry import Registry
-from fusewright.segment.decision import Decision, Planned
+from fusewright.segment.decision import Decision, Planned, accepted
 from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.layouts import InputLayout
 from fusewright.segment.partition import merged_groups
 from fusewright.segment.rejection import without_fault
 from fusewright.segment.segmented import Segment, SegmentedFusion
-from fusewright.segment.size_class import SizeClass
 from fusewright.segment.state import Call
 
-# Size classes that are kept.
-MAX_CLASSES = 256
+# Size classes that are kept, and partitions of one class: those of its first calls, as later ones may be
+# rejected by a planner that took the sizes before.
+MAX_CLASSES, MAX_OF_A_CLASS = 256, 8
 Answer = TypeVar("Answer")
 
 
@@ -41,7 +41,7 @@ class Partitions:
         self._layouts = layouts
         self._registry = registry
         self._draft: Draft | None = None
-        self._classes: dict[tuple[Hashable, ...], SizeClass] = {}
+        self._classes: dict[tuple[Hashable, ...], tuple[SegmentedFusion, ...]] = {}
         self._structural: SegmentedFusion | None = None
         self._lock = threading.RLock()
         renew_in_child(self)
@@ -68,24 +68,34 @@ class Partitions:
             NoSchedulerError: nodes that no scheduler takes. RejectedError: none takes them at these sizes.
             SchedulerError: a registered scheduler failed.
         """
-        key = call.size_class, call.horizontal, required
-        known = self._classes.get(key)
-        if known is not None:
-            with tracer.stage("heuristic"):
-                planned = known.planned(call)
-            if planned is not None:
-                return planned
+        with tracer.stage("heuristic"):
+            planned = self.kept(call, required)
+        if planned is not None:
+            return planned
+        key = _key(call, required)
         with self._lock, paused_collector(), tracer.stage("segment"):
             draft = self._current_draft(tracer)
             planned = Decision(draft, call, draft.translated(required)).run()
-            known = self._classes.get(key)
-            if known is None:
-                if len(self._classes) >= MAX_CLASSES:
+            known = self._classes.get(key, ())
+            if len(known) < MAX_OF_A_CLASS:
+                if not known and len(self._classes) >= MAX_CLASSES:
                     del self._classes[next(iter(self._classes))]
-                known = self._classes[key] = SizeClass()
-            known.add(planned.partition)
+                self._classes[key] = (*known, planned.partition)
         tracer.dump("segments", lambda: f"{planned.partition}\n{planned.partition.log()}")
         return planned
+
+    def kept(self, call: Call, required: Exclusions) -> Planned | None:
+        """The first partition for calls of its class that all planners take, if one is known."""
+        for partition in self._classes.get(_key(call, required), ()):
+            call.start(partition.segments)
+            proposals = accepted(call, partition.segments)
+            if proposals is not None:
+                return Planned(partition, proposals)
+        return None
+
+    def asked(self, call: Call, required: Exclusions) -> list[Segment]:
+        """The segments whose planners `kept` may ask."""
+        return [s for partition in self._classes.get(_key(call, required), ()) for s in partition.segments]
 
     def ask(
         self,
@@ -133,3 +143,8 @@ class Partitions:
         if self._draft is None:
             self._draft = Draft(self._fusion, self._registry, tracer, self._layouts)
         return self._draft
+
+
+def _key(call: Call, required: Exclusions) -> tuple[Hashable, ...]:
+    """What calls have alike that share their partitions."""
+    return call.size_class, call.horizontal, required

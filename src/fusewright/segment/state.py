@@ -30,9 +30,6 @@ class Call:
         start: told the segments of each partition before they are planned.
         facts: of a segment.
         horizontal: whether several segments may be one launch.
-        values: the numbers that planners are told. kind: what else they are told.
-        recorded: the same call with other numbers, or those that record what is asked of them. None: of this
-            call nothing is to be recorded, and nothing that was recorded serves it.
         watch: told each change that was tried: what it came to, the state before, and that with the change.
     """
 
@@ -41,9 +38,6 @@ class Call:
     facts: Callable[[Segment], Facts]
     hardware: HardwareInfo
     horizontal: bool = True
-    values: Sequence[int] = ()
-    kind: Hashable = None
-    recorded: Callable[[Sequence[int]], Call] | None = None
     watch: Callable[[Trial, State, State], None] | None = None
 
     def plan(self, segment: Segment) -> Proposal | Reject:
