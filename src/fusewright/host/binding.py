@@ -265,6 +265,8 @@ class Binder:
 
     def complete(self, sizes: dict[Symbol, int]) -> None:
         """Adds the sizes that the host computes. Raises ShapeError for sizes that do not fit."""
+        if not (self._equalities or self._conditions or self.fusion.computed_sizes):
+            return
         sizes.update(zip(self.fusion.computed_sizes, self._computed_sizes(sizes)))
         self._check_equalities(sizes)
 

@@ -15,12 +15,12 @@ from fusewright.core.once import OnceCache
 from fusewright.core.recorded import Holds, Recorder
 from fusewright.host.binding import Binding
 from fusewright.host.calls import Question, call_of
-from fusewright.host.layout import Layout, size_value
+from fusewright.host.layout import Layouts, size_value
 from fusewright.host.memory import Memory
 from fusewright.host.plan import StepPlan
 from fusewright.ir import Fusion, TensorView
 from fusewright.schedulers import is_built_in
-from fusewright.segment import Call, Partitions, Planned, Segment
+from fusewright.segment import Call, Partitions, Planned, SegmentedFusion
 from fusewright.sym import Symbol
 
 # Calls of one kind that are recorded at most, and kinds: a recording takes some milliseconds, and whether it
@@ -30,10 +30,14 @@ MAX_RECORDINGS, MAX_KINDS = 8, 256
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What serves the calls of a recording: its steps, and the segments that they are of."""
+    """What serves the calls of a recording.
+
+    Attributes:
+        plans: of each segment by itself. partition: these segments, and which of them are one launch.
+    """
 
     plans: Sequence[StepPlan]
-    segments: Sequence[Segment]
+    partition: SegmentedFusion
 
 
 @dataclass(slots=True)
@@ -86,8 +90,7 @@ class RecordedCalls:
         if holds is None:
             known.left = 0
         else:
-            segments = recording.planned.partition.segments
-            known.found = (*known.found, (holds, Served(tuple(plans), segments)))
+            known.found = (*known.found, (holds, Served(tuple(plans), recording.planned.partition)))
 
 
 def _kind(partitions: Partitions, binding: Binding, stable: frozenset[Symbol]) -> Hashable:
@@ -109,7 +112,7 @@ class Recording:
 
     Attributes:
         partitions, question: what was asked, and about what. planned: the answer.
-        layouts: as `Memory` takes them.
+        layouts: of the fusion.
     """
 
     fusion: Fusion
@@ -118,7 +121,7 @@ class Recording:
     binding: Binding
     stable: frozenset[Symbol]
     planned: Planned
-    layouts: dict[TensorView, Layout]
+    layouts: Layouts
 
     def compiled(self) -> Holds | None:
         """Whether a call is decided as this one was; None where its numbers do not tell.
