@@ -45,7 +45,7 @@ class Recorder:
         self._unequal: dict[str, dict[float, None]] = {}
         #: comparisons of two numbers
         self._relations: dict[str, tuple[str, str]] = {}
-        self.numbers = [Number(self, name, value) for name, value in zip(self._inputs, values)]
+        self.numbers: list[Any] = [Number(self, name, value) for name, value in zip(self._inputs, values)]
 
     # ---- what numbers tell
 
