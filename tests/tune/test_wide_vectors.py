@@ -57,7 +57,7 @@ def test_what_registers_have_no_room_for_is_held_in_shared_memory(tables):
 
 
 def test_rows_that_vectors_do_not_divide_are_shifted(tables):
-    """A search from plain params ended at 1.20 of the best: vectors were refused, as rows of 7489 have none."""
+    """From plain params a search ended at 1.20 of the best: vectors that do not divide a row are refused."""
     odd = tables["add_rmsnorm 809x7489, segment 0"]
     named = _named(odd)
     assert {params.unroll_factor_inner_reduction for params in named} == {8, 4, 2}
