@@ -113,6 +113,10 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     for factor in (params.joined_rows, launch.bdimy, params.unroll_factor_inner_reduction):
         schedule.split(reference, first, factor)
     # now [(I,) serial, unroll, threads y, joined, S]
+    if params.cross_grid_inner_reduction:
+        schedule.split(reference, first, launch.gdimy)
+        schedule.reorder(reference, {first + 1: first})
+        first += 1  # [(I,) blocks y, serial, ..]
     schedule.transform_like(reference)
     reductions = [node.output for node in _nodes(space)]
     partials = [schedule.rfactor(tensor, [first, first + 1]) for tensor in reductions]
@@ -127,6 +131,8 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     bound = {first: ParallelType.block_x, first + 1: ParallelType.block_y, first + 3: ParallelType.unroll}
     if rows:
         bound[0] = ParallelType.grid_x
+    if params.cross_grid_inner_reduction:
+        bound[first - 1] = ParallelType.grid_y
     for position, kind in bound.items():
         schedule.parallelize(lead, position, kind)
     schedule.parallelize(lead, first + 4, ParallelType.unroll)
@@ -139,22 +145,33 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
         schedule.parallelize(tensor, -1, ParallelType.vectorize)
         schedule.store_along(tensor, [first + 1, first, first + 2, first + 3])
     vectorize_ports(schedule, ports, width, merged=2)
-    _finish(schedule, reductions, rows)
+    _finish(schedule, reductions, rows, params.cross_grid_inner_reduction)
     loads = find_loads(schedule.fusion)
     schedule.inline_at(lead, first + 3, best_effort=True, selected=loads)
     inline_rest(schedule, {*loads, *held})
 
 
-def _finish(schedule: Schedule, reductions: list[TensorView], rows: int) -> None:
-    """[(I,) y, joined, S] -> [(I BIDx,) S TIDx | y, joined]."""
-    lead, first = reductions[0], min(rows, 1)
+def _finish(schedule: Schedule, reductions: list[TensorView], rows: int, among_blocks: bool) -> None:
+    """[(I,) y, joined, S] -> [(I BIDx,) S TIDx | y, joined]; or, where blocks share a column,
+    [(I,) g, y, joined, S] -> [(I BIDx,) S TIDx | g BIDy, y TIDy, joined].
+    """
+    first = min(rows, 1)
     after = _after(schedule.fusion, reductions)
-    schedule.reorder(lead, {first + 2: first})
-    schedule.transform_like(lead, selected=[*reductions[1:], *after])
+    if among_blocks:
+        partials = [schedule.rfactor(tensor, [first + 2]) for tensor in reductions]
+        schedule.reorder(partials[0], {first + 3: first})
+        bound = [(first + 1, ParallelType.grid_y), (first + 2, ParallelType.block_y)]
+    else:
+        partials, bound = reductions, []
+        schedule.reorder(partials[0], {first + 2: first})
+    lead, others = partials[0], [*partials[1:], *(reductions if among_blocks else []), *after]
+    schedule.transform_like(lead, selected=others)
     if rows:
         schedule.parallelize(lead, 0, ParallelType.grid_x)
     schedule.parallelize(lead, first, ParallelType.block_x)
-    schedule.parallelize_like(lead, selected=[*reductions[1:], *after])
+    for position, kind in bound:
+        schedule.parallelize(lead, position, kind)
+    schedule.parallelize_like(lead, selected=others)
 
 
 def _after(fusion: Fusion, reductions: list[TensorView]) -> list[TensorView]:
