@@ -101,6 +101,9 @@ JOINED = ReductionParams(
         ((5, 70, 4), (1,), LANES),
         ((5, 64, 7), (1,), JOINED),
         ((64, 7), (0,), JOINED),
+        ((5, 64, 7), (1,), replace(JOINED, lparams=LaunchParams(bdimx=7, bdimy=3, gdimy=2))),
+        ((76, 7), (0,), replace(JOINED, lparams=LaunchParams(bdimx=7, bdimy=1, gdimy=3))),
+        ((76, 7), (0,), replace(JOINED, blocks_per_cluster=2)),
         ((5, 70, 4), (1,), replace(LANES, blocks_per_cluster=3, lparams=LaunchParams(bdimx=8, bdimy=4))),
     ],
     ids=[
@@ -109,6 +112,9 @@ JOINED = ReductionParams(
         "lanes down columns",
         "joined rows",
         "joined rows, one block",
+        "joined rows over blocks",
+        "joined rows of all blocks",
+        "joined rows over a cluster",
         "over a cluster",
     ],
 )

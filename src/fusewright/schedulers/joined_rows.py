@@ -113,10 +113,11 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     for factor in (params.joined_rows, launch.bdimy, params.unroll_factor_inner_reduction):
         schedule.split(reference, first, factor)
     # now [(I,) serial, unroll, threads y, joined, S]
-    if params.cross_grid_inner_reduction:
-        schedule.split(reference, first, launch.gdimy)
+    among = _shared_by(params)
+    if among is not None:
+        schedule.split(reference, first, max(launch.gdimy, params.blocks_per_cluster))
         schedule.reorder(reference, {first + 1: first})
-        first += 1  # [(I,) blocks y, serial, ..]
+        first += 1  # [(I,) blocks, serial, ..]
     schedule.transform_like(reference)
     reductions = [node.output for node in _nodes(space)]
     partials = [schedule.rfactor(tensor, [first, first + 1]) for tensor in reductions]
@@ -131,8 +132,8 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     bound = {first: ParallelType.block_x, first + 1: ParallelType.block_y, first + 3: ParallelType.unroll}
     if rows:
         bound[0] = ParallelType.grid_x
-    if params.cross_grid_inner_reduction:
-        bound[first - 1] = ParallelType.grid_y
+    if among is not None:
+        bound[first - 1] = among
     for position, kind in bound.items():
         schedule.parallelize(lead, position, kind)
     schedule.parallelize(lead, first + 4, ParallelType.unroll)
@@ -145,31 +146,35 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
         schedule.parallelize(tensor, -1, ParallelType.vectorize)
         schedule.store_along(tensor, [first + 1, first, first + 2, first + 3])
     vectorize_ports(schedule, ports, width, merged=2)
-    _finish(schedule, reductions, rows, params.cross_grid_inner_reduction)
+    _finish(schedule, reductions, rows, among)
     loads = find_loads(schedule.fusion)
     schedule.inline_at(lead, first + 3, best_effort=True, selected=loads)
     inline_rest(schedule, {*loads, *held})
 
 
-def _finish(schedule: Schedule, reductions: list[TensorView], rows: int, among_blocks: bool) -> None:
+def _shared_by(params: ReductionParams) -> ParallelType | None:
+    """The blocks that share columns, if any do."""
+    if params.cross_grid_inner_reduction:
+        return ParallelType.grid_y
+    return ParallelType.cluster_x if params.blocks_per_cluster > 1 else None
+
+
+def _finish(schedule: Schedule, reductions: list[TensorView], rows: int, among: ParallelType | None) -> None:
     """[(I,) y, joined, S] -> [(I BIDx,) S TIDx | y, joined]; or, where blocks share a column,
-    [(I,) g, y, joined, S] -> [(I BIDx,) S TIDx | g BIDy, y TIDy, joined].
+    [(I,) blocks, y, joined, S] -> [(I BIDx,) S TIDx | blocks, y TIDy, joined].
     """
     first = min(rows, 1)
     after = _after(schedule.fusion, reductions)
-    if among_blocks:
-        partials = [schedule.rfactor(tensor, [first + 2]) for tensor in reductions]
-        schedule.reorder(partials[0], {first + 3: first})
-        bound = [(first + 1, ParallelType.grid_y), (first + 2, ParallelType.block_y)]
-    else:
-        partials, bound = reductions, []
-        schedule.reorder(partials[0], {first + 2: first})
-    lead, others = partials[0], [*partials[1:], *(reductions if among_blocks else []), *after]
-    schedule.transform_like(lead, selected=others)
+    partials, bound = [], {first: ParallelType.block_x}
     if rows:
-        schedule.parallelize(lead, 0, ParallelType.grid_x)
-    schedule.parallelize(lead, first, ParallelType.block_x)
-    for position, kind in bound:
+        bound[0] = ParallelType.grid_x
+    if among is not None:
+        partials = [schedule.rfactor(tensor, [first + 2]) for tensor in reductions]
+        bound |= {first + 1: among, first + 2: ParallelType.block_y}
+    lead, *others = [*partials, *reductions, *after]
+    schedule.reorder(lead, {first + 2 + bool(partials): first})
+    schedule.transform_like(lead, selected=others)
+    for position, kind in bound.items():
         schedule.parallelize(lead, position, kind)
     schedule.parallelize_like(lead, selected=others)
 
