@@ -150,6 +150,21 @@ def test_rows_that_vectors_do_not_divide_are_joined() -> None:
         apply(SCHEDULER, Schedule(p.reduced((0, 2), 3)), JOINED, p.H200)
 
 
+def test_blocks_share_columns_of_rows_that_are_joined() -> None:
+    """If each goes through memory several times: the last one adds up what all have found."""
+    for shape, dims, dtype, joined, blocks in (
+        ((131072, 257), (0,), DataType.BFloat16, 8, p.H200.sm_count // 2),
+        ((131072, 257), (0,), DataType.Float, 4, p.H200.sm_count // 2),
+        ((3000000, 33), (0,), DataType.BFloat16, 8, p.H200.sm_count),
+        ((4, 400000, 65), (1,), DataType.BFloat16, 8, p.H200.sm_count // 4),
+    ):
+        params = proposed(shape, dims, dtype)
+        assert (params.joined_rows, params.lparams.gdimy) == (joined, blocks)
+        assert params.lparams.bdimx * params.lparams.bdimy <= 800
+    assert proposed((16384, 257), (0,)).joined_rows == 1
+    assert proposed((131071, 257), (0,)).joined_rows == 1
+
+
 @pytest.mark.parametrize(("length", "rows"), [(2, 8), (4, 4), (8, 2)])
 def test_rows_of_one_vector_are_summed_several_a_thread(length: int, rows: int) -> None:
     """A row of two elements of 2 bytes is one load of 4 bytes, too few for the memory to be busy."""
