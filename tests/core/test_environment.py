@@ -46,10 +46,8 @@ def test_a_name_that_is_like_no_other_is_told_all():
 def test_known_names_and_those_of_others_are_not_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        given = dict.fromkeys(
-            [*VARIABLES, "FUSEWRIGHT_TEST_ANYTHING", "FUSEWRIGHT_PYTHON", "PATH", "FUSE"], ""
-        )
-        Options.from_environment(given)
+        for name in (*VARIABLES, "FUSEWRIGHT_TEST_ANYTHING", "FUSEWRIGHT_PYTHON", "PATH", "FUSEWRIGHTS"):
+            Options.from_environment({name: ""})
 
 
 def test_every_variable_that_is_read_is_known():
@@ -61,7 +59,6 @@ def test_every_variable_that_is_read_is_known():
         if path.name != "environment.py"
     }
     assert {name for name in read if not name.startswith(environment._OF_DEVELOPERS)} <= set(VARIABLES)
-    assert set(VARIABLES) <= read
 
 
 def test_an_import_reads_none():

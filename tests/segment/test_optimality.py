@@ -23,7 +23,7 @@ from fusewright.segment import NO_EXCLUSIONS, Call, Partitions
 from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import ExclusionIndex
 
-# More for a report: FUSEWRIGHT_TEST_GRAPHS=100 FUSEWRIGHT_TEST_GRAPH_NODES=12 pytest tests/segment/test_optimality.py
+# More for a report: FUSEWRIGHT_TEST_GRAPHS=100 FUSEWRIGHT_TEST_GRAPH_NODES=12 pytest THIS_FILE
 GRAPHS = int(os.environ.get("FUSEWRIGHT_TEST_GRAPHS", "12"))
 NODES = int(os.environ.get("FUSEWRIGHT_TEST_GRAPH_NODES", "9"))
 LEAST_NODES = 4
