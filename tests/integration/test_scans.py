@@ -185,4 +185,6 @@ def test_logarithms_of_sums(shape: tuple[int, ...], dtype: torch.dtype, target: 
         [out] = fd.execute([given])
         assert {kernel.scheduler for kernel in fd._last_kernels()} == {"scan"}
         expected = given.double().logcumsumexp(dim)
-        torch.testing.assert_close(out, expected.to(dtype), rtol=1e-6 if dtype != torch.bfloat16 else 8e-3, atol=1e-5)
+        torch.testing.assert_close(
+            out, expected.to(dtype), rtol=1e-6 if dtype != torch.bfloat16 else 8e-3, atol=1e-5
+        )

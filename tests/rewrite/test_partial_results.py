@@ -55,5 +55,7 @@ def test_the_result_that_leaves_the_innermost_dimension_goes_on():
     for out in rows_columns_and_both(d, d.input(x)):
         d.add_output(out)
     d.fusion.unify_extents()
-    (again,) = (n for n in simplified(d.fusion).nodes if isinstance(n, Reduction) and n.tensor_inputs[0].ndim == 2)
+    (again,) = (
+        n for n in simplified(d.fusion).nodes if isinstance(n, Reduction) and n.tensor_inputs[0].ndim == 2
+    )
     assert again.tensor_inputs[0].definition.reduced_dims == (1,)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Pointwise, Reduction
-from fusewright.ir.value import TensorView
+from fusewright.ir.value import TensorView, Val
 from fusewright.ops.build_reduction import reduce_states
 from fusewright.ops.build_shape import broadcast
 from fusewright.ops.elementwise import ELEMENTWISE
@@ -64,7 +64,8 @@ def reduced_across_first(fusion: Fusion, node: Reduction) -> dict[TensorView, Te
     return {node.outputs[0]: average, node.outputs[1]: square}  # type: ignore[dict-item]
 
 
-def _pointwise(fusion: Fusion, name: str, a: TensorView, b: object) -> TensorView:
+def _pointwise(fusion: Fusion, name: str, a: TensorView, b: Val) -> TensorView:
+    """Of operands of the shape of `a`, or of a size: a kernel converts those."""
     out = fusion.new_like(a, a.dtype)
-    fusion.add_node(Pointwise(ELEMENTWISE[name], (a, b), out))  # type: ignore[arg-type]
+    fusion.add_node(Pointwise(ELEMENTWISE[name], (a, b), out))
     return out

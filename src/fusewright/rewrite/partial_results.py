@@ -49,8 +49,6 @@ def _partial_result(node: Reduction, alike: Sequence[Reduction]) -> Reduction | 
     others = [
         each
         for each in alike
-        if each.op is node.op
-        and each.output.dtype is node.output.dtype
-        and set(each.reduced_dims) < reduced
+        if each.op is node.op and each.output.dtype is node.output.dtype and set(each.reduced_dims) < reduced
     ]
     return min(others, key=lambda each: (-len(each.reduced_dims), sorted(each.reduced_dims)), default=None)
