@@ -32,7 +32,7 @@ _TORCH: dict[str, Callable[[Tensor, int], Tensor]] = {
 
 
 def scan(name: str, arg: Bounded, dim: int, init: Number | None = None) -> Bounded:
-    """cumsum, cumprod, cummax, cummin or logcumsumexp. What it starts from is one element more, before the others."""
+    """What it starts from is one element more, before the others."""
     if init is not None:
         start = convert(exact(init), arg.dtype)
         shape = [1 if d == dim % arg.data.ndim else n for d, n in enumerate(arg.data.shape)]
