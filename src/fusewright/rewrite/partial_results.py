@@ -22,7 +22,7 @@ __all__ = ["reduce_partial_results"]
 
 
 def reduce_partial_results(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which nothing reduces what another node has reduced along some of its dimensions."""
+    """`fusion` itself, in which nothing reduces what is reduced along some of its dimensions anyway."""
     outputs = set(fusion.output_tensors())
     found: dict[TensorView, list[Reduction]] = {}
     for node in fusion.ordered_nodes():
