@@ -54,6 +54,7 @@ def _single(
     atomic: Iterable[DataType] = (),
     packed_run: str = "",
     over_warp: Mapping[DataType, str] = MappingProxyType({}),
+    slots: int = 1,
 ) -> ReductionOp:
     """A reduction with one state, of the input's type."""
     return ReductionOp(
@@ -69,6 +70,7 @@ def _single(
         over_warp=over_warp,
         scan=scan,
         atomic=frozenset(atomic),
+        slots=slots,
     )
 
 
@@ -317,6 +319,7 @@ LOGSUMEXP = _single(
     {FLOAT: _combine("fw::log_add_exp({a0}, {b0})", torch.logaddexp, ("log_add_exp",))},
     torch.logsumexp,
     torch.logcumsumexp,
+    slots=20,
 )
 
 REDUCTIONS: Mapping[str, ReductionOp] = MappingProxyType(
