@@ -52,9 +52,9 @@ from fusewright.schedulers.held_length import (
 from fusewright.schedulers.held_rows import (
     Held,
     grows_too_much,
+    has_welford,
     held_bytes,
     held_tensors,
-    has_welford,
     hold_in_shared,
     recompute,
     softmax_in_one_pass,
