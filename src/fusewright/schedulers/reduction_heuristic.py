@@ -431,8 +431,9 @@ def _lanes_down(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
 
 
 def _rows_in_flight(columns: Columns, width: int, in_flight: int, threads_y: int) -> int:
-    """Of a thread, which has `in_flight` bytes at most."""
-    most = min(MAX_ROWS_IN_FLIGHT, in_flight // max(1, width * columns.element_bytes))
+    """Of a thread, which has `in_flight` bytes at most; of what is a broadcast along rows, as many as usual."""
+    row_bytes = width * columns.element_bytes
+    most = min(MAX_ROWS_IN_FLIGHT, in_flight // row_bytes) if row_bytes else USUAL_ROWS_IN_FLIGHT
     return max(1, min(most, columns.length // threads_y))
 
 
