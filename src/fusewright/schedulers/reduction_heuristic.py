@@ -431,7 +431,7 @@ def _lanes_down(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
 
 
 def _rows_in_flight(columns: Columns, width: int, in_flight: int, threads_y: int) -> int:
-    """Of a thread, which has `in_flight` bytes at most; of what is a broadcast along rows, as many as usual."""
+    """Of a thread, which has `in_flight` bytes at most; as usual where all loads are broadcasts."""
     row_bytes = width * columns.element_bytes
     most = min(MAX_ROWS_IN_FLIGHT, in_flight // row_bytes) if row_bytes else USUAL_ROWS_IN_FLIGHT
     return max(1, min(most, columns.length // threads_y))

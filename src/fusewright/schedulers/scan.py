@@ -84,9 +84,9 @@ SCAN_SPEED = 0.93
 # twice as many threads, 0.64 with 64 bytes. Twice as many threads of an SM have registers for 64 bytes
 # without the next step's loads: 0.66.)
 SHARING_BLOCKS_AN_SM, SHARING_THREADS, SHARING_BYTES, SHARING_UNROLL = 2, 256, 128, 8
-# From so many slots a step on, threads scan runs as long as the vectors of what is read, though each takes two
-# accesses of what is stored (an H200: logarithms of sums of exponentials of 8192 x 2048 bfloat16 in Float, 61.5
-# us in runs of 4, 41.9 of 8).
+# From so many slots a step on, threads scan runs as long as the vectors of what is read, though each takes
+# two accesses of what is stored (an H200: logarithms of sums of exponentials of 8192 x 2048 bfloat16 in
+# Float, 61.5 us in runs of 4, 41.9 of 8).
 COSTLY_SLOTS = 8
 # The fewest blocks that share one, and the steps that it takes one of them at least: blocks wait for each
 # other after each step.
