@@ -190,7 +190,7 @@ def square(r: Recording, x: Any) -> Any:
 def angle(r: Recording, x: Any) -> Any:
     if x.dtype.is_complex:
         return r.ops.atan2(r.ops.imag(x), r.ops.real(x))
-    turned = r.ops.where(r.ops.lt(x, 0), math.pi, 0.0)
+    turned = r.ops.cast(r.ops.where(r.ops.lt(x, 0), math.pi, 0.0), r.dtype())
     return r.ops.where(r.ops.ne(x, x), x, turned) if x.dtype.is_floating else turned
 
 
