@@ -137,7 +137,11 @@ SIGNALS = (
     fusion("phases", phases, spectra(0), (64, 513, 1000), small=(2, 9, 31)),
     fusion("filtered", filtered, spectra(1), (4096, 4097)),
     fusion(
-        "windowed", windowed, lambda s, r: (r(*s, dtype=FLOAT), r(400, dtype=FLOAT)), (64, 160000), small=(2, 800)
+        "windowed",
+        windowed,
+        lambda s, r: (r(*s, dtype=FLOAT), r(400, dtype=FLOAT)),
+        (64, 160000),
+        small=(2, 800),
     ),
     fusion("pre_emphasis", pre_emphasis, alike(1), (256, 160001)),
     fusion("mel_norm", mel_norm, recordings, (256, 80, 1501), small=(3, 8, 33)),
@@ -280,23 +284,94 @@ def middle_of_wider(s: Shape, r: Inputs) -> Tensors:
 LAYOUTS = (
     fusion("sum_misaligned", lambda x, y, z: (wide(x) * y + z).sum(-1), from_offset(3), (8192, 2049)),
     fusion("norm_misaligned", lambda x, y, z: F.layer_norm(x + y * z, x.shape[-1:]), from_offset(5), MEDIUM),
-    fusion("five_orders", lambda x, y: F.silu(x) * y, permuted((0, 1, 2, 3, 4), (0, 4, 1, 3, 2)), (8, 24, 40, 48, 56), small=(2, 4, 5, 6, 8)),
-    fusion("reversed_orders", lambda x, y: x + y, permuted((0, 1, 2), (2, 1, 0)), (129, 255, 515), small=(9, 7, 17)),
-    fusion("softmax_permuted", lambda x: F.softmax(x, 1), permuted((0, 2, 1)), (64, 512, 784), small=(3, 16, 9)),
-    fusion("sum_of_permuted", lambda x, y: (wide(x) + y).sum(1), permuted((0, 1, 2), (1, 0, 2)), (128, 256, 515), small=(5, 8, 11)),
-    fusion("sum_middle_last", lambda x: wide(x).sum((1, 3)), permuted((0, 2, 3, 1)), (64, 128, 56, 56), small=(2, 8, 5, 6)),
+    fusion(
+        "five_orders",
+        lambda x, y: F.silu(x) * y,
+        permuted((0, 1, 2, 3, 4), (0, 4, 1, 3, 2)),
+        (8, 24, 40, 48, 56),
+        small=(2, 4, 5, 6, 8),
+    ),
+    fusion(
+        "reversed_orders",
+        lambda x, y: x + y,
+        permuted((0, 1, 2), (2, 1, 0)),
+        (129, 255, 515),
+        small=(9, 7, 17),
+    ),
+    fusion(
+        "softmax_permuted", lambda x: F.softmax(x, 1), permuted((0, 2, 1)), (64, 512, 784), small=(3, 16, 9)
+    ),
+    fusion(
+        "sum_of_permuted",
+        lambda x, y: (wide(x) + y).sum(1),
+        permuted((0, 1, 2), (1, 0, 2)),
+        (128, 256, 515),
+        small=(5, 8, 11),
+    ),
+    fusion(
+        "sum_middle_last",
+        lambda x: wide(x).sum((1, 3)),
+        permuted((0, 2, 3, 1)),
+        (64, 128, 56, 56),
+        small=(2, 8, 5, 6),
+    ),
     fusion("part_and_every_second", lambda x, y: torch.tanh(x) + y, middle_of_wider, (8192, 2048)),
-    fusion("outer_of_three", lambda x, y, z: x[:, None, None] * y[:, None] + z, lambda s, r: (r(s[0]), r(s[1]), r(s[2])), (300, 301, 303), small=(5, 6, 7)),
-    fusion("broadcast_inner_five", lambda x, y: F.gelu(x + y), lambda s, r: (r(*s), r(s[0], 1, s[2], 1, s[4])), (5, 77, 9, 33, 129), small=(2, 7, 3, 5, 9)),
-    fusion("half_sum_first", lambda x: x.sum(0), lambda s, r: (r(*s, dtype=torch.float16) * 0.1,), (3333, 7777)),
-    fusion("bytes_sum", lambda x: x.sum(-1), lambda s, r: ((r.indices(255, *s) - 127).to(torch.int8),), (16384, 4097)),
+    fusion(
+        "outer_of_three",
+        lambda x, y, z: x[:, None, None] * y[:, None] + z,
+        lambda s, r: (r(s[0]), r(s[1]), r(s[2])),
+        (300, 301, 303),
+        small=(5, 6, 7),
+    ),
+    fusion(
+        "broadcast_inner_five",
+        lambda x, y: F.gelu(x + y),
+        lambda s, r: (r(*s), r(s[0], 1, s[2], 1, s[4])),
+        (5, 77, 9, 33, 129),
+        small=(2, 7, 3, 5, 9),
+    ),
+    fusion(
+        "half_sum_first", lambda x: x.sum(0), lambda s, r: (r(*s, dtype=torch.float16) * 0.1,), (3333, 7777)
+    ),
+    fusion(
+        "bytes_sum",
+        lambda x: x.sum(-1),
+        lambda s, r: ((r.indices(255, *s) - 127).to(torch.int8),),
+        (16384, 4097),
+    ),
     fusion("thin_norm", lambda x: F.layer_norm(x, (3,)), alike(1), (4194304, 3)),
     fusion("thin_softmax_middle", lambda x: F.softmax(wide(x), 1), alike(1), (65536, 5, 33), small=(9, 5, 7)),
     fusion("tall_sums", lambda x: (wide(x).sum(0), wide(x).square().sum(0)), alike(1), (4194304, 7)),
-    fusion("one_row", lambda x, w: F.layer_norm(x, x.shape[-1:], w) , lambda s, r: (r(*s), r(s[-1])), (1, 4097), (3, 65536), small=(1, 65)),
-    fusion("tiny_volume", lambda x, y: torch.where(x > y, x, y.exp()), alike(2), (3, 5, 7, 11), small=(3, 5, 7, 11)),
-    fusion("cat_of_sums", lambda x: torch.cat([x, wide(x).mean(-1, keepdim=True).to(x.dtype)], -1), alike(1), (16384, 1023)),
-    fusion("block_diagonal", lambda x: x[:, :, None, :, None] * torch.eye(2, device=x.device, dtype=x.dtype)[None, None, :, None, :], alike(1), (1024, 64, 64), small=(3, 4, 8)),
+    fusion(
+        "one_row",
+        lambda x, w: F.layer_norm(x, x.shape[-1:], w),
+        lambda s, r: (r(*s), r(s[-1])),
+        (1, 4097),
+        (3, 65536),
+        small=(1, 65),
+    ),
+    fusion(
+        "tiny_volume",
+        lambda x, y: torch.where(x > y, x, y.exp()),
+        alike(2),
+        (3, 5, 7, 11),
+        small=(3, 5, 7, 11),
+    ),
+    fusion(
+        "cat_of_sums",
+        lambda x: torch.cat([x, wide(x).mean(-1, keepdim=True).to(x.dtype)], -1),
+        alike(1),
+        (16384, 1023),
+    ),
+    fusion(
+        "block_diagonal",
+        lambda x: (
+            x[:, :, None, :, None] * torch.eye(2, device=x.device, dtype=x.dtype)[None, None, :, None, :]
+        ),
+        alike(1),
+        (1024, 64, 64),
+        small=(3, 4, 8),
+    ),
 )
 
 ARRAYS: tuple[Operation, ...] = (*VECTORS, *SIGNALS, *STATISTICS, *LAYOUTS)

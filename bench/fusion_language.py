@@ -1,4 +1,4 @@
-"""Rows of the catalogue from language models: scores, caches, experts, norms in chains, formats of weights."""
+"""Rows of the catalogue from language models: scores, caches, experts, chains of norms, weights' formats."""
 
 from __future__ import annotations
 
@@ -339,7 +339,9 @@ def codes_in(s: Shape, r: Inputs) -> Tensors:
 def norm_both_float8(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The sum with the residual, its RMS norm as float8 in blocks of 128 with their scales."""
     total = wide(x) + residual
-    y = (total * torch.rsqrt(total.square().mean(-1, keepdim=True) + EPSILON) * weight).unflatten(-1, (-1, 128))
+    y = (total * torch.rsqrt(total.square().mean(-1, keepdim=True) + EPSILON) * weight).unflatten(
+        -1, (-1, 128)
+    )
     scale = y.abs().amax(-1, keepdim=True).clamp(min=1e-4) / 448
     return total.to(x.dtype), float8(y / scale).flatten(-2), scale[..., 0]
 

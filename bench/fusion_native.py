@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from bench.fusion import MEDIUM, MakesInputs, alike, small_shape
 from bench.operation import EPSILON, Handle, Inputs, Operation, Shape, Tensors, as_float, rounded, wide
-from fusewright import DataType
 
 Tensor = torch.Tensor
 
@@ -165,7 +164,9 @@ NATIVE: tuple[Operation, ...] = (
     ),
     native("nat_joined_slices", joined_slices, torch_joined_slices, alike(2), (8192, 4096)),
     native("nat_taken", taken, torch_taken, lambda s, r: (r(*s), r.indices(s[1], s[0], 1)), (16384, 2048)),
-    native("nat_causal_scores", causal_scores, torch_causal_scores, alike(1), (64, 1024, 1024), (48, 577, 577)),
+    native(
+        "nat_causal_scores", causal_scores, torch_causal_scores, alike(1), (64, 1024, 1024), (48, 577, 577)
+    ),
     native(
         "nat_channel_gradients",
         channel_gradients,

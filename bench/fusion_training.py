@@ -12,7 +12,18 @@ from bench.operation import Inputs, Operation, Shape, Tensors, wide
 
 Tensor = torch.Tensor
 #: Shapes of the parameters of a small block: what one step of an optimizer over a list gets.
-MANY = ((3072, 768), (3072,), (768, 3072), (768,), (2304, 768), (2304,), (768, 768), (768,), (1000, 77), (17,))
+MANY = (
+    (3072, 768),
+    (3072,),
+    (768, 3072),
+    (768,),
+    (2304, 768),
+    (2304,),
+    (768, 768),
+    (768,),
+    (1000, 77),
+    (17,),
+)
 
 # ---- optimizers --------------------------------------------------------------------------------------------
 
@@ -107,9 +118,7 @@ def averaged_many(*both: Tensor) -> Sequence[Tensor]:
 
 def many(times: int) -> MakesInputs:
     """Tensors of `MANY`; the shape says how many times smaller they are."""
-    return lambda s, r: tuple(
-        r(*(max(1, n // s[0]) for n in shape)) for _ in range(times) for shape in MANY
-    )
+    return lambda s, r: tuple(r(*(max(1, n // s[0]) for n in shape)) for _ in range(times) for shape in MANY)
 
 
 def unscaled(grad: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -305,12 +314,8 @@ LOSSES = (
     fusion("distilled", distilled, alike(2), (4096, 10000)),
     fusion("latent", latent, alike(3), (65536, 200)),
     fusion("sequence_scores", sequence_scores, sequences, (4, 512, 32001), small=(2, 3, 65)),
-    fusion(
-        "mixture", mixture, lambda s, r: (r(s[0], s[2]), r(*s[1:]), r(*s[1:]) * 0.1), (16384, 64, 16)
-    ),
-    fusion(
-        "pinball", pinball, lambda s, r: (r(*s), r(*s[:-1]), torch.sigmoid(r(s[-1]))), (4096, 336, 9)
-    ),
+    fusion("mixture", mixture, lambda s, r: (r(s[0], s[2]), r(*s[1:]), r(*s[1:]) * 0.1), (16384, 64, 16)),
+    fusion("pinball", pinball, lambda s, r: (r(*s), r(*s[:-1]), torch.sigmoid(r(s[-1]))), (4096, 336, 9)),
     fusion("log_cosh", log_cosh, alike(2), MEDIUM),
     fusion("depth_loss", depth, lambda s, r: (r(*s), r(*s), r.mask(*s)), (32, 480, 640)),
     fusion("weighted_bce", weighted_bce, lambda s, r: (r(*s), r.mask(*s), r(s[-1])), (65536, 80)),

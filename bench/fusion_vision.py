@@ -118,7 +118,9 @@ NORMS = (
     fusion("pixel_norm", pixel_norm, alike(1), (32, 512, 32, 32), small=SMALL_IMAGES),
     fusion("pixel_norm_last", pixel_norm, images_last(1, 0), (32, 512, 32, 32), small=SMALL_IMAGES),
     fusion("adain", adaptive_instance_norm, styles, (16, 256, 64, 64), small=(2, 6, 8, 8)),
-    fusion("instance_norm_volume", instance_norm_volume, alike(1), (2, 32, 96, 96, 96), small=(2, 3, 6, 4, 8)),
+    fusion(
+        "instance_norm_volume", instance_norm_volume, alike(1), (2, 32, 96, 96, 96), small=(2, 3, 6, 4, 8)
+    ),
     fusion(
         "global_response",
         global_response,
@@ -156,7 +158,7 @@ def squeeze_backward(grad: Tensor, x: Tensor, gate: Tensor) -> tuple[Tensor, Ten
 
 def soft_argmax(x: Tensor) -> Tensor:
     """The expected place in each heat map."""
-    batch, points, height, width = x.shape
+    height, width = x.shape[2:]
     p = F.softmax(wide(x).flatten(2), -1).view(x.shape)
     rows = torch.arange(height, device=x.device, dtype=p.dtype)
     columns = torch.arange(width, device=x.device, dtype=p.dtype)
