@@ -6,6 +6,7 @@ number. What is computed with positions and constants has ranges, and so has wha
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 
@@ -19,6 +20,7 @@ Range = tuple[Number, Number]
 #: By how much the result of an operation in Float may be off, as a share of its largest operand: eight times its
 #: rounding, so that products and sums that a compiler makes one operation are within it, too.
 _FLOAT_ERROR = 2.0**-21
+_LARGE = 2.0**127  # what is below it is finite in Float
 _FLOAT_INTEGERS = 2**24  # up to which Float has all integers
 
 INTEGERS = {
@@ -41,6 +43,8 @@ def range_of_operand(operand: k.Operand, known: dict[k.Buffer, Range]) -> Range 
         value = operand.value
         if isinstance(value, complex) or value != value:
             return None
+        if operand.dtype is DataType.Float:
+            value = ctypes.c_float(value).value
         return (value, value)
     if isinstance(operand, k.IndexValue):
         low, high = bounds(operand.expr)
@@ -78,7 +82,7 @@ def computed_range(stmt: k.Compute, known: dict[k.Buffer, Range]) -> Range | Non
     if stmt.op.name in _ROUNDED:
         error = _FLOAT_ERROR * max(abs(end) for ends in (*operands, found) for end in ends)
         found = (found[0] - error, found[1] + error)
-    return found if all(map(math.isfinite, found)) else None
+    return found if all(abs(end) < _LARGE for end in found) else None
 
 
 def converted_range(found: Range | None, dtype: DataType) -> Range | None:

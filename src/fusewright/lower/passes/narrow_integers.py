@@ -59,7 +59,8 @@ def narrow_integers(kernel: k.Kernel) -> k.Kernel:
 
 
 def _is_of_interest(stmt: k.Stmt) -> bool:
-    return isinstance(stmt, k.Copy) and isinstance(stmt.src, k.IndexValue)
+    computes = isinstance(stmt, k.Compute) and stmt.dst.buffer.dtype in _NARROWED
+    return computes or any(isinstance(operand, k.IndexValue) for operand in access.operands(stmt))
 
 
 class _Simplifier:
