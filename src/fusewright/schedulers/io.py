@@ -248,12 +248,14 @@ class Vectors:
         unaligned: positions of the inputs whose vectors may start at any element.
         cost: accesses an element, of all loads and stores along the vectors together.
         keeps_aligned: whether those of `unaligned` that start at multiples of a vector are plain vectors.
+        anywhere: how many loads start at any element.
     """
 
     width: int
     unaligned: tuple[int, ...]
     cost: float
     keeps_aligned: bool = False
+    anywhere: int = 0
 
 
 # What a vector that may start anywhere costs, in accesses: two loads, and as many instructions as a third.
@@ -346,7 +348,7 @@ class VectorLimits:
         read = [limit for limit in self._limits if limit.position in positions]
         plain = [limit for limit in read if limit.width(facts, wide) >= wide]
         keeps = bool(plain) and all(limit in plain or limit.starts_beside(wide) for limit in read)
-        return Vectors(wide, tuple(sorted(positions)), cost, keeps)
+        return Vectors(wide, tuple(sorted(positions)), cost, keeps, len(across))
 
 
 def _limit(tensor: TensorView, unit: IterDomain, position: int | None, may_be_elsewhere: bool) -> _Limit:
