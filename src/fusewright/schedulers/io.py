@@ -260,6 +260,8 @@ class Vectors:
 
 # What a vector that may start anywhere costs, in accesses: two loads, and as many instructions as a third.
 UNALIGNED_COST = 3
+# The same where it starts beside aligned vectors, of which neighbours share those that they are chosen from.
+BESIDE_COST = 2
 
 
 # Elements from which on what a load by index reads in one piece is worth vectors: those that a warp reads in
@@ -342,12 +344,13 @@ class VectorLimits:
         wide = max(1, wide)
         across = [limit for limit in self._limits if limit.width(facts, wide) < wide]
         positions = {limit.position for limit in across if limit.position is not None}
-        cost = (len(self._limits) + (UNALIGNED_COST - 1) * len(across)) / wide
-        if cost >= aligned.cost:
-            return aligned
         read = [limit for limit in self._limits if limit.position in positions]
         plain = [limit for limit in read if limit.width(facts, wide) >= wide]
         keeps = bool(plain) and all(limit in plain or limit.starts_beside(wide) for limit in read)
+        each = BESIDE_COST if keeps else UNALIGNED_COST
+        cost = (len(self._limits) + (each - 1) * len(across)) / wide
+        if cost >= aligned.cost:
+            return aligned
         return Vectors(wide, tuple(sorted(positions)), cost, keeps, len(across))
 
 
