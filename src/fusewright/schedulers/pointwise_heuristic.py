@@ -69,11 +69,6 @@ READ_AGAIN = 16
 # lines as a vector is wide (an H200: pools of 2 x 2 elements take 28.1 us by element, 31.4 by vectors of 4;
 # of 3 x 3 31.1, not 44.7).
 MANY_BY_ELEMENT = 4
-# Elements of so many bytes that a warp loads one by one are a whole line, where vectors that start anywhere
-# load two for each of theirs: from MANY_BY_ELEMENT such loads on, only what is aligned is vectors, of so many
-# elements (an H200: the seven neighbours in 258 x 514 x 258 float take 86 us so, 106 by vectors that start
-# anywhere; of bfloat16 these are faster).
-WORD_BYTES, WORDS = 4, 2
 # What it costs to divide the index of an access to a broadcast input, in accesses: rows that take three of
 # four threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are
 # not (640: 1.06 as one dimension, 128: 1.05 and as rows 0.52).
@@ -234,7 +229,6 @@ class PointwisePlanner:
         several = (break_point and self._shares_elements(break_point)) or (
             width == 1 and self._are_apart(facts)
         )
-        several = several or (width == WORDS and dim == -1 and self._reads_words(facts))
         # What several accesses share, a line or an element, is worth more of them than their bytes.
         unroll = _unroll(0 if several else loaded, in_flight, width, total, hardware)
         unroll = min(unroll, MAX_ACCESSES_IN_FLIGHT) if several else unroll if tile is None else 1
@@ -346,8 +340,6 @@ class PointwisePlanner:
         best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
         best_dim, best_cost = -1, (self._from_memory(facts) + extra) / best.width
-        if self._reads_words(facts):
-            return Vectors(WORDS, (), best_cost), -1
         width = best.width
         sizes = [access.tensor.dtype.size for access in self._by_element(facts)]
         if sizes:
@@ -363,14 +355,6 @@ class PointwisePlanner:
             if merged.vectors.cost < best_cost or as_cheap:
                 best, best_dim, best_cost = merged.vectors, merged.dim, merged.vectors.cost
         return best, best_dim
-
-    def _reads_words(self, facts: Facts) -> bool:
-        """Whether many loads start anywhere, each of which a warp loads as whole lines by element."""
-        vectors = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
-        if vectors.anywhere < MANY_BY_ELEMENT or vectors.keeps_aligned or self.space.reference.is_placed:
-            return False
-        loaded = (self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
-        return min(loaded) >= WORD_BYTES and vectors.width % WORDS == 0
 
     def _by_element(self, facts: Facts) -> list[Access]:
         """The loads that are no vectors, whatever the sizes, but for those that come from the caches."""
