@@ -64,16 +64,20 @@ def test_what_exists_in_part_is_loaded_by_element_at_the_edges() -> None:
 # ---- kernels -----------------------------------------------------------------------------------------------
 
 A, B = b.local("A", DataType.Float, 8), b.local("B", DataType.Float, 8)
-J, I, K = symbol("j", lo=0, hi=1), symbol("i", lo=0, hi=1), symbol("k", lo=0, hi=7)
+J, L, K = symbol("j", lo=0, hi=1), symbol("i", lo=0, hi=1), symbol("k", lo=0, hi=7)
 ZERO = k.Imm(0.0, DataType.Float)
 LANE = symbol("lane", lo=0, hi=3)
 
 
-def load(to: k.Buffer, place: Expr | int, at: Expr | int, pred: Expr = k.TRUE, wanted: Expr | None = None) -> k.Copy:
+def load(
+    to: k.Buffer, place: Expr | int, at: Expr | int, pred: Expr = k.TRUE, wanted: Expr | None = None
+) -> k.Copy:
     covering = None if wanted is None else k.Covering(LANE, wanted)
     fill = None if pred is k.TRUE else ZERO
     src = b.at(X.buffer, at)
-    return k.Copy(b.at(to, place), src, 4, pred=pred, fill=fill, fill_is_value=fill is not None, covering=covering)
+    return k.Copy(
+        b.at(to, place), src, 4, pred=pred, fill=fill, fill_is_value=fill is not None, covering=covering
+    )
 
 
 def shared(*body: k.Stmt) -> tuple[list[k.Copy], list[float]]:
@@ -100,7 +104,7 @@ def shared(*body: k.Stmt) -> tuple[list[k.Copy], list[float]]:
 
 def test_equal_loads_of_two_loops_are_one() -> None:
     first = loop(2, load(A, J * 4, J * 8 + 16), index=J, unroll=True)
-    second = loop(2, load(B, I * 4, I * 8 + 16), index=I, unroll=True)
+    second = loop(2, load(B, L * 4, L * 8 + 16), index=L, unroll=True)
     left, _ = shared(first, second)
     assert [s.dst.buffer for s in left] == [A]
 
@@ -127,7 +131,9 @@ def test_a_vector_is_loaded_for_what_either_wants(whole: bool) -> None:
     made = load(A, 0, 16, wanted=first), load(B, 0, 16, wanted=last)
     before = b.kernel("k", [X, Y], [*map(k.Alloc, (A, B)), *made], [1], [1])
     [left] = [
-        s for s in share_equal_loads(before).body if isinstance(s, k.Copy) and s.src.buffer is X.buffer  # type: ignore[union-attr]
+        s
+        for s in share_equal_loads(before).body
+        if isinstance(s, k.Copy) and s.src.buffer is X.buffer  # type: ignore[union-attr]
     ]
     if whole:
         assert left.covering is None

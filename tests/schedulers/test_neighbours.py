@@ -1,4 +1,4 @@
-"""Loads that start at any element: as narrower vectors where that makes most of them aligned, or beside such."""
+"""Loads that start at any element: narrower vectors where that makes them aligned, or beside such."""
 
 from __future__ import annotations
 

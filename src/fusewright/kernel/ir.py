@@ -112,7 +112,7 @@ class LetValue:
     scalar or an index, read where `pred` is 1. `strict`: a value outside is a mistake of the program, which
     the simulator reports; a GPU drops what it names.
 
-    A symbol with lo=0 says that the value is known to lie there where `pred` is 1, so that nothing is compared.
+    A symbol with lo=0 says that the value is known to lie there where `pred` is 1: nothing is compared.
     """
 
     symbol: Symbol

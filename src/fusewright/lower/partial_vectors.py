@@ -181,7 +181,7 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
 
     choice: list[k.Stmt] = [k.Window(dst, k.Ref(raw, 2 * dst.index), offset, width)]
     if apart is not None:
-        loads = [vector(number, land(move.whole, part)) for number, part in enumerate(apart)]
+        loads: list[k.Stmt] = [vector(n, land(move.whole, part)) for n, part in enumerate(apart)]
         scattered = guarded([lnot(move.whole)], [move.one_by_one(lanes.each, fill)])
         return [loads, choice, [] if move.whole is k.TRUE else scattered]
     loads = [vector(0, there), vector(1, land(there, lt(ZERO, offset)))]
@@ -189,8 +189,8 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
 
 
 def _parts(move: Move, lanes: Lanes, offset: int | None) -> list[Expr] | None:
-    """When there is something to load in the two aligned vectors that a vector lies in, `offset` elements from
-    the beginning of the first; None where either may exist in part.
+    """When there is something to load in the two aligned vectors that a vector lies in, `offset` elements
+    from the beginning of the first; None where either may exist in part.
     """
     width, size = move.width, move.src.buffer.size
     # An aligned vector with an element of the tensor lies in its memory.

@@ -17,8 +17,8 @@ from fusewright.sym import bounds
 Number = int | float
 Range = tuple[Number, Number]
 
-#: By how much the result of an operation in Float may be off, as a share of its largest operand: eight times its
-#: rounding, so that products and sums that a compiler makes one operation are within it, too.
+#: By how much the result of an operation in Float may be off, as a share of its largest operand: eight times
+#: its rounding, so that products and sums that a compiler makes one operation are within it, too.
 _FLOAT_ERROR = 2.0**-21
 _LARGE = 2.0**127  # what is below it is finite in Float
 _FLOAT_INTEGERS = 2**24  # up to which Float has all integers
@@ -124,7 +124,7 @@ def _rest(args: Sequence[Range]) -> Range | None:
 
 
 def _python_rest(args: Sequence[Range]) -> Range | None:
-    (low, high), (least, most) = args
+    _, (least, most) = args
     return _rest(args) or ((0, most - 1) if least > 0 else None)
 
 
@@ -210,4 +210,6 @@ _RULES: dict[str, Callable[[Sequence[Range]], Range | None]] = {
 }
 _ROUNDED = frozenset({"add", "sub", "mul"})
 _OF_INFINITE = frozenset({"maximum", "minimum", "clamp", "where", "lt", "le", "gt", "ge"})
-_OF_ANY = _OF_INFINITE | _ROUNDED | {"cast", "real", "neg", "abs", "relu", "eq", "ne", "floor", "ceil", "trunc"}
+_OF_ANY = (
+    _OF_INFINITE | _ROUNDED | {"cast", "real", "neg", "abs", "relu", "eq", "ne", "floor", "ceil", "trunc"}
+)

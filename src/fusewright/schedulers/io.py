@@ -259,8 +259,8 @@ class Vectors:
 # What a vector that may start anywhere costs, in accesses: two loads, and as many instructions as a third.
 UNALIGNED_COST = 3
 # The same where it starts beside aligned vectors, of which neighbours share those that they are chosen from
-# (an H200: the seven neighbours in 258 x 514 x 258 float take 85 us by vectors of 2 of which five start so, 106 by
-# vectors of 4 that start anywhere).
+# (an H200: the seven neighbours in 258 x 514 x 258 float take 85 us by vectors of 2 of which five start so,
+# 106 by vectors of 4 that start anywhere).
 BESIDE_COST = 1.5
 
 

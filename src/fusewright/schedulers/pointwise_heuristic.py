@@ -50,8 +50,8 @@ LITTLE_COMPUTING = 0.5
 # Threads of a block that gathers elements of a row: they share the row's lines (columns of 16384 x 4096
 # bfloat16 in another order take half the time on an H200).
 GATHERING_THREADS = 512
-# Threads of a block whose vectors are chosen from those of its neighbours, which are in the L1 cache but at its
-# ends (an H200: five neighbours in 16384 x 4096 bfloat16 take 67 us with twice as many threads, 72 without).
+# Threads of a block whose vectors are chosen from those of its neighbours, which are in the L1 cache but at
+# its ends (an H200: five neighbours in 16384 x 4096 bfloat16 take 67 us with so many, 72 with half as many).
 SHARING_THREADS = 256
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
@@ -192,7 +192,7 @@ class PointwisePlanner:
     def _loaded_bytes(self, vectors: Vectors, facts: Facts) -> int:
         """Of one element of all loads that come from memory; those of broadcasts come from the caches.
 
-        Vectors that start at any element are two; where they start beside aligned ones, neighbours share these.
+        Vectors that start at any element are two; those beside aligned ones are shared by neighbours.
         """
         loads = [a for a in self._full_loads if not self._is_cached(a, facts)]
         if vectors.keeps_aligned:

@@ -4,8 +4,8 @@
     for j: b[j, 0:8] = x[i + j:+8] if p    ->     for j: b[j, 0:8] = a[j, 0:8]
            b[j, 8:16] = x[i + j + 8:+8]                  b[j, 8:16] = x[i + j + 8:+8]
 
-Neighbours of an element that lie in the same aligned vectors are such. The CUDA compiler does not see that two
-loads under predicates are the same.
+Neighbours of an element that lie in the same aligned vectors are such. The CUDA compiler does not see that
+two loads under predicates are the same.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ class _Load:
 
     copy: k.Copy
     loops: tuple[k.For, ...]
+
+    @property
+    def memory(self) -> k.Buffer:
+        assert isinstance(self.copy.src, k.Ref)
+        return self.copy.src.buffer
 
     def key(self) -> _Key:
         """What it reads and when, and what it loads without, as if in loops that are those of all loads."""
@@ -82,7 +87,7 @@ class _Sharing:
             if isinstance(stmt, (k.Alloc, k.Let, k.LetMisalignment)):
                 continue
             loads = list(_loads(stmt, ()))
-            if any(load is None or load.copy.src.buffer in self.written for load in loads):
+            if any(load is None or load.memory in self.written for load in loads):
                 held.clear()
                 self.find(k.children(stmt))
                 continue
@@ -113,7 +118,7 @@ def _loads(stmt: k.Stmt, loops: tuple[k.For, ...]) -> Iterator[_Load | None]:
 
 
 def _of_both(first: _Load, earlier: k.Copy, second: _Load) -> k.Covering | None:
-    """Which elements either of two equal loads is wanted for. `earlier`: the first, for all before this one."""
+    """Which elements either of two equal loads is wanted for. `earlier`: the first, for all before."""
     one, other = earlier.covering, second.copy.covering
     if one is None or other is None:
         return None

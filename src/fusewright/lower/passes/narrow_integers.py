@@ -6,16 +6,16 @@
     let at = n if 0 <= n < 8 else -1
     y = x[at] if -1 < at else 0
 
-torch's integers have 64 bits, which the GPU computes with in two steps and converts to floats at an eighth of the speed.
-Sums, products, quotients and remainders of positions are index expressions, what can have one value is that, an
-index that is known to be in range is not compared, and registers of what fits in 32 bits have so many. Few bits
-are computed with as 32, too, where that changes nothing: the GPU would cut off what is beyond, after each step.
+torch's integers have 64 bits, with which the GPU computes in two steps. Sums, products, quotients and
+remainders of positions are index expressions, what can have one value is that, an index that is known to be
+in range is not compared, and registers of what fits in 32 bits have so many. Few bits are computed with as
+32, too, where that changes nothing: the GPU would cut off what is beyond, after each step.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import access
@@ -40,8 +40,9 @@ _NARROWED = frozenset({DataType.Int, DataType.Int8, DataType.UInt8, DataType.Int
 _ALIKE = frozenset(
     ELEMENTWISE[name]
     for name in (
-        "cast", "add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "clamp", "where", "div", "mod", "fmod",
-        "remainder", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne", "lt", "le", "gt", "ge",
+        "cast", "add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "clamp", "where", "div",
+        "mod", "fmod", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor",
+        "eq", "ne", "lt", "le", "gt", "ge",
     )
 )  # fmt: skip
 _SATURATING = frozenset(ELEMENTWISE[name] for name in ("maximum", "minimum", "clamp"))
@@ -81,8 +82,8 @@ class _Simplifier:
         around: dict[k.Buffer, Expr],
         renamed: dict[Symbol, Expr],
     ) -> tuple[k.Stmt, ...]:
-        """`body` with the same results. `around`: registers that hold positions. `renamed`: indices, by what they
-        are known as.
+        """`body` with the same results. `around`: registers that hold positions. `renamed`: indices, by what
+        they are known as.
         """
         positions, renamed = dict(around), dict(renamed)
         result: list[k.Stmt] = []
