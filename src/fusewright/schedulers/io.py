@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import gcd
 
 from fusewright.analyze.axis_map import is_own_load
 from fusewright.analyze.runs import divisors
@@ -22,6 +21,7 @@ from fusewright.analyze.vectorize import (
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
 
 from fusewright.analyze.runs import divisors
 from fusewright.analyze.vectorize import are_one_run, power_of_two_divisor, widest_aligned
 from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Indexed
