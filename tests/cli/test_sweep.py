@@ -48,7 +48,7 @@ def test_a_sweep_is_recorded_and_goes_on_where_it_was(tmp_path, capfd):
         ([], "which SCRIPT?"),
         (["missing.py"], "there is no script missing.py"),
         (["--show"], "there is no journal"),
-        (["fails.py"], "fails.py failed: ZeroDivisionError: division by zero"),
+        (["fails.py"], "fails.py failed in line 1: ZeroDivisionError: division by zero"),
         (["empty.py"], "executed no fusion"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -99,7 +100,9 @@ def test_efforts_and_progress_are_what_users_name():
         (["--show", "--journal", "j"], "there is no journal j"),
         (["s.py", "--table", "t.json"], "can only be shown"),
         (["--effort", "much"], 'expected: "fast" or "full", or a finite number'),
-        (["s.py", "--seeds", "t.json"], "t.json cannot be read"),
+        (["s.py", "--seeds", "t.json"], "t.json cannot be read: No such file"),
+        (["s.py", "--seeds", "s.py"], "s.py cannot be read: it is no JSON"),
+        (["fails.py"], "fails.py failed in line 2: ZeroDivisionError"),
         (["s.py", "--export", "no/p.json"], "there is no folder"),
         (["s.py", "--plot", "."], "it is a folder"),
     ],
@@ -107,6 +110,7 @@ def test_efforts_and_progress_are_what_users_name():
 def test_what_cannot_be_tuned_is_said(arguments, problem_, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.py").write_text("")
+    (tmp_path / "fails.py").write_text("zero = 0\n1 / zero\n")
     assert main(["tune", *arguments]) in (1, 2)
     assert problem_ in capsys.readouterr().err
 
@@ -117,3 +121,13 @@ def test_what_a_script_prints_is_no_part_of_the_json(tmp_path, capsys):
     assert main(["tune", str(script), "--json"]) == 2
     said = capsys.readouterr()
     assert said.out == "" and "hello" in said.err and "executed no fusion" in said.err
+
+
+def test_a_script_has_its_own_arguments(tmp_path, capsys):
+    script = tmp_path / "s.py"
+    script.write_text("import sys; print(sys.argv[1:])")
+    before = list(sys.argv)
+    assert main(["tune", str(script), "--effort", "1", "--", "--effort", "large", "--"]) == 2
+    assert "['--effort', 'large', '--']" in capsys.readouterr().out
+    assert main(["tune", str(script), "--effort", "1"]) == 2
+    assert "[]" in capsys.readouterr().out and sys.argv == before

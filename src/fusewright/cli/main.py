@@ -16,6 +16,7 @@ from fusewright.cli.codediff import command as codediff
 from fusewright.cli.demo import demo
 from fusewright.cli.info import info
 from fusewright.cli.ops import ops
+from fusewright.cli.script_problems import split_arguments
 from fusewright.cli.sweep import DESCRIPTION as SWEEP
 from fusewright.cli.sweep import add_arguments as add_sweep_arguments
 from fusewright.cli.sweep import sweep_command
@@ -28,6 +29,8 @@ from fusewright.core.errors import DumpError, FusewrightError, TuneError
 FILE_WIDTH = 120
 USAGE_ERROR = 2  # what argparse exits with, and diff where it cannot compare
 
+#: Commands that run a script, whose arguments follow "--".
+RUN_SCRIPTS = ("sweep", "tune")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 INTERRUPTED = 128 + signal.SIGINT  # what shells call the end by that signal
 
@@ -35,7 +38,11 @@ INTERRUPTED = 128 + signal.SIGINT  # what shells call the end by that signal
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status. Errors of Fusewright are printed without a traceback."""
     parser = _parser()
-    parsed = parser.parse_args(arguments)
+    given, of_script = list(sys.argv[1:] if arguments is None else arguments), list[str]()
+    if given and given[0] in RUN_SCRIPTS:
+        given, of_script = split_arguments(given)
+    parsed = parser.parse_args(given)
+    parsed.script_arguments = of_script
     if parsed.command is None:
         parser.print_help(sys.stderr)
         return USAGE_ERROR

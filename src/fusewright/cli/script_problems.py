@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,26 @@ from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.problems import problems_of, recorded
 from fusewright.tune.problem import Problem
 
+# Between the arguments of a command and those of the script that it runs.
+SCRIPT_FOLLOWS = "--"
 
-def script_problems(script: Path, folder: Path, who: str, as_json: bool) -> list[Problem]:
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments of a command, and those after "--", which are the script's."""
+    given = list(arguments)
+    at = given.index(SCRIPT_FOLLOWS) if SCRIPT_FOLLOWS in given else len(given)
+    return given[:at], given[at + 1 :]
+
+
+def script_problems(
+    script: Path, arguments: Sequence[str], folder: Path, who: str, as_json: bool
+) -> list[Problem]:
     """The kernels of the fusions that a script executes, each once. It runs as `python SCRIPT` does.
 
-    who: the command, for its messages. as_json: whether its output is JSON, so that what a script prints goes
-    to standard error.
+    Args:
+        arguments: of the script.
+        who: the command, for its messages.
+        as_json: whether its output is JSON, so that what a script prints goes to standard error.
 
     TuneError for a script that fails; what it did before is not lost on its reader.
     """
@@ -43,7 +58,8 @@ def script_problems(script: Path, folder: Path, who: str, as_json: bool) -> list
 
     # As `python SCRIPT` has it; worker processes import from there, too.
     sys.path.insert(0, str(script.absolute().parent))
-    with recorded(observe), redirect_stdout(sys.stderr) if as_json else nullcontext():
+    output = redirect_stdout(sys.stderr) if as_json else nullcontext()
+    with recorded(observe), output, _arguments(script, arguments):
         try:
             names = runpy.run_path(str(script), run_name="__main__")
         except SystemExit as error:
@@ -53,9 +69,26 @@ def script_problems(script: Path, folder: Path, who: str, as_json: bool) -> list
         except FusewrightError:
             raise
         except Exception as error:
-            raise TuneError(f"{script} failed: {type(error).__name__}: {error}") from error
+            lines = [
+                each.lineno
+                for each in traceback.extract_tb(error.__traceback__, None)
+                if each.filename == str(script)
+            ]
+            where = f" in line {lines[-1]}" if lines else ""
+            raise TuneError(f"{script} failed{where}: {type(error).__name__}: {error}") from error
     known = {id(value): name for name, value in names.items() if isinstance(value, FusionDefinition)}
     for fd, problems in calls:
         for problem in problems:
             found.setdefault(problem.key, problem.named(known.get(id(fd))))
     return list(found.values())
+
+
+@contextmanager
+def _arguments(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """A block in which a script finds its own arguments, not those of the command that runs it."""
+    own = sys.argv
+    sys.argv = [str(script), *arguments]
+    try:
+        yield
+    finally:
+        sys.argv = own

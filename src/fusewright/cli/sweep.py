@@ -35,7 +35,9 @@ LINE_SECONDS = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("script", metavar="SCRIPT", type=Path, nargs="?", help="executes the fusions")
+    parser.add_argument(
+        "script", metavar="SCRIPT", type=Path, nargs="?", help="executes the fusions; its arguments: -- ARG.."
+    )
     parser.add_argument(
         "--journal", metavar="FILE", type=Path, default=Path("sweep.sqlite"), help="default: sweep.sqlite"
     )
@@ -92,7 +94,7 @@ def _sweep(parsed: argparse.Namespace, journal: Journal) -> set[str]:
     if parsed.jobs is not None:
         effort = Effort(effort.points, effort.seconds, effort.seed, parsed.jobs)
     with tempfile.TemporaryDirectory(prefix="fusewright-values-") as folder:
-        problems = script_problems(parsed.script, Path(folder), "sweep", parsed.json)
+        problems = script_problems(parsed.script, parsed.script_arguments, Path(folder), "sweep", parsed.json)
         if not problems:
             raise TuneError(f"{parsed.script} executed no fusion that has a kernel with params")
         print(f"sweep: {len(problems)} kernels of {parsed.script}", file=sys.stderr, flush=True)

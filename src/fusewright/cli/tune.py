@@ -43,9 +43,16 @@ first, then what lies beside the best is tried. Every result goes to a journal a
 again.
 """
 
+# What to do with what was found, said where a search ends.
+NEXT = "--export FILE writes what was learned as a policy, which FUSEWRIGHT_POLICY=FILE uses"
+# What a heuristic said, in the table of the end: of those that had nothing to say the report tells.
+SILENT = ("not eligible", "no seed")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("script", metavar="SCRIPT", type=Path, nargs="?", help="executes the fusions")
+    parser.add_argument(
+        "script", metavar="SCRIPT", type=Path, nargs="?", help="executes the fusions; its arguments: -- ARG.."
+    )
     parser.add_argument(
         "--effort", default="fast", help='"fast", "full", or seconds for all kernels (default: fast)'
     )
@@ -104,10 +111,13 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
             problem = problem or error
     for each in known.unreadable if parsed.show else ():
         print(f"tune: {path}: a problem cannot be read: {each}", file=sys.stderr)
+    measured = any(outcome.best for outcome in found)
     if parsed.json:
         print(json.dumps([_described(outcome, searches[outcome.problem.key]) for outcome in found], indent=2))
     else:
         _print(console, known)
+        if measured and keys is not None and parsed.export is None:
+            console.print(f"{path} has all that was measured; {NEXT}", soft_wrap=True, markup=False)
     if problem is not None:
         raise problem
 
@@ -158,7 +168,7 @@ def _search(parsed: argparse.Namespace, journal: Path, effort: Effort) -> set[st
         read_table(table)
     ACTIVE.every = None  # the kernels share one effort in the end
     with tempfile.TemporaryDirectory(prefix="fusewright-values-") as folder:
-        problems = script_problems(parsed.script, Path(folder), "tune", parsed.json)
+        problems = script_problems(parsed.script, parsed.script_arguments, Path(folder), "tune", parsed.json)
         if not problems:
             raise TuneError(f"{parsed.script} executed no fusion that has a kernel with params")
         heuristics = [SeedTable(each) for each in parsed.seeds]  # the script may have registered schedulers
@@ -180,19 +190,28 @@ def _show(console: Console, found: Sequence[Outcome], searches: Mapping[str, Sea
         "tried",
         "formula us",
         "best us",
+        "faster",
         "copy us",
         "stopped",
         "the best has",
     ):
-        table.add_column(name, justify="right" if name.endswith("us") else "left", overflow="fold")
+        table.add_column(
+            name, justify="right" if name.endswith(("us", "faster")) else "left", overflow="fold"
+        )
     for outcome in found:
         search = searches[outcome.problem.key]
-        times = outcome.heuristic, outcome.best, outcome.copy_seconds
+        formula, best, copy = (
+            "" if seconds is None else f"{seconds * 1e6:.2f}"
+            for seconds in (outcome.heuristic, outcome.best, outcome.copy_seconds)
+        )
         table.add_row(
             outcome.problem.name,
             outcome.problem.scheduler,
             str(len(outcome.trials)),
-            *("" if seconds is None else f"{seconds * 1e6:.2f}" for seconds in times),
+            formula,
+            best,
+            "" if outcome.speedup is None else f"{outcome.speedup:.3f}x",
+            copy,
             "" if search is None else search.stop,
             ", ".join(f"{path}: {old} -> {new}" for path, (old, new) in outcome.changed().items()),
         )
@@ -200,7 +219,7 @@ def _show(console: Console, found: Sequence[Outcome], searches: Mapping[str, Sea
     for outcome in found:
         search = searches[outcome.problem.key]
         if search is not None:
-            asked = "; ".join(search.asked)
+            asked = "; ".join(said for said in search.asked if not any(each in said for each in SILENT))
             console.print(
                 f"{outcome.problem.name}: autotuner heuristics: {asked}", soft_wrap=True, markup=False
             )

@@ -11,12 +11,13 @@ columns too long for both are left to other schedulers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import gcd, log2, prod
+from math import prod
 from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
+from fusewright.core.recorded import gcd, log2
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView

@@ -180,7 +180,8 @@ class _Planner(ReductionPlanner):
             return self._proposal(params, blocks, facts, hardware)
         joined = self._joined_rows(facts, width, hardware)
         if joined is not None:
-            return self._proposal(joined, rows // joined.lparams.bdimx, facts, hardware)
+            launch = joined.lparams
+            return self._proposal(joined, rows // launch.bdimx * launch.gdimy, facts, hardware)
         side_by_side = space.side_by_side(facts)
         params = outer_params(
             Columns(rows, length, side_by_side, width, space.element_bytes, space.stores_all, self._states),
@@ -228,7 +229,10 @@ class _Planner(ReductionPlanner):
         if found is None or found.unaligned or found.width <= width or not row:
             return None
         batches = self.space.iteration_size(facts) // row
-        return joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
+        joined = joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
+        # What blocks exchange of several states is not known to be worth it.
+        is_costly = joined is not None and joined.cross_grid_inner_reduction and self._states > 1
+        return None if is_costly else joined
 
     def _is_short_split(self, rows: int, length: int, width: int, hardware: HardwareInfo) -> bool:
         """Whether rows in two stretches of memory are so short, and so many, that a thread reduces each."""

@@ -34,7 +34,11 @@ def read_document(path: Path, what: str, format_: str, version: int) -> dict[str
         data = json.loads(
             text, parse_constant=_no_number, parse_float=_number, object_pairs_hook=_without_duplicates
         )
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise TuneError(f"the {what} {path} cannot be read: {error.strerror or error}") from None
+    except json.JSONDecodeError as error:
+        raise TuneError(f"the {what} {path} cannot be read: it is no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
         raise TuneError(f"the {what} {path} cannot be read: {error}") from None
     stated = {key: data.get(key) for key in ("format", "version")} if isinstance(data, dict) else data
     if stated != {"format": format_, "version": version}:

@@ -15,7 +15,7 @@ from fusewright.tune.journal import FAILED, Journal, SearchRecord, Status, Trial
 from fusewright.tune.model import refusal, refusal_of_code, roofline
 from fusewright.tune.problem import Problem
 from fusewright.tune.runner import Runner, final_race
-from fusewright.tune.search import CLOSE, Candidate, Search, is_at_roofline
+from fusewright.tune.search import CLOSE, STEP, Candidate, Search, is_at_roofline
 from fusewright.tune.space import ParamsSpace
 from fusewright.tune.worker import Attempt, Best, Load, Planned, RaceOf, params_text
 
@@ -292,8 +292,8 @@ class ProblemSearch:
         self._begun += 1
         self._budget.spend()
         self._waiting[text] = candidate.params
-        step = f"{candidate.path} {'+-'[candidate.direction < 0]}" if candidate.path else ""
-        self.progress.trying = f"{candidate.origin} {step}".strip()
+        step = f" {candidate.path} {'+-'[candidate.direction < 0]}" if candidate.origin == STEP else ""
+        self.progress.trying = candidate.origin + step
         return Attempt(self.problem, text, candidate.origin)
 
     def _is_over(self) -> bool:
