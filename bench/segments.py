@@ -23,6 +23,7 @@ from fusewright.core.tracing import SILENT
 from fusewright.host.binding import Binder, Binding
 from fusewright.host.bundles import Bundles
 from fusewright.host.ir import LaunchKernel
+from fusewright.host.layout import Layouts
 from fusewright.host.memory import Memory
 from fusewright.host.memory_checks import spanned_elements
 from fusewright.host.plan import LaunchPlan, in_place_candidates
@@ -135,7 +136,7 @@ class Site:
         self.fusion = fusion
         self.device = device
         self.binding = binding
-        self.memory = Memory(fusion, binding, {})
+        self.memory = Memory(fusion, binding, Layouts(fusion))
         self._stable = stable
 
     @classmethod

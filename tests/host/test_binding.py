@@ -205,7 +205,7 @@ def test_index_dtype(shape, strides, expected):
     binder = Binder(d.fusion)
     (x, _) = d.fusion.tensors()
     sizes = {e: size for e, size in zip(x.extents, shape) if isinstance(e, Symbol)}
-    assert binder._index_dtype([spanned_elements(shape, strides)], sizes) is expected
+    assert binder.index_dtype([spanned_elements(shape, strides)], sizes) is expected
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,13 @@ def test_repeated_call_binds_once(monkeypatch):
     executor = add_scaled()
     x = torch.randn(4, 8)
     calls = []
-    bind = executor._binder.bind
+    bound = executor._bound
 
     def counted(*args):
         calls.append(1)
-        return bind(*args)
+        return bound(*args)
 
-    monkeypatch.setattr(executor._binder, "bind", counted)
+    monkeypatch.setattr(executor, "_bound", counted)
     for s in (1.0, 2.0, 3.0):
         executor.execute([x, x, s])
     assert len(calls) == 1

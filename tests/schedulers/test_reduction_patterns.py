@@ -101,6 +101,9 @@ JOINED = ReductionParams(
         ((5, 70, 4), (1,), LANES),
         ((5, 64, 7), (1,), JOINED),
         ((64, 7), (0,), JOINED),
+        ((5, 64, 7), (1,), replace(JOINED, lparams=LaunchParams(bdimx=7, bdimy=3, gdimy=2))),
+        ((76, 7), (0,), replace(JOINED, lparams=LaunchParams(bdimx=7, bdimy=1, gdimy=3))),
+        ((76, 7), (0,), replace(JOINED, blocks_per_cluster=2)),
         ((5, 70, 4), (1,), replace(LANES, blocks_per_cluster=3, lparams=LaunchParams(bdimx=8, bdimy=4))),
     ],
     ids=[
@@ -109,6 +112,9 @@ JOINED = ReductionParams(
         "lanes down columns",
         "joined rows",
         "joined rows, one block",
+        "joined rows over blocks",
+        "joined rows of all blocks",
+        "joined rows over a cluster",
         "over a cluster",
     ],
 )
@@ -142,6 +148,21 @@ def test_rows_that_vectors_do_not_divide_are_joined() -> None:
     assert proposed((4096, 512, 32), (1,)).joined_rows == 1
     with pytest.raises(ParamsError, match=r"joined_rows.*expected 1 where rows of memory do not follow"):
         apply(SCHEDULER, Schedule(p.reduced((0, 2), 3)), JOINED, p.H200)
+
+
+def test_blocks_share_columns_of_rows_that_are_joined() -> None:
+    """If each goes through memory several times: the last one adds up what all have found."""
+    for shape, dims, dtype, joined, blocks in (
+        ((131072, 257), (0,), DataType.BFloat16, 8, p.H200.sm_count // 2),
+        ((131072, 257), (0,), DataType.Float, 4, p.H200.sm_count // 2),
+        ((3000000, 33), (0,), DataType.BFloat16, 8, p.H200.sm_count),
+        ((4, 400000, 65), (1,), DataType.BFloat16, 8, p.H200.sm_count // 4),
+    ):
+        params = proposed(shape, dims, dtype)
+        assert (params.joined_rows, params.lparams.gdimy) == (joined, blocks)
+        assert params.lparams.bdimx * params.lparams.bdimy <= 800
+    assert proposed((16384, 257), (0,)).joined_rows == 1
+    assert proposed((131071, 257), (0,)).joined_rows == 1
 
 
 @pytest.mark.parametrize(("length", "rows"), [(2, 8), (4, 4), (8, 2)])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
 from fusewright.analyze.runs import Run, indexed_run, stored_run, straight_pieces
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain, Merge, ShiftedSplit, Split, ancestors
 from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
@@ -186,9 +186,9 @@ def stores_along_lane(tensor: TensorView, width: int) -> bool:
 
 def power_of_two_divisor(value: int, limit: int) -> int:
     """The largest power of two up to `limit` (one itself) that divides `value`; 0 has all divisors."""
-    return math.gcd(value, limit)
+    return gcd(value, limit)
 
 
 def widest_aligned(element_bytes: int, alignment: int) -> int:
     """Elements, a power of two, of the widest access to addresses that are multiples of `alignment` bytes."""
-    return max(1, math.gcd(alignment, MAX_VECTOR_BYTES) // element_bytes)
+    return max(1, gcd(alignment, MAX_VECTOR_BYTES) // element_bytes)

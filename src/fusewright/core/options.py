@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
+from fusewright.core.environment import warn_of_unknown
 from fusewright.core.errors import OptionError
 
 # A parsed option: its name and the arguments in parentheses.
@@ -206,11 +207,14 @@ class Options:
     def from_environment(environ: Mapping[str, str] | None = None) -> Options:
         """Read FUSEWRIGHT_DUMP, _DUMP_DIR, _ENABLE, _DISABLE, _CACHE_DIR, _SIM_DEVICE and _MAX_FUSIONS.
 
+        Variables of names that begin so and that nothing reads are warned of (`core.environment`).
+
         Raises:
             OptionError: an unknown name (the message lists the valid ones), parentheses that do not match, or
                 a limit that is no positive integer.
         """
         env = os.environ if environ is None else environ
+        warn_of_unknown(env)
 
         def listed(suffix: str) -> tuple[Request, ...]:
             return parse_requests(env.get(f"FUSEWRIGHT_{suffix}", ""), f"FUSEWRIGHT_{suffix}")

@@ -21,6 +21,7 @@ import msgspec
 
 from fusewright.core.declaration import attributes
 from fusewright.core.errors import ParamsError
+from fusewright.core.recorded import plain
 
 T = TypeVar("T")
 
@@ -219,6 +220,7 @@ def _expect(value: Any, kinds: tuple[type, ...], expected: str, path: str) -> An
 
 def _convert(hint: Any, value: Any, path: str, strict: bool = True) -> Any:
     """A value of a plain type, as msgspec checks it."""
+    value = plain(value)
     try:
         return msgspec.convert(value, hint, strict=strict)
     except msgspec.ValidationError as error:

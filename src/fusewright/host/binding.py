@@ -89,7 +89,7 @@ class Binder:
         self._kept_by_torch = {
             i for i, spec in self._tensors if spec.tensor not in written and is_kept_by_torch(spec.tensor)
         }
-        self._scalars = [(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, Scalar)]
+        self.scalars = [(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, Scalar)]
         # The number of points that computing each tensor goes over, and of equal ones the widest tensor.
         widest: dict[Expr, TensorView] = {}
         for tensor in fusion.tensors():
@@ -163,7 +163,7 @@ class Binder:
             found.device,
             tuple(spans),
             tuple(alignment),
-            self._index_dtype(spans, found.sizes),
+            self.index_dtype(spans, found.sizes),
         )
 
     def describe(
@@ -204,7 +204,7 @@ class Binder:
     def shapes(self, inputs: Sequence[Any], device: torch.device | None, with_meta: bool = False) -> Shapes:
         """The part of `bind` that asks for no memory: for tensors that have none, too, and symbolic sizes."""
         values: dict[Val, Number] = {}
-        for i, scalar in self._scalars:
+        for i, scalar in self.scalars:
             number = checked_scalar(i, scalar, inputs[i])
             if scalar in self.size_scalars.inputs:
                 values[scalar] = number
@@ -220,8 +220,7 @@ class Binder:
                 self._refuse_sizes(inputs)
             strides[i] = spec.kernel_strides(inputs[i], shape)
         self.size_scalars.bind(values, sizes)
-        sizes.update(zip(self.fusion.computed_sizes, self._computed_sizes(sizes)))
-        self._check_equalities(sizes)
+        self.complete(sizes)
         return Shapes(sizes, values, tuple(shapes), tuple(strides), place)
 
     def _refuse_sizes(self, inputs: Sequence[Any]) -> NoReturn:
@@ -264,6 +263,13 @@ class Binder:
             raise UnsupportedDeviceError(given=place)
         return place
 
+    def complete(self, sizes: dict[Symbol, int]) -> None:
+        """Adds the sizes that the host computes. Raises ShapeError for sizes that do not fit."""
+        if not (self._equalities or self._conditions or self.fusion.computed_sizes):
+            return
+        sizes.update(zip(self.fusion.computed_sizes, self._computed_sizes(sizes)))
+        self._check_equalities(sizes)
+
     def _check_equalities(self, sizes: Mapping[Symbol, int]) -> None:
         values = self._equal_sizes(sizes)
         for (size, same), a, b in zip(self._equalities, values[::2], values[1::2]):
@@ -275,7 +281,7 @@ class Binder:
             if not holds:
                 raise ShapeError(message, expected=str(condition), given=_size_values(condition, sizes))
 
-    def _index_dtype(self, spans: Sequence[int], sizes: Mapping[Symbol, int]) -> DataType:
+    def index_dtype(self, spans: Sequence[int], sizes: Mapping[Symbol, int]) -> DataType:
         """Int32 if every size, offset, position in an iteration space and index stays below 2^31, else Int.
 
         ShapeError for those beyond 64 bits.

@@ -19,7 +19,7 @@ from fusewright.schedulers import Facts
 from fusewright.segment import Call, Exclusions, Segment
 from fusewright.sym import Symbol
 
-__all__ = ["Question", "call_of", "hardware_for"]
+__all__ = ["Question", "call_of", "hardware_for", "place_candidates"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +57,25 @@ def call_of(
     horizontal: bool,
 ) -> Call:
     """The call that `binding` and `memory` describe. `stable`: sizes that have had one value in all calls."""
-    writes = any(output.alias is not None for output in fusion.outputs)
 
     def facts(segment: Segment) -> Facts:
         return memory.facts_of(segment, binding.index_dtype, stable)
 
     def start(segments: Sequence[Segment]) -> None:
-        # Whether a kernel writes in place is known once it is compiled, which takes the params of all:
-        # they have to be right for either place.
-        if writes:
-            steps = [(segment.inputs, segment.outputs) for segment in segments]
-            memory.place(in_place_candidates(fusion, steps, memory))
+        place_candidates(fusion, segments, memory)
 
     return Call(_size_class(binding.sizes, stable, hardware), start, facts, hardware, horizontal)
+
+
+def place_candidates(fusion: Fusion, segments: Sequence[Segment], memory: Memory) -> None:
+    """From now on `memory` takes outputs to lie in the inputs that these segments may write them into.
+
+    Whether a kernel does is known once it is compiled, which takes the params of all: they have to be right
+    for either place.
+    """
+    if any(output.alias is not None for output in fusion.outputs):
+        steps = [(segment.inputs, segment.outputs) for segment in segments]
+        memory.place(in_place_candidates(fusion, steps, memory))
 
 
 def _size_class(

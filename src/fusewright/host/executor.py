@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,16 +11,15 @@ import torch
 from torch import are_deterministic_algorithms_enabled
 
 from fusewright.core.collector import paused_collector
-from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.calls import Question, call_of
+from fusewright.host.calls import Question, call_of, place_candidates
 from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.kernel_dumps import dump_kernels
-from fusewright.host.layout import Layout, fresh_outputs
+from fusewright.host.layout import Layout, Layouts, fresh_outputs
 from fusewright.host.learned_params import LearnedParams
 from fusewright.host.memory import Memory, check_room, empty_outputs, input_layouts
 from fusewright.host.memory_checks import has_no_memory, unwritable
@@ -34,22 +34,22 @@ from fusewright.host.plan import (
     placed,
 )
 from fusewright.host.profile import FusionProfile, run_profiled
+from fusewright.host.rebinding import Rebinding
+from fusewright.host.recorded_calls import Recording
 from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
 from fusewright.host.selection import Selection
-from fusewright.host.settings import DeviceState, Setting
+from fusewright.host.settings import DeviceState, Setting, Settings
 from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
 from fusewright.host.steps import Steps
-from fusewright.host.views import OutputViews
-from fusewright.ir import Fusion, LibraryCall, TensorView
+from fusewright.host.views import OutputViews, Views
+from fusewright.ir import Fusion, TensorView
 from fusewright.rewrite import simplified
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.hardware import present
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
-from fusewright.schedulers import Cost, Proposal, Registry, default_registry, is_built_in, naming, type_name
+from fusewright.schedulers import Cost, Proposal, Registry, default_registry, is_built_in, naming
 from fusewright.segment import (
-    NO_EXCLUSIONS,
-    Exclusions,
     InputLayout,
     Partitions,
     Segment,
@@ -63,8 +63,8 @@ from fusewright.sym import Symbol
 Result = TypeVar("Result")
 
 NO_SIZES: frozenset[Symbol] = frozenset()
-# Settings are options with a device; so many are kept of a fusion.
-MAX_SETTINGS = 64
+# Partitions are kept of a fusion for so many sets of outputs that no kernel computes, and ways to lie.
+MAX_PARTITIONS = 64
 
 Inputs = Sequence[Any]
 Repro = Callable[[Inputs], str]
@@ -104,26 +104,20 @@ class FusionExecutor:
         self.fusion = fusion
         self.repro = repro
         self._binder = Binder(fusion)
+        self._rebinding = Rebinding(fusion, self._binder)
         #: the signature of a call's flat inputs, with what it raises where they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._views = OutputViews(fusion)
         self._fresh = fresh_outputs(fusion)
         #: by the outputs that kernels do not compute, and where inputs lie
-        self._partitions: OnceCache[Hashable, Partitions] = OnceCache(MAX_SETTINGS)
+        self._partitions: OnceCache[Hashable, Partitions] = OnceCache(MAX_PARTITIONS)
         self._stable_sizes = StableSizes()
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
-        #: what kernels compute in an order that differs from run to run
-        self._unordered = [node for node in fusion.ordered_nodes() if node.traits.updates]
-        #: what torch computes unless an option is disabled, and that option
-        self._switched = [
-            (node, switch)
-            for node in fusion.nodes
-            if isinstance(node, LibraryCall) and (switch := node.op.switch)
-        ]
-        self._layouts: dict[TensorView, Layout] = {}
-        self._settings: OnceCache[tuple[Hashable, ...], Setting] = OnceCache(MAX_SETTINGS)
-        self._latest = self._setting(self.options, None)
+        self._layouts = Layouts(fusion)
+        self._settings = Settings(fusion, self.registry, as_defined)
+        self._latest = self._settings.get(self.options, None)
+        self._unordered = bool(self._settings.unordered)
         #: what the latest call ran, for whoever wants to look at it
         self.last_program: BoundProgram | None = None
 
@@ -158,12 +152,15 @@ class FusionExecutor:
         if (
             setting.device is not device
             or setting.views is not views
-            or (self._unordered and setting.deterministic is not are_deterministic_algorithms_enabled())
+            or (
+                self._settings.unordered
+                and setting.deterministic is not are_deterministic_algorithms_enabled()
+            )
             or (options is not None and options is not setting.options)
             or (options is None and setting.options is not self.options)
         ):
-            setting = self._latest = self._setting(options or self.options, device, views)
-        key: Hashable = None
+            setting = self._latest = self._settings.get(options or self.options, device, views)
+        key: tuple[Any, ...] | None = None
         try:
             key = self.signature(inputs)
             program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
@@ -193,7 +190,7 @@ class FusionExecutor:
         views: bool = True,
     ) -> BoundProgram:
         """The program that `execute` would run, without running it."""
-        setting = self._setting(options or self.options, device, views)
+        setting = self._settings.get(options or self.options, device, views)
         return self._bound(setting, user_schedule, self._binder.flatten(inputs), tracer)
 
     def empty_outputs(
@@ -226,7 +223,7 @@ class FusionExecutor:
     ) -> tuple[list[torch.Tensor], FusionProfile]:
         """As `execute`, with a clock at each launch: the outputs and where the time went."""
         inputs = self._binder.flatten(inputs)
-        setting = self._setting(options or self.options, device)
+        setting = self._settings.get(options or self.options, device)
         program = self.last_program = self._bound(setting, user_schedule, inputs, tracer)
         binding = self._binder.bind(inputs, device)
         memory = Memory(self.fusion, binding, self._layouts)
@@ -258,7 +255,7 @@ class FusionExecutor:
         Raises:
             ExecutionOrderError: no call with such inputs was executed or compiled before.
         """
-        setting = self._setting(options or self.options, device)
+        setting = self._settings.get(options or self.options, device)
         program = self._program(setting, self._binder.flatten(inputs), user_schedule)
         if program is None:
             raise ExecutionOrderError(
@@ -291,7 +288,7 @@ class FusionExecutor:
         options, tracer = options or self.options, tracer if tracer is not None else SILENT
         inputs = self._binder.flatten(inputs)
         binding = self._binder.describe(inputs, device, needs_place=True)
-        setting = self._setting(options, device if self._binder.is_placed_by_device else None, views)
+        setting = self._settings.get(options, device if self._binder.is_placed_by_device else None, views)
         place = self._place(setting, present(binding.device))
         stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
         program = self._program(setting, inputs, user_schedule)
@@ -328,7 +325,7 @@ class FusionExecutor:
             p for plan in program.plans for p in (plan.parts if isinstance(plan, LaunchPlan) else [plan])
         ]
         segments = sorted([p.segment for p in parts if p.segment is not None], key=lambda s: s.index)
-        layouts = input_layouts(self.fusion, program.binding)
+        layouts = input_layouts(self._layouts, program.binding)
         return self._partitions_without(frozenset(), layouts).as_defined(segments)
 
     def separation(
@@ -349,7 +346,7 @@ class FusionExecutor:
             ExecutionOrderError: no inputs, and no call before. Otherwise as `execute`.
         """
         tracer = tracer if tracer is not None else Tracer()
-        setting = self._setting(options or self.options, device, views)
+        setting = self._settings.get(options or self.options, device, views)
         if inputs is not None:
             binding = self._binder.describe(self._binder.flatten(inputs), device)
         elif self.last_program is not None:
@@ -371,7 +368,7 @@ class FusionExecutor:
     ) -> PlannedCall:
         """The kernels that would serve these inputs, none of them compiled. Raises as `execute`."""
         binding = self._binder.describe(self._binder.flatten(inputs), device, needs_place=True)
-        setting = self._setting(
+        setting = self._settings.get(
             options or self.options, device if self._binder.is_placed_by_device else None, views
         )
         question = self._question(setting, binding)
@@ -389,11 +386,17 @@ class FusionExecutor:
         if stable is None:
             stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
         memory = memory or Memory(self.fusion, binding, self._layouts)
-        views = self._views.find(binding) if setting.views else NO_VIEWS
-        empty = () if self._as_defined else empty_outputs(self._fresh, memory, views)
+        views, empty = self._without_kernels(setting, binding, memory)
         hardware = setting.hardware_for(binding.device)
         call = call_of(self.fusion, binding, memory, stable, hardware, setting.horizontal)
         return Question(call, setting.excluded, memory, views, empty)
+
+    def _without_kernels(
+        self, setting: Setting, binding: Binding, memory: Memory
+    ) -> tuple[Views, tuple[TensorView, ...]]:
+        """The outputs of a call that are views of inputs, and those without elements."""
+        views = self._views.find(binding) if setting.views else NO_VIEWS
+        return views, () if self._as_defined else empty_outputs(self._fresh, memory, views)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
@@ -425,26 +428,13 @@ class FusionExecutor:
 
         return self._partitions.get((outputs, layouts), make)
 
-    def _setting(self, options: Options, device: torch.device | None, views: bool = True) -> Setting:
-        deterministic = bool(self._unordered) and are_deterministic_algorithms_enabled()
-        key = options.key(), device, views, deterministic
-
-        def make() -> Setting:
-            excluded = self._excluded_by(options, deterministic)
-            return Setting(options, device, views, deterministic, excluded)
-
-        setting = self._settings.get(key, make)
-        # Equal options make equal programs; the caller's object is compared by identity at the next call.
-        setting.options = options
-        return setting
-
     def _bound(
         self,
         setting: Setting,
         schedule: UserSchedule | None,
         inputs: Inputs,
         tracer: Tracer | None,
-        signature: Hashable = None,
+        signature: tuple[Any, ...] | None = None,
     ) -> BoundProgram:
         """Checks the inputs and makes their program. `signature`: theirs, if it is known.
 
@@ -452,9 +442,12 @@ class FusionExecutor:
         """
         tracer = tracer if tracer is not None else Tracer(setting.options, timing=False)
         with tracer.stage("bind"):
-            binding = self._binder.bind(inputs, setting.device)
+            binding = None if signature is None else self._rebinding.find(setting.kinds, signature, inputs)
+            if binding is None:
+                binding = self._binder.bind(inputs, setting.device)
+                signature = self.signature(inputs) if signature is None else signature
+                self._rebinding.note(setting.kinds, signature, binding)
             self._check_written(inputs)
-        signature = self.signature(inputs) if signature is None else signature
         key: Hashable = signature if schedule is None else (schedule, signature)
         program = setting.programs.find(key)
         if program is None:
@@ -506,7 +499,16 @@ class FusionExecutor:
             with tracer.stage("host program"):
                 return place.programs.bind(chosen, binding, memory, stable, tracer)
 
-        program = self._chosen(setting, place, schedule, binding, memory, stable, repro, tracer, bind)
+        program: BoundProgram | None = None
+        may_record = schedule is None and setting.options.policy is None
+        chosen = self._recalled(setting, place, binding, memory, stable, tracer) if may_record else None
+        if chosen is not None:
+            with suppress(LaunchError):
+                program = bind(chosen)
+        if program is None:
+            program = self._chosen(
+                setting, place, schedule, binding, memory, stable, repro, tracer, bind, may_record
+            )
         if setting.options.dump_dir is not None:
             dump_kernels(self.fusion, program, memory, setting.options)
         return program
@@ -522,11 +524,14 @@ class FusionExecutor:
         repro: Callable[[], str],
         tracer: Tracer,
         use: Callable[[Chosen], Result],
+        may_record: bool = False,
     ) -> Result:
         """What `use` makes of the steps that serve a call.
 
         A LaunchError that it raises, which says that a kernel cannot be launched for this call, leads to
         other steps, unless the user asked for these.
+
+        may_record: whether calls that are decided alike may be served as this one is.
         """
         steps = Steps(self.fusion, setting, place, binding, tracer)
         if isinstance(schedule, FinishedSchedule):
@@ -549,10 +554,17 @@ class FusionExecutor:
         partitions = self._partitions_without(uncomputed, memory.input_layouts)
         selection = Selection(partitions, question.call, make, repro, tracer, question.required, schedule)
         while True:
-            plans, launches = selection.plans()
-            plans = place.bundles.joined(plans, launches, memory, tracer)
+            own, launches = selection.plans()
+            plans = place.bundles.joined(own, launches, memory, tracer)
             try:
-                return use(Chosen(plans, views, empty, proposals))
+                result = use(Chosen(plans, views, empty, proposals))
+                if may_record and selection.is_first:
+                    assert selection.planned is not None
+                    recording = Recording(
+                        self.fusion, partitions, question, binding, stable, selection.planned, self._layouts
+                    )
+                    place.recorded.note(recording, own)
+                return result
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
                 assert segment is not None
@@ -566,6 +578,25 @@ class FusionExecutor:
                 check_room(segment.outputs, memory, place.target.hardware)
                 selection.report_fault(segment, cause)
 
+    def _recalled(
+        self,
+        setting: Setting,
+        place: DeviceState,
+        binding: Binding,
+        memory: Memory,
+        stable: frozenset[Symbol],
+        tracer: Tracer,
+    ) -> Chosen | None:
+        """How a call is served that is decided as one before it was."""
+        views, empty = self._without_kernels(setting, binding, memory)
+        partitions = self._partitions_without(frozenset((*views, *empty)), memory.input_layouts)
+        served = place.recorded.find(partitions, binding, stable)
+        if served is None:
+            return None
+        place_candidates(self.fusion, served.partition.segments, memory)
+        plans = place.bundles.joined(served.plans, served.partition.launches, memory, tracer)
+        return Chosen(plans, views, empty)
+
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:
             if device.type == "cuda":
@@ -576,18 +607,3 @@ class FusionExecutor:
             return DeviceState(target, programs, setting.compiler)
 
         return setting.places.get(device, make)
-
-    def _excluded_by(self, options: Options, deterministic: bool) -> Exclusions:
-        """What torch may not compute under these options, and what only torch may where the results of
-        repeated calls are to be the same.
-        """
-        excluded = NO_EXCLUSIONS.without_redefinition() if self._as_defined else NO_EXCLUSIONS
-        if deterministic:
-            evaluated = type_name(SchedulerType.expr_eval)
-            kernels = [name for s in self.registry if (name := type_name(s.type)) != evaluated]
-            for name in kernels:
-                excluded = excluded.without_nodes(name, self._unordered)
-        for node, switch in self._switched:
-            if options.disabled(switch):
-                excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
-        return excluded

@@ -47,6 +47,28 @@ class Layout:
         return shape, tuple(strides)
 
 
+class Layouts:
+    """Of the tensors of one fusion, made on demand.
+
+    Attributes:
+        open_inputs: the inputs that the definition allows to lie otherwise than it says, by position.
+    """
+
+    __slots__ = ("open_inputs", "_made")
+
+    def __init__(self, fusion: Fusion) -> None:
+        inputs = [(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, TensorView)]
+        self.open_inputs = [(i, tensor) for i, tensor in inputs if False in tensor.contiguity]
+        self._made: dict[TensorView, Layout] = {}
+
+    def of(self, tensor: TensorView) -> Layout:
+        """That of a tensor in memory of its own."""
+        found = self._made.get(tensor)
+        if found is None:
+            found = self._made[tensor] = Layout(tensor)
+        return found
+
+
 def fresh_outputs(fusion: Fusion) -> list[TensorView]:
     """The visible outputs in memory of their own, each once: neither inputs nor written into one."""
     return list(

@@ -10,7 +10,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.errors import ShapeError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.host.binding import Binding
-from fusewright.host.layout import Layout
+from fusewright.host.layout import Layout, Layouts
 from fusewright.host.signature import ALIGNMENT_BYTES
 from fusewright.ir import Fusion, TensorView, Val
 from fusewright.schedulers import Facts
@@ -21,7 +21,9 @@ from fusewright.sym import Symbol
 class Memory:
     """Shape, strides and alignment of every tensor that kernels touch in one call, and the sizes of segments.
 
-    `layouts` keeps those of tensors that the host allocates; it is filled on demand.
+    Args:
+        layouts: of the fusion.
+        given: where inputs lie, if that is known.
 
     Attributes:
         input_layouts: where inputs lie, where that is not as the definition says.
@@ -29,14 +31,20 @@ class Memory:
 
     __slots__ = ("sizes", "input_layouts", "_layouts", "_orders", "_facts", "_homes", "_segments")
 
-    def __init__(self, fusion: Fusion, binding: Binding, layouts: dict[TensorView, Layout]) -> None:
+    def __init__(
+        self,
+        fusion: Fusion,
+        binding: Binding,
+        layouts: Layouts,
+        given: tuple[InputLayout, ...] | None = None,
+    ) -> None:
         self.sizes = binding.sizes
         self._layouts = layouts
         self._facts: dict[Val, tuple[tuple[int, ...], tuple[int, ...], int]] = {
             value: (binding.shapes[i], binding.strides[i], binding.alignment[i])
             for i, value in enumerate(fusion.inputs)
         }
-        self.input_layouts = input_layouts(fusion, binding)
+        self.input_layouts = input_layouts(layouts, binding) if given is None else given
         self._orders = {t: found.order for found in self.input_layouts for t in written_alike(fusion, found)}
         self._homes: Mapping[Any, TensorView] = {}
         self._segments: dict[Segment, dict[Symbol, int]] = {}
@@ -97,11 +105,8 @@ class Memory:
             shape: tuple[int, ...] = ()
             strides: tuple[int, ...] = ()
             if isinstance(value, TensorView):
-                layout = self._layouts.get(value)
-                if value in self._orders:
-                    layout = Layout(value, self._orders[value])
-                elif layout is None:
-                    layout = self._layouts[value] = Layout(value)
+                order = self._orders.get(value)
+                layout = self._layouts.of(value) if order is None else Layout(value, order)
                 shape, strides = layout.at(self.sizes)
             found = self._facts[value] = shape, strides, ALIGNMENT_BYTES
         return found
@@ -119,12 +124,12 @@ def check_room(outputs: Iterable[TensorView], memory: Memory, hardware: Hardware
             )
 
 
-def input_layouts(fusion: Fusion, binding: Binding) -> tuple[InputLayout, ...]:
+def input_layouts(layouts: Layouts, binding: Binding) -> tuple[InputLayout, ...]:
     """What the strides of a call say of inputs beyond the definition."""
+    if not layouts.open_inputs:
+        return ()
     found = [
-        input_layout(i, value, binding.shapes[i], binding.strides[i])
-        for i, value in enumerate(fusion.inputs)
-        if isinstance(value, TensorView)
+        input_layout(i, tensor, binding.shapes[i], binding.strides[i]) for i, tensor in layouts.open_inputs
     ]
     return tuple([layout for layout in found if layout is not None])
 

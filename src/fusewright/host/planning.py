@@ -15,6 +15,7 @@ from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder
 from fusewright.host.calls import call_of
 from fusewright.host.ir import LaunchKernel
+from fusewright.host.layout import Layouts
 from fusewright.host.memory import Memory
 from fusewright.host.plan import LaunchPlan
 from fusewright.host.stable_sizes import StableSizes
@@ -69,7 +70,7 @@ class PlannedKernels:
         if alignment is not None:
             least = tuple(map(min, self._binding.alignment, alignment))
             self._binding = replace(self._binding, alignment=least)
-        self._memory = Memory(fusion, self._binding, {})
+        self._memory = Memory(fusion, self._binding, Layouts(fusion))
         self._hardware = hardware
         self._target = SimulatedTarget(options)  # what launches are planned for; none is made
         self._compiler = KernelCompiler(options, explains=False)  # most of a search's params may fail

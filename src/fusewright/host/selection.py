@@ -14,7 +14,7 @@ from fusewright.core.errors import DriverError, InternalError, ScheduleError, Si
 from fusewright.core.tracing import Tracer
 from fusewright.host.finished import SegmentSchedules
 from fusewright.schedulers import Proposal, is_built_in, naming, type_name
-from fusewright.segment import NO_EXCLUSIONS, Call, Exclusions, Partitions, Segment
+from fusewright.segment import NO_EXCLUSIONS, Call, Exclusions, Partitions, Planned, Segment
 
 logger = logging.getLogger("fusewright")
 
@@ -47,9 +47,11 @@ class Selection(Generic[Plan]):
         self._make = make
         self._repro = repro
         self._tracer = tracer
-        self._required = required
+        self._required = self._required_first = required
         self._given = given
         self._is_given = given is not None
+        #: what `plans` returned the plans of; None where the user gave the segments
+        self.planned: Planned | None = None
 
     def plans(self) -> tuple[list[Plan], Sequence[Sequence[int]]]:
         """One a segment, in order, and the positions of those that are to be one launch.
@@ -66,6 +68,11 @@ class Selection(Generic[Plan]):
             if plans is not None:
                 return plans, launches
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the segments are those of the first partition: none of its kernels was found wrong."""
+        return self._required is self._required_first
+
     def _planned(self) -> tuple[Sequence[Segment], Sequence[Proposal], Sequence[Sequence[int]]]:
         """The segments to be made, their proposals, and those that are to be one launch."""
         given = self._given
@@ -73,7 +80,7 @@ class Selection(Generic[Plan]):
             self._call.start(given.planned.segments)
             segments = given.planned.segments
             return segments, given.planned.proposals, _apart(segments)
-        planned = self._partitions.select(self._call, self._tracer, self._required)
+        planned = self.planned = self._partitions.select(self._call, self._tracer, self._required)
         segments = planned.partition.segments
         if given is None:
             return segments, planned.proposals, planned.partition.launches

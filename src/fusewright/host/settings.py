@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fusewright.core.dtype import DataType
+from fusewright.core.enums import SchedulerType
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
@@ -15,22 +16,30 @@ from fusewright.host.bundles import Bundles
 from fusewright.host.calls import hardware_for
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.plan import BoundProgram, LaunchPlan, Programs
+from fusewright.host.rebinding import Kinds
+from fusewright.host.recorded_calls import RecordedCalls
+from fusewright.ir import Fusion, LibraryCall
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.targets import Target
-from fusewright.segment import Exclusions, Segment
+from fusewright.schedulers import Registry, type_name
+from fusewright.segment import NO_EXCLUSIONS, Exclusions, Segment
 
 # Kept of a fusion: programs by signature, for options and device; kernels likewise, and as many launches.
 MAX_PROGRAMS = 4096
 MAX_KERNELS = 4096
+# Settings are options with a device; so many are kept of a fusion.
+MAX_SETTINGS = 64
+# Kinds of inputs that are kept of a fusion.
+MAX_KINDS = 64
 
 
 class DeviceState:
     """What calls with the same settings share on one device.
 
     launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
-    user's schedule: by segment, None for it all, the schedule's key and index type. evaluations: what torch
-    computes.
+    user's schedule: by segment, None for it all, the schedule's key and index type. recorded: what calls of a
+    new size find all their steps by. evaluations: what torch computes.
     """
 
     def __init__(self, target: Target, programs: Programs, compiler: KernelCompiler) -> None:
@@ -38,6 +47,7 @@ class DeviceState:
         self.programs = programs
         self.bundles = Bundles(compiler, target)
         self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
+        self.recorded = RecordedCalls()
         self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
 
 
@@ -69,9 +79,63 @@ class Setting:
         self.programs: OnceCache[Hashable, BoundProgram] = OnceCache(MAX_PROGRAMS)
         #: those of users' schedules, by the schedule's text; devices of one kind share them
         self.user_kernels: OnceCache[tuple[Hashable, ...], CompiledKernel] = OnceCache(MAX_KERNELS)
+        #: bindings of the first call of each kind of inputs
+        self.kinds: Kinds = OnceCache(MAX_KINDS)
         self.places: OnceCache[torch.device, DeviceState] = OnceCache()
 
     def hardware_for(self, device: torch.device) -> HardwareInfo:
         """What schedulers read for tensors on a device (`calls.hardware_for`)."""
         place = self.places.find(device)  # torch's count of GPUs takes some microseconds
         return hardware_for(device, self.options) if place is None else place.target.hardware
+
+
+class Settings:
+    """Those of calls of one fusion, each made once.
+
+    Args:
+        registry: whose kernels compute it.
+        as_defined: whether nothing of it is computed in another way than it says.
+
+    Attributes:
+        unordered: what kernels compute in an order that differs from run to run.
+    """
+
+    def __init__(self, fusion: Fusion, registry: Registry, as_defined: bool) -> None:
+        self._registry = registry
+        self._as_defined = as_defined
+        self.unordered = [node for node in fusion.ordered_nodes() if node.traits.updates]
+        #: what torch computes unless an option is disabled, and that option
+        self._switched = [
+            (node, switch)
+            for node in fusion.nodes
+            if isinstance(node, LibraryCall) and (switch := node.op.switch)
+        ]
+        self._known: OnceCache[tuple[Hashable, ...], Setting] = OnceCache(MAX_SETTINGS)
+
+    def get(self, options: Options, device: torch.device | None, views: bool = True) -> Setting:
+        deterministic = bool(self.unordered) and torch.are_deterministic_algorithms_enabled()
+        key = options.key(), device, views, deterministic
+
+        def make() -> Setting:
+            excluded = self._excluded_by(options, deterministic)
+            return Setting(options, device, views, deterministic, excluded)
+
+        setting = self._known.get(key, make)
+        # Equal options make equal programs; the caller's object is compared by identity at the next call.
+        setting.options = options
+        return setting
+
+    def _excluded_by(self, options: Options, deterministic: bool) -> Exclusions:
+        """What torch may not compute under these options, and what only torch may where the results of
+        repeated calls are to be the same.
+        """
+        excluded = NO_EXCLUSIONS.without_redefinition() if self._as_defined else NO_EXCLUSIONS
+        if deterministic:
+            evaluated = type_name(SchedulerType.expr_eval)
+            kernels = [name for s in self._registry if (name := type_name(s.type)) != evaluated]
+            for name in kernels:
+                excluded = excluded.without_nodes(name, self.unordered)
+        for node, switch in self._switched:
+            if options.disabled(switch):
+                excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
+        return excluded

@@ -25,18 +25,21 @@ def compile_key_function(fusion: Fusion, sizes: frozenset[Val]) -> KeyFunction:
     names = [f"a{i}" for i in range(len(fusion.inputs))]
     parts: list[str] = []
     for name, value in zip(names, fusion.inputs):
-        if not isinstance(value, TensorView):
-            parts += [f"{name}.__class__", name] if value in sizes else [f"{name}.__class__"]
-            continue
-        parts += [f"{name}.__class__", f"{name}.shape", f"{name}.stride()", f"{name}.dtype", f"{name}.device"]
-        if value.is_cpu:
-            continue  # its value is asked for, which resolves what is lazy
-        # A tensor without memory has address 0, which a half keeps apart from aligned addresses.
-        parts += [f"({name}.data_ptr() or 0.5) % {ALIGNMENT_BYTES}", f"{name}.is_neg()"]
-        if value.dtype.is_complex:
-            parts.append(f"{name}.is_conj()")
+        parts += key_parts(name, value, sizes)
     unpack = f"    {', '.join(names)}, = inputs\n" if names else "    () = inputs\n"
     source = f"def key(inputs):\n{unpack}    return ({', '.join(parts)}{',' if parts else ''})\n"
     namespace: dict[str, Any] = {}
     exec(compile(source, "<fusewright key>", "exec"), namespace)
     return namespace["key"]
+
+
+def key_parts(name: str, value: Val, sizes: frozenset[Val]) -> list[str]:
+    """What the key has of one input; of a tensor the shape is second and the strides are third."""
+    if not isinstance(value, TensorView):
+        return [f"{name}.__class__", name] if value in sizes else [f"{name}.__class__"]
+    parts = [f"{name}.__class__", f"{name}.shape", f"{name}.stride()", f"{name}.dtype", f"{name}.device"]
+    if value.is_cpu:
+        return parts  # its value is asked for, which resolves what is lazy
+    # A tensor without memory has address 0, which a half keeps apart from aligned addresses.
+    parts += [f"({name}.data_ptr() or 0.5) % {ALIGNMENT_BYTES}", f"{name}.is_neg()"]
+    return [*parts, f"{name}.is_conj()"] if value.dtype.is_complex else parts

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from operator import gt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import BULK_COPIES_SINCE, MAX_BLOCK, MAX_GRID, HardwareInfo
@@ -146,6 +146,18 @@ def check_clusters(wanted: int, resident: int, blocks: int, hardware: HardwareIn
 
 
 def _check(shape: LaunchShape, hardware: HardwareInfo, limit: int) -> None:
+    (gx, gy, gz), (bx, by, bz) = shape.grid, shape.block
+    if (
+        bx * by * bz <= limit
+        and (bx <= MAX_BLOCK[0] and by <= MAX_BLOCK[1] and bz <= MAX_BLOCK[2])
+        and (gx <= MAX_GRID[0] and gy <= MAX_GRID[1] and gz <= MAX_GRID[2])
+        and shape.shared_bytes <= hardware.shared_memory_per_block_optin
+    ):
+        return  # as nearly all are, and calls with new sizes wait for it
+    _refuse(shape, hardware, limit)
+
+
+def _refuse(shape: LaunchShape, hardware: HardwareInfo, limit: int) -> NoReturn:
     if shape.threads > limit:
         raise ScheduleError(
             f"a block of {shape.block} threads does not fit",
@@ -167,9 +179,8 @@ def _check(shape: LaunchShape, hardware: HardwareInfo, limit: int) -> None:
             given=str(shape.grid),
             hint="bind the longest axis to grid_x",
         )
-    if shape.shared_bytes > hardware.shared_memory_per_block_optin:
-        raise ScheduleError(
-            "the shared memory of a block does not fit",
-            expected=f"at most {hardware.shared_memory_per_block_optin} bytes on {hardware.name}",
-            given=shape.shared_bytes,
-        )
+    raise ScheduleError(
+        "the shared memory of a block does not fit",
+        expected=f"at most {hardware.shared_memory_per_block_optin} bytes on {hardware.name}",
+        given=shape.shared_bytes,
+    )

@@ -6,9 +6,9 @@ Measured on an H200 for rows of 49,152 to 524,288 bfloat16 of softmax, RMS norm,
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isqrt
 
 from fusewright.core.hardware import KIB, HardwareInfo
+from fusewright.core.recorded import isqrt
 from fusewright.schedulers.held_rows import Held
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most, whole_warps

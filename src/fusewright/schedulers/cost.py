@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import exp
 
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
+from fusewright.core.recorded import exp
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView
@@ -126,7 +126,7 @@ def _slots(node: Node) -> int:
         dtype = node.op.compute_dtype(inputs or [node.output.dtype], node.output.dtype)
         return node.op.spelling(dtype).slots
     if isinstance(node, (Reduction, Scan)):
-        return len(node.outputs) ** 2
+        return len(node.outputs) ** 2 * node.op.slots
     return INDEX_SLOTS if isinstance(node, (Indexed, Choose)) else 0
 
 

@@ -68,13 +68,11 @@ class Partitions:
             NoSchedulerError: nodes that no scheduler takes. RejectedError: none takes them at these sizes.
             SchedulerError: a registered scheduler failed.
         """
-        key = call.size_class, call.horizontal, required
-        for partition in self._classes.get(key, ()):
-            call.start(partition.segments)
-            with tracer.stage("heuristic"):
-                proposals = accepted(call, partition.segments)
-            if proposals is not None:
-                return Planned(partition, proposals)
+        with tracer.stage("heuristic"):
+            planned = self.kept(call, required)
+        if planned is not None:
+            return planned
+        key = _key(call, required)
         with self._lock, paused_collector(), tracer.stage("segment"):
             draft = self._current_draft(tracer)
             planned = Decision(draft, call, draft.translated(required)).run()
@@ -85,6 +83,19 @@ class Partitions:
                 self._classes[key] = (*known, planned.partition)
         tracer.dump("segments", lambda: f"{planned.partition}\n{planned.partition.log()}")
         return planned
+
+    def kept(self, call: Call, required: Exclusions) -> Planned | None:
+        """The first partition for calls of its class that all planners take, if one is known."""
+        for partition in self._classes.get(_key(call, required), ()):
+            call.start(partition.segments)
+            proposals = accepted(call, partition.segments)
+            if proposals is not None:
+                return Planned(partition, proposals)
+        return None
+
+    def asked(self, call: Call, required: Exclusions) -> list[Segment]:
+        """The segments whose planners `kept` may ask."""
+        return [s for partition in self._classes.get(_key(call, required), ()) for s in partition.segments]
 
     def ask(
         self,
@@ -132,3 +143,8 @@ class Partitions:
         if self._draft is None:
             self._draft = Draft(self._fusion, self._registry, tracer, self._layouts)
         return self._draft
+
+
+def _key(call: Call, required: Exclusions) -> tuple[Hashable, ...]:
+    """What calls have alike that share their partitions."""
+    return call.size_class, call.horizontal, required
