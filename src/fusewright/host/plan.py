@@ -414,7 +414,8 @@ class Programs:
         """
         views, empty = chosen.views, chosen.empty
         viewed = {tensor: source for tensor, (source, _) in views.items()}
-        plans, in_place = tuple(chosen.plans), {}
+        plans = tuple(chosen.plans)
+        in_place: dict[TensorView, TensorView] = {}
         if self._writes:
             plans, in_place = placed(self.fusion, plans, memory)
         key = plans, tuple(in_place), tuple(viewed.items()), empty
