@@ -23,15 +23,16 @@ _FLOAT_ERROR = 2.0**-21
 _LARGE = 2.0**127  # what is below it is finite in Float
 _FLOAT_INTEGERS = 2**24  # up to which Float has all integers
 
-INTEGERS = {
-    DataType.Bool: (0, 1),
-    DataType.Int8: (-(2**7), 2**7 - 1),
-    DataType.UInt8: (0, 2**8 - 1),
-    DataType.Int16: (-(2**15), 2**15 - 1),
-    DataType.UInt16: (0, 2**16 - 1),
-    DataType.Int32: (-(2**31), 2**31 - 1),
-    DataType.Int: (-(2**63), 2**63 - 1),
-}
+_TYPES = (
+    DataType.Bool,
+    DataType.Int8,
+    DataType.UInt8,
+    DataType.Int16,
+    DataType.UInt16,
+    DataType.Int32,
+    DataType.Int,
+)
+INTEGERS: dict[DataType, tuple[int, int]] = {each: (int(each.lowest), int(each.highest)) for each in _TYPES}
 
 
 def within(inner: Range, outer: Range) -> bool:
