@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from fusewright.core.dtype import Category, DataType
 from fusewright.kernel import ir as k
@@ -53,6 +53,26 @@ def range_of_operand(operand: k.Operand, known: dict[k.Buffer, Range]) -> Range 
     if isinstance(operand, k.Ref):
         return known.get(operand.buffer) or INTEGERS.get(operand.buffer.dtype)
     return INTEGERS.get(operand.param.dtype)
+
+
+def note_range(stmt: k.Stmt, single: Collection[k.Buffer], known: dict[k.Buffer, Range]) -> None:
+    """Adds the range of the register that a statement sets to those that are `known`.
+
+    single: buffers that one statement writes.
+    """
+    if not isinstance(stmt, (k.Copy, k.Compute)) or stmt.dst.buffer not in single:
+        return
+    if stmt.dst.buffer.space is not k.Space.LOCAL:
+        return
+    if isinstance(stmt, k.Compute):
+        found = converted_range(computed_range(stmt, known), stmt.dst.buffer.dtype)
+    else:
+        sources = [stmt.src] if stmt.fill is None else [stmt.src, stmt.fill]
+        ranges = [each for each in (range_of_operand(s, known) for s in sources) if each is not None]
+        is_known = len(ranges) == len(sources)
+        found = (min(r[0] for r in ranges), max(r[1] for r in ranges)) if is_known else None
+    if found is not None:
+        known[stmt.dst.buffer] = found
 
 
 def computed_range(stmt: k.Compute, known: dict[k.Buffer, Range]) -> Range | None:
@@ -131,7 +151,12 @@ def _python_rest(args: Sequence[Range]) -> Range | None:
 
 def _quotient(args: Sequence[Range]) -> Range | None:
     (low, high), (least, most) = args
-    return (low // most, high // least) if low >= 0 and least > 0 else None
+    if all(isinstance(end, int) for ends in args for end in ends):
+        return (low // most, high // least) if low >= 0 and least > 0 else None
+    if least <= 0 <= most:
+        return None
+    found = [a / b for a in args[0] for b in args[1]]
+    return min(found), max(found)
 
 
 def _and(args: Sequence[Range]) -> Range | None:
@@ -190,8 +215,10 @@ _RULES: dict[str, Callable[[Sequence[Range]], Range | None]] = {
     ),
     "floor": lambda a: (math.floor(a[0][0]), math.floor(a[0][1])),
     "ceil": lambda a: (math.ceil(a[0][0]), math.ceil(a[0][1])),
+    "round": lambda a: (round(a[0][0]), round(a[0][1])),
     "trunc": lambda a: (math.trunc(a[0][0]), math.trunc(a[0][1])),
-    "div": lambda a: _quotient(a) if all(isinstance(e, int) for ends in a for e in ends) else None,
+    "div": _quotient,
+    "truediv": _quotient,
     "mod": _rest,
     "fmod": _rest,
     "remainder": _python_rest,
@@ -209,8 +236,8 @@ _RULES: dict[str, Callable[[Sequence[Range]], Range | None]] = {
     "logical_and": lambda a: tuple(map(min, *_of_truths(a))),
     "logical_or": lambda a: tuple(map(max, *_of_truths(a))),
 }
-_ROUNDED = frozenset({"add", "sub", "mul"})
+_ROUNDED = frozenset({"add", "sub", "mul", "div", "truediv"})
 _OF_INFINITE = frozenset({"maximum", "minimum", "clamp", "where", "lt", "le", "gt", "ge"})
 _OF_ANY = (
-    _OF_INFINITE | _ROUNDED | {"cast", "real", "neg", "abs", "relu", "eq", "ne", "floor", "ceil", "trunc"}
+    _OF_INFINITE | _ROUNDED | {"cast", "real", "neg", "abs", "relu", "eq", "ne", "floor", "ceil", "round", "trunc"}
 )

@@ -24,7 +24,7 @@ from fusewright.lower.value_ranges import (
     INTEGERS,
     Range,
     computed_range,
-    converted_range,
+    note_range,
     range_of_operand,
     within,
 )
@@ -99,35 +99,22 @@ class _Simplifier:
             if isinstance(stmt, k.Compute):
                 stmt = self._computed(stmt, positions)
             if isinstance(stmt, k.Copy):
-                self._note_copy(stmt, positions)
+                note_range(stmt, self.single, self.known)
+                self._note_position(stmt, positions)
             result.append(k.with_children(stmt, lambda inner: self.body(inner, positions, renamed)))
         return k.body_of(body, result)
 
-    def _is_single(self, dst: k.Ref) -> bool:
-        return dst.buffer in self.single and dst.buffer.space is k.Space.LOCAL
-
-    def _note_copy(self, stmt: k.Copy, positions: dict[k.Buffer, Expr]) -> None:
-        buffer = stmt.dst.buffer
-        if not self._is_single(stmt.dst):
-            return
-        sources = [stmt.src] if stmt.fill is None else [stmt.src, stmt.fill]
-        ranges = [range_of_operand(source, self.known) for source in sources]
-        found = [each for each in ranges if each is not None]
-        if len(found) == len(ranges):
-            self.known[buffer] = min(low for low, _ in found), max(high for _, high in found)
+    def _note_position(self, stmt: k.Copy, positions: dict[k.Buffer, Expr]) -> None:
         expr = _position(stmt.src, positions)
-        if expr is not None and stmt.pred is k.TRUE and access.is_register(buffer):
-            positions[buffer] = expr
+        is_single = stmt.dst.buffer in self.single and access.is_register(stmt.dst.buffer)
+        if expr is not None and stmt.pred is k.TRUE and is_single:
+            positions[stmt.dst.buffer] = expr
 
     def _computed(self, stmt: k.Compute, positions: dict[k.Buffer, Expr]) -> k.Compute | k.Copy:
         dtype = stmt.dst.buffer.dtype
-        if not self._is_single(stmt.dst):
-            return stmt
-        found = converted_range(computed_range(stmt, self.known), dtype)
-        if found is None:
-            return stmt
-        self.known[stmt.dst.buffer] = found
-        if dtype not in INTEGERS:
+        note_range(stmt, self.single, self.known)
+        found = self.known.get(stmt.dst.buffer)
+        if found is None or dtype not in INTEGERS:
             return stmt
         if found[0] == found[1]:
             value = bool(found[0]) if dtype is DataType.Bool else int(found[0])
