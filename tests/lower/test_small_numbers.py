@@ -9,12 +9,20 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.op import ElementwiseOp
-from fusewright.ops.rounding import FLOAT_OF_SMALL, INTEGER_BELOW, INTEGER_OF_WHOLE, LARGEST_SMALL, NEAREST_WHOLE
+from fusewright.ops.rounding import (
+    FLOAT_OF_SMALL,
+    INTEGER_BELOW,
+    INTEGER_OF_WHOLE,
+    LARGEST_SMALL,
+    NEAREST_WHOLE,
+)
 
 SMALL = ("float_of_small", "nearest_whole", "integer_of_whole", "integer_below")
 
 
-def text_of(given: torch.Tensor, build: Callable[[FusionDefinition, object], object], expected: torch.Tensor) -> str:
+def text_of(
+    given: torch.Tensor, build: Callable[[FusionDefinition, object], object], expected: torch.Tensor
+) -> str:
     with FusionDefinition() as fd:
         fd.add_output(build(fd, fd.from_pytorch(given, static_sizes=True)))
     (made,) = fd.execute([given])
@@ -35,7 +43,11 @@ def test_bytes_are_scaled_and_rounded_by_additions() -> None:
         return fd.ops.cast(fd.ops.clamp(fd.ops.round(scaled), min=-128.0, max=127.0), DataType.Int8)
 
     expected = (ALL_BYTES.float() * 1.5).round().clamp(-128, 127).to(torch.int8)
-    assert used(text_of(ALL_BYTES, build, expected)) == {"float_of_small", "nearest_whole", "integer_of_whole"}
+    assert used(text_of(ALL_BYTES, build, expected)) == {
+        "float_of_small",
+        "nearest_whole",
+        "integer_of_whole",
+    }
 
 
 def test_what_is_rounded_to_a_float_keeps_the_sign_of_zero() -> None:

@@ -59,7 +59,9 @@ SATURATED_POSITION = ElementwiseOp(
 LARGEST_SMALL = 2**22
 
 
-def _of_small(name: str, rule: Rule, category: Category, reference: Callable[..., torch.Tensor]) -> ElementwiseOp:
+def _of_small(
+    name: str, rule: Rule, category: Category, reference: Callable[..., torch.Tensor]
+) -> ElementwiseOp:
     spelling = Spelling(f"fw::{name}({{0}})", reference, ("small_numbers",))
     return ElementwiseOp(name, 1, rule, MappingProxyType({category: spelling}))
 

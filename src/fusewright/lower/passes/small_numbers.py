@@ -5,8 +5,8 @@
     c = clamp(b, -128, 127)                 ->      c = clamp(b, -128, 127)
     y = int8(c)                                     y = int8(bits of c + 2^23 * 1.5)
 
-An H200 does 17 such conversions a cycle and SM, and 120 additions: bytes that are scaled, added and rounded take
-70 us for the 54 of a copy. A float that integers are made of has no sign of its zero.
+An H200 does 17 such conversions a cycle and SM, and 120 additions: bytes that are scaled, added and rounded
+take 70 us for the 54 of a copy. A float that integers are made of has no sign of its zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fusewright.core.dtype import DataType
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.kernel.operands import operand_dtype
-from fusewright.lower.value_ranges import Range, note_range, range_of_operand, within
+from fusewright.lower.value_ranges import INTEGERS, Range, Ranges, within
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.rounding import (
     FLOAT_OF_SMALL,
@@ -40,9 +40,8 @@ def convert_small_numbers(kernel: k.Kernel) -> k.Kernel:
     statements = list(k.walk(kernel.body))
     if not any(isinstance(s, k.Compute) and s.op is _CAST and _is_slow(s) for s in statements):
         return kernel
-    pass_ = _Pass(statements)
-    body = pass_.body(kernel.body)
-    return k.with_body(kernel, body)
+    index = INTEGERS.get(kernel.index_dtype, INTEGERS[DataType.Int32])
+    return k.with_body(kernel, _Pass(statements, index).body(kernel.body))
 
 
 def _is_slow(stmt: k.Compute) -> bool:
@@ -55,22 +54,22 @@ def _is_slow(stmt: k.Compute) -> bool:
 
 class _Pass:
     """Attributes:
-    single: buffers that one statement writes.
-    integers: those that nothing but casts to integers reads, perhaps after limiting.
-    known: ranges of what is in registers.
+    integers: registers that nothing but casts to integers reads, perhaps after limiting.
     whole: registers of floats without fractions.
     """
 
-    def __init__(self, statements: Sequence[k.Stmt]) -> None:
-        self.single = {buffer for buffer, count in access.writers(statements).items() if count == 1}
-        self.known: dict[k.Buffer, Range] = {}
+    def __init__(self, statements: Sequence[k.Stmt], index: Range) -> None:
+        single = {buffer for buffer, count in access.writers(statements).items() if count == 1}
+        self._ranges = Ranges(single, index)
         self.whole: set[k.Buffer] = set()
         self.integers: set[k.Buffer] = set()
         others: set[k.Buffer] = set()
         for stmt in reversed(statements):
             read = access.read_buffers(stmt)
             if isinstance(stmt, k.Compute):
-                casts = stmt.op is _CAST and stmt.dtype is DataType.Float and stmt.dst.buffer.dtype.is_integral
+                casts = (
+                    stmt.op is _CAST and stmt.dtype is DataType.Float and stmt.dst.buffer.dtype.is_integral
+                )
                 if casts or (stmt.op in _LIMITING and stmt.dst.buffer in self.integers - others):
                     self.integers.update(read)
                     continue
@@ -80,7 +79,7 @@ class _Pass:
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
         result: list[k.Stmt] = []
         for stmt in body:
-            note_range(stmt, self.single, self.known)
+            self._ranges.note(stmt)
             self._note_whole(stmt)
             if isinstance(stmt, k.Compute):
                 stmt = self._converted(stmt)
@@ -91,7 +90,7 @@ class _Pass:
         rounds = stmt.op is _ROUND and stmt.dtype is DataType.Float
         if not rounds and not (stmt.op is _CAST and _is_slow(stmt)):
             return stmt
-        found = range_of_operand(stmt.args[0], self.known)
+        found = self._ranges.of(stmt.args[0])
         if found is None or not within(found, _SMALL):
             return stmt
         op = None
@@ -111,7 +110,7 @@ class _Pass:
         return isinstance(operand, k.Ref) and operand.buffer in self.whole
 
     def _note_whole(self, stmt: k.Stmt) -> None:
-        if isinstance(stmt, k.Compute) and stmt.dst.buffer in self.single:
+        if isinstance(stmt, k.Compute) and stmt.dst.buffer in self._ranges.single:
             limits = stmt.op in _LIMITING and all(map(self._is_whole, stmt.args))
             if stmt.op in _WHOLE or limits:
                 self.whole.add(stmt.dst.buffer)
