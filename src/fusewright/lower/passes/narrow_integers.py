@@ -182,7 +182,7 @@ def _product(a: Expr, b: Expr) -> Expr | None:
     return a * b if as_int(a) is not None or as_int(b) is not None else None
 
 
-_EXPRESSIONS = {
+_EXPRESSIONS: dict[str, Callable[..., Expr | None]] = {
     "cast": lambda a: a,
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
