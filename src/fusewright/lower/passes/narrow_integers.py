@@ -15,7 +15,7 @@ in range is not compared, and registers of what fits in 32 bits have so many. Fe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import access
