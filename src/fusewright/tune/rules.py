@@ -21,13 +21,13 @@ from fusewright.tune.facts import WIDEST_ACCESS, ProblemFacts
 
 # Bytes of a line of the L2 cache; of a page of the memory's rows.
 LINE_BYTES, PAGE_BYTES = 128, 16384
-# Before the path of a field of the formula's params, in the name of a feature. Fields that are none: sizes, and
-# what the compiler is told.
+# Before the path of a field of the formula's params, in the name of a feature. Fields that are none: sizes,
+# and what the compiler is told.
 CHOSEN, NOT_CHOSEN = "the formula's ", ("assumed_", "cparams.")
 # How much slower than the formula a problem may become that was held out.
 WORST_HELD_OUT = 1.05
-# Of the results of neighbours' params, the mean that is needed: they are of few problems, and times differ by so
-# much.
+# Of the results of neighbours' params, the mean that is needed: they are of few problems, and times differ
+# by so much.
 LEAST_HELD_OUT = 0.01
 
 
@@ -157,5 +157,5 @@ class Fitted(HeldOut):
 
     @property
     def is_used(self) -> bool:
-        """Whether they beat the formula on average: most problems have no rule, so that this is a small number."""
+        """Whether they beat the formula. By how much on average says little: most problems have no rule."""
         return bool(self.rules) and self.held_out > 1 and 1 / self.worst <= WORST_HELD_OUT
