@@ -1,4 +1,4 @@
-"""Wide vectors, and many rows in flight, that searches name beside params without any, of an H200's problems."""
+"""Wide vectors, and many rows in flight, that searches name beside params without any, of measured problems."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_rows_that_vectors_do_not_divide_are_shifted(tables):
 
 
 def test_sums_of_columns_have_many_rows_in_flight_at_once(tables):
-    """Two and four gain little: from plain params a search ended at 1.29 of the best, without trying eight."""
+    """Two and four gain little: from plain params a search ended at 1.29 of the best, and tried no eight."""
     table = tables["sum_middle 14x2574x128"]
     assert table.plain.unroll_factor_inner_reduction == 1
     first = next(iter(FewColumns().get_neighbors(table.problem, table.plain)))
