@@ -231,9 +231,10 @@ class _Planner(ReductionPlanner):
             return None
         batches = self.space.iteration_size(facts) // row
         joined = joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
-        # What blocks exchange of several states is not known to be worth it.
-        is_costly = joined is not None and joined.cross_grid_inner_reduction and self._states > 1
-        return None if is_costly else joined
+        # What blocks exchange of several states is not known to be worth it; of several reductions, the second
+        # would stand in a loop.
+        several = self._states > 1 or self._reductions > 1
+        return None if joined is not None and joined.cross_grid_inner_reduction and several else joined
 
     def _is_short_split(self, rows: int, length: int, width: int, hardware: HardwareInfo) -> bool:
         """Whether rows in two stretches of memory are so short, and so many, that a thread reduces each."""
