@@ -11,9 +11,6 @@ from fusewright.core.hardware import DESCRIBED
 from fusewright.core.serialization import from_json, to_json
 from fusewright.ops.build_indexing import gather
 from fusewright.ops.build_inputs import define_tensor
-from fusewright.ops.build_reshape import reshape
-from fusewright.ops.build_shape import broadcast, expand
-from fusewright.rewrite import canonicalize
 from fusewright.schedulers import (
     InnerPersistentScheduler,
     PointwiseScheduler,
@@ -212,28 +209,6 @@ def test_small_work_is_spread_over_the_gpu_before_it_is_unrolled():
     # Where there is little to compute a vector in flight is enough.
     fusion = p.elementwise(1)
     assert propose(POINTWISE, fusion, p.facts_of(fusion, [(2**28,)]), p.H200).unroll_factor_inner == 1
-
-
-@pytest.mark.parametrize("length", [1, 8])
-def test_elements_that_come_from_the_caches_one_by_one_leave_few_accesses_in_flight(length):
-    """A scale for each run of so many channels: as a vector, or an element for each of its elements."""
-
-    def body(fusion):
-        x, scale = (
-            define_tensor(fusion, [-1, -1, 256], True),
-            define_tensor(fusion, [-1, 1, 256 // length], True),
-        )
-        for _ in range(6):
-            x = p.apply_to_tensor(fusion, "tanh", x)
-        wide = expand(fusion, broadcast(fusion, scale, [False, False, False, True]), [-1, -1, -1, length])
-        return p.apply_to_tensor(fusion, "mul", x, reshape(fusion, wide, [-1, 1, 256]))
-
-    fusion = p.built(body)
-    canonicalize(fusion)
-    params = propose(
-        POINTWISE, fusion, p.facts_of(fusion, [(1024, 1024, 256), (1024, 1, 256 // length)]), p.H200
-    )
-    assert params.unroll_factor_outer * params.unroll_factor_inner == (1 if length > 1 else 2)
 
 
 def test_vectors_go_through_merged_dimensions():

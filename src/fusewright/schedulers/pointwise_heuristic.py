@@ -43,9 +43,7 @@ THREADS = 128
 # SMs of 2048 threads) asks for 14 bytes a resident thread; twice a 16-byte load covers uneven progress.
 LOADED_BYTES_IN_FLIGHT = 32
 # Fewer where nothing but memory counts (scales, biases and casts of 67 million elements are 1 to 2% faster on
-# an H200), or where elements come from the caches one by one, each to a register (a normalization of groups
-# of 8 channels, channels last, takes 33.9 us there, not 46.9); more where a load waits for an index (rows of
-# an embedding, 5%).
+# an H200), more where a load waits for an index (rows of an embedding, 5%).
 FEWEST_BYTES_IN_FLIGHT, MOST_BYTES_IN_FLIGHT = 16, 64
 # The share of the memory's time up to which arithmetic does not count.
 LITTLE_COMPUTING = 0.5
@@ -375,8 +373,6 @@ class PointwisePlanner:
             return MOST_BYTES_IN_FLIGHT
         if vectors.width == 1 or vectors.unaligned or dim != -1 or self._by_element(facts):
             return LOADED_BYTES_IN_FLIGHT
-        if any(access.by_index and self._is_cached(access, facts) for access in self._single_loads):
-            return FEWEST_BYTES_IN_FLIGHT
         memory = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
         computing = self._cost.computing_seconds(facts, hardware)
         is_simple = computing < LITTLE_COMPUTING * memory
