@@ -231,7 +231,7 @@ class _Planner(ReductionPlanner):
             return None
         batches = self.space.iteration_size(facts) // row
         joined = joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
-        # What blocks exchange of several states is not known to be worth it; of several reductions, the second
+        # What blocks exchange of several states is not known to be worth it; of several reductions, the last
         # would stand in a loop.
         several = self._states > 1 or self._reductions > 1
         return None if joined is not None and joined.cross_grid_inner_reduction and several else joined
