@@ -40,6 +40,7 @@ from fusewright.rewrite.implied import simplify_choices
 from fusewright.rewrite.lift import lift_views
 from fusewright.rewrite.logarithms import simplify_logarithms
 from fusewright.rewrite.memory_order import keep_memory_order
+from fusewright.rewrite.narrow_sums import narrow_sums
 from fusewright.rewrite.nested_reductions import join_nested_reductions
 from fusewright.rewrite.operand_views import view_operands
 from fusewright.rewrite.partial_results import reduce_partial_results
@@ -74,6 +75,7 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("divide by roots", divide_by_roots),
     ("simplify logarithms", simplify_logarithms),
     ("share sums", share_sums),
+    ("narrow sums", narrow_sums),
     ("multiply row factors", multiply_row_factors),
     ("merge what became equal", merge_equal_nodes),
     ("remove dead nodes", remove_dead_nodes),
