@@ -1,4 +1,4 @@
-"""Wide vectors, and many rows in flight, that searches name beside params without any, of measured problems."""
+"""Wide vectors, and many rows in flight, that searches name beside params without any."""
 
 from __future__ import annotations
 
