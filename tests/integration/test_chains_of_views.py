@@ -1,4 +1,4 @@
-"""Kernels of what users of torch write around reductions: views in chains, parts that are joined, row factors.
+"""Kernels of what users of torch write around reductions: views in chains, joined parts, factors of rows.
 
 Each is as many kernels as it has to be, and computes what torch does.
 """

@@ -12,9 +12,10 @@ exponentials), `shared_sums` (of products), `row_factors` (multiplied first), `d
 between kernels), and `operand_views` (a library reads what its operands are views of).
 
 `REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `reduced_views`
-(outputs follow a view that is reduced), `lift` (changes of shape and order move up to the loads), `sink` (or down to the stores), `implied` (choices by the position
-that are made already), `equal_reads` (one load for both), `separate` (small tensors that are read before a
-reduction and elsewhere), `powers` (small ones as products).
+(outputs follow a view that is reduced), `lift` (changes of shape and order move up to the loads), `sink` (or
+down to the stores), `implied` (choices by the position that are made already), `equal_reads` (one load for
+both), `separate` (small tensors that are read before a reduction and elsewhere), `powers` (small ones as
+products).
 
 `two_pass`, `one_pass_softmax`, `chunks` and `split_k` are ones that schedulers propose. It may import core,
 sym, ir, ops and analyze.

@@ -3,8 +3,8 @@
     y = f(x) -> output;  max(reshape(y))      becomes      y' = f(reshape(x)) -> store;  max(y')
 
 A kernel has one space, which is that of its reductions: blocks of a row that get a scale each, say. What it
-stores in the shape of the row would need a space of its own. Where elements are only named in another way, each
-has its place in both.
+stores in the shape of the row would need a space of its own. Where elements are only named in another way,
+each has its place in both.
 """
 
 from __future__ import annotations
