@@ -101,3 +101,33 @@ def test_a_maximum_beside_a_transposed_copy_reads_what_the_copy_reads() -> None:
     x = torch.randn(4096, 2048, dtype=torch.bfloat16)
     read = [t.dtype.size for k in traced(both, (x,)).kernels_for([x]) for t in k.tensors if not t.is_written]
     assert max(read) == 2
+
+
+def test_what_follows_from_sums_of_columns_is_computed_once_a_column() -> None:
+    """And not at each element by the kernel that reads the columns again."""
+
+    def batch_norm(x: torch.Tensor) -> torch.Tensor:
+        variance, mean = torch.var_mean(x.float(), (0, 1, 2), correction=0)
+        return ((x - mean) * torch.rsqrt(variance + 1e-5)).bfloat16()
+
+    x = torch.empty(64, 56, 56, 512, dtype=torch.bfloat16, device="meta")
+    kernels = traced(batch_norm, (x,)).kernels_for([x], device="cpu")
+    texts = [kernel.kernel.cuda_text for kernel in kernels if kernel.kernel is not None]
+    assert [kernel.scheduler for kernel in kernels] == ["reduction", "pointwise"]
+    assert ["rsqrt(" in text.split("__global__")[-1] for text in texts] == [True, False]
+
+
+def test_both_of_two_norms_divide_once_a_row() -> None:
+    """What follows from two kernels' reductions is part of the later one."""
+
+    def response(x: torch.Tensor) -> torch.Tensor:
+        norm = x.square().sum(1, keepdim=True).sqrt()
+        return x * (norm / (norm.mean(-1, keepdim=True) + 1e-6))
+
+    x = torch.randn(2, 300, 16)
+    fd = traced(response, (x,))
+    torch.testing.assert_close(fd.execute([x])[0], response(x))
+    *_, last = fd.kernels_for([x])
+    assert last.scheduler == "pointwise"
+    assert last.kernel is not None
+    assert "divide" not in last.kernel.cuda_text.split("__global__")[-1]
