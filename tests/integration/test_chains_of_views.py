@@ -103,20 +103,6 @@ def test_a_maximum_beside_a_transposed_copy_reads_what_the_copy_reads() -> None:
     assert max(read) == 2
 
 
-def test_what_follows_from_sums_of_columns_is_computed_once_a_column() -> None:
-    """And not at each element by the kernel that reads the columns again."""
-
-    def batch_norm(x: torch.Tensor) -> torch.Tensor:
-        variance, mean = torch.var_mean(x.float(), (0, 1, 2), correction=0)
-        return ((x - mean) * torch.rsqrt(variance + 1e-5)).bfloat16()
-
-    x = torch.empty(64, 56, 56, 512, dtype=torch.bfloat16, device="meta")
-    kernels = traced(batch_norm, (x,)).kernels_for([x], device="cpu")
-    texts = [kernel.kernel.cuda_text for kernel in kernels if kernel.kernel is not None]
-    assert [kernel.scheduler for kernel in kernels] == ["reduction", "pointwise"]
-    assert ["rsqrt(" in text.split("__global__")[-1] for text in texts] == [True, False]
-
-
 def test_both_of_two_norms_divide_once_a_row() -> None:
     """What follows from two kernels' reductions is part of the later one."""
 
