@@ -212,6 +212,7 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.logsumexp.default": [(X, [1])],
     "aten.cumsum.default": [(X, 1), (INTS, 0)],
     "aten.cumprod.default": [(X, 1)],
+    "aten.logcumsumexp.default": [(X, 1), (HALF, 0)],
     "aten._softmax.default": [(X, 1, False), (HALF, -1, False)],
     "aten._log_softmax.default": [(X, 1, False)],
     "aten.sort.default": [(X, 1, True)],

@@ -133,6 +133,8 @@ def _check_name(name: str, valid: Mapping[str, str], option: str) -> None:
 def _check_names(requests: Iterable[Request], valid: Mapping[str, str], option: str) -> tuple[Request, ...]:
     """Reject unknown names, and order the rest: equal sets of options make equal objects."""
     merged: dict[str, tuple[str, ...]] = {}
+    if isinstance(requests, str) or not isinstance(requests, Iterable):
+        raise OptionError(f"malformed {option}", expected="pairs (name, arguments)", given=repr(requests))
     for request in requests:
         if not isinstance(request, tuple) or len(request) != 2:
             raise OptionError(f"malformed {option}", expected="a pair (name, arguments)", given=repr(request))

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
@@ -73,6 +74,7 @@ from fusewright.schedulers.shifted_rows import (
     wider_vectors,
     with_wider_vectors,
 )
+from fusewright.schedulers.short_runs import columns_first
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
 # Vectors of so many bytes, and less, read memory slower than wider ones.
@@ -119,28 +121,37 @@ class ReductionScheduler(BuiltInScheduler):
         inline(schedule, space, partials, width, load_position=step + 1, serial=serial)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Two kernels in place of one that is estimated to leave most of the memory's speed unused."""
-        nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_chunked(node)]
+        """Two kernels in place of one that is estimated to leave most of the memory's speed unused, by short
+        runs of memory or for want of blocks.
+        """
         planner = part.planner
-        if not nodes or not isinstance(planner, _Planner):
+        if not isinstance(planner, _Planner):
             return None
-        space = planner.space
-        speed, proposal = planner.at_speed(facts, hardware)
-        assert proposal.estimate is not None
-        cost = proposal.estimate()
-        slower = power_of_two_at_most(int(min(1 / speed, cost.seconds / cost.least_seconds)))
-        if slower < 2 or cost.seconds <= cost.least_seconds + KERNEL_SECONDS:
-            return None
-        size = power_of_two_at_most(space.reduction_size(facts))
-        length = max(LEAST_CHUNK, size // (CHUNKS_A_BLOCK * slower))
-        if size <= length:
-            return None
+        rewrite = columns_first(part, planner.space, facts)
+        return rewrite or _in_chunks(part, planner, facts, hardware)
 
-        def replace(graph: Fusion) -> dict[TensorView, TensorView]:
-            return {old: new for node in nodes for old, new in chunked_reduction(graph, node, length).items()}
 
-        reason = f"one kernel takes {slower} times as long as its bytes: chunks of {length}"
-        return Rewrite("reduction in two kernels", replace, reason)
+def _in_chunks(part: Part, planner: _Planner, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
+    """Chunks of what is reduced, and their results, where there are too few blocks otherwise."""
+    nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_chunked(node)]
+    if not nodes:
+        return None
+    speed, proposal = planner.at_speed(facts, hardware)
+    assert proposal.estimate is not None
+    cost = proposal.estimate()
+    slower = power_of_two_at_most(int(min(1 / speed, cost.seconds / cost.least_seconds)))
+    if slower < 2 or cost.seconds <= cost.least_seconds + KERNEL_SECONDS:
+        return None
+    size = power_of_two_at_most(planner.space.reduction_size(facts))
+    length = max(LEAST_CHUNK, size // (CHUNKS_A_BLOCK * slower))
+    if size <= length:
+        return None
+
+    def replace(graph: Fusion) -> dict[TensorView, TensorView]:
+        return {old: new for node in nodes for old, new in chunked_reduction(graph, node, length).items()}
+
+    reason = f"one kernel takes {slower} times as long as its bytes: chunks of {length}"
+    return Rewrite("reduction in two kernels", replace, reason)
 
 
 class _Planner(ReductionPlanner):
@@ -220,9 +231,10 @@ class _Planner(ReductionPlanner):
             return None
         batches = self.space.iteration_size(facts) // row
         joined = joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
-        # What blocks exchange of several states is not known to be worth it.
-        is_costly = joined is not None and joined.cross_grid_inner_reduction and self._states > 1
-        return None if is_costly else joined
+        # What blocks exchange of several states is not known to be worth it; of several reductions, the last
+        # would stand in a loop.
+        several = self._states > 1 or self._reductions > 1
+        return None if joined is not None and joined.cross_grid_inner_reduction and several else joined
 
     def _is_short_split(self, rows: int, length: int, width: int, hardware: HardwareInfo) -> bool:
         """Whether rows in two stretches of memory are so short, and so many, that a thread reduces each."""
@@ -234,7 +246,7 @@ class _Planner(ReductionPlanner):
     ) -> ReductionParams:
         """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
         loads = len(self.space.full_loads)
-        plain = inner_params(rows, length, width, hardware, self._states, loads)
+        plain = inner_params(rows, length, width, hardware, self._states, loads, self._is_scattered)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
             return plain
         found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, facts)
@@ -244,6 +256,13 @@ class _Planner(ReductionPlanner):
         before = vectors.width - 1 if shifts else 0
         wide = inner_params(rows, length + before, vectors.width, hardware, self._states, loads)
         return with_wider_vectors(wide, vectors, shifts)
+
+    @cached_property
+    def _is_scattered(self) -> bool:
+        """Whether neighbours along the reduced dimension lie apart in a load by index."""
+        inner = self.space.inner_axis
+        by_index = (access for access in self.space.full_loads if access.by_index)
+        return any(inner is None or a.axes.get(inner) is not unit_stride_axis(a.tensor) for a in by_index)
 
     def _proposal(
         self,
