@@ -499,7 +499,9 @@ class InnerOuterPersistentPlanner:
         if not choice.stages:
             of_element += self._held_in_registers(rows)
             of_element += self._arriving_in_registers(rows) if choice.prefetches else 0
-        to_work = REGISTERS_TO_WORK + (0 if rows.knows_length else REGISTERS_TO_GUARD)
+        may_spill = choice.in_registers and rows.projects and not self._is_by_element(rows)
+        is_guarded = not rows.knows_length or (may_spill and vectors % threads > 0)
+        to_work = REGISTERS_TO_WORK + (REGISTERS_TO_GUARD if is_guarded else 0)
         if choice.prefetches and choice.rank > Rank.AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)
