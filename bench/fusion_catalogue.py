@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from bench.fusion_arrays import ARRAYS
 from bench.fusion_attention import ATTENTION
 from bench.fusion_elementwise import ELEMENTWISE
+from bench.fusion_language import LANGUAGE
 from bench.fusion_layouts import LAYOUTS
 from bench.fusion_models import MODELS
 from bench.fusion_moves import MOVES
+from bench.fusion_native import NATIVE
 from bench.fusion_quantization import QUANTIZATION
 from bench.fusion_reductions import REDUCTIONS
+from bench.fusion_training import TRAINING
+from bench.fusion_vision import VISION
 from bench.operation import Operation
 
 CATALOGUE: tuple[Operation, ...] = (
@@ -19,4 +24,9 @@ CATALOGUE: tuple[Operation, ...] = (
     *QUANTIZATION,
     *MODELS,
     *LAYOUTS,
+    *VISION,
+    *TRAINING,
+    *LANGUAGE,
+    *ARRAYS,
+    *NATIVE,
 )

@@ -32,6 +32,7 @@ ROUNDING = {
     torch.float8_e4m3fn: 1.01 * 2.0**-4,
     torch.float8_e5m2: 1.01 * 2.0**-3,
     torch.float32: 2.0**-20,
+    torch.float64: 2.0**-44,
 }
 # Beside torch's own result: how many times its largest error is allowed, and which share of results that are
 # no floats may differ, since a value rounds the other way.

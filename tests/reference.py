@@ -192,13 +192,23 @@ REDUCTIONS: dict[str, Callable[[Tensor, tuple[int, ...]], tuple[Tensor, ...]]] =
     "min": lambda x, dims: (_extremum(torch.amin, "highest")(x, dims),),
     "welford": _welford,
     "max_sum_exp": _max_sum_exp,
+    "logsumexp": lambda x, dims: (torch.logsumexp(x, dims),),
+}
+
+
+COMBINING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": torch.add,
+    "prod": torch.mul,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "logsumexp": torch.logaddexp,
 }
 
 
 def _scanned(name: str, x: Tensor, dim: int, init: Sequence[Tensor]) -> Tensor:
     """One element after another."""
     found = x.clone()
-    combine = {"sum": torch.add, "prod": torch.mul, "max": torch.maximum, "min": torch.minimum}[name]
+    combine = COMBINING[name]
     for i in range(x.shape[dim]):
         before = found.select(dim, i - 1) if i else init[0] if init else None
         if before is not None:

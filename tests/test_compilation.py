@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fusewright.core.errors import CompileError
 from fusewright.cuda.nvrtc import NvrtcOptions
 from fusewright.cuda.printer import CudaSource, print_kernel
 from tests import compilation
-from tests.compilation import ARCHITECTURES, CompileCheck, Unoptimized, UpToPtx
+from tests.compilation import ARCHITECTURES, CompileCheck, SyntaxOnly, Unoptimized, check_text
 from tests.kernel import builders
 
 
@@ -36,7 +37,7 @@ def _compiled(sources: list[CudaSource], monkeypatch: pytest.MonkeyPatch) -> lis
 def test_architectures_and_stages_share_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = _compiled([_source(f"x[{i}] = 1.0f;") for i in range(100)], monkeypatch)
     assert all(len(options) == 1 for options in compiled)
-    kinds = (Unoptimized, UpToPtx)
+    kinds = (Unoptimized, SyntaxOnly)
     assert set().union(*compiled) == {kind(arch) for kind in kinds for arch in ARCHITECTURES}
 
 
@@ -67,10 +68,9 @@ def test_a_kernel_of_another_worker_is_not_compiled_again() -> None:
     check.compile()
 
 
-@pytest.mark.parametrize("kind", [Unoptimized, UpToPtx])
-def test_kernels_of_a_batch_are_found(kind: type[NvrtcOptions], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By name, however far they are compiled; one that the text lacks is missed."""
-    monkeypatch.setattr(CompileCheck, "_options", lambda *_: [kind(arch) for arch in ARCHITECTURES])
+def test_kernels_of_a_batch_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name; one that the text lacks is missed."""
+    monkeypatch.setattr(CompileCheck, "_options", lambda *_: [Unoptimized(arch) for arch in ARCHITECTURES])
     check = CompileCheck()
     check.add(print_kernel(builders.row_softmax()))
     check.compile()
@@ -78,3 +78,19 @@ def test_kernels_of_a_batch_are_found(kind: type[NvrtcOptions], monkeypatch: pyt
     check.add(CudaSource("other", text.kernel, (), text.text))
     with pytest.raises(AssertionError, match="not together"):
         check.compile()
+
+
+@pytest.mark.parametrize(
+    "body, message",
+    [
+        ("x[0] = nothing;", '"nothing" is undefined'),
+        ("x[0] = x.y;", "must have class type"),
+        ("twice<3>();", "static assertion failed"),
+        ("extern void host(); host();", "considered a host function"),
+        ('double y; asm("mov.u32 %0, 1;" : "=r"(y)); x[0] = y;', "does not match type"),
+    ],
+)
+def test_errors_of_the_language_are_found_without_making_code(body: str, message: str) -> None:
+    text = "template <int N> __device__ void twice() { static_assert(N % 2 == 0); }\n" + _source(body).text
+    with pytest.raises(CompileError, match=message):
+        check_text(text, SyntaxOnly("sm_90a"))

@@ -67,6 +67,14 @@ def test_compiles_without_spills(name: str, arch: str) -> None:
     assert 0 < resources.registers <= 64
 
 
+def test_blocks_that_reduce_several_values_are_counted_once() -> None:
+    """Else each of two blocks that start at the same time might be last in one of the reductions."""
+    text = print_kernel(KERNELS["grid_sums"]()).kernel
+    assert text.count("grid_started_before<") == 1
+    assert text.count("exchange0, fw_round_exchange0, fw_started_before_1") == 1
+    assert text.count("exchange1, fw_round_exchange1, fw_started_before_1") == 1
+
+
 @pytest.mark.parametrize("name", ["pointwise_bf16", "row_softmax", "grid_sum", "gathered_rows", "padded"])
 def test_text(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"cuda/{name}", print_kernel(KERNELS[name]()).kernel)

@@ -22,7 +22,7 @@ from fusewright.kernel.ir import Alloc, Compute, Imm, Kernel, index_symbol
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.runtime import compiled_kernel
 from fusewright.sym import Expr, as_expr, build, const, lt, symbol
-from tests.compilation import UpToPtx
+from tests.compilation import SyntaxOnly, check_text
 from tests.cuda.expression_kernels import COMPUTED, every_operand_kernel
 from tests.cuda.test_printer import KERNELS
 from tests.kernel import builders
@@ -64,8 +64,7 @@ def test_every_operation_of_every_kind_of_operand(dtype: DataType, index_dtype: 
     """Computed indices, constants at the type's limits, parameters of other types: in each place."""
     kernel = every_operand_kernel(dtype, index_dtype)
     check_kernel(kernel, print_kernel(kernel))
-    # To PTX alone: assembling so much takes twice as long as compiling it, and optimizing it longer.
-    compile_ptx(print_kernel(every_operand_kernel(dtype, index_dtype, each=1)).text, UpToPtx("sm_80"))
+    check_text(print_kernel(every_operand_kernel(dtype, index_dtype, each=1)).text, SyntaxOnly("sm_80"))
 
 
 def _kernels(
@@ -89,12 +88,12 @@ def _kernels(
 
 def test_an_index_that_is_a_value_is_a_factor_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     def define(fd: Any) -> None:
-        length, start, step = (fd.define_scalar(n, dtype=DataType.Int) for n in (1000, 1, 2))
+        length, start, step = (fd.define_scalar(n, dtype=DataType.Int) for n in (1000, 1, 2**40))
         fd.add_output(fd.ops.iota(length, start, step, DataType.Int))
 
     [(kernel, source)] = _kernels(define, monkeypatch)
     check_kernel(kernel, source)
-    factor = re.search(r"fw::wrapping_mul\(\(long long\)(\([^()]* \+ [^()]*\)), 2ll\)", source.kernel)
+    factor = re.search(r"fw::wrapping_mul\(\(long long\)(\([^()]* \+ [^()]*\)), \d+ll\)", source.kernel)
     assert factor is not None, source.kernel
     bare = source.kernel.replace(factor[1], factor[1][1:-1])
     with pytest.raises(AssertionError, match="the text is not the kernel"):

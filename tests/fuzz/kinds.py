@@ -455,11 +455,14 @@ def _scanned(w: Writer, x: Slot) -> Slot | None:
     names = ["cumsum", "cumsum"] if x.is_complex else ["cumsum", "cumsum", "cummax", "cummin"]
     if not x.is_complex and x.value.data.shape[dim] < MAX_FACTORS:
         names.append("cumprod")
+    if x.is_float:
+        names.append("logcumsumexp")
     options: dict[str, Any] = {}
-    if w.chance(4) and x.dtype is not DataType.Bool:
+    name = w.pick(names)
+    if w.chance(4) and x.dtype is not DataType.Bool and name != "logcumsumexp":
         options["init"] = w.pick((0.5, -2.0, 1) if x.is_float or x.is_complex else (3, -2))
     at = dim - x.ndim if w.chance(2) else dim
-    return w.call(w.pick(names), x, at, dims=x.dims, **options)
+    return w.call(name, x, at, dims=x.dims, **options)
 
 
 # ---- a value that meets itself -----------------------------------------------------------------------------

@@ -27,11 +27,12 @@ _TORCH: dict[str, Callable[[Tensor, int], Tensor]] = {
     "cumprod": lambda x, dim: x.cumprod(dim, dtype=x.dtype),
     "cummax": lambda x, dim: x.cummax(dim).values if x.numel() else x,
     "cummin": lambda x, dim: x.cummin(dim).values if x.numel() else x,
+    "logcumsumexp": torch.logcumsumexp,
 }
 
 
 def scan(name: str, arg: Bounded, dim: int, init: Number | None = None) -> Bounded:
-    """cumsum, cumprod, cummax or cummin. What it starts from is one element more, before the others."""
+    """What it starts from is one element more, before the others."""
     if init is not None:
         start = convert(exact(init), arg.dtype)
         shape = [1 if d == dim % arg.data.ndim else n for d, n in enumerate(arg.data.shape)]
@@ -59,6 +60,11 @@ def _scanned(name: str, arg: Bounded, dim: int) -> Bounded:
     wide, unit = widened(x.data), ROUNDOFF[x.dtype]
     number = torch.ones_like(x.error).cumsum(dim)  # of the elements that are combined
     several = torch.where(number > 1, number, 0.0)
+    if name == "logcumsumexp":
+        # A logarithm of a sum of exponentials is off by what its elements are off by; each step adds its own.
+        largest = _TORCH["cummax"](wide.abs(), dim) + number.log() + 1
+        error = worst + 4 * several * unit * largest
+        return convert(rounded(wide.logcumsumexp(dim), error, x.dtype, 0), arg.dtype)
     if name == "cumsum":
         error = x.error.cumsum(dim) + 2 * several * unit * wide.abs().cumsum(dim)
         out = rounded(wide.cumsum(dim), error, x.dtype, 0)

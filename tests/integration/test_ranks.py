@@ -20,8 +20,8 @@ from fusewright.runtime import compiled_kernel
 from tests.work import forget_proofs
 
 Tensor = torch.Tensor
-RANKS = (8, 16)
-# Of the definition of one fusion, its schedule and its kernels' text. Rank 16 takes up to 300 thousand calls.
+RANKS = (6, 12)
+# Of the definition of one fusion, its schedule and its kernels' text. Rank 12 takes up to 380 thousand calls.
 MOST_CALLS = 500_000
 # A doubled rank may take so many times the calls: cubic growth.
 MOST_GROWTH = 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from fusewright.schedulers import (
     default_registry,
 )
 from fusewright.schedulers.reduction import _Planner
+from fusewright.segment import decision
 from tests.integration.tolerance import assert_close
 
 
@@ -74,6 +76,28 @@ def test_a_reduction_in_two_kernels_where_blocks_cannot_share_one(target: torch.
         assert_close(total, given.double().exp().sum(1), 300_001)
         assert_close(most, given.double().exp().amax(1), 1)
         assert steps(fd) == expected
+
+
+@pytest.mark.parametrize("channels", [8, 6])
+def test_rows_in_short_runs_of_memory(
+    channels: int, monkeypatch: pytest.MonkeyPatch, target: torch.device
+) -> None:
+    """Columns first, whatever the estimates say of these sizes."""
+    monkeypatch.setattr(
+        decision, "is_better", lambda before, after: len(after.segments) > len(before.segments)
+    )
+    given = (3 + torch.randn(2, 50, 5, channels, device=target)).bfloat16()
+    with FusionDefinition() as fd:
+        wide = fd.ops.cast(fd.from_pytorch(given), DataType.Float)
+        var, mean = fd.ops.var_mean(wide, [1, 3], 0, True)
+        fd.add_output((wide - mean) * fd.ops.rsqrt(var))
+        fd.add_output(fd.ops.max(wide, [1, 3]))
+    normal, most = fd.execute([given])
+    exact = given.double()
+    mean, var = (f((1, 3), keepdim=True) for f in (exact.mean, partial(exact.var, correction=0)))
+    assert_close(normal, (exact - mean) * var.rsqrt(), 250)
+    assert_close(most, exact.amax((1, 3)), 1)
+    assert len(steps(fd)) > 2
 
 
 # ---- products ----------------------------------------------------------------------------------------------

@@ -171,3 +171,20 @@ def test_a_scan_of_a_scan_of_one_row(target: torch.device) -> None:
     assert torch.equal(total, given.cumsum(0))
     assert torch.equal(least, given.cumsum(0).cummin(0).values)
     assert shares(fd) == [True]
+
+
+@pytest.mark.parametrize("shape", [(3, 5000), (5000, 3), (40, 257), (2, 3, 7)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_logarithms_of_sums(shape: tuple[int, ...], dtype: torch.dtype, target: torch.device) -> None:
+    """Far below what comes before, and from nothing on: a sum of exponentials would overflow or vanish."""
+    given = 60 * torch.randn(shape, device=target).to(dtype)
+    given[0] = -torch.inf
+    for dim in range(given.ndim):
+        with FusionDefinition() as fd:
+            fd.add_output(fd.ops.logcumsumexp(fd.from_pytorch(given), dim))
+        [out] = fd.execute([given])
+        assert {kernel.scheduler for kernel in fd._last_kernels()} == {"scan"}
+        expected = given.double().logcumsumexp(dim)
+        torch.testing.assert_close(
+            out, expected.to(dtype), rtol=1e-6 if dtype != torch.bfloat16 else 8e-3, atol=1e-5
+        )

@@ -470,7 +470,7 @@ GROUPS: dict[str, dict[str, Row]] = {
     },
     "along": {
         **_rows(
-            "cumsum cumprod cummax cummin softmax log_softmax",
+            "cumsum cumprod cummax cummin logcumsumexp softmax log_softmax",
             _each(lambda cell: [(X, cell.rank - 1), (X, -cell.rank)], ranks=SOME),
         ),
     },

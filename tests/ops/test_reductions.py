@@ -8,6 +8,7 @@ from fusewright.core.dtype import Category, DataType
 from fusewright.ops.reductions import (
     ARGMAX,
     ARGMIN,
+    LOGSUMEXP,
     MAX,
     MAX_SUM_EXP,
     MIN,
@@ -63,6 +64,8 @@ def expected(op, given, dims):
     if op is MAX_SUM_EXP:
         top = torch.amax(x, dims)
         return top, torch.exp(torch.logsumexp(x, dims) - top)
+    if op is LOGSUMEXP:
+        return (torch.log(torch.exp(x.double()).sum(dims)).to(x.dtype),)
     return ({SUM: torch.sum, MAX: torch.amax, MIN: torch.amin}[op](x, dims).to(x.dtype),)
 
 

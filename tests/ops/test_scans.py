@@ -76,6 +76,30 @@ def test_a_dimension_of_one_point_is_no_scan_and_an_expanded_one_is() -> None:
         torch.testing.assert_close(out, expected)
 
 
+@pytest.mark.parametrize("dim", [0, -1])
+def test_logarithms_of_sums_are_of_floats(dim: int) -> None:
+    for dtype in (DataType.Float, DataType.Double, DataType.BFloat16):
+        d, x = Definition(), tensor_of(dtype, -2.0, 2.0)
+        [found] = d.run(d.logcumsumexp(d.input(x), dim))
+        torch.testing.assert_close(found, torch.logcumsumexp(x.double(), dim).to(x.dtype))
+    d = Definition()
+    with pytest.raises(DtypeError, match="logsumexp"):
+        d.logcumsumexp(d.input(tensor_of(DataType.Int32)), dim)
+
+
+def test_logarithms_of_sums_hand_on_nan_and_infinity() -> None:
+    inf, nan = float("inf"), float("nan")
+    for given, expected in (
+        ([-inf, -inf, 1.0], [-inf, -inf, 1.0]),
+        ([inf, inf, 1.0], [inf, inf, inf]),
+        ([1.0, nan, inf], [1.0, nan, nan]),
+        ([-inf, inf, -inf], [-inf, inf, inf]),
+    ):
+        d = Definition()
+        [found] = d.run(d.logcumsumexp(d.input(torch.tensor(given)), 0))
+        torch.testing.assert_close(found, torch.tensor(expected), equal_nan=True)
+
+
 @pytest.mark.parametrize("dim", [2, -3])
 def test_dimensions_out_of_range(dim: int) -> None:
     d = Definition()

@@ -191,7 +191,11 @@ def _read_scan(
 
 
 def read_beginnings(reader: Reader, lines: Lines) -> None:
-    """What a kernel begins with for each buffer that blocks of the grid exchange through."""
+    """What a kernel begins with for each buffer that blocks of the grid exchange through.
+
+    Blocks that reduce along the same axes are counted once, so that one of them is last in all reductions.
+    """
+    started: dict[object, str] = {}
     for stmt in walk(reader.kernel.body):
         if not isinstance(stmt, (GridReduce, GridScan)) or stmt.exchange in reader.exchanges:
             continue
@@ -200,15 +204,19 @@ def read_beginnings(reader: Reader, lines: Lines) -> None:
             raise Mismatch("the rounds of a collective of the grid are not counted")
         check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
         started_before = None
-        if isinstance(stmt, GridReduce) and stmt.is_last is not None:
+        leaves_last = isinstance(stmt, GridReduce) and stmt.is_last is not None
+        axes = (_bits(stmt.grid_axes, BLOCK_AXES),) if leaves_last else None
+        if axes in started:
+            started_before = started[axes]
+        elif axes is not None:
             const, kind, started_before, count, value = lines.take("declare").parts
-            axes = (_bits(stmt.grid_axes, BLOCK_AXES),)
             if (const, kind, count) != (True, "unsigned", None) or value[:3] != (
                 *("call", "fw::grid_started_before"),
                 axes,
             ):
                 raise Mismatch("no block counts that it has started")
             check_address(reader.names, value[3][0], Ref(stmt.exchange, ZERO))
+            started[axes] = started_before
         first = None
         if isinstance(stmt, GridScan):
             const, kind, first, count, value = lines.take("declare").parts

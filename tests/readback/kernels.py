@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp
 from fusewright.cuda.printer import CudaSource
 from fusewright.kernel.access import written_buffers
@@ -157,6 +158,10 @@ def _let_value(reader: Reader, stmt: LetValue, lines: Lines) -> None:
     const, kind, name, count, value = lines.take("declare").parts
     if not const or kind != reader.index or count is not None or value is None:
         raise Mismatch(f"no constant {stmt.symbol.name}")
+    if stmt.symbol.lo == 0:
+        check_operand(reader.names, value, stmt.value, DataType.Index)
+        reader.names.define(name, kind, stmt.symbol)
+        return
     if stmt.pred is not TRUE:
         if value[0] != "?:" or value[3] != ("unary", "-", ("int", 1, "int")):
             raise Mismatch("-1 where the predicate does not hold is expected")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
 from fusewright.kernel import ir as k
 from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
 from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
@@ -185,6 +185,24 @@ def test_kernels_of_params_that_read_again_or_hold(case: str) -> None:
     outputs = fd.execute(inputs)
     for out, each in zip(outputs, expected if isinstance(expected, tuple) else (expected,), strict=True):
         assert_close(out, each, inputs[0].numel())
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_statistics_of_wider_elements_than_what_is_normalized(backward: bool) -> None:
+    """A batch norm of 16 bits, whose vectors two accesses store of a float: of any length, read backward."""
+    with FusionDefinition() as fd:
+        x = fd.ops.cast(fd.define_tensor([-1, -1, -1], True, DataType.BFloat16), DataType.Float)
+        variance, mean = fd.ops.var_mean(x, dims=[0, 2], correction=0, keepdim=True)
+        fd.add_output(fd.ops.cast((x - mean) * fd.ops.rsqrt(variance + 1.0), DataType.BFloat16))
+        fd.add_output(mean)
+        fd.add_output(variance)
+    params = replace(_ROWS, unroll_factor_inner_reduction=8, persistent_blocks=2, sweeps_backward=backward)
+    x = torch.randn(8, 5, 64).bfloat16()
+    y, mean, variance = fd.execute([x], schedules={0: params})
+    expected, expected_mean = _normalized_by_torch(x.double())
+    assert_close(y, expected.bfloat16(), x.numel())
+    assert_close(mean, expected_mean, x.numel())
+    assert_close(variance, x.double().var((0, 2), correction=0, keepdim=True), x.numel())
 
 
 @pytest.mark.parametrize("case", ["runs_down_columns", "runs_of_welford", "runs_of_held_columns"])

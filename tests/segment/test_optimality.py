@@ -23,9 +23,9 @@ from fusewright.segment import NO_EXCLUSIONS, Call, Partitions
 from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import ExclusionIndex
 
-# More for a report: FUSEWRIGHT_GRAPHS=100 FUSEWRIGHT_GRAPH_NODES=12 pytest tests/segment/test_optimality.py
-GRAPHS = int(os.environ.get("FUSEWRIGHT_GRAPHS", "12"))
-NODES = int(os.environ.get("FUSEWRIGHT_GRAPH_NODES", "9"))
+# More for a report: FUSEWRIGHT_TEST_GRAPHS=100 FUSEWRIGHT_TEST_GRAPH_NODES=12 pytest THIS_FILE
+GRAPHS = int(os.environ.get("FUSEWRIGHT_TEST_GRAPHS", "12"))
+NODES = int(os.environ.get("FUSEWRIGHT_TEST_GRAPH_NODES", "9"))
 LEAST_NODES = 4
 # Graphs whose best partition has a reduction in another kernel than the one that it merges with first.
 APART = ((25, 11), (88, 11))

@@ -107,6 +107,28 @@ def test_rows_that_are_copied_ahead_have_two_sums_in_place_of_welfords_steps():
     assert tried(planned, "variance in two passes") == [True]
 
 
+def moments_of_groups(fusion: Fusion, x: TensorView) -> list[TensorView]:
+    return list(var_mean(fusion, cast(fusion, x, DataType.Float), [1, 3], 0, True))
+
+
+def normalized_groups(fusion: Fusion, x: TensorView) -> list[TensorView]:
+    wide = cast(fusion, x, DataType.Float)
+    var, mean = var_mean(fusion, wide, [1, 3], 0, True)
+    return [apply_to_tensor(fusion, "mul", apply_to_tensor(fusion, "sub", wide, mean), var)]
+
+
+@pytest.mark.parametrize("build, rest", [(moments_of_groups, []), (normalized_groups, ["pointwise"])])
+@pytest.mark.parametrize(
+    "shape, kept",
+    [((32, 4096, 32, 8), [True]), ((2, 4096, 32, 8), [False]), ((32, 4096, 16, 16), [])],
+)
+def test_rows_in_runs_shorter_than_a_sector_are_reduced_columns_first(build, rest, shape, kept):
+    planned = select(build, shape, dtype=DataType.BFloat16)
+    assert tried(planned, "columns first") == kept
+    if kept == [True]:
+        assert schedulers(planned) == ["reduction", "inner_persistent", *rest]
+
+
 def test_a_users_scheduler_that_extends_a_built_in_one_redefines_as_that_does():
     class Mine(InnerPersistentScheduler):
         type = "mine"  # type: ignore[assignment]

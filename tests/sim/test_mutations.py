@@ -10,7 +10,8 @@ from __future__ import annotations
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from unittest import mock
 
 import pytest
@@ -42,7 +43,6 @@ from fusewright.kernel.ir import (
     index_symbol,
     walk,
 )
-from fusewright.runtime.single_thread import SINGLE_THREAD
 from fusewright.sim import SimOptions
 from fusewright.sim.activity import Activity
 from fusewright.sim.machine import Machine
@@ -61,26 +61,30 @@ REPORTED = {"predicate dropped", "barrier dropped", "initialisation dropped", "i
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """The launches are small, and on a busy machine several threads would wait for one another."""
-    with SINGLE_THREAD:
-        yield
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 # ---- why a mistake changes nothing ----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trial:
     """A launch, what its kernel does, and launches of the same kernel at other sizes.
 
     Attributes:
         right: the bytes that the kernel leaves.
         executed: the statements that a thread comes to.
+        outcomes: of mutants that were run, by kind, what they alter and the statement's id.
     """
 
     launch: Launch
     right: list[torch.Tensor]
     executed: frozenset[Stmt]
     others: list[Launch]
+    outcomes: dict[tuple[str, str, int], str] = field(default_factory=dict)
 
     @staticmethod
     def of(launch: Launch, others: list[Launch]) -> Trial:
@@ -88,7 +92,21 @@ class Trial:
         options = SimOptions(on_statement=lambda stmt, machine: executed.add(stmt))
         return Trial(launch, launch.run(launch.kernel, options), frozenset(executed), others)
 
+    @cached_property
+    def stores(self) -> set[tuple[object, ...]]:
+        return _stores(self.launch, self.launch.kernel)
+
+    @cached_property
+    def work(self) -> Counter[type[Stmt]]:
+        return _work(self.launch, self.launch.kernel)
+
     def outcome(self, mutant: Mutant) -> str:
+        name = mutant.kind, mutant.what, id(mutant.stmt)
+        if name not in self.outcomes:
+            self.outcomes[name] = self._run(mutant)
+        return self.outcomes[name]
+
+    def _run(self, mutant: Mutant) -> str:
         try:
             after = self.launch.run(mutant.kernel)
         except SimulationError:
@@ -175,7 +193,7 @@ def contributes_the_identity(trial: Trial, mutant: Mutant) -> bool:
 
 def repeats_stores(trial: Trial, mutant: Mutant) -> bool:
     """Threads store again what they have stored at the same place. (Were they several, they would race.)"""
-    return _stores(trial.launch, trial.launch.kernel) == _stores(trial.launch, mutant.kernel)
+    return trial.stores == _stores(trial.launch, mutant.kernel)
 
 
 def _stores(launch: Launch, kernel: Kernel) -> set[tuple[object, ...]]:
@@ -206,7 +224,7 @@ def _stores(launch: Launch, kernel: Kernel) -> set[tuple[object, ...]]:
 
 def works_in_registers_alone(trial: Trial, mutant: Mutant) -> bool:
     """Guards keep all threads from memory, accumulators and collectives in the iteration that is too many."""
-    return _work(trial.launch, trial.launch.kernel) == _work(trial.launch, mutant.kernel)
+    return trial.work == _work(trial.launch, mutant.kernel)
 
 
 def _work(launch: Launch, kernel: Kernel) -> Counter[type[Stmt]]:

@@ -17,6 +17,8 @@ def _floats(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 X = _floats(3, 4)
 HALF = _floats(3, 4, dtype=torch.bfloat16)
 CUBE = _floats(2, 3, 4)
+PAIRS = _floats(3, 2)
+COMPLEX = torch.complex(X, X.flip(1))
 INTS = torch.arange(12).reshape(3, 4) - 5
 BOOLS = X > 0
 PLACES = torch.tensor([2, 0, -1])
@@ -44,7 +46,14 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
         (IMAGES.bfloat16(), [2, 2], [2, 2], [0, 0], False, False, 3),
     ],
     "aten._adaptive_avg_pool2d.default": [(IMAGES, [3, 2]), (IMAGES[0], [1, 1])],
-    "aten.unfold.default": [(X, 1, 2, 1), (CUBE, 0, 2, 2), (IMAGES, 3, 4, 2)],
+    "aten.unfold.default": [
+        (X, 1, 2, 1),
+        (CUBE, 0, 2, 2),
+        (IMAGES, 3, 4, 2),
+        (IMAGES, 3, 5, 2),
+        (IMAGES, 3, 5, 3),
+        (IMAGES, 2, 3, 4),
+    ],
     "aten.unfold_copy.default": [(X, 1, 2, 2)],
     "aten.diagonal.default": [(X,), (X, 1), (X, -2), (CUBE, 0, 2, 0), (X, 3)],
     "aten.diagonal_copy.default": [(CUBE, -1, 1, 2)],
@@ -121,7 +130,12 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.stack.default": [([X, X], 1)],
     "aten.constant_pad_nd.default": [(X, [1, 2, 0, 1], 3.0), (INTS, [1, 1], 2)],
     "aten.flip.default": [(X, [1])],
-    "aten.roll.default": [(X, [1], [0])],
+    "aten.roll.default": [(X, [1], [0]), (CUBE, [5]), (PLACES, [-1])],
+    "aten.angle.default": [(torch.tensor([1.0, -2.0, -0.0, torch.nan]),), (INTS,), (COMPLEX,)],
+    "aten.view_as_real.default": [(COMPLEX,)],
+    "aten.view_as_real_copy.default": [(COMPLEX,)],
+    "aten.view_as_complex.default": [(PAIRS,)],
+    "aten.view_as_complex_copy.default": [(PAIRS,)],
     "aten.repeat.default": [(X, [2, 1, 3])],
     "aten.tril.default": [(X, 1)],
     "aten.triu.default": [(X,)],
@@ -196,6 +210,7 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.logsumexp.default": [(X, [1])],
     "aten.cumsum.default": [(X, 1), (INTS, 0)],
     "aten.cumprod.default": [(X, 1)],
+    "aten.logcumsumexp.default": [(X, 1), (HALF, 0)],
     "aten._softmax.default": [(X, 1, False), (HALF, -1, False)],
     "aten._log_softmax.default": [(X, 1, False)],
     "aten.sort.default": [(X, 1, True)],

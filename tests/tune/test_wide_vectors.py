@@ -54,3 +54,13 @@ def test_what_registers_have_no_room_for_is_held_in_shared_memory(tables):
     assert {params.unroll_factor_iter_dom for params in held} == {8, 4}
     assert all(params.project_persistent_buffers for params in held)
     assert best.persistent_in_shared_memory and best.unroll_factor_iter_dom == 8
+
+
+def test_rows_that_vectors_do_not_divide_are_shifted(tables):
+    """From plain params a search ended at 1.20 of the best: vectors that do not divide a row are refused."""
+    odd = tables["add_rmsnorm 809x7489, segment 0"]
+    named = _named(odd)
+    assert {params.unroll_factor_inner_reduction for params in named} == {8, 4, 2}
+    assert all(params.shift_rows and params.vectorize_inner_reduction for params in named)
+    even = tables["sum_inner 33367x640"]
+    assert not any(params.shift_rows for params in _named(even))

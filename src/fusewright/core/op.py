@@ -248,6 +248,7 @@ class ReductionOp:
         scan: the reductions of the elements up to each one along a dimension; None where there are several
             states.
         atomic: the types that a kernel combines in memory at once, whatever other threads do there.
+        slots: what a step takes for each of its states, in multiples of an addition (`Spelling.slots`).
     """
 
     name: str
@@ -263,6 +264,7 @@ class ReductionOp:
     over_warp: Mapping[DataType, str] = field(default_factory=dict, repr=False)
     scan: Callable[[torch.Tensor, int], torch.Tensor] | None = None
     atomic: frozenset[DataType] = frozenset()
+    slots: int = 1
 
     @property
     def supports(self) -> frozenset[Category]:

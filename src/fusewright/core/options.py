@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
+from fusewright.core.environment import warn_of_unknown
 from fusewright.core.errors import OptionError
 
 # A parsed option: its name and the arguments in parentheses.
@@ -132,6 +133,8 @@ def _check_name(name: str, valid: Mapping[str, str], option: str) -> None:
 def _check_names(requests: Iterable[Request], valid: Mapping[str, str], option: str) -> tuple[Request, ...]:
     """Reject unknown names, and order the rest: equal sets of options make equal objects."""
     merged: dict[str, tuple[str, ...]] = {}
+    if isinstance(requests, str) or not isinstance(requests, Iterable):
+        raise OptionError(f"malformed {option}", expected="pairs (name, arguments)", given=repr(requests))
     for request in requests:
         if not isinstance(request, tuple) or len(request) != 2:
             raise OptionError(f"malformed {option}", expected="a pair (name, arguments)", given=repr(request))
@@ -206,11 +209,14 @@ class Options:
     def from_environment(environ: Mapping[str, str] | None = None) -> Options:
         """Read FUSEWRIGHT_DUMP, _DUMP_DIR, _ENABLE, _DISABLE, _CACHE_DIR, _SIM_DEVICE and _MAX_FUSIONS.
 
+        Variables of names that begin so and that nothing reads are warned of (`core.environment`).
+
         Raises:
             OptionError: an unknown name (the message lists the valid ones), parentheses that do not match, or
                 a limit that is no positive integer.
         """
         env = os.environ if environ is None else environ
+        warn_of_unknown(env)
 
         def listed(suffix: str) -> tuple[Request, ...]:
             return parse_requests(env.get(f"FUSEWRIGHT_{suffix}", ""), f"FUSEWRIGHT_{suffix}")

@@ -36,7 +36,9 @@ _AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<path>.*)`)?$", re.DOTALL)
 
 
 def to_dict(value: Any) -> dict[str, Any]:
-    """A dataclass as nested plain dicts and lists; enumerations by name."""
+    """A dataclass as nested plain dicts and lists; enumerations by name. ParamsError for what is none."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        raise ParamsError(path="to_dict", expected="an object of a class of params", given=repr(value))
     return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
 
 
@@ -78,6 +80,8 @@ def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
     Raises:
         ParamsError: naming the path of the field, what it expects and what it got.
     """
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        raise ParamsError(path="from_dict", expected="a class of params", given=repr(cls))
     return _read_dataclass(cls, data, "")
 
 
@@ -240,5 +244,6 @@ def from_json(cls: type[T], text: str) -> T:
     try:
         data = json.loads(text)  # which has infinities, as `to_json` writes them
     except (TypeError, ValueError, RecursionError) as error:
-        raise ParamsError(path=cls.__name__, expected="JSON", given=f"{text!r:.60} ({error})") from None
+        name = getattr(cls, "__name__", repr(cls))
+        raise ParamsError(path=name, expected="JSON", given=f"{text!r:.60} ({error})") from None
     return from_dict(cls, data)

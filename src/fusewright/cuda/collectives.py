@@ -5,7 +5,7 @@ Each is a call of a snippet, over arrays of the states that the threads bring.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fusewright.core.code import conditional, member, primary, subscript
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 #: What counts a kernel's reductions across the blocks of a cluster.
 TURN = "fw_turn"
 #: Before the name of what blocks of the grid exchange through: what counts the rounds of their reductions,
-#: how many blocks have started before this one, and the last round of the launch before.
-_ROUND, _STARTED_BEFORE, _FIRST = "fw_round_", "fw_started_before_", "fw_first_"
+#: and the last round of the launch before.
+_ROUND, _FIRST = "fw_round_", "fw_first_"
+#: Before the axes that blocks reduce along: how many of them have started before this one.
+_STARTED_BEFORE = "fw_started_before_"
 
 __all__ = [
     "begin",
@@ -179,16 +181,23 @@ def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     _reduce_collectively(printer, stmt, struct, lambda partial: f"{call}({partial}, {arguments})")
 
 
-def begin(printer: KernelPrinter, stmt: GridReduce | GridScan) -> list[str]:
-    """What a kernel with a collective of the grid begins with."""
-    exchange = printer.name(stmt.exchange.name)
-    lines = [f"unsigned {_ROUND}{exchange} = fw::grid_round({exchange});"]
-    if isinstance(stmt, GridReduce) and stmt.is_last is not None:
-        axes = _bits(stmt.grid_axes, BLOCK_AXES)
-        started = f"fw::grid_started_before<{axes}>({exchange})"
-        lines.append(f"const unsigned {_STARTED_BEFORE}{exchange} = {started};")
-    if isinstance(stmt, GridScan):
-        lines.append(f"const unsigned {_FIRST}{exchange} = {_ROUND}{exchange};")
+def begin(printer: KernelPrinter, collectives: Iterable[GridReduce | GridScan]) -> list[str]:
+    """What a kernel with these collectives of the grid begins with.
+
+    Blocks that reduce along the same axes are counted once: with a count for each reduction, blocks that
+    start at the same time might each be last in some, and no block would have all results.
+    """
+    lines: list[str] = []
+    counted: set[int] = set()
+    for stmt in {stmt.exchange: stmt for stmt in collectives}.values():
+        exchange = printer.name(stmt.exchange.name)
+        lines.append(f"unsigned {_ROUND}{exchange} = fw::grid_round({exchange});")
+        if isinstance(stmt, GridScan):
+            lines.append(f"const unsigned {_FIRST}{exchange} = {_ROUND}{exchange};")
+        elif stmt.is_last is not None and (axes := _bits(stmt.grid_axes, BLOCK_AXES)) not in counted:
+            counted.add(axes)
+            started = f"fw::grid_started_before<{axes}>({exchange})"
+            lines.append(f"const unsigned {_STARTED_BEFORE}{axes} = {started};")
     return lines
 
 
@@ -198,7 +207,7 @@ def _of_grid(printer: KernelPrinter, stmt: GridReduce, struct: StateStruct) -> t
     exchange = printer.name(stmt.exchange.name)
     arguments = [_memory(printer, stmt.workspace), exchange, f"{_ROUND}{exchange}"]
     if stmt.is_last is not None:
-        arguments.append(f"{_STARTED_BEFORE}{exchange}")
+        arguments.append(f"{_STARTED_BEFORE}{grid}")
     return f"{struct.name}, {grid}, {threads}, {_shape(printer)}", ", ".join(arguments)
 
 

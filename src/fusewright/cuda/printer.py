@@ -170,8 +170,8 @@ class KernelPrinter:
         if any(isinstance(s, ClusterReduce) for s in walk(self.kernel.body)):
             self.line(f"int {collectives.TURN} = 0;")
             self.line("fw::cluster_begin();")
-        reductions = (stmt for stmt in walk(self.kernel.body) if isinstance(stmt, (GridReduce, GridScan)))
-        for line in dict.fromkeys(line for stmt in reductions for line in collectives.begin(self, stmt)):
+        of_grid = [stmt for stmt in walk(self.kernel.body) if isinstance(stmt, (GridReduce, GridScan))]
+        for line in collectives.begin(self, of_grid):
             self.line(line)
         structs = [struct.text for struct in self.states.values()]
         return "\n".join([*structs, *self._signature(params), *self._lines, *body, "}", ""])

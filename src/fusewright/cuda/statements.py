@@ -61,8 +61,12 @@ def let(printer: KernelPrinter, stmt: Let) -> None:
 
 
 def let_value(printer: KernelPrinter, stmt: LetValue) -> None:
-    printer.required.add("index_below")
     index = printer.type(DataType.Index)
+    if stmt.symbol.lo == 0:
+        value = printer.operand(stmt.value, DataType.Index)
+        printer.line(f"const {index} {printer.symbol_name(stmt.symbol)} = {value};")
+        return
+    printer.required.add("index_below")
     value = printer.operand(stmt.value, operand_dtype(stmt.value))
     value = call(f"fw::index_below<{index}>", value, printer.expr(stmt.extent))
     if stmt.pred is not TRUE:

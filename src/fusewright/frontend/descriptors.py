@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.core.errors import RankError, ShapeError
+from fusewright.core.errors import ArgumentTypeError, RankError, ShapeError
 
 __all__ = ["compute_contiguity", "compute_tensor_descriptor"]
 
 
-def _check(sizes: Sequence[int], strides: Sequence[int]) -> None:
+def _check(function: str, sizes: Sequence[int], strides: Sequence[int]) -> None:
+    for what, given in (("sizes", sizes), ("strides", strides)):
+        if not isinstance(given, Sequence) or not all(isinstance(value, int) for value in given):
+            raise ArgumentTypeError(function=function, expected=f"{what}: list of ints", given=repr(given))
     if len(sizes) != len(strides):
         raise RankError(what="strides", expected=len(sizes), given=len(strides))
     for what, values in (("sizes", sizes), ("strides", strides)):
@@ -36,7 +39,7 @@ def compute_contiguity(sizes: Sequence[int], strides: Sequence[int]) -> list[boo
     Dense: its stride is the stride times size of the next dimension inward that is no broadcast, or 1 if
     there is none.
     """
-    _check(sizes, strides)
+    _check("compute_contiguity", sizes, strides)
     return _contiguity(sizes, strides, range(len(sizes)))
 
 
@@ -48,7 +51,7 @@ def compute_tensor_descriptor(
     Dimensions are ordered by decreasing stride, ties as they are; those with stride 0 then take the places
     that they have logically.
     """
-    _check(sizes, strides)
+    _check("compute_tensor_descriptor", sizes, strides)
     order = sorted((d for d in range(len(sizes)) if strides[d] != 0), key=lambda d: -strides[d])
     for dim in range(len(sizes)):
         if strides[dim] == 0:

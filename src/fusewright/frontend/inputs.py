@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def is_empty(given: object) -> bool:
 def flattened(inputs: Inputs) -> list[Any]:
     """The inputs, lists and tuples among them replaced by their elements, scalars of numpy by numbers."""
     flat: list[Any] = []
-    for value in inputs:
+    for value in inputs if isinstance(inputs, (list, tuple)) else listed(inputs):
         if isinstance(value, (list, tuple)):
             flat += value
         else:
@@ -47,8 +47,9 @@ def flattened(inputs: Inputs) -> list[Any]:
 
 
 def listed(inputs: Iterable[Any], function: str = "execute") -> list[Any]:
-    """The inputs of a call as a list. ArgumentTypeError if they are no collection of inputs."""
-    if isinstance(inputs, (torch.Tensor, str)) or not isinstance(inputs, Iterable):
+    """The inputs of a call as a list. ArgumentTypeError if they are no collection of inputs in an order."""
+    unfit = isinstance(inputs, (torch.Tensor, str, bytes, Mapping, Set))
+    if unfit or not isinstance(inputs, Iterable):
         raise ArgumentTypeError(
             function=function, expected="a list of inputs", given=describe_argument(inputs)
         )

@@ -1171,6 +1171,11 @@ class OperatorMethods:
         """The greatest of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
     def cummin(self, arg: Tensor, dim: int, init: ScalarLike | None = None) -> Tensor:
         """The least of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
+    def logcumsumexp(self, arg: Tensor, dim: int) -> Tensor:
+        """The logarithms of the sums of e^x of the elements up to each one along `dim`, in the input's type.
+
+        Reduced floats are computed in Float and rounded once.
+        """
     @overload
     def scatter(self, arg: Tensor, index: Tensor, src: Operand, dim: int) -> Tensor:
         """torch.scatter: a copy of `arg` in which the elements that `index` names along `dim` are those of `src`.

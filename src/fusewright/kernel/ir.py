@@ -111,6 +111,8 @@ class LetValue:
     declared as `symbol(name, lo=-1, hi=extent - 1)`. `value` is an integer in a register, a constant, a
     scalar or an index, read where `pred` is 1. `strict`: a value outside is a mistake of the program, which
     the simulator reports; a GPU drops what it names.
+
+    A symbol with lo=0 says that the value is known to lie there where `pred` is 1: nothing is compared.
     """
 
     symbol: Symbol

@@ -197,7 +197,8 @@ def _let(stmt: Let) -> str:
 def _let_value(stmt: LetValue) -> str:
     strict = " strictly" if stmt.strict else ""
     value = operand_text(stmt.value)
-    return f"{stmt.symbol.name} = {value}{strict} below {to_text(stmt.extent)}{_under(stmt.pred)} else -1"
+    otherwise = "" if stmt.symbol.lo == 0 else " else -1"
+    return f"{stmt.symbol.name} = {value}{strict} below {to_text(stmt.extent)}{_under(stmt.pred)}{otherwise}"
 
 
 def _let_misalignment(stmt: LetMisalignment) -> str:

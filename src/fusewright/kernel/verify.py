@@ -303,7 +303,7 @@ def _let_value(v: Verifier, stmt: LetValue) -> None:
         v.fail(f"the extent {to_text(stmt.extent)} differs between threads")
     v.predicate(stmt.pred)
     hi = stmt.symbol.hi
-    if stmt.symbol.lo != -1 or hi is None or as_expr(hi) is not stmt.extent - 1:
+    if stmt.symbol.lo not in (-1, 0) or hi is None or as_expr(hi) is not stmt.extent - 1:
         v.fail(f"{stmt.symbol.name} is not declared to lie in [-1, {to_text(stmt.extent - 1)}]")
     v.define(stmt.symbol, varies=True)
 

@@ -33,6 +33,7 @@ from fusewright.lower.last_block import LastBlock
 from fusewright.lower.loops import Loop, LoopMap, cluster_size, position
 from fusewright.sym import (
     ONE,
+    ZERO,
     Expr,
     Symbol,
     as_int,
@@ -259,8 +260,12 @@ class Context:
         """Registers that no tensor has, called by `name` and a number."""
         return self.register(f"{name}{len(self.registers)}", dtype, size)
 
-    def misalignment(self, buffer: Buffer, width: int) -> Symbol:
-        """How many elements the address of a buffer lies beyond a multiple of `width` elements."""
+    def misalignment(self, buffer: Buffer, width: int) -> Expr:
+        """How many elements the address of a buffer lies beyond a multiple of `width` elements: none where
+        other accesses to it are such vectors.
+        """
+        if buffer.align >= width * buffer.dtype.size:
+            return ZERO
         found = self.misalignments.get((buffer, width))
         if found is None:
             found = symbol(f"{buffer.name}_beyond{width}", lo=0, hi=width - 1)

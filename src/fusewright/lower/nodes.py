@@ -22,6 +22,7 @@ from fusewright.ir.node import (
 )
 from fusewright.ir.view import Broadcast, Expand, Permute, Relabel, Squeeze
 from fusewright.kernel import ir as k
+from fusewright.kernel.operands import operand_dtype
 from fusewright.lower.context import Context
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.node_work import (
@@ -210,12 +211,17 @@ def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
     along = next((a for a in out.maybe_root if not a.is_broadcast), None)  # None: of one element
     position = k.IndexValue(ZERO if along is None else indices.of(along), dtype)
     start, step = ctx.scalar(node.inputs[0]), ctx.scalar(node.inputs[1])
-    statements: list[k.Stmt] = [
-        k.Compute(ELEMENTWISE["mul"], dst, (position, step), dtype),
-        k.Compute(ELEMENTWISE["add"], dst, (dst, start), dtype),
-    ]
-    if dtype is out.dtype and _is_number(step, 1) and _is_number(start, 0):
-        statements = [k.Copy(dst, position)]
+    value: k.Operand = position
+    statements: list[k.Stmt] = []
+    for name, operand, neutral in (("mul", step, 1), ("add", start, 0)):
+        if not _is_number(operand, neutral):
+            to = dst if name == "add" else k.Ref(ctx.register_of(f"{out.name}_{name}", dtype, 1), ZERO)
+            statements.append(k.Compute(ELEMENTWISE[name], to, (value, operand), dtype))
+            value = to
+    if value is not dst:
+        cast = ELEMENTWISE["cast"]
+        is_alike = operand_dtype(value) is out.dtype
+        statements.append(k.Copy(dst, value) if is_alike else k.Compute(cast, dst, (value,), dtype))
     body = work_of(ctx, node, indices).statements(statements)
     return [item_of(ctx, node, order, ctx.loops.of(node), body)]
 

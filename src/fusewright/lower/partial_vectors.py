@@ -17,6 +17,9 @@ that they lie in:
     around[8:16] = x[i - off + 8:+8] if 0 < off
     a[0:8] = around[off:off+8]
 
+Where `off` is known and what exists of each aligned vector is all that is wanted of it, or nothing, each has
+a predicate of its own, and no edges are left.
+
 Where an index is by divisions, so does one whose elements lie side by side (`straight_runs`); others are
 loaded by element.
 
@@ -35,7 +38,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
-from fusewright.lower.guards import Lanes, conditions_of, guarded, lanes_of, zero
+from fusewright.lower.guards import Lanes, conditions_of, guarded, lanes_of, necessary, zero
 from fusewright.lower.loops import Loop
 from fusewright.sym import (
     FALSE,
@@ -44,6 +47,7 @@ from fusewright.sym import (
     Symbol,
     as_int,
     const,
+    divides,
     is_nonneg,
     land,
     le,
@@ -163,8 +167,11 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
     assert size is not None and dst.buffer.space is k.Space.LOCAL
     raw = ctx.register_of(f"{dst.buffer.name}_around", dst.buffer.dtype, 2 * size)
     offset = mod(src.index + ctx.misalignment(src.buffer, width), const(width))
+    if offset is ZERO:
+        return edged_load(move, tensor)
     start = src.index - offset
     there = land(move.whole, _loaded(move, lanes), _inside(k.Ref(src.buffer, start), 2 * width))
+    apart = _parts(move, lanes, as_int(offset))
 
     def vector(number: int, pred: Expr) -> k.Copy:
         to = k.Ref(raw, 2 * dst.index + number * width)
@@ -172,9 +179,35 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
         wanted = substitute(lanes.each, {move.lane: move.lane + number * width - offset})
         return _vector(move, to, at, pred, fill, wanted)
 
-    loads: list[k.Stmt] = [vector(0, there), vector(1, land(there, lt(ZERO, offset)))]
     choice: list[k.Stmt] = [k.Window(dst, k.Ref(raw, 2 * dst.index), offset, width)]
+    if apart is not None:
+        loads: list[k.Stmt] = [vector(n, land(move.whole, part)) for n, part in enumerate(apart)]
+        scattered = guarded([lnot(move.whole)], [move.one_by_one(lanes.each, fill)])
+        return [loads, choice, [] if move.whole is k.TRUE else scattered]
+    loads = [vector(0, there), vector(1, land(there, lt(ZERO, offset)))]
     return [loads, choice, _edges(move, lanes, there, fill)]
+
+
+def _parts(move: Move, lanes: Lanes, offset: int | None) -> list[Expr] | None:
+    """When there is something to load in the two aligned vectors that a vector lies in, `offset` elements
+    from the beginning of the first; None where either may exist in part.
+    """
+    width, size = move.width, move.src.buffer.size
+    # An aligned vector with an element of the tensor lies in its memory.
+    if offset is None or not divides(width, size):
+        return None
+    parts: list[Expr] = []
+    for numbers in (range(width - offset), range(width - offset, width)):
+        each = {land(*necessary(_at(lanes.each, move.lane, number))) for number in numbers}
+        if len(each) > 1:
+            return None
+        parts += each
+    return parts
+
+
+def _at(condition: Expr, lane: Symbol, number: int) -> list[Expr]:
+    conditions = sorted(conditions_of(condition), key=lambda e: e.order)
+    return [substitute(each, {lane: const(number)}) for each in conditions]
 
 
 def _edges(move: Move, lanes: Lanes, moved: Expr, fill: k.Operand | None) -> list[k.Stmt]:

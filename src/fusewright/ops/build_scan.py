@@ -18,7 +18,7 @@ from fusewright.ops.build_elementwise import (
     copy_tensor,
 )
 from fusewright.ops.build_shape import wrap_index
-from fusewright.ops.reductions import MAX, MIN, PROD, SUM, reduction_dtypes
+from fusewright.ops.reductions import LOGSUMEXP, MAX, MIN, PROD, SUM, reduction_dtypes
 from fusewright.ops.registry import ScalarLike, op
 
 # The elementwise operation that combines two elements as the reduction does.
@@ -87,3 +87,12 @@ def cummax(fusion: Fusion, arg: TensorView, dim: int, init: ScalarLike | None = 
 def cummin(fusion: Fusion, arg: TensorView, dim: int, init: ScalarLike | None = None) -> TensorView:
     """The least of the elements up to each one along `dim`, and of `init`; from a NaN on, NaN."""
     return _scanned(fusion, MIN, arg, dim, init)
+
+
+@op()
+def logcumsumexp(fusion: Fusion, arg: TensorView, dim: int) -> TensorView:
+    """The logarithms of the sums of e^x of the elements up to each one along `dim`, in the input's type.
+
+    Reduced floats are computed in Float and rounded once.
+    """
+    return _scanned(fusion, LOGSUMEXP, arg, dim, None)

@@ -35,7 +35,7 @@ from fusewright.ir import (
 from fusewright.ir.index_map import is_size, position, position_of, positions, value_of
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.random import UNIFORM
-from fusewright.ops.reductions import ARGMAX, ARGMIN, MAX_SUM_EXP, SUM, WELFORD
+from fusewright.ops.reductions import ARGMAX, ARGMIN, LOGSUMEXP, MAX_SUM_EXP, SUM, WELFORD
 from fusewright.ops.registry import OPS
 from fusewright.sym import ONE, TRUE, ZERO, Expr, Symbol, as_int, const, le, product, substitute
 
@@ -110,7 +110,8 @@ def _reduction(node: Reduction) -> list[Call]:
 
 def _scan(node: Scan) -> list[Call]:
     init = {"init": node.inputs[1]} if len(node.inputs) > 1 else {}
-    return [Call(f"cum{node.op.name}", (node.inputs[0], node.dim), init, node.outputs)]
+    name = "logcumsumexp" if node.op is LOGSUMEXP else f"cum{node.op.name}"
+    return [Call(name, (node.inputs[0], node.dim), init, node.outputs)]
 
 
 def _copy(node: Copy) -> list[Call]:

@@ -99,7 +99,7 @@ def unregister_op(name: str) -> None:
     Raises:
         RegistrationError: no user registered one of this name.
     """
-    row = OPS.get(name)
+    row = OPS.get(name) if isinstance(name, str) else None
     if row is None or row.key not in REGISTERED:
         mine = [known for known, each in OPS.items() if each.key in REGISTERED]
         raise RegistrationError(
@@ -138,8 +138,9 @@ def _calling_module() -> str:
 
 
 def _check_name(name: str) -> None:
-    what = f"the operation {name}"
-    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+    what = f"the operation {name!s:.60}"
+    is_name = isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+    if not is_name or name.startswith("_"):
         raise RegistrationError(what=what, problem="expected the name of a public method")
     if name in OPS or name in DEFINERS:
         hint = f"unregister_op({name!r}) first" if name in OPS and OPS[name].key in REGISTERED else None

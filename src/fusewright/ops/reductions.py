@@ -17,6 +17,7 @@ from fusewright.ops import complex_functions
 __all__ = [
     "ARGMAX",
     "ARGMIN",
+    "LOGSUMEXP",
     "MAX",
     "MAX_SUM_EXP",
     "MIN",
@@ -53,6 +54,7 @@ def _single(
     atomic: Iterable[DataType] = (),
     packed_run: str = "",
     over_warp: Mapping[DataType, str] = MappingProxyType({}),
+    slots: int = 1,
 ) -> ReductionOp:
     """A reduction with one state, of the input's type."""
     return ReductionOp(
@@ -68,6 +70,7 @@ def _single(
         over_warp=over_warp,
         scan=scan,
         atomic=frozenset(atomic),
+        slots=slots,
     )
 
 
@@ -308,8 +311,19 @@ MAX_SUM_EXP = ReductionOp(
     combine_run="fw::max_sum_exp_combine_run<{W}>({a0}, {a1}, {x})",
 )
 
+#: The logarithm of the sum of exponentials, of one state: what a scan has. MAX_SUM_EXP reduces with fewer
+#: exponentials and one logarithm.
+LOGSUMEXP = _single(
+    "logsumexp",
+    lambda dtype: -math.inf,
+    {FLOAT: _combine("fw::log_add_exp({a0}, {b0})", torch.logaddexp, ("log_add_exp",))},
+    torch.logsumexp,
+    torch.logcumsumexp,
+    slots=20,
+)
+
 REDUCTIONS: Mapping[str, ReductionOp] = MappingProxyType(
-    {row.name: row for row in (SUM, PROD, MAX, MIN, ARGMAX, ARGMIN, WELFORD, MAX_SUM_EXP)}
+    {row.name: row for row in (SUM, PROD, MAX, MIN, ARGMAX, ARGMIN, WELFORD, MAX_SUM_EXP, LOGSUMEXP)}
 )
 # Whose results stay in the type that they are computed in.
 _STATISTICS = (WELFORD, MAX_SUM_EXP)

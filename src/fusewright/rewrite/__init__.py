@@ -6,10 +6,11 @@ Both are lists of passes that change a fusion in place, keep its inputs and outp
 (tensors without elements), `uniform` (tensors of one value as scalars), `casts` (chains of them), `parts`
 (reads of one part of a join), `round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions
 of what a reshape has merged), `reduced_relabels` (or put into another order), `nested_reductions` (in one
-step), `rows_first` (or in two), `common` (what is written twice), `roots` (as divisors), `logarithms` (of
-exponentials), `shared_sums` (of products), `row_factors` (multiplied first), `dead` (what no output needs),
-`slices` (of what is computed row by row), `aliases` (outputs that are views), `memory_order` (of what passes
-between kernels), and `operand_views` (a library reads what its operands are views of).
+step), `rows_first` (or in two), `common` (what is written twice), `partial_results` (of reductions, which
+others go on from), `roots` (as divisors), `logarithms` (of exponentials), `shared_sums` (of products),
+`row_factors` (multiplied first), `dead` (what no output needs), `slices` (of what is computed row by row),
+`aliases` (outputs that are views), `memory_order` (of what passes between kernels), and
+`operand_views` (a library reads what its operands are views of).
 
 `REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `lift` (changes
 of shape and order move up to the loads), `sink` (or down to the stores), `implied` (choices by the position
@@ -41,6 +42,7 @@ from fusewright.rewrite.logarithms import simplify_logarithms
 from fusewright.rewrite.memory_order import keep_memory_order
 from fusewright.rewrite.nested_reductions import join_nested_reductions
 from fusewright.rewrite.operand_views import view_operands
+from fusewright.rewrite.partial_results import reduce_partial_results
 from fusewright.rewrite.parts import read_parts
 from fusewright.rewrite.powers import expand_powers
 from fusewright.rewrite.reduced_relabels import reduce_before_relabels
@@ -68,6 +70,7 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("join nested reductions", join_nested_reductions),
     ("reduce rows first", reduce_rows_first),
     ("merge equal nodes", merge_equal_nodes),
+    ("reduce partial results", reduce_partial_results),
     ("divide by roots", divide_by_roots),
     ("simplify logarithms", simplify_logarithms),
     ("share sums", share_sums),

@@ -43,7 +43,9 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
         above = source.definition
         if not isinstance(source, TensorView) or above is None:
             continue
-        if isinstance(node, Indexed) and not isinstance(above, Indexed):
+        if _is_step(node, above, outputs):
+            pass  # a chain of views is one view, wherever it goes
+        elif isinstance(node, Indexed) and not isinstance(above, Indexed):
             if not everything and _waits(node, outputs, reduced):
                 continue
             if source in reduced and not reads_in_order(node, reduced):
@@ -69,6 +71,17 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
         if not source.uses and source not in outputs and above in fusion.nodes:
             remove_dead(fusion, above, outputs)
     return fusion
+
+
+def _is_step(node: Node, above: Node, outputs: set[TensorView]) -> bool:
+    """Whether a view that can be undone is made in two steps, of which nothing else needs the first."""
+    source = above.output
+    if source in outputs or len(source.uses) > 1:
+        return False
+    if isinstance(node, Indexed):
+        is_copy = isinstance(above, Copy) and not above.segment
+        return node.inverse is not None and (above.traits.relabel or is_copy)
+    return isinstance(above, Indexed) and above.inverse is not None
 
 
 def _is_along_more(node: Node, above: Node) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, is_size, position, position_of, value_of
-from fusewright.ir.node import Choose, Indexed, Iota, Node
+from fusewright.ir.node import Choose, Copy, Indexed, Iota, Node
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.view import Expand, Relabel
 from fusewright.ops.build_elementwise import copy_tensor
@@ -29,6 +29,8 @@ def lift_indexed(
         return lift.over_relabel(above)
     if isinstance(above, Indexed):
         return lift.over_indexed(above)
+    if isinstance(above, Copy):
+        return lift.over_copy(above)
     return lift.over_elements(above)
 
 
@@ -120,6 +122,13 @@ class _Lift:
         self.fusion.remove_node(node)
         index_map = IndexMap(tuple(indices), self.map.pred)
         self._add_read(source, node.output, index_map, node.index_tensors, node.fill, inverse)
+        return self.made
+
+    def over_copy(self, above: Copy) -> list[Node]:
+        node, source = self.node, above.inputs[0]
+        assert isinstance(source, TensorView)
+        self.fusion.remove_node(node)
+        self._add_read(source, node.output, self.map, node.index_tensors, node.fill, node.inverse)
         return self.made
 
     def over_indexed(self, above: Indexed) -> list[Node]:

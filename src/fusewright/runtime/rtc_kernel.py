@@ -95,6 +95,12 @@ class RtcKernel:
                 raise ArgumentTypeError(
                     function="RtcKernel", expected=f"{what}: str", given=type(text).__name__
                 )
+        kinds = ("arch", arch, str), ("options", options, NvrtcOptions), ("cache", cache, DiskCache)
+        for what, given, kind in kinds:
+            if not isinstance(given, (kind, type(None))):
+                raise ArgumentTypeError(
+                    function="RtcKernel", expected=f"{what}: {kind.__name__}", given=type(given).__name__
+                )
         self.source = source
         self.name = name
         if options is None:
@@ -151,6 +157,10 @@ class RtcKernel:
             DriverError: the driver refuses the launch.
         """
         extents = _extent("grid", grid), _extent("block", block)
+        if not isinstance(args, (list, tuple)):
+            raise ArgumentTypeError(
+                function="launch", expected="args: a list of arguments", given=type(args).__name__
+            )
         passed = [_classify(index, value) for index, value in enumerate(args)]
         device = _common_device(args)
         layout = ArgLayout(tuple(code for code, _ in passed))
@@ -188,7 +198,7 @@ def _default_arch() -> str:
 
 def _extent(name: str, extent: Extent) -> Dim3:
     """Up to three extents as exactly three."""
-    given = (extent,) if isinstance(extent, int) else tuple(extent)
+    given = tuple(extent) if isinstance(extent, (list, tuple)) else (extent,)
     if not all(isinstance(size, int) for size in given):
         raise ArgumentTypeError(function="launch", expected=f"integers in {name}", given=extent)
     if not 1 <= len(given) <= 3 or min(given) < 1:

@@ -126,7 +126,7 @@ def _slots(node: Node) -> int:
         dtype = node.op.compute_dtype(inputs or [node.output.dtype], node.output.dtype)
         return node.op.spelling(dtype).slots
     if isinstance(node, (Reduction, Scan)):
-        return len(node.outputs) ** 2
+        return len(node.outputs) ** 2 * node.op.slots
     return INDEX_SLOTS if isinstance(node, (Indexed, Choose)) else 0
 
 

@@ -46,6 +46,7 @@ from fusewright.schedulers.reduction_loops import (
     split_into_vectors,
 )
 from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.short_runs import columns_first
 from fusewright.schedulers.staged_rows import (
     bind_staged_rows,
     check_staged,
@@ -127,10 +128,15 @@ class InnerPersistentScheduler(BuiltInScheduler):
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again.
 
+        Columns first where memory has rows in runs so short that sectors are read in part.
+
         One reduction of a long row in place of two: for short ones it is dearer.
         """
-        rewrite = variance_in_two_passes(part)
         planner = part.planner
+        rewrite = None
+        if isinstance(planner, InnerPersistentPlanner):
+            rewrite = columns_first(part, planner.space, facts)
+        rewrite = rewrite or variance_in_two_passes(part)
         if (
             rewrite is None
             and isinstance(planner, InnerPersistentPlanner)

@@ -16,7 +16,7 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Indexed
+from fusewright.ir.node import Choose, Indexed
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
 from fusewright.schedulers.reference_map import Access
@@ -145,8 +145,10 @@ def _lanes(fusion: Fusion, axes: Sequence[IterDomain], dim: int, accesses: Seque
     single = [access for access in accesses if access not in runs]
     from_memory = [access for access in single if not is_cached(fusion, access, axes)]
     cached = len(single) - len(from_memory)
-    # Of the parts of a join each element needs one.
-    joined = sum(isinstance(each.node, Indexed) and each.node.filled for each in from_memory)
+    # Of the parts of a join each element needs one, of the neighbours that a pad has all.
+    is_joined = any(isinstance(node, Choose) for node in fusion.nodes)
+    filled = sum(isinstance(each.node, Indexed) and each.node.filled for each in from_memory)
+    joined = filled if is_joined else 0
     others = len(from_memory) - max(0, joined - 1)
     found = tuple([_run(fusion, each, lanes, mixed=others > 0) for each in runs])
     widest = min((run.most for run in found if run.position is not None), default=MAX_VECTOR_BYTES)

@@ -53,12 +53,14 @@ from fusewright.schedulers.held_length import (
 from fusewright.schedulers.held_rows import (
     Held,
     grows_too_much,
+    has_welford,
     held_bytes,
     held_tensors,
     hold_in_shared,
     recompute,
     softmax_in_one_pass,
     variance_in_two_passes,
+    with_welford,
 )
 from fusewright.schedulers.io import cache_inputs_and_outputs, input_hint
 from fusewright.schedulers.params import LaunchParams, ReductionParams
@@ -156,6 +158,10 @@ class _Planner(ReductionPlanner):
         return held_bytes(self.fusion, project=False), held_bytes(self.fusion, project=True)
 
     @cached_property
+    def _has_welford(self) -> bool:
+        return has_welford(self.fusion)
+
+    @cached_property
     def _combines_runs(self) -> bool:
         return any(isinstance(node, Reduction) and node.op.combine_run for node in self.fusion.nodes)
 
@@ -200,8 +206,10 @@ class _Planner(ReductionPlanner):
             params = for_this_length(params, space, facts, "columns")
         else:
             params = for_any_length(params, space, threads="bdimy")
-        speed = self._speed(tile, blocks, facts, hardware)
-        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=HELD_SECONDS))
+        speed, steps = self._speed(tile, blocks, facts, hardware), HELD_SECONDS
+        if self._has_welford:
+            speed, steps = with_welford(speed, steps)
+        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
 
     def shares_columns(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether several blocks have a column together."""

@@ -50,6 +50,9 @@ LITTLE_COMPUTING = 0.5
 # Threads of a block that gathers elements of a row: they share the row's lines (columns of 16384 x 4096
 # bfloat16 in another order take half the time on an H200).
 GATHERING_THREADS = 512
+# Threads of a block whose vectors are chosen from those of its neighbours, which are in the L1 cache but at
+# its ends (an H200: five neighbours in 16384 x 4096 bfloat16 take 67 us with so many, 72 with half as many).
+SHARING_THREADS = 256
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
 # The same of single elements, whose addresses take most of a thread's instructions (an H200: 513 x 1023 x 129
@@ -186,9 +189,16 @@ class PointwisePlanner:
         """Those of `_loads` that are broadcasts along some dimensions but not along all."""
         return [present for present in self._loads if any(present) and not all(present)]
 
-    def _loaded_bytes(self, facts: Facts) -> int:
-        """Of one element of all loads that come from memory; those of broadcasts come from the caches."""
-        return sum(a.tensor.dtype.size for a in self._full_loads if not self._is_cached(a, facts))
+    def _loaded_bytes(self, vectors: Vectors, facts: Facts) -> int:
+        """Of one element of all loads that come from memory; those of broadcasts come from the caches.
+
+        Vectors that start at any element are two; those beside aligned ones are shared by neighbours.
+        """
+        loads = [a for a in self._full_loads if not self._is_cached(a, facts)]
+        if vectors.keeps_aligned:
+            return sum(tensor.dtype.size for tensor in dict.fromkeys(a.tensor for a in loads))
+        twice = sum(self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
+        return sum(a.tensor.dtype.size for a in loads) + twice
 
     @cached_property
     def _full_loads(self) -> list[Access]:
@@ -208,7 +218,6 @@ class PointwisePlanner:
         cut = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
         break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
         width = vectors.width
-        twice = sum(self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
         tile = self._tile(cut, sizes)
         if tile is not None:
             break_point, why = (
@@ -216,7 +225,7 @@ class PointwisePlanner:
                 f"tiles of {tile.rows} rows and {tile.columns} vectors, cut at {tile.at}",
             )
         in_flight = self._in_flight(vectors, dim, facts, hardware)
-        loaded = (self._loaded_bytes(facts) + twice) * width
+        loaded = self._loaded_bytes(vectors, facts) * width
         several = (break_point and self._shares_elements(break_point)) or (
             width == 1 and self._are_apart(facts)
         )
@@ -224,7 +233,7 @@ class PointwisePlanner:
         unroll = _unroll(0 if several else loaded, in_flight, width, total, hardware)
         unroll = min(unroll, MAX_ACCESSES_IN_FLIGHT) if several else unroll if tile is None else 1
         assumed = self._assumed_sizes(break_point, facts)
-        threads = (self._threads(prod(sizes[break_point:]), width, facts), 1)
+        threads = (self._threads(prod(sizes[break_point:]), vectors, facts), 1)
         threads = threads if tile is None else (tile.columns, tile.rows)
         columns, rows = threads[0] * width, threads[1] * unroll
         split, flip = _fit_rows(sizes, break_point, rows, columns) if break_point else (False, False)
@@ -382,10 +391,11 @@ class PointwisePlanner:
         units = ((access, unit_stride_axis(access.tensor)) for access in shared)
         return any(inner in a.concrete and a.axes.get(inner) is not unit for a, unit in units)
 
-    def _threads(self, columns: int, width: int, facts: Facts) -> int:
+    def _threads(self, columns: int, vectors: Vectors, facts: Facts) -> int:
         """Of a block, for so many columns in vectors."""
         gathers = any(_is_gathered(each) for each in self._by_element(facts))
-        return GATHERING_THREADS if gathers and columns >= GATHERING_THREADS * width else THREADS
+        most = GATHERING_THREADS if gathers else SHARING_THREADS if vectors.keeps_aligned else THREADS
+        return most if columns >= most * vectors.width else THREADS
 
     def _assumed_sizes(self, break_point: int, facts: Facts) -> tuple[int, ...]:
         """Constants for the sizes by which indices are divided, if they have not changed so far.

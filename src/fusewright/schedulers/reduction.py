@@ -73,6 +73,7 @@ from fusewright.schedulers.shifted_rows import (
     wider_vectors,
     with_wider_vectors,
 )
+from fusewright.schedulers.short_runs import columns_first
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
 # Vectors of so many bytes, and less, read memory slower than wider ones.
@@ -119,28 +120,37 @@ class ReductionScheduler(BuiltInScheduler):
         inline(schedule, space, partials, width, load_position=step + 1, serial=serial)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Two kernels in place of one that is estimated to leave most of the memory's speed unused."""
-        nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_chunked(node)]
+        """Two kernels in place of one that is estimated to leave most of the memory's speed unused, by short
+        runs of memory or for want of blocks.
+        """
         planner = part.planner
-        if not nodes or not isinstance(planner, _Planner):
+        if not isinstance(planner, _Planner):
             return None
-        space = planner.space
-        speed, proposal = planner.at_speed(facts, hardware)
-        assert proposal.estimate is not None
-        cost = proposal.estimate()
-        slower = power_of_two_at_most(int(min(1 / speed, cost.seconds / cost.least_seconds)))
-        if slower < 2 or cost.seconds <= cost.least_seconds + KERNEL_SECONDS:
-            return None
-        size = power_of_two_at_most(space.reduction_size(facts))
-        length = max(LEAST_CHUNK, size // (CHUNKS_A_BLOCK * slower))
-        if size <= length:
-            return None
+        rewrite = columns_first(part, planner.space, facts)
+        return rewrite or _in_chunks(part, planner, facts, hardware)
 
-        def replace(graph: Fusion) -> dict[TensorView, TensorView]:
-            return {old: new for node in nodes for old, new in chunked_reduction(graph, node, length).items()}
 
-        reason = f"one kernel takes {slower} times as long as its bytes: chunks of {length}"
-        return Rewrite("reduction in two kernels", replace, reason)
+def _in_chunks(part: Part, planner: _Planner, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
+    """Chunks of what is reduced, and their results, where there are too few blocks otherwise."""
+    nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_chunked(node)]
+    if not nodes:
+        return None
+    speed, proposal = planner.at_speed(facts, hardware)
+    assert proposal.estimate is not None
+    cost = proposal.estimate()
+    slower = power_of_two_at_most(int(min(1 / speed, cost.seconds / cost.least_seconds)))
+    if slower < 2 or cost.seconds <= cost.least_seconds + KERNEL_SECONDS:
+        return None
+    size = power_of_two_at_most(planner.space.reduction_size(facts))
+    length = max(LEAST_CHUNK, size // (CHUNKS_A_BLOCK * slower))
+    if size <= length:
+        return None
+
+    def replace(graph: Fusion) -> dict[TensorView, TensorView]:
+        return {old: new for node in nodes for old, new in chunked_reduction(graph, node, length).items()}
+
+    reason = f"one kernel takes {slower} times as long as its bytes: chunks of {length}"
+    return Rewrite("reduction in two kernels", replace, reason)
 
 
 class _Planner(ReductionPlanner):

@@ -22,9 +22,10 @@ IN_VAIN_SHARE, IN_ONE_STEP = 1 / 3, 5
 # Rows that a thread sums side by side, and elements of them together up to which there are more than the
 # fewest: rows of a few elements bring too few bytes by themselves.
 FEWEST_ROWS, MOST_ROWS, ELEMENTS_OF_ROWS = 2, 8, 16
-# Blocks whose threads have squares of elements: threads, those along rows, which read a line of memory
-# together, and bytes that each has in flight. There are as many blocks as if it had half of these.
-CROSSED_BLOCK, CROSSED_THREADS_ALONG, CROSSED_BYTES_IN_FLIGHT = 256, 8, 256
+# Blocks whose threads have rectangles of elements: threads, those along rows, which read a line of memory
+# together, bytes that each has in flight, and the most elements along a row. (An H200: 4096 columns of 8192
+# bfloat16 from two inputs take 49.9 us; in squares of 8 x 8, whose threads take twice the registers, 58.5.)
+CROSSED_BLOCK, CROSSED_THREADS_ALONG, CROSSED_BYTES_IN_FLIGHT, CROSSED_ALONG = 512, 16, 128, 4
 # Vectors of rows that a thread each reduces where memory has them in two stretches, if there are threads
 # enough for the GPU so, and bytes that a thread has in flight (an H200: squares of 2 x 2 bfloat16 take 22.9
 # us, by two threads each 25.1; of 4 x 4 21.5, not 22.8).
@@ -251,13 +252,14 @@ def crossed_params(
     """How `rows` columns of `length` are reduced where some inputs are read in vectors of `along` elements of
     a row, and others in vectors of `down` elements of a column.
     """
+    along = min(along, CROSSED_ALONG)
     threads_x = min(CROSSED_THREADS_ALONG, power_of_two_at_least(ceil_div(rows, along)))
     threads_y = max(1, min(CROSSED_BLOCK // threads_x, power_of_two_at_least(length // down)))
     in_flight = along * down * element_bytes
     unroll = max(1, min(CROSSED_BYTES_IN_FLIGHT // in_flight, length // (down * threads_y)))
     steps = length // (down * threads_y * unroll)
     heard = _heard_at_once(threads_y, along)
-    grid = _blocks_down(ceil_div(rows, along * threads_x), steps, unroll * in_flight // 2, heard, hardware)
+    grid = _blocks_down(ceil_div(rows, along * threads_x), steps, unroll * in_flight, heard, hardware)
     return ReductionParams(
         fastest_dim=False,
         unroll_factor_inner_reduction=unroll,
@@ -266,7 +268,7 @@ def crossed_params(
         unroll_factor_iter_dom=along,
         lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid),
         reason=f"{rows} columns of {length}, of which inputs are contiguous along rows and along columns: "
-        f"{threads_x} x {threads_y} threads with squares of {along} x {down}, {grid} blocks a column",
+        f"{threads_x} x {threads_y} threads with {along} x {down} elements, {grid} blocks a column",
     )
 
 
@@ -429,8 +431,9 @@ def _lanes_down(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
 
 
 def _rows_in_flight(columns: Columns, width: int, in_flight: int, threads_y: int) -> int:
-    """Of a thread, which has `in_flight` bytes at most."""
-    most = min(MAX_ROWS_IN_FLIGHT, in_flight // max(1, width * columns.element_bytes))
+    """Of a thread, which has `in_flight` bytes at most; as usual where all loads are broadcasts."""
+    row_bytes = width * columns.element_bytes
+    most = min(MAX_ROWS_IN_FLIGHT, in_flight // row_bytes) if row_bytes else USUAL_ROWS_IN_FLIGHT
     return max(1, min(most, columns.length // threads_y))
 
 

@@ -251,7 +251,8 @@ def inline_row_results(schedule: Schedule, partial: TensorView, step: int) -> li
     first that is no thread's.
     """
     outputs = schedule.fusion.output_tensors()
-    own = [t for t in outputs if len(t.loop) == len(partial.loop) and t.loop[step].is_broadcast]
+    # Those whose vectors several accesses store have more loops (`io.vectorize`).
+    own = [t for t in outputs if len(t.loop) >= len(partial.loop) and t.loop[step].is_broadcast]
     found = [tensor for output in own for tensor in output.producers if tensor.definition is not None]
     if found:
         rows = next(i for i, axis in enumerate(own[0].loop) if axis.is_broadcast)

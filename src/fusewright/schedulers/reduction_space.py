@@ -10,7 +10,6 @@ from fusewright.analyze.axis_map import contradiction, sizes_differ
 from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
-from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
@@ -337,6 +336,19 @@ def unrelated(tensor: TensorView, reference: TensorView, maps: Mapping[TensorVie
     return None
 
 
+def _reduced_elements(fusion: Fusion, after: Collection[TensorView]) -> set[TensorView]:
+    """What reductions go over that does not itself follow from a reduction.
+
+    What meets a reduction's result, and is reduced again with that, may have one value a row.
+    """
+    found: set[TensorView] = set()
+    for node in reversed(fusion.tensor_nodes()):
+        if node.output.is_reduction or not found.isdisjoint(node.outputs):
+            both = (*node.outputs, *node.inputs)
+            found.update(t for t in both if isinstance(t, TensorView) and t not in after)
+    return found
+
+
 def uncovered(
     fusion: Fusion,
     reference: TensorView,
@@ -348,8 +360,7 @@ def uncovered(
     iteration = [a for a in reference.logical if not a.is_reduction and not a.is_broadcast]
     concrete = [a for a in reference.logical if not a.is_broadcast]
     outputs = set(fusion.output_tensors())
-    reachability = Reachability(fusion)
-    reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]
+    reduced = _reduced_elements(fusion, after)
     for node in fusion.ordered_nodes():
         for tensor in node.outputs:
             if not isinstance(tensor, TensorView) or tensor in leave_out:
@@ -358,8 +369,7 @@ def uncovered(
             problem = unrelated(tensor, reference, maps)
             if problem is not None:
                 return problem
-            is_reduced = tensor not in after and any(reachability.reaches(tensor, r) for r in reductions)
-            wanted = concrete if is_reduced else iteration
+            wanted = concrete if tensor in reduced else iteration
             if any(a not in covered for a in wanted):
                 return f"{tensor.name} lacks a dimension of the reduction {reference.name}"
             # The loops of an output go over every point, or once over each row.

@@ -29,6 +29,10 @@ class Registry:
         self.current: tuple[Scheduler, ...] = ()
         self._lock = threading.RLock()
         renew_in_child(self)
+        if not isinstance(schedulers, Iterable):
+            raise RegistrationError(
+                what="a registry", problem=f"expected a list of schedulers, got {schedulers!r:.60}"
+            )
         for scheduler in schedulers:
             self._insert(_checked(scheduler), len(self.current))
 
@@ -96,6 +100,7 @@ class Registry:
         Raises:
             OptionError: there is no such scheduler. RegistrationError: it cannot be called.
         """
+        self._position(type_)
         if not callable(heuristic):
             raise RegistrationError(
                 what=f"a heuristic of {type_name(type_)}",
@@ -143,7 +148,7 @@ class Registry:
     # ---- positions
 
     def _position(self, type_: SchedulerType | str) -> int:
-        name = type_name(type_)
+        name = type_name(type_) if isinstance(type_, (SchedulerType, str)) else repr(type_)
         for i, scheduler in enumerate(self.current):
             if type_name(scheduler.type) == name:
                 return i

@@ -46,7 +46,7 @@ def recompute_borders(
             chain = _chain(tensor, kept)
             if _stands_at_boundary(tensor) or tensor.definition in once:
                 continue
-            if 0 < len(chain) <= MAX_CHAIN and _is_cheaper(tensor, chain, group):
+            if 0 < len(chain) <= MAX_CHAIN and _is_cheaper(tensor, chain, group, groups):
                 candidate = sorted({*group, *chain}, key=position.__getitem__)
                 # What it computes again others read from the group that computed it before.
                 if accepts(candidate, own):
@@ -180,9 +180,17 @@ def _can_repeat(node: Node) -> bool:
     return is_elementwise and not (isinstance(node, Copy) and node.segment)
 
 
-def _is_cheaper(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node]) -> bool:
-    """Whether reading what the chain starts from takes no more bytes than reading `tensor`."""
-    return _bytes_again(tensor, chain, group) <= tensor.dtype.size
+def _is_cheaper(
+    tensor: TensorView, chain: Sequence[Node], group: Sequence[Node], groups: Sequence[Group]
+) -> bool:
+    """Whether reading what the chain starts from takes no more bytes than reading `tensor`, or less than
+    to store it, too, where it is stored for this group alone.
+    """
+    again = _bytes_again(tensor, chain, group)
+    if again <= tensor.dtype.size:
+        return True
+    readers = [g for g in groups if any(use in g for use in tensor.uses) and tensor.definition not in g]
+    return len(readers) == 1 and again < 2 * tensor.dtype.size
 
 
 def _bytes_again(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node]) -> float:

@@ -47,6 +47,8 @@ class _Regrouping:
     ) -> None:
         self.old = GroupGraph(before)
         self.graph = GroupGraph([group for parts in after for group in parts])
+        self.then = [set(group) for group in before]
+        self.now = [set(group) for parts in after for group in parts]
         self.position = position
         self.accepts = accepts
         # For each group of the second graph the one of the first that it comes from.
@@ -70,12 +72,11 @@ class _Regrouping:
     def _is_new(self, pair: tuple[int, int]) -> bool:
         """Whether the search did not ask about two groups as they are now."""
         first, second = self.origin[pair[0]], self.origin[pair[1]]
-        return (
-            (first, second) not in self.related_before
-            or first in self.changed
-            or second in self.changed
-            or not self.old.can_merge((first, second))
-        )
+        if (first, second) not in self.related_before or not self.old.can_merge((first, second)):
+            return True
+        # Where one only computes again what the other did, their nodes in all are those of before.
+        is_changed = first in self.changed or second in self.changed
+        return is_changed and self.now[pair[0]] | self.now[pair[1]] != self.then[first] | self.then[second]
 
     def _nodes(self, groups: Sequence[int]) -> list[Node]:
         return sorted(self.graph.nodes(groups), key=self.position.__getitem__)

@@ -58,7 +58,7 @@ def run_let_value(machine: Machine, stmt: LetValue) -> None:
         refuse_fills(machine, stmt.value, 1, active, "an index")
         value = machine.operand(stmt.value, active).to(torch.int64)
         valid = (value >= 0) & (value < torch.as_tensor(machine.index(stmt.extent)))
-        if stmt.strict:
+        if stmt.strict or stmt.symbol.lo == 0:
             _refuse_outside(machine, stmt, value, valid, active)
         if active.mask is not None:
             valid = valid & active.mask

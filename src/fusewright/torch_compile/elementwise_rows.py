@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -183,6 +184,14 @@ def gelu(r: Recording, x: Any, approximate: str) -> Any:
 @row("square.default")
 def square(r: Recording, x: Any) -> Any:
     return r.ops.mul(x, x)
+
+
+@row("angle.default")
+def angle(r: Recording, x: Any) -> Any:
+    if x.dtype.is_complex:
+        return r.ops.atan2(r.ops.imag(x), r.ops.real(x))
+    turned = r.ops.cast(r.ops.where(r.ops.lt(x, 0), math.pi, 0.0), r.dtype())
+    return r.ops.where(r.ops.ne(x, x), x, turned) if x.dtype.is_floating else turned
 
 
 @row("addcdiv.default")

@@ -142,6 +142,11 @@ def cumprod(r: Recording, x: Any, dim: int, dtype: Any) -> Any:
     return r.ops.cumprod(_widened(r, x), dim)
 
 
+@row("logcumsumexp.default")
+def logcumsumexp(r: Recording, x: Any, dim: int) -> Any:
+    return r.ops.logcumsumexp(x, dim)
+
+
 @row("_softmax.default")
 def softmax(r: Recording, x: Any, dim: int, half_to_float: bool) -> Any:
     return r.ops.softmax(x, dim, r.dtype())

@@ -167,6 +167,16 @@ def constant_pad(r: Recording, x: Any, pad: Any, value: Any) -> Any:
     return r.ops.pad(x, pad, value if r.dtype().is_floating or r.dtype().is_complex else int(value))
 
 
+@row("view_as_real.default", "view_as_real_copy.default")
+def view_as_real(r: Recording, x: Any) -> Any:
+    return r.ops.stack([r.ops.real(x), r.ops.imag(x)], x.ndim)
+
+
+@row("view_as_complex.default", "view_as_complex_copy.default")
+def view_as_complex(r: Recording, x: Any) -> Any:
+    return r.ops.complex(r.ops.select(x, 0, x.ndim - 1), r.ops.select(x, 1, x.ndim - 1))
+
+
 @row("flip.default")
 def flip(r: Recording, x: Any, dims: Any) -> Any:
     return r.ops.flip(x, dims)
@@ -174,9 +184,12 @@ def flip(r: Recording, x: Any, dims: Any) -> Any:
 
 @row("roll.default")
 def roll(r: Recording, x: Any, shifts: Any, dims: Any) -> Any:
-    if not dims:
-        raise NotRecordable("no dimensions")
-    return r.ops.roll(x, shifts, dims)
+    if dims:
+        return r.ops.roll(x, shifts, dims)
+    sizes = r.sizes(x)
+    if not all(isinstance(size, int) for size in sizes):
+        raise NotRecordable("sizes that are not known, rolled as one")
+    return r.ops.reshape(r.ops.roll(r.ops.reshape(x, [prod(sizes)]), shifts, [0]), sizes)
 
 
 @row("repeat.default")

@@ -18,6 +18,7 @@ from fusewright.lower.passes.chosen import load_chosen_once
 from fusewright.lower.passes.chunks import separate_whole_chunks
 from fusewright.lower.passes.conversions import convert_in_pairs
 from fusewright.lower.passes.edges import separate_edges
+from fusewright.lower.passes.equal_loads import share_equal_loads
 from fusewright.lower.passes.first_iterations import store_before_loops
 from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
@@ -29,6 +30,7 @@ from fusewright.lower.passes.joined_grid_reductions import join_grid_reductions
 from fusewright.lower.passes.joined_reductions import join_reductions
 from fusewright.lower.passes.loads import bring_loads_forward
 from fusewright.lower.passes.narrow import narrow_comparisons
+from fusewright.lower.passes.narrow_integers import narrow_integers
 from fusewright.lower.passes.neutral import fill_with_neutral_elements
 from fusewright.lower.passes.packed_runs import combine_packed_runs
 from fusewright.lower.passes.pieces import join_pieces
@@ -48,8 +50,10 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("unroll", unroll_register_loops),
     ("keep invariant vectors", keep_invariant_vectors),
     ("fill with neutral elements", fill_with_neutral_elements),
+    ("narrow integers", narrow_integers),
     ("load what is chosen once", load_chosen_once),
     ("bring loads forward", bring_loads_forward),
+    ("share equal loads", share_equal_loads),
     ("join pieces", join_pieces),
     ("read repeated registers", read_repeated_registers),
     ("narrow comparisons", narrow_comparisons),

@@ -1,13 +1,18 @@
-"""Accesses of the widest vectors, which take two fields where one of a class says that there are vectors."""
+"""Accesses of the widest vectors, which take two fields where one of a class says that there are vectors.
+
+Three, where they do not divide rows: vectors that begin within a row are refused, and rows that are shifted
+bring nothing without vectors, so that no single step leads there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import gcd
 from typing import Any
 
 from fusewright.schedulers import ReductionParams, TransposeParams
-from fusewright.tune.facts import WIDEST_ACCESS, ProblemFacts
+from fusewright.tune.facts import WIDEST_ACCESS
 from fusewright.tune.heuristic import AutotunerHeuristic
 from fusewright.tune.problem import Problem
 
@@ -21,16 +26,17 @@ class WideVectors(AutotunerHeuristic):
         return problem.facts is not None and hasattr(problem.formula, "vector_widths")
 
     def get_neighbors(self, problem: Problem, params: Any) -> Iterator[Any]:
-        """Vectors of as many elements as an access has at most, and of half as many.
+        """Vectors of as many elements as an access has at most, and of half as many; where these divide no
+        row, of as many as do, too.
 
         A thread that holds batches of vectors then has as many elements as before, or as many vectors, or
         they are held in shared memory, as they come from memory: registers have no room for more.
         """
         assert problem.facts is not None
         own = max(params.vector_widths)
-        for width in _widths(problem.facts):
+        for width in _widths(problem):
             if width > own:
-                wide = _with_vectors(params, width)
+                wide = _shifted(problem, _with_vectors(params, width), width)
                 fewer = _with_fewer_batches(params, wide)
                 if fewer is not None:
                     yield fewer
@@ -39,10 +45,16 @@ class WideVectors(AutotunerHeuristic):
                 yield wide
 
 
-def _widths(facts: ProblemFacts) -> list[int]:
-    """Of all tensors an access, of the narrowest one, and half of the first: distinct, the widest first."""
+def _widths(problem: Problem) -> list[int]:
+    """Of all tensors an access, of the narrowest one, and half of the first; and of rows what divides them:
+    distinct, the widest first.
+    """
+    facts = problem.facts
+    assert facts is not None
     all_tensors = WIDEST_ACCESS // facts.element_bytes
     widths = {WIDEST_ACCESS // facts.least_element_bytes, all_tensors, all_tensors // 2}
+    if facts.reduction is not None and facts.reduction.is_inner:
+        widths.add(gcd(facts.reduction.length, all_tensors))
     return sorted((width for width in widths if width > 1), reverse=True)
 
 
@@ -54,6 +66,13 @@ def _with_vectors(params: Any, width: int) -> Any:
     if isinstance(params, TransposeParams):
         return replace(params, vectorize_factor1=width, vectorize_factor2=width)
     return replace(params, vectorization_factor=width)
+
+
+def _shifted(problem: Problem, wide: Any, width: int) -> Any:
+    """The same for rows that vectors do not divide: these begin at aligned addresses, wherever rows do."""
+    if not (isinstance(wide, ReductionParams) and wide.fastest_dim) or (problem.length or 0) % width == 0:
+        return wide
+    return replace(wide, shift_rows=True)
 
 
 def _with_fewer_batches(params: Any, wide: Any) -> Any | None:

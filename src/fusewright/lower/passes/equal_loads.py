@@ -1,0 +1,126 @@
+"""Loads once what several vectors of a thread are chosen from.
+
+    for j: a[j, 0:8] = x[i + j:+8] if p           for j: a[j, 0:8] = x[i + j:+8] if p
+    for j: b[j, 0:8] = x[i + j:+8] if p    ->     for j: b[j, 0:8] = a[j, 0:8]
+           b[j, 8:16] = x[i + j + 8:+8]                  b[j, 8:16] = x[i + j + 8:+8]
+
+Neighbours of an element that lie in the same aligned vectors are such. The CUDA compiler does not see that
+two loads under predicates are the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.lower.passes.loads import is_load
+from fusewright.sym import Expr, as_int, lor, substitute, symbol
+
+_Key = tuple[object, ...]
+
+
+def share_equal_loads(kernel: k.Kernel) -> k.Kernel:
+    written = {
+        buffer
+        for stmt in k.walk(kernel.body)
+        for buffer in access.written_buffers(stmt)
+        if buffer.space is k.Space.GLOBAL
+    }
+    sharing = _Sharing(written)
+    sharing.find(kernel.body)
+    return k.with_body(kernel, sharing.rewritten(kernel.body)) if sharing.replaced else kernel
+
+
+@dataclasses.dataclass(frozen=True)
+class _Load:
+    """A load of a vector in unrolled loops that do nothing but load."""
+
+    copy: k.Copy
+    loops: tuple[k.For, ...]
+
+    @property
+    def memory(self) -> k.Buffer:
+        assert isinstance(self.copy.src, k.Ref)
+        return self.copy.src.buffer
+
+    def key(self) -> _Key:
+        """What it reads and when, and what it loads without, as if in loops that are those of all loads."""
+        table = {
+            loop.symbol: symbol(f"each{depth}", lo=0, hi=loop.extent - 1)
+            for depth, loop in enumerate(self.loops)
+        }
+        copy, src = self.copy, self.copy.src
+        assert isinstance(src, k.Ref)
+        fill = (None, False) if copy.pred is k.TRUE else (copy.fill, copy.fill_is_value)
+        index, pred = substitute(src.index, table), substitute(copy.pred, table)
+        extents = tuple(loop.extent for loop in self.loops)
+        return (src.buffer, index, pred, extents, copy.width, copy.cache, *fill)
+
+    def moved(self, expr: Expr, loops: tuple[k.For, ...]) -> Expr:
+        """An expression of it in loops that are as long."""
+        return substitute(expr, {own.symbol: other.symbol for own, other in zip(self.loops, loops)})
+
+    def may_overwrite(self, other: _Load) -> bool:
+        """Whether its registers may be those of another load."""
+        mine, theirs = self.copy.dst, other.copy.dst
+        if mine.buffer is not theirs.buffer:
+            return False
+        apart = as_int(self.moved(mine.index, other.loops) - theirs.index)
+        return len(self.loops) != len(other.loops) or apart is None or abs(apart) < self.copy.width
+
+
+class _Sharing:
+    """Attributes:
+    written: memory that the kernel changes.
+    replaced: loads, by what stands in their place.
+    """
+
+    def __init__(self, written: set[k.Buffer]) -> None:
+        self.written = written
+        self.replaced: dict[k.Stmt, k.Copy] = {}
+
+    def find(self, body: tuple[k.Stmt, ...]) -> None:
+        held: dict[_Key, _Load] = {}  # those whose registers are as they were loaded
+        for stmt in body:
+            if isinstance(stmt, (k.Alloc, k.Let, k.LetMisalignment)):
+                continue
+            loads = list(_loads(stmt, ()))
+            if any(load is None or load.memory in self.written for load in loads):
+                held.clear()
+                self.find(k.children(stmt))
+                continue
+            for load in loads:
+                assert load is not None
+                held = {key: other for key, other in held.items() if not load.may_overwrite(other)}
+                first = held.setdefault(load.key(), load)
+                if first is not load:
+                    self._share(first, load)
+
+    def _share(self, first: _Load, second: _Load) -> None:
+        earlier = self.replaced.get(first.copy, first.copy)
+        self.replaced[first.copy] = dataclasses.replace(earlier, covering=_of_both(first, earlier, second))
+        src = dataclasses.replace(first.copy.dst, index=first.moved(first.copy.dst.index, second.loops))
+        self.replaced[second.copy] = k.Copy(second.copy.dst, src, second.copy.width)
+
+    def rewritten(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+        return k.body_of(body, [self.replaced.get(s) or k.with_children(s, self.rewritten) for s in body])
+
+
+def _loads(stmt: k.Stmt, loops: tuple[k.For, ...]) -> Iterator[_Load | None]:
+    """The loads of vectors that a statement is made of, and None for anything else."""
+    if isinstance(stmt, k.For) and stmt.unroll:
+        for inner in stmt.body:
+            yield from _loads(inner, (*loops, stmt))
+    else:
+        yield _Load(stmt, loops) if is_load(stmt) and stmt.width > 1 else None
+
+
+def _of_both(first: _Load, earlier: k.Copy, second: _Load) -> k.Covering | None:
+    """Which elements either of two equal loads is wanted for. `earlier`: the first, for all before."""
+    one, other = earlier.covering, second.copy.covering
+    if one is None or other is None:
+        return None
+    wanted = substitute(second.moved(other.wanted, first.loops), {other.lane: one.lane})
+    return k.Covering(one.lane, lor(one.wanted, wanted))

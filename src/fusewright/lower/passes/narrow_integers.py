@@ -1,0 +1,308 @@
+"""Computes with positions, and with what else is known to be small, in 32 bits.
+
+    i = (long long)(threadIdx.x + 128 * blockIdx.x)       let at = (threadIdx.x + 128 * blockIdx.x) % 8
+    r = i % 8                                             y = x[at]
+    n = r < 0 ? r + 8 : r                          ->
+    let at = n if 0 <= n < 8 else -1
+    y = x[at] if -1 < at else 0
+
+torch's integers have 64 bits, with which the GPU computes in two steps. Sums, products, quotients and
+remainders of positions are index expressions, what can have one value is that, an index that is known to be
+in range is not compared, and registers of what fits in 32 bits have so many. Few bits are computed with as
+32, too, where that changes nothing: the GPU would cut off what is beyond, after each step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from fusewright.core.dtype import DataType
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.lower.value_ranges import (
+    INTEGERS,
+    Range,
+    computed_range,
+    converted_range,
+    range_of_operand,
+    within,
+)
+from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.sym import Expr, Symbol, as_int, bounds, const, floordiv, mod, substitute, symbol
+
+_INT32 = INTEGERS[DataType.Int32]
+_CAST = ELEMENTWISE["cast"]
+_WHERE = ELEMENTWISE["where"]
+_POSITIONS = frozenset({DataType.Int, DataType.Int32})
+_NARROWED = frozenset({DataType.Int, DataType.Int8, DataType.UInt8, DataType.Int16, DataType.UInt16})
+#: Operations whose results in 32 bits are those in 64 where operands and results fit.
+_ALIKE = frozenset(
+    ELEMENTWISE[name]
+    for name in (
+        "cast", "add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "clamp", "where", "div",
+        "mod", "fmod", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor",
+        "eq", "ne", "lt", "le", "gt", "ge",
+    )
+)  # fmt: skip
+_SATURATING = frozenset(ELEMENTWISE[name] for name in ("maximum", "minimum", "clamp"))
+
+
+def narrow_integers(kernel: k.Kernel) -> k.Kernel:
+    statements = list(k.walk(kernel.body))
+    if not any(_is_of_interest(stmt) for stmt in statements):
+        return kernel
+    single = {buffer for buffer, count in access.writers(statements).items() if count == 1}
+    simplifier = _Simplifier(single, INTEGERS.get(kernel.index_dtype, _INT32))
+    body = simplifier.body(kernel.body, {}, {})
+    body = _Narrowing(simplifier.known, body).narrowed()
+    return kernel if body == kernel.body else k.with_body(kernel, body)
+
+
+def _is_of_interest(stmt: k.Stmt) -> bool:
+    computes = isinstance(stmt, k.Compute) and stmt.dst.buffer.dtype in _NARROWED
+    return computes or any(isinstance(operand, k.IndexValue) for operand in access.operands(stmt))
+
+
+class _Simplifier:
+    """Attributes:
+    single: buffers that one statement writes.
+    index: what an index may be.
+    known: ranges of what is in registers.
+    """
+
+    def __init__(self, single: set[k.Buffer], index: Range) -> None:
+        self.single = single
+        self.index = index
+        self.known: dict[k.Buffer, Range] = {}
+
+    def body(
+        self,
+        body: tuple[k.Stmt, ...],
+        around: dict[k.Buffer, Expr],
+        renamed: dict[Symbol, Expr],
+    ) -> tuple[k.Stmt, ...]:
+        """`body` with the same results. `around`: registers that hold positions. `renamed`: indices, by what
+        they are known as.
+        """
+        positions, renamed = dict(around), dict(renamed)
+        result: list[k.Stmt] = []
+        for stmt in body:
+            if renamed:
+                stmt = access.map_expressions(stmt, lambda e: substitute(e, renamed))
+                if isinstance(stmt, k.Copy) and stmt.pred is k.TRUE:
+                    stmt = dataclasses.replace(stmt, fill=None, fill_is_value=False)
+            if isinstance(stmt, k.LetValue):
+                named = self._named(stmt, positions, renamed)
+                result += [named] if named is not None else []
+                continue
+            if isinstance(stmt, k.Compute):
+                stmt = self._computed(stmt, positions)
+            if isinstance(stmt, k.Copy):
+                self._note_copy(stmt, positions)
+            result.append(k.with_children(stmt, lambda inner: self.body(inner, positions, renamed)))
+        return k.body_of(body, result)
+
+    def _is_single(self, dst: k.Ref) -> bool:
+        return dst.buffer in self.single and dst.buffer.space is k.Space.LOCAL
+
+    def _note_copy(self, stmt: k.Copy, positions: dict[k.Buffer, Expr]) -> None:
+        buffer = stmt.dst.buffer
+        if not self._is_single(stmt.dst):
+            return
+        sources = [stmt.src] if stmt.fill is None else [stmt.src, stmt.fill]
+        ranges = [range_of_operand(source, self.known) for source in sources]
+        found = [each for each in ranges if each is not None]
+        if len(found) == len(ranges):
+            self.known[buffer] = min(low for low, _ in found), max(high for _, high in found)
+        expr = _position(stmt.src, positions)
+        if expr is not None and stmt.pred is k.TRUE and access.is_register(buffer):
+            positions[buffer] = expr
+
+    def _computed(self, stmt: k.Compute, positions: dict[k.Buffer, Expr]) -> k.Compute | k.Copy:
+        dtype = stmt.dst.buffer.dtype
+        if not self._is_single(stmt.dst):
+            return stmt
+        found = converted_range(computed_range(stmt, self.known), dtype)
+        if found is None:
+            return stmt
+        self.known[stmt.dst.buffer] = found
+        if dtype not in INTEGERS:
+            return stmt
+        if found[0] == found[1]:
+            value = bool(found[0]) if dtype is DataType.Bool else int(found[0])
+            return k.Copy(stmt.dst, k.Imm(value, dtype))
+        if dtype is DataType.Bool:
+            return stmt
+        expr = self._index(stmt, positions)
+        if expr is not None and access.is_register(stmt.dst.buffer):
+            positions[stmt.dst.buffer] = expr
+            return k.Copy(stmt.dst, k.IndexValue(expr, dtype))
+        if stmt.op is _WHERE:
+            return self._chosen(stmt)
+        return stmt
+
+    def _chosen(self, stmt: k.Compute) -> k.Compute:
+        """What a condition chooses, where that is known."""
+        found = range_of_operand(stmt.args[0], self.known)
+        if found is None or found[0] != found[1]:
+            return stmt
+        chosen = stmt.args[1] if found[0] else stmt.args[2]
+        return dataclasses.replace(stmt, op=_CAST, args=(chosen,))
+
+    def _index(self, stmt: k.Compute, positions: dict[k.Buffer, Expr]) -> Expr | None:
+        """The result as an index expression, whose sums go nowhere beyond an index."""
+        args = [_position(arg, positions) for arg in stmt.args]
+        exprs = [arg for arg in args if arg is not None]
+        if len(exprs) < len(args) or not any(e.free_symbols for e in exprs):
+            return None
+        rule = _EXPRESSIONS.get(stmt.op.name)
+        expr = rule(*exprs) if rule is not None and stmt.dtype in INTEGERS else None
+        if expr is None or not self._fits(expr):
+            return None
+        low, high = bounds(expr)
+        assert low is not None and high is not None
+        types = (INTEGERS[stmt.dtype], INTEGERS[stmt.dst.buffer.dtype])
+        return expr if all(within((low, high), each) for each in types) else None
+
+    def _fits(self, expr: Expr) -> bool:
+        total = 0
+        for core, coefficient in expr.terms:
+            low, high = bounds(core)
+            if low is None or high is None:
+                return False
+            total += max(abs(low), abs(high)) * abs(coefficient)
+        return total <= self.index[1]
+
+    def _named(
+        self, stmt: k.LetValue, positions: dict[k.Buffer, Expr], renamed: dict[Symbol, Expr]
+    ) -> k.LetValue | None:
+        """What names an index, if it is no expression itself."""
+        found = range_of_operand(stmt.value, self.known)
+        extent = as_int(stmt.extent)
+        if stmt.symbol.lo == 0 or found is None or extent is None or not within(found, (0, extent - 1)):
+            return stmt
+        expr = _position(stmt.value, positions)
+        if expr is not None:
+            renamed[stmt.symbol] = expr
+            return None
+        name = symbol(stmt.symbol.name, lo=0, hi=extent - 1)
+        renamed[stmt.symbol] = name
+        return dataclasses.replace(stmt, symbol=name)
+
+
+def _position(operand: k.Operand, positions: dict[k.Buffer, Expr]) -> Expr | None:
+    if isinstance(operand, k.Imm) and isinstance(operand.value, int) and operand.dtype is not DataType.Bool:
+        return const(operand.value)
+    if isinstance(operand, k.IndexValue):
+        return operand.expr if operand.dtype in _POSITIONS else None
+    return positions.get(operand.buffer) if isinstance(operand, k.Ref) else None
+
+
+def _divided(a: Expr, b: Expr, kind: object) -> Expr | None:
+    low, divisor = bounds(a)[0], as_int(b)
+    if low is None or low < 0 or divisor is None or divisor <= 0:
+        return None
+    return floordiv(a, b) if kind == "div" else mod(a, b)
+
+
+def _product(a: Expr, b: Expr) -> Expr | None:
+    return a * b if as_int(a) is not None or as_int(b) is not None else None
+
+
+_EXPRESSIONS = {
+    "cast": lambda a: a,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "neg": lambda a: -a,
+    "mul": _product,
+    "div": lambda a, b: _divided(a, b, "div"),
+    "mod": lambda a, b: _divided(a, b, "mod"),
+    "fmod": lambda a, b: _divided(a, b, "mod"),
+    "remainder": lambda a, b: _divided(a, b, "mod"),
+}
+
+
+# ---- registers of 32 bits ----------------------------------------------------------------------------------
+
+
+class _Narrowing:
+    """Attributes:
+    known: ranges of what is in registers.
+    narrow: registers of other integers, by those of 32 bits.
+    """
+
+    def __init__(self, known: dict[k.Buffer, Range], body: tuple[k.Stmt, ...]) -> None:
+        self.known = known
+        self._body = body
+        self.narrow = {
+            buffer: dataclasses.replace(buffer, dtype=DataType.Int32)
+            for buffer, found in known.items()
+            if buffer.dtype in _NARROWED and within(found, _INT32)
+        }
+
+    def narrowed(self) -> tuple[k.Stmt, ...]:
+        statements = list(k.walk(self._body))
+        count = -1
+        while count != len(self.narrow):
+            count = len(self.narrow)
+            for stmt in statements:
+                for buffer in self._excluded(stmt):
+                    self.narrow.pop(buffer, None)
+        return self._rewritten(self._body)
+
+    def _excluded(self, stmt: k.Stmt) -> Iterable[k.Buffer]:
+        """Registers that a statement needs to be of the type that they are of."""
+        if isinstance(stmt, (k.Alloc, k.LetValue)):
+            return ()
+        if isinstance(stmt, k.Compute):
+            if stmt.dst.buffer.dtype is DataType.Int:
+                return ()
+            # What is beyond a narrower type is cut off by converting to it.
+            made, dst = computed_range(stmt, self.known), stmt.dst.buffer
+            fits = made is not None and within(made, INTEGERS.get(dst.dtype, made))
+            return () if fits else (dst,)
+        if isinstance(stmt, k.Copy):
+            refs = [ref.buffer for ref in (stmt.dst, stmt.src, stmt.fill) if isinstance(ref, k.Ref)]
+            return () if all(buffer in self.narrow for buffer in refs) else refs
+        return (*access.read_buffers(stmt), *access.written_buffers(stmt))
+
+    def _rewritten(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+        return k.body_of(body, [k.with_children(self._statement(s), self._rewritten) for s in body])
+
+    def _statement(self, stmt: k.Stmt) -> k.Stmt:
+        computes = stmt.dtype if isinstance(stmt, k.Compute) else None
+        in_32 = isinstance(stmt, k.Compute) and computes is DataType.Int and self._may_be_short(stmt)
+        if isinstance(stmt, k.Copy) and stmt.dst.buffer in self.narrow:
+            fill = None if stmt.fill is None else _short(stmt.fill)
+            stmt = dataclasses.replace(stmt, src=_short(stmt.src), fill=fill)
+        if not self.narrow.keys().isdisjoint(
+            (*access.read_buffers(stmt), *access.written_buffers(stmt), access.declared_buffer(stmt))
+        ):
+            stmt = access.map_buffers(stmt, self.narrow)
+        if in_32:
+            assert isinstance(stmt, k.Compute)
+            stmt = dataclasses.replace(stmt, dtype=DataType.Int32, args=tuple(map(_short, stmt.args)))
+        return stmt
+
+    def _may_be_short(self, stmt: k.Compute) -> bool:
+        """Whether an operation on integers of 64 bits gives the same in 32."""
+        if stmt.op not in _ALIKE or (made := computed_range(stmt, self.known)) is None:
+            return False
+        saturates = stmt.op in _SATURATING
+        args = [
+            range_of_operand(arg, self.known)
+            for arg in stmt.args
+            if not (saturates and isinstance(arg, k.Imm))
+        ]
+        return within(made, _INT32) and all(each is not None and within(each, _INT32) for each in args)
+
+
+def _short(operand: k.Operand) -> k.Operand:
+    """A constant or a position as one of 32 bits; the nearest one of a constant beyond."""
+    if isinstance(operand, k.IndexValue):
+        return k.IndexValue(operand.expr, DataType.Int32)
+    if isinstance(operand, k.Imm) and operand.dtype is not DataType.Bool:
+        assert isinstance(operand.value, int)
+        return k.Imm(min(max(operand.value, _INT32[0]), _INT32[1]), DataType.Int32)
+    return operand

@@ -1,0 +1,46 @@
+"""Loads that start at any element: narrower vectors where that makes them aligned, or beside such."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fusewright import FusionDefinition
+from fusewright.core.dtype import DataType, from_torch
+from fusewright.schedulers.params import PointwiseParams
+
+ROWS, COLUMNS = 64, 134
+
+
+def neighbours(dtype: torch.dtype, count: int) -> tuple[FusionDefinition, torch.Tensor]:
+    """The sum of so many rows' neighbours, most of which start at no multiple of a vector."""
+    given = torch.randn(ROWS + 2, COLUMNS).to(dtype)
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(given, static_sizes=True)
+        total = None
+        for i in range(count):
+            start = [i % 3, 1 + i // 3]
+            part = fd.ops.slice(x, start, [start[0] + ROWS, start[1] + COLUMNS - 6])
+            part = fd.ops.cast(part, dtype=DataType.Float)
+            total = part if total is None else total + part
+        fd.add_output(fd.ops.cast(total, dtype=from_torch(dtype)))
+    return fd, given
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "words"),
+    [(torch.float32, 7, True), (torch.float32, 2, False), (torch.bfloat16, 7, False)],
+)
+def test_vectors_are_narrower_where_others_start_anywhere(
+    dtype: torch.dtype, count: int, words: bool
+) -> None:
+    fd, given = neighbours(dtype, count)
+    (made,) = fd.execute([given])
+    height, width = ROWS, COLUMNS - 6
+    starts = [(i % 3, 1 + i // 3) for i in range(count)]
+    parts = [given[row : row + height, column : column + width].float() for row, column in starts]
+    torch.testing.assert_close(made, sum(parts).to(dtype), rtol=2e-2, atol=2e-2)  # type: ignore[union-attr]
+    params = fd.kernels_for([given])[0].params
+    assert isinstance(params, PointwiseParams)
+    assert params.unaligned_inputs == (0,)
+    assert (params.vectorization_factor == 2) is params.keeps_aligned is words
