@@ -39,8 +39,9 @@ LEAST_VECTORS = 4
 # least, and from where on there is a block for each SM, not for every second one, as the last one adds up
 # what all have found. (An H200, sums of bfloat16, us: 131072 x 257 with 66 blocks, 10 times each, 26.4, with
 # 132 28.2, by element 34.8; 3000000 x 33 with 132 blocks, 15 times, 57.6, with 264 59.2, by element 76.6;
-# 131072 x 65 with 66 blocks, 4 times, 12.7, by element 13.7; 16384 x 257 with 66, once, 11.3, by element 10.)
-SHARING_THREADS, FEWEST_STEPS, MANY_STEPS = 800, 3, 12
+# 131072 x 65 with 66 blocks, 3 times, 12.8, by element 13.7; 300000 x 33 with 66, 3 times, 13.1, by element
+# 17.4; 16384 x 257 with 66, once, 11.3, by element 10.0.)
+SHARING_THREADS, FEWEST_STEPS, MANY_STEPS = 800, 2, 12
 
 
 def joins_rows(fusion: Fusion, space: ReductionSpace) -> bool:
