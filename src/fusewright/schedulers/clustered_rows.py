@@ -40,8 +40,8 @@ SHIFTED_BYTES, SHIFTED_BLOCKS, SHIFTED_THREADS = 208, (4, 8), 416
 LEAST_SPREAD, LEAST_ROWS, LEAST_BLOCKS, LEAST_THREADS, ROWS_TIMES_BLOCKS = 16 * KIB, 8, 4, 128, 40
 # Vectors in registers of a thread of the largest clusters, which share rows that are fewer than LEAST_ROWS;
 # or as many as HELD_BYTES are. (An H200, layer norm of one row of 65,536 bfloat16 8.6 us, in sweeps by all
-# blocks 12.8, of 131,072 10.3 and 11.3, of 20,000 7.4 and 8.9; of 262,144 9.1 and 10.7, of four such rows 9.1,
-# by clusters of 8 11.8; softmax of one 7.5 and 8.3.)
+# blocks 12.8, of 131,072 10.3 and 11.3, of 20,000 7.4 and 8.9; of 262,144 9.1 and 10.7, of four such rows
+# 9.1, by clusters of 8 11.8; softmax of one 7.5 and 8.3.)
 FEW_BATCHES = 4
 # Threads of a block and vectors of each in registers, at most, of shifted rows beside weights.
 THREADS_BESIDE_WEIGHTS, BATCHES_BESIDE_WEIGHTS = 352, 3

@@ -302,7 +302,7 @@ class InnerOuterPersistentPlanner:
         if larger is None or larger.resident < 2:
             return None
         found = replace(larger, cluster=2 * tile.cluster, resident=2)
-        return found if in_turns(found, hardware) else None
+        return found if not rows.shifts or in_turns(found, hardware) else None
 
     def _shifted_stages(self, tile: RowTile, hardware: HardwareInfo) -> int:
         """How many rows a ring has room for."""
