@@ -346,11 +346,16 @@ def test_clusters_load_rows_ahead_that_blocks_do_not(columns: int, blocks: int) 
 
 
 @pytest.mark.parametrize(
-    "rows, columns, cluster, clusters, spilled",
-    [(1024, 65536, 8, 28, 0), (1024, 131072, 16, 14, 0), (1024, 50257, 4, 24, 80), (1024, 65537, 4, 24, 160)],
+    "rows, columns, cluster, clusters, on_an_sm, spilled",
+    [
+        (1024, 65536, 8, 28, 2, 0),
+        (1024, 131072, 16, 14, 2, 0),
+        (1024, 50257, 8, 24, 2, 80),
+        (1024, 65537, 4, 24, 1, 160),
+    ],
 )
 def test_long_rows_are_held_by_clusters(
-    rows: int, columns: int, cluster: int, clusters: int, spilled: int
+    rows: int, columns: int, cluster: int, clusters: int, on_an_sm: int, spilled: int
 ) -> None:
     """Two blocks an SM where these have room; shifted rows take turns. All are resident at once."""
     fusion = rms_norm_backward.fusion("textbook")[1]
@@ -360,7 +365,6 @@ def test_long_rows_are_held_by_clusters(
     assert (params.blocks_per_cluster, params.lparams.gdimx) == (cluster, clusters), params.reason
     assert params.circular_stages == 3 and params.shift_rows is bool(columns % 2)
     assert _spilled(fusion, params) <= spilled
-    on_an_sm = 1 if params.shift_rows else 2
     assert on_an_sm * (launch.shared_bytes + p.H200.shared_memory_reserved) <= p.H200.shared_memory_per_sm
     assert clusters <= p.H200.resident_clusters(cluster, on_an_sm)
 
