@@ -333,6 +333,16 @@ def _spilled(fusion: Fusion, params: InnerOuterPersistentParams) -> int:
     return used.spill_stores
 
 
+@pytest.mark.parametrize("columns", [1600, 2560, 3328])
+def test_threads_have_the_registers_that_vectors_of_some_take(columns: int) -> None:
+    """Where the last vectors of a row are fewer than its threads: each has a guard."""
+    fusion = layer_norm_backward.fusion("aten")[1]
+    canonicalize(fusion)
+    shapes = ((8000, columns),) * 2 + ((8000,),) * 2 + ((columns,),)
+    params, _ = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
+    assert params.prefetch_rows and not _spilled(fusion, params), params.reason
+
+
 @pytest.mark.parametrize("columns, blocks", [(8192, 1), (16384, 2)])
 def test_clusters_load_rows_ahead_that_blocks_do_not(columns: int, blocks: int) -> None:
     fusion = backward()
