@@ -80,15 +80,15 @@ def joined_params(
     `width`: of vectors, which divides the length. None where other ways keep the GPU busier.
     """
     groups = length // width
-    if row > MOST_THREADS or groups < LEAST_VECTORS:
+    if row > MOST_THREADS or groups < LEAST_VECTORS or not batches:
         return None
-    in_flight = BYTES_IN_FLIGHT // (width * element_bytes)
+    in_flight = max(1, BYTES_IN_FLIGHT // (width * element_bytes))
     if batches < 2 * hardware.sm_count:
         return _shared_columns(batches, length, row, width, in_flight, hardware)
     # A power of two, as lengths often are multiples of one.
     down = min(power_of_two_at_least(ceil_div(THREADS, row)), power_of_two_at_most(groups // LEAST_VECTORS))
     down = min(down, power_of_two_at_most(MOST_THREADS // row))
-    unroll = max(1, min(in_flight, groups // down))
+    unroll = min(in_flight, groups // down)
     return _params(batches, length, row, width, unroll, LaunchParams(bdimx=row, bdimy=down, gdimy=1))
 
 
