@@ -445,7 +445,7 @@ def _tiles(
 def _most_sharing(columns: Columns, hardware: HardwareInfo) -> int:
     """The most blocks that share columns, by what they exchange."""
     if columns.states < MANY_STATES:
-        return columns.length
+        return max(1, columns.length)
     return max(1, int(BLOCKS_OF_STATES_DOWN * hardware.sm_count))
 
 
