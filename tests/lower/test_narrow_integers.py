@@ -11,7 +11,7 @@ import torch
 from fusewright import DataType, FusionDefinition
 from fusewright.core.dtype import Category
 from fusewright.kernel import ir as k
-from fusewright.lower.value_ranges import _OF_ANY, _RULES, INTEGERS, computed_range, converted_range, within
+from fusewright.lower.value_ranges import _OF_ANY, _RULES, INTEGERS, Ranges, converted_range, within
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.sym import const
 from tests.kernel import builders as b
@@ -142,7 +142,8 @@ def test_results_lie_in_their_range(name: str) -> None:
             drawn = [v for v in (low, high, *middle) if low <= v <= high]
             values.append(torch.tensor(generator.choices(drawn, k=20), dtype=each.torch))
         result = b.local("r", op.result_of(dtype), 1)
-        found = computed_range(k.Compute(op, k.Ref(result, const(0)), tuple(args), dtype), known)
+        compute = k.Compute(op, k.Ref(result, const(0)), tuple(args), dtype)
+        found = Ranges((), INTEGERS[DataType.Int32], known).computed(compute)
         if found is None:
             continue
         divides = op.spelling(dtype).divides
@@ -163,3 +164,23 @@ def test_converted_values_lie_in_their_range(source: DataType, kind: DataType) -
                 made = torch.tensor(value, dtype=source.torch).to(kind.torch) if fits else None
                 if found is not None and made is not None and (source in INTEGERS or kind not in INTEGERS):
                     assert within((made.item(), made.item()), found), (low, high, value)
+
+
+def test_positions_of_any_size_are_of_the_type_of_indices() -> None:
+    """Differences of positions fit in 32 bits, whatever the sizes are; sums of them may not."""
+    given = torch.randn(7, 9)
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(given)
+        rows, columns = (
+            fd.ops.broadcast_in_dim(
+                fd.ops.iota(fd.ops.size(x, dim), 0, 1, DataType.Int),
+                [fd.ops.size(x, 0), fd.ops.size(x, 1)],
+                [dim],
+            )
+            for dim in (0, 1)
+        )
+        fd.add_output(x + fd.ops.cast(fd.ops.sub(columns, rows), DataType.Float))
+    (made,) = fd.execute([given])
+    place = torch.arange(9.0) - torch.arange(7.0)[:, None]
+    torch.testing.assert_close(made, given + place)
+    assert "long long" not in fd.kernels_for([given])[0].cuda_text

@@ -240,6 +240,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
         "hold rows",
         "load what is chosen once",
         "narrow integers",
+        "convert small numbers",
         "share equal loads",
     }
     for name, run in PASSES[:-1]:  # the last gives shared memory its place anew

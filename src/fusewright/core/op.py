@@ -60,6 +60,8 @@ class Rule(enum.Enum):
     CAST = "cast"  # any type to any type: the node's output says which
     PACK = "pack"  # operands Float; the result is a byte of two Float4
     UNPACK = "unpack"  # operand a byte of two Float4; the result is Float
+    TO_FLOAT = "to-float"  # operand as it is; the result is Float
+    TO_INTEGER = "to-integer"  # operand as it is; the result is Int32
     DRAW = "draw"  # operands Int: a place among random numbers; the result is of the compute type
 
 
@@ -173,8 +175,10 @@ class ElementwiseOp:
             return dtype.real
         if self.rule is Rule.PACK:
             return DataType.Float4_e2m1fn_x2
-        if self.rule is Rule.UNPACK:
+        if self.rule in (Rule.UNPACK, Rule.TO_FLOAT):
             return DataType.Float
+        if self.rule is Rule.TO_INTEGER:
+            return DataType.Int32
         return dtype.complex if self.rule is Rule.MAKE_COMPLEX else dtype
 
     def domain(self, operand: int) -> Domain:
@@ -197,6 +201,8 @@ _TYPED_BY_OPERANDS = frozenset(
         Rule.CAST,
         Rule.PACK,
         Rule.UNPACK,
+        Rule.TO_FLOAT,
+        Rule.TO_INTEGER,
     }
 )
 

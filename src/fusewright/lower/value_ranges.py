@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
 from fusewright.core.dtype import Category, DataType
 from fusewright.kernel import ir as k
-from fusewright.sym import bounds
+from fusewright.sym import Expr, bounds
 
 Number = int | float
 Range = tuple[Number, Number]
@@ -23,66 +24,97 @@ _FLOAT_ERROR = 2.0**-21
 _LARGE = 2.0**127  # what is below it is finite in Float
 _FLOAT_INTEGERS = 2**24  # up to which Float has all integers
 
-INTEGERS = {
-    DataType.Bool: (0, 1),
-    DataType.Int8: (-(2**7), 2**7 - 1),
-    DataType.UInt8: (0, 2**8 - 1),
-    DataType.Int16: (-(2**15), 2**15 - 1),
-    DataType.UInt16: (0, 2**16 - 1),
-    DataType.Int32: (-(2**31), 2**31 - 1),
-    DataType.Int: (-(2**63), 2**63 - 1),
-}
+_TYPES = (
+    DataType.Bool,
+    DataType.Int8,
+    DataType.UInt8,
+    DataType.Int16,
+    DataType.UInt16,
+    DataType.Int32,
+    DataType.Int,
+)
+INTEGERS: dict[DataType, tuple[int, int]] = {each: (int(each.lowest), int(each.highest)) for each in _TYPES}
 
 
 def within(inner: Range, outer: Range) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
-def range_of_operand(operand: k.Operand, known: dict[k.Buffer, Range]) -> Range | None:
-    if isinstance(operand, k.Imm):
-        value = operand.value
-        if isinstance(value, complex) or value != value:
+@dataclass
+class Ranges:
+    """What is known of the registers of a kernel by the statement that is reached.
+
+    Attributes:
+        single: buffers that one statement writes.
+        index: what an index may be.
+        known: ranges of registers.
+    """
+
+    single: Collection[k.Buffer]
+    index: Range
+    known: dict[k.Buffer, Range] = field(default_factory=dict)
+
+    def of(self, operand: k.Operand) -> Range | None:
+        if isinstance(operand, k.Imm):
+            value = operand.value
+            if isinstance(value, complex) or value != value:
+                return None
+            if operand.dtype is DataType.Float:
+                value = ctypes.c_float(value).value
+            return (value, value)
+        if isinstance(operand, k.IndexValue):
+            return converted_range(self._of_index(operand.expr), operand.dtype)
+        if isinstance(operand, k.Ref):
+            return self.known.get(operand.buffer) or INTEGERS.get(operand.buffer.dtype)
+        return INTEGERS.get(operand.param.dtype)
+
+    def _of_index(self, expr: Expr) -> Range:
+        low, high = bounds(expr)
+        return (self.index[0] if low is None else low, self.index[1] if high is None else high)
+
+    def note(self, stmt: k.Stmt) -> None:
+        """Adds the range of the register that a statement sets."""
+        if not isinstance(stmt, (k.Copy, k.Compute)) or stmt.dst.buffer not in self.single:
+            return
+        if stmt.dst.buffer.space is not k.Space.LOCAL:
+            return
+        if isinstance(stmt, k.Compute):
+            found = converted_range(self.computed(stmt), stmt.dst.buffer.dtype)
+        else:
+            sources = [stmt.src] if stmt.fill is None else [stmt.src, stmt.fill]
+            ranges = [each for each in map(self.of, sources) if each is not None]
+            is_known = len(ranges) == len(sources)
+            found = (min(r[0] for r in ranges), max(r[1] for r in ranges)) if is_known else None
+        if found is not None:
+            self.known[stmt.dst.buffer] = found
+
+    def computed(self, stmt: k.Compute) -> Range | None:
+        """Of the result, before it is converted to the type of the destination."""
+        rule, result = _RULES.get(stmt.op.name), stmt.op.result_of(stmt.dtype)
+        types = stmt.op.operand_dtypes(stmt.dtype)
+        args = [converted_range(self.of(arg), dtype) for arg, dtype in zip(stmt.args, types)]
+        if stmt.op.name == "where" and args[0] is not None and args[0][0] == args[0][1]:
+            return args[1] if args[0][0] else args[2]
+        operands = [arg for arg in args if arg is not None]
+        found = rule(operands) if rule is not None and _applies(stmt.op.name, operands, len(args)) else None
+        if found is None:
+            return INTEGERS.get(result)
+        if result in INTEGERS:
+            return found if within(found, INTEGERS[result]) else INTEGERS[result]
+        if result.category is not Category.FLOAT:
             return None
-        if operand.dtype is DataType.Float:
-            value = ctypes.c_float(value).value
-        return (value, value)
-    if isinstance(operand, k.IndexValue):
-        low, high = bounds(operand.expr)
-        return None if low is None or high is None else converted_range((low, high), operand.dtype)
-    if isinstance(operand, k.Ref):
-        return known.get(operand.buffer) or INTEGERS.get(operand.buffer.dtype)
-    return INTEGERS.get(operand.param.dtype)
+        if stmt.op.name in _ROUNDED:
+            error = _FLOAT_ERROR * max(abs(end) for ends in (*operands, found) for end in ends)
+            found = (found[0] - error, found[1] + error)
+        return found if all(abs(end) < _LARGE for end in found) else None
 
 
-def computed_range(stmt: k.Compute, known: dict[k.Buffer, Range]) -> Range | None:
-    """Of the result, before it is converted to the type of the destination."""
-    rule = _RULES.get(stmt.op.name)
-    args = [
-        converted_range(range_of_operand(arg, known), dtype)
-        for arg, dtype in zip(stmt.args, stmt.op.operand_dtypes(stmt.dtype))
-    ]
-    result = stmt.op.result_of(stmt.dtype)
-    if stmt.op.name == "where" and args[0] is not None and args[0][0] == args[0][1]:
-        return args[1] if args[0][0] else args[2]
-    if rule is None or any(arg is None for arg in args):
-        return INTEGERS.get(result)
-    operands = [arg for arg in args if arg is not None]
-    ends = [end for arg in operands for end in arg]
-    if stmt.op.name not in _OF_ANY and not all(isinstance(end, int) for end in ends):
-        return INTEGERS.get(result)
-    if stmt.op.name not in _OF_INFINITE and not all(map(math.isfinite, ends)):
-        return INTEGERS.get(result)
-    found = rule(operands)
-    if found is None:
-        return INTEGERS.get(result)
-    if result in INTEGERS:
-        return found if within(found, INTEGERS[result]) else INTEGERS[result]
-    if result.category is not Category.FLOAT:
-        return None
-    if stmt.op.name in _ROUNDED:
-        error = _FLOAT_ERROR * max(abs(end) for ends in (*operands, found) for end in ends)
-        found = (found[0] - error, found[1] + error)
-    return found if all(abs(end) < _LARGE for end in found) else None
+def _applies(name: str, operands: Sequence[Range], count: int) -> bool:
+    """Whether the rule of an operation holds for such operands, of which there should be so many."""
+    ends = [end for operand in operands for end in operand]
+    integral = name in _OF_ANY or all(isinstance(end, int) for end in ends)
+    finite = name in _OF_INFINITE or all(map(math.isfinite, ends))
+    return len(operands) == count and integral and finite
 
 
 def converted_range(found: Range | None, dtype: DataType) -> Range | None:
@@ -130,7 +162,12 @@ def _python_rest(args: Sequence[Range]) -> Range | None:
 
 def _quotient(args: Sequence[Range]) -> Range | None:
     (low, high), (least, most) = args
-    return (low // most, high // least) if low >= 0 and least > 0 else None
+    if all(isinstance(end, int) for ends in args for end in ends):
+        return (low // most, high // least) if low >= 0 and least > 0 else None
+    if least <= 0 <= most:
+        return None
+    found = [a / b for a in args[0] for b in args[1]]
+    return min(found), max(found)
 
 
 def _and(args: Sequence[Range]) -> Range | None:
@@ -189,8 +226,10 @@ _RULES: dict[str, Callable[[Sequence[Range]], Range | None]] = {
     ),
     "floor": lambda a: (math.floor(a[0][0]), math.floor(a[0][1])),
     "ceil": lambda a: (math.ceil(a[0][0]), math.ceil(a[0][1])),
+    "round": lambda a: (round(a[0][0]), round(a[0][1])),
     "trunc": lambda a: (math.trunc(a[0][0]), math.trunc(a[0][1])),
-    "div": lambda a: _quotient(a) if all(isinstance(e, int) for ends in a for e in ends) else None,
+    "div": _quotient,
+    "truediv": _quotient,
     "mod": _rest,
     "fmod": _rest,
     "remainder": _python_rest,
@@ -208,8 +247,10 @@ _RULES: dict[str, Callable[[Sequence[Range]], Range | None]] = {
     "logical_and": lambda a: tuple(map(min, *_of_truths(a))),
     "logical_or": lambda a: tuple(map(max, *_of_truths(a))),
 }
-_ROUNDED = frozenset({"add", "sub", "mul"})
+_ROUNDED = frozenset({"add", "sub", "mul", "div", "truediv"})
 _OF_INFINITE = frozenset({"maximum", "minimum", "clamp", "where", "lt", "le", "gt", "ge"})
 _OF_ANY = (
-    _OF_INFINITE | _ROUNDED | {"cast", "real", "neg", "abs", "relu", "eq", "ne", "floor", "ceil", "trunc"}
+    _OF_INFINITE
+    | _ROUNDED
+    | {"cast", "real", "neg", "abs", "relu", "eq", "ne", "floor", "ceil", "round", "trunc"}
 )

@@ -1,16 +1,26 @@
-"""Rows that bring a number nearer to what a narrower type holds, and keep its type; kernels have them, and no
-definition.
+"""Rows that bring a number nearer to what another type holds, and those that convert small numbers; kernels
+have them, and no definition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+
+import torch
 
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import ElementwiseOp, Rule, Spelling
 
-__all__ = ["ROUNDED", "SATURATED_POSITION"]
+__all__ = [
+    "FLOAT_OF_SMALL",
+    "INTEGER_BELOW",
+    "INTEGER_OF_WHOLE",
+    "LARGEST_SMALL",
+    "NEAREST_WHOLE",
+    "ROUNDED",
+    "SATURATED_POSITION",
+]
 
 #: By the type that is rounded to: those that the GPU converts to more slowly than it rounds.
 ROUNDED: Mapping[DataType, ElementwiseOp] = MappingProxyType(
@@ -44,3 +54,21 @@ SATURATED_POSITION = ElementwiseOp(
         }
     ),
 )
+
+#: Of numbers up to so many, either way.
+LARGEST_SMALL = 2**22
+
+
+def _of_small(
+    name: str, rule: Rule, category: Category, reference: Callable[..., torch.Tensor]
+) -> ElementwiseOp:
+    spelling = Spelling(f"fw::{name}({{0}})", reference, ("small_numbers",))
+    return ElementwiseOp(name, 1, rule, MappingProxyType({category: spelling}))
+
+
+FLOAT_OF_SMALL = _of_small("float_of_small", Rule.TO_FLOAT, Category.INT, lambda x: x.float())
+#: A zero below 0 becomes 0.
+NEAREST_WHOLE = _of_small("nearest_whole", Rule.FLOAT_UP, Category.FLOAT, lambda x: x.round() + 0.0)
+INTEGER_OF_WHOLE = _of_small("integer_of_whole", Rule.TO_INTEGER, Category.FLOAT, lambda x: x.int())
+#: Of what is not negative.
+INTEGER_BELOW = _of_small("integer_below", Rule.TO_INTEGER, Category.FLOAT, lambda x: x.floor().int())

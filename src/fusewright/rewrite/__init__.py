@@ -12,10 +12,11 @@ others go on from), `roots` (as divisors), `logarithms` (of exponentials), `shar
 `aliases` (outputs that are views), `memory_order` (of what passes between kernels), and
 `operand_views` (a library reads what its operands are views of).
 
-`REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `lift` (changes
-of shape and order move up to the loads), `sink` (or down to the stores), `implied` (choices by the position
-that are made already), `equal_reads` (one load for both), `separate` (small tensors that are read before a
-reduction and elsewhere), `powers` (small ones as products).
+`REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `reduced_views`
+(outputs follow a view that is reduced), `lift` (changes of shape and order move up to the loads), `sink` (or
+down to the stores), `implied` (choices by the position that are made already), `equal_reads` (one load for
+both), `separate` (small tensors that are read before a reduction and elsewhere), `powers` (small ones as
+products).
 
 `two_pass`, `one_pass_softmax`, `chunks` and `split_k` are ones that schedulers propose. It may import core,
 sym, ir, ops and analyze.
@@ -40,6 +41,7 @@ from fusewright.rewrite.implied import simplify_choices
 from fusewright.rewrite.lift import lift_views
 from fusewright.rewrite.logarithms import simplify_logarithms
 from fusewright.rewrite.memory_order import keep_memory_order
+from fusewright.rewrite.narrow_sums import narrow_sums
 from fusewright.rewrite.nested_reductions import join_nested_reductions
 from fusewright.rewrite.operand_views import view_operands
 from fusewright.rewrite.partial_results import reduce_partial_results
@@ -47,6 +49,7 @@ from fusewright.rewrite.parts import read_parts
 from fusewright.rewrite.powers import expand_powers
 from fusewright.rewrite.reduced_relabels import reduce_before_relabels
 from fusewright.rewrite.reduced_reshapes import reduce_before_reshapes
+from fusewright.rewrite.reduced_views import store_beside_views
 from fusewright.rewrite.roots import divide_by_roots
 from fusewright.rewrite.round_trips import cancel_round_trips
 from fusewright.rewrite.row_factors import multiply_row_factors
@@ -74,6 +77,7 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("divide by roots", divide_by_roots),
     ("simplify logarithms", simplify_logarithms),
     ("share sums", share_sums),
+    ("narrow sums", narrow_sums),
     ("multiply row factors", multiply_row_factors),
     ("merge what became equal", merge_equal_nodes),
     ("remove dead nodes", remove_dead_nodes),
@@ -83,6 +87,7 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("view operands", view_operands),
 )
 REWRITES: tuple[Pass, ...] = (
+    ("store beside views", store_beside_views),
     ("lift views", lift_views),
     ("sink views", sink_views),
     ("simplify choices", simplify_choices),

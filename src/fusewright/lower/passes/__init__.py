@@ -39,6 +39,7 @@ from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
 from fusewright.lower.passes.row_invariants import keep_invariant_vectors
 from fusewright.lower.passes.shared import place_shared
+from fusewright.lower.passes.small_numbers import convert_small_numbers
 from fusewright.lower.passes.unroll import unroll_register_loops
 from fusewright.lower.passes.vector_invariants import hoist_vector_invariants
 from fusewright.lower.passes.workspaces import order_reductions
@@ -51,6 +52,7 @@ PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
     ("keep invariant vectors", keep_invariant_vectors),
     ("fill with neutral elements", fill_with_neutral_elements),
     ("narrow integers", narrow_integers),
+    ("convert small numbers", convert_small_numbers),
     ("load what is chosen once", load_chosen_once),
     ("bring loads forward", bring_loads_forward),
     ("share equal loads", share_equal_loads),

@@ -15,19 +15,12 @@ in range is not compared, and registers of what fits in 32 bits have so many. Fe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.value_ranges import (
-    INTEGERS,
-    Range,
-    computed_range,
-    converted_range,
-    range_of_operand,
-    within,
-)
+from fusewright.lower.value_ranges import INTEGERS, Ranges, within
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.sym import Expr, Symbol, as_int, bounds, const, floordiv, mod, substitute, symbol
 
@@ -53,9 +46,9 @@ def narrow_integers(kernel: k.Kernel) -> k.Kernel:
     if not any(_is_of_interest(stmt) for stmt in statements):
         return kernel
     single = {buffer for buffer, count in access.writers(statements).items() if count == 1}
-    simplifier = _Simplifier(single, INTEGERS.get(kernel.index_dtype, _INT32))
-    body = simplifier.body(kernel.body, {}, {})
-    body = _Narrowing(simplifier.known, body).narrowed()
+    ranges = Ranges(single, INTEGERS.get(kernel.index_dtype, _INT32))
+    body = _Simplifier(ranges).body(kernel.body, {}, {})
+    body = _Narrowing(ranges, body).narrowed()
     return kernel if body == kernel.body else k.with_body(kernel, body)
 
 
@@ -65,16 +58,8 @@ def _is_of_interest(stmt: k.Stmt) -> bool:
 
 
 class _Simplifier:
-    """Attributes:
-    single: buffers that one statement writes.
-    index: what an index may be.
-    known: ranges of what is in registers.
-    """
-
-    def __init__(self, single: set[k.Buffer], index: Range) -> None:
-        self.single = single
-        self.index = index
-        self.known: dict[k.Buffer, Range] = {}
+    def __init__(self, ranges: Ranges) -> None:
+        self.ranges = ranges
 
     def body(
         self,
@@ -99,35 +84,22 @@ class _Simplifier:
             if isinstance(stmt, k.Compute):
                 stmt = self._computed(stmt, positions)
             if isinstance(stmt, k.Copy):
-                self._note_copy(stmt, positions)
+                self.ranges.note(stmt)
+                self._note_position(stmt, positions)
             result.append(k.with_children(stmt, lambda inner: self.body(inner, positions, renamed)))
         return k.body_of(body, result)
 
-    def _is_single(self, dst: k.Ref) -> bool:
-        return dst.buffer in self.single and dst.buffer.space is k.Space.LOCAL
-
-    def _note_copy(self, stmt: k.Copy, positions: dict[k.Buffer, Expr]) -> None:
-        buffer = stmt.dst.buffer
-        if not self._is_single(stmt.dst):
-            return
-        sources = [stmt.src] if stmt.fill is None else [stmt.src, stmt.fill]
-        ranges = [range_of_operand(source, self.known) for source in sources]
-        found = [each for each in ranges if each is not None]
-        if len(found) == len(ranges):
-            self.known[buffer] = min(low for low, _ in found), max(high for _, high in found)
+    def _note_position(self, stmt: k.Copy, positions: dict[k.Buffer, Expr]) -> None:
         expr = _position(stmt.src, positions)
-        if expr is not None and stmt.pred is k.TRUE and access.is_register(buffer):
-            positions[buffer] = expr
+        is_single = stmt.dst.buffer in self.ranges.single and access.is_register(stmt.dst.buffer)
+        if expr is not None and stmt.pred is k.TRUE and is_single:
+            positions[stmt.dst.buffer] = expr
 
     def _computed(self, stmt: k.Compute, positions: dict[k.Buffer, Expr]) -> k.Compute | k.Copy:
         dtype = stmt.dst.buffer.dtype
-        if not self._is_single(stmt.dst):
-            return stmt
-        found = converted_range(computed_range(stmt, self.known), dtype)
-        if found is None:
-            return stmt
-        self.known[stmt.dst.buffer] = found
-        if dtype not in INTEGERS:
+        self.ranges.note(stmt)
+        found = self.ranges.known.get(stmt.dst.buffer)
+        if found is None or dtype not in INTEGERS:
             return stmt
         if found[0] == found[1]:
             value = bool(found[0]) if dtype is DataType.Bool else int(found[0])
@@ -144,7 +116,7 @@ class _Simplifier:
 
     def _chosen(self, stmt: k.Compute) -> k.Compute:
         """What a condition chooses, where that is known."""
-        found = range_of_operand(stmt.args[0], self.known)
+        found = self.ranges.of(stmt.args[0])
         if found is None or found[0] != found[1]:
             return stmt
         chosen = stmt.args[1] if found[0] else stmt.args[2]
@@ -172,13 +144,13 @@ class _Simplifier:
             if low is None or high is None:
                 return False
             total += max(abs(low), abs(high)) * abs(coefficient)
-        return total <= self.index[1]
+        return total <= self.ranges.index[1]
 
     def _named(
         self, stmt: k.LetValue, positions: dict[k.Buffer, Expr], renamed: dict[Symbol, Expr]
     ) -> k.LetValue | None:
         """What names an index, if it is no expression itself."""
-        found = range_of_operand(stmt.value, self.known)
+        found = self.ranges.of(stmt.value)
         extent = as_int(stmt.extent)
         if stmt.symbol.lo == 0 or found is None or extent is None or not within(found, (0, extent - 1)):
             return stmt
@@ -210,7 +182,7 @@ def _product(a: Expr, b: Expr) -> Expr | None:
     return a * b if as_int(a) is not None or as_int(b) is not None else None
 
 
-_EXPRESSIONS = {
+_EXPRESSIONS: dict[str, Callable[..., Expr | None]] = {
     "cast": lambda a: a,
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -228,16 +200,15 @@ _EXPRESSIONS = {
 
 class _Narrowing:
     """Attributes:
-    known: ranges of what is in registers.
     narrow: registers of other integers, by those of 32 bits.
     """
 
-    def __init__(self, known: dict[k.Buffer, Range], body: tuple[k.Stmt, ...]) -> None:
-        self.known = known
+    def __init__(self, ranges: Ranges, body: tuple[k.Stmt, ...]) -> None:
+        self._ranges = ranges
         self._body = body
         self.narrow = {
             buffer: dataclasses.replace(buffer, dtype=DataType.Int32)
-            for buffer, found in known.items()
+            for buffer, found in ranges.known.items()
             if buffer.dtype in _NARROWED and within(found, _INT32)
         }
 
@@ -259,7 +230,7 @@ class _Narrowing:
             if stmt.dst.buffer.dtype is DataType.Int:
                 return ()
             # What is beyond a narrower type is cut off by converting to it.
-            made, dst = computed_range(stmt, self.known), stmt.dst.buffer
+            made, dst = self._ranges.computed(stmt), stmt.dst.buffer
             fits = made is not None and within(made, INTEGERS.get(dst.dtype, made))
             return () if fits else (dst,)
         if isinstance(stmt, k.Copy):
@@ -287,14 +258,10 @@ class _Narrowing:
 
     def _may_be_short(self, stmt: k.Compute) -> bool:
         """Whether an operation on integers of 64 bits gives the same in 32."""
-        if stmt.op not in _ALIKE or (made := computed_range(stmt, self.known)) is None:
+        if stmt.op not in _ALIKE or (made := self._ranges.computed(stmt)) is None:
             return False
         saturates = stmt.op in _SATURATING
-        args = [
-            range_of_operand(arg, self.known)
-            for arg in stmt.args
-            if not (saturates and isinstance(arg, k.Imm))
-        ]
+        args = [self._ranges.of(arg) for arg in stmt.args if not (saturates and isinstance(arg, k.Imm))]
         return within(made, _INT32) and all(each is not None and within(each, _INT32) for each in args)
 
 

@@ -1,0 +1,106 @@
+"""Conversions of small numbers by additions: which are, and that they give what conversions do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+from fusewright.core.op import ElementwiseOp
+from fusewright.ops.rounding import (
+    FLOAT_OF_SMALL,
+    INTEGER_BELOW,
+    INTEGER_OF_WHOLE,
+    LARGEST_SMALL,
+    NEAREST_WHOLE,
+)
+
+SMALL = ("float_of_small", "nearest_whole", "integer_of_whole", "integer_below")
+
+
+def text_of(
+    given: torch.Tensor, build: Callable[[FusionDefinition, object], object], expected: torch.Tensor
+) -> str:
+    with FusionDefinition() as fd:
+        fd.add_output(build(fd, fd.from_pytorch(given, static_sizes=True)))
+    (made,) = fd.execute([given])
+    assert torch.equal(made, expected)  # type: ignore[arg-type]
+    return fd.kernels_for([given])[0].cuda_text
+
+
+def used(text: str) -> set[str]:
+    return {name for name in SMALL if f"fw::{name}(" in text}
+
+
+ALL_BYTES = torch.arange(-128, 128, dtype=torch.int8)
+
+
+def test_bytes_are_scaled_and_rounded_by_additions() -> None:
+    def build(fd: FusionDefinition, x: object) -> object:
+        scaled = fd.ops.cast(x, DataType.Float) * 1.5
+        return fd.ops.cast(fd.ops.clamp(fd.ops.round(scaled), min=-128.0, max=127.0), DataType.Int8)
+
+    expected = (ALL_BYTES.float() * 1.5).round().clamp(-128, 127).to(torch.int8)
+    assert used(text_of(ALL_BYTES, build, expected)) == {
+        "float_of_small",
+        "nearest_whole",
+        "integer_of_whole",
+    }
+
+
+def test_what_is_rounded_to_a_float_keeps_the_sign_of_zero() -> None:
+    def build(fd: FusionDefinition, x: object) -> object:
+        return fd.ops.reciprocal(fd.ops.round(fd.ops.cast(x, DataType.Float) * 0.25))
+
+    expected = (ALL_BYTES.float() * 0.25).round().reciprocal()
+    assert expected.isneginf().any()
+    assert used(text_of(ALL_BYTES, build, expected)) == {"float_of_small"}
+
+
+def test_fractions_are_cut_off_where_nothing_is_below_zero() -> None:
+    def build(low: float) -> Callable[[FusionDefinition, object], object]:
+        return lambda fd, x: fd.ops.cast(fd.ops.cast(x, DataType.Float) * 0.3 + low, DataType.Int32)
+
+    kept = (ALL_BYTES.float() * 0.3 + 40).int()
+    assert used(text_of(ALL_BYTES, build(40.0), kept)) == {"float_of_small", "integer_below"}
+    kept = (ALL_BYTES.float() * 0.3 + 20).int()
+    assert used(text_of(ALL_BYTES, build(20.0), kept)) == {"float_of_small"}
+
+
+def test_what_may_be_large_or_no_number_is_converted() -> None:
+    def build(fd: FusionDefinition, x: object) -> object:
+        return fd.ops.cast(fd.ops.round(x), DataType.Int32)
+
+    given = torch.tensor([0.5, -1.5, 3e7, -2e9])
+    assert not used(text_of(given, build, given.round().int()))
+    wide = torch.tensor([2**30, -5, 2**22], dtype=torch.int32)
+    assert not used(text_of(wide, lambda fd, x: fd.ops.cast(x, DataType.Float), wide.float()))
+
+
+@pytest.mark.parametrize(
+    ("op", "values"),
+    [
+        (FLOAT_OF_SMALL, torch.tensor([-LARGEST_SMALL, -1, 0, 1, LARGEST_SMALL - 1])),
+        (NEAREST_WHOLE, torch.tensor([-2.5, -1.5, -0.5, 0.0, 0.5, 1.5, 2.25, LARGEST_SMALL - 0.5])),
+        (INTEGER_OF_WHOLE, torch.tensor([-LARGEST_SMALL, -1.0, 0.0, 7.0, LARGEST_SMALL - 1])),
+        (INTEGER_BELOW, torch.tensor([0.0, 0.99, 1.0, 54.75, LARGEST_SMALL - 0.5])),
+    ],
+    ids=lambda each: each.name if isinstance(each, ElementwiseOp) else "",
+)
+def test_additions_leave_no_fractions(op: ElementwiseOp, values: torch.Tensor) -> None:
+    """The arithmetic of the device text, in torch's float."""
+    dtype = DataType.Float if values.is_floating_point() else DataType.Int32
+    expected = op.spelling(dtype).torch(values.to(dtype.torch))
+    shift = torch.tensor(12582912.0)
+    if op is FLOAT_OF_SMALL:
+        made = (values.int() + 0x4B400000).view(torch.float32) - shift
+    elif op is NEAREST_WHOLE:
+        made = (values + shift) - shift
+    elif op is INTEGER_OF_WHOLE:
+        made = (values + shift).view(torch.int32) - 0x4B400000
+    else:  # rounds down, which torch's float does not
+        summed = (values.double() + 8388608.0).floor().float()
+        made = summed.view(torch.int32) - 0x4B000000
+    assert torch.equal(made, expected)
