@@ -84,6 +84,7 @@ def test_rows_beside_two_weights_are_held_in_pairs(rows: int, length: int, in_pa
         (1, 524288, None),
         (33, 65536, (8, 256, 4)),
         (33, 131072, (16, 128, 8)),
+        (64, 131072, (8, 256, 8)),
     ],
 )
 def test_few_rows_are_spread_over_clusters(rows, length, expected) -> None:

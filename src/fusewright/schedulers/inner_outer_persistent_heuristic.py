@@ -127,8 +127,10 @@ FEW_TURNS, FEW_ELEMENTS = 6, 16
 # Threads on an SM of rows that are shifted, of one sum of columns and of more, and rows a block, from which
 # on that is known to be faster than by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 384
 # threads 0.75 of a copy's speed, with 576 0.67, by element 0.66, with 320 threads 0.55; layer norm backward
-# with 384 threads 101 us, by element 88).
+# with 384 threads 101 us, by element 88). Of clusters the second is smaller, as two kernels are slower (layer
+# norm backward of 2048 x 32769 289 us with 384 threads, 449 so; of 1024 x 50257 with 320 248 and 270).
 SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = (384, 448), 5
+CLUSTER_THREADS_AN_SM = (384, 320)
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.85
 
@@ -285,7 +287,8 @@ class InnerOuterPersistentPlanner:
             tiles = [self._tile(part_of(rows, cluster), choice, hardware) for choice in SHIFTED]
             busy = [replace(tile, cluster=cluster) for tile in tiles if tile is not None]
             busy = [tile for tile in busy if tile.threads >= BLOCK and in_turns(tile, hardware)]
-            least = SHIFTED_THREADS_AN_SM[self._state_bytes > REGISTER_BYTES]
+            at_least = SHIFTED_THREADS_AN_SM if cluster == 1 else CLUSTER_THREADS_AN_SM
+            least = at_least[self._state_bytes > REGISTER_BYTES]
             busy = [tile for tile in busy if tile.threads * tile.resident >= least]
             if busy:
                 best = max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, tile.choice.elements))

@@ -26,6 +26,7 @@ from fusewright.schedulers.io import (
     vectorize_ports,
 )
 from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.reduction_heuristic import WAITS_A_STEP, WORDS_HEARD_AT_ONCE
 from fusewright.schedulers.reduction_space import ReductionSpace, memory_order, reduction_space
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
@@ -40,7 +41,8 @@ LEAST_VECTORS = 4
 # what all have found. (An H200, sums of bfloat16, us: 131072 x 257 with 66 blocks, 10 times each, 26.4, with
 # 132 28.2, by element 34.8; 3000000 x 33 with 132 blocks, 15 times, 57.6, with 264 59.2, by element 76.6;
 # 131072 x 65 with 66 blocks, 3 times, 12.8, by element 13.7; 300000 x 33 with 66, 3 times, 13.1, by element
-# 17.4; 16384 x 257 with 66, once, 11.3, by element 10.0.)
+# 17.4; 16384 x 257 with 66, once, 11.3, by element 10.0; 65536 x 129, where the last one waits more, 13.7 and
+# 12.8.)
 SHARING_THREADS, FEWEST_STEPS, MANY_STEPS = 800, 2, 12
 
 
@@ -101,7 +103,8 @@ def _shared_columns(
     blocks = hardware.sm_count // batches
     if steps < MANY_STEPS * blocks:
         blocks //= 2
-    if blocks < 2 or steps < FEWEST_STEPS * blocks:
+    waits = blocks / (down * WORDS_HEARD_AT_ONCE)
+    if blocks < 2 or steps < max(FEWEST_STEPS, waits / WAITS_A_STEP) * blocks:
         return None
     return _params(batches, length, row, width, unroll, LaunchParams(bdimx=row, bdimy=down, gdimy=blocks))
 
