@@ -35,6 +35,7 @@ ROUNDOFF = {
     torch.complex64: 2.0**-24,
     torch.complex128: 2.0**-53,
 }
+E4M3_LARGEST = torch.finfo(torch.float8_e4m3fn).max
 REDUCED = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu)
 SHORT = (torch.int8, torch.uint8)
 INTEGERS = (torch.int32, torch.int64, *SHORT)
@@ -156,6 +157,8 @@ def widened(x: Tensor) -> Tensor:
 
 
 def _narrow(wide: Tensor, dtype: torch.dtype) -> Tensor:
+    if dtype is torch.float8_e4m3fn:  # which saturates; what is out of range was NaN in torch before 2.13
+        wide = wide.clamp(-E4M3_LARGEST, E4M3_LARGEST)
     return wide.to(torch.float32).to(dtype) if dtype in REDUCED else wide.to(dtype)
 
 

@@ -53,7 +53,9 @@ class HostCode:
         """The function over these names; see `codegen` for those that it uses."""
         # torch, too, looks here for `__import__` when it calls back into Python.
         namespace: dict[str, Any] = {"__builtins__": builtins, **names}
-        run = namespace["run_here"] = FunctionType(self.code, namespace)
+        run = FunctionType(self.code, namespace)
+        if "run_here" in self.code.co_names:  # most have no use for it, and need no collector then
+            namespace["run_here"] = run
         return run
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -447,7 +446,8 @@ class FusionExecutor:
                 binding = self._binder.bind(inputs, setting.device)
                 signature = self.signature(inputs) if signature is None else signature
                 self._rebinding.note(setting.kinds, signature, binding)
-            self._check_written(inputs)
+            if self._written:
+                self._check_written(inputs)
         key: Hashable = signature if schedule is None else (schedule, signature)
         program = setting.programs.find(key)
         if program is None:
@@ -499,13 +499,14 @@ class FusionExecutor:
             with tracer.stage("host program"):
                 return place.programs.bind(chosen, binding, memory, stable, tracer)
 
-        program: BoundProgram | None = None
         may_record = schedule is None and setting.options.policy is None
         chosen = self._recalled(setting, place, binding, memory, stable, tracer) if may_record else None
         if chosen is not None:
-            with suppress(LaunchError):
+            try:
                 program = bind(chosen)
-        if program is None:
+            except LaunchError:  # it is decided anew
+                chosen = None
+        if chosen is None:
             program = self._chosen(
                 setting, place, schedule, binding, memory, stable, repro, tracer, bind, may_record
             )
@@ -593,8 +594,11 @@ class FusionExecutor:
         served = place.recorded.find(partitions, binding, stable)
         if served is None:
             return None
-        place_candidates(self.fusion, served.partition.segments, memory)
-        plans = place.bundles.joined(served.plans, served.partition.launches, memory, tracer)
+        plans, partition = served.plans, served.partition
+        if self._written:
+            place_candidates(self.fusion, partition.segments, memory)
+        if len(partition.launches) < len(plans):
+            plans = place.bundles.joined(plans, partition.launches, memory, tracer)
         return Chosen(plans, views, empty)
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:

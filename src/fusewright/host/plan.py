@@ -306,8 +306,6 @@ def in_place_outputs(
     They are the candidates whose kernel reads an element before it overwrites it. All others are computed
     elsewhere and copied at the end.
     """
-    if all(output.alias is None for output in fusion.outputs):
-        return {}
     steps = [(plan.op.values, plan.op.outputs) for plan in plans]
     allowed = {
         tensor: home
@@ -396,6 +394,8 @@ class Programs:
         self.fusion = fusion
         self.target = target
         self._static = static
+        #: whether there are outputs that are written into inputs
+        self._writes = any(output.alias is not None for output in fusion.outputs)
         #: of each input tensor the position, the name of how many bytes it spans, and those of an element
         self._stored = [
             (i, f"bytes_{value.name}", value.dtype.size)
@@ -414,7 +414,10 @@ class Programs:
         """
         views, empty = chosen.views, chosen.empty
         viewed = {tensor: source for tensor, (source, _) in views.items()}
-        plans, in_place = placed(self.fusion, chosen.plans, memory)
+        plans = tuple(chosen.plans)
+        in_place: dict[TensorView, TensorView] = {}
+        if self._writes:
+            plans, in_place = placed(self.fusion, plans, memory)
         key = plans, tuple(in_place), tuple(viewed.items()), empty
         template = self._templates.get(key, lambda: self._write(plans, in_place, viewed, empty, tracer))
         names = dict(template.constants)
