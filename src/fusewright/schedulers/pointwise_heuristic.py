@@ -205,7 +205,7 @@ class PointwisePlanner:
             return sum(tensor.dtype.size for tensor in dict.fromkeys(a.tensor for a in loads))
         twice = sum(self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
         # Parts that vectors through several dimensions do not go through are loaded by element, where chosen
-        # (an H200: nine parts of a circular pad 35.2 us with two vectors each, 43.6 with one, 35.6 with four).
+        # (an H200: nine parts of a circular pad take 35 us with two vectors each, 44 with one, 36 with four).
         parts = parts_of_joins(self.fusion, loads) if dim != -1 else []
         of_parts = 2 * max((a.tensor.dtype.size for a in parts), default=0)
         return sum(a.tensor.dtype.size for a in loads if a not in parts) + of_parts + twice
