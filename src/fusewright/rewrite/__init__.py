@@ -17,8 +17,8 @@ of shape and order move up to the loads), `sink` (or down to the stores), `impli
 that are made already), `equal_reads` (one load for both), `separate` (small tensors that are read before a
 reduction and elsewhere), `powers` (small ones as products).
 
-`two_pass`, `one_pass_softmax`, `chunks` and `split_k` are ones that schedulers propose. It may import core,
-sym, ir, ops and analyze.
+`two_pass`, `one_pass_softmax`, `columns_first`, `chunks` and `split_k` are ones that schedulers propose. It may
+import core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations
