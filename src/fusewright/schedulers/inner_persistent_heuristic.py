@@ -73,6 +73,9 @@ RELOADED_SPEED, STREAMED_SPEED = 0.85, 0.88
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
+# A narrow access takes a register for its address beside the one for its value (a batch norm of rows of 57 by
+# 57 bfloat16, one by one: 2.9 KB of spills with 64 accesses in flight, none with 16).
+REGISTERS_OF_NARROW_ACCESS = 2
 # Threads of a block that handles several short rows, each by a warp or a part of it: two warps a row need
 # barriers, at which they would wait for another row (rows of 1024 float: softmax 1.02 times as fast, layer
 # norm and RMS norm 1.03 times on an H200).
@@ -482,9 +485,10 @@ def _params(
         where = "shared memory, inputs only" if shared else "not held, loaded again"
     if words > room and not shared:
         batches = 0
-        unroll = max(
-            1, min(vectors // threads, RELOADED_BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once))
-        )
+        bytes_an_access = max(1, width * planner.projected.at_once)
+        registers = max(REGISTERS_OF_NARROW_ACCESS, bytes_an_access // REGISTER_BYTES)
+        in_flight = min(RELOADED_BYTES_IN_FLIGHT // bytes_an_access, room // registers)
+        unroll = max(1, min(vectors // threads, in_flight))
     row_threads = 1
     share = SHORT_ROW_BLOCK // threads if threads <= hardware.warp_size else 1
     while row_threads * 2 <= share and rows > row_threads * hardware.sm_count:
