@@ -167,7 +167,9 @@ def test_blocks_share_columns_of_rows_that_are_joined() -> None:
         assert (params.joined_rows, params.lparams.gdimy) == (joined, blocks)
         assert params.lparams.bdimx * params.lparams.bdimy <= 800
     assert proposed((16384, 257), (0,)).joined_rows == 1
+    assert proposed((65536, 129), (0,)).joined_rows == 1
     assert proposed((131071, 257), (0,)).joined_rows == 1
+    assert proposed((0, 131072, 257), (1,)).joined_rows == 1
 
 
 def test_blocks_share_joined_rows_of_one_reduction_alone() -> None:

@@ -407,7 +407,8 @@ class InnerPersistentPlanner(ReductionPlanner):
         50,257 bfloat16, 50 accesses a thread, are 2.6 times faster with a constant length on an H200 (compare
         `./dev bench operations log_softmax` with FUSEWRIGHT_DISABLE=constant_sizes). With few wide ones the
         compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked
-        rows are faster all the same, and those that clusters hold in shared memory, which takes no registers.
+        rows are faster all the same, and those that clusters hold in shared memory, which takes no registers,
+        or in registers beside weights (layer norm of four rows of 262,144 8.9 us, of any length 10.9).
         So are those that one block holds there (`in_shared`; softmax, cross entropy by 1 to 3%), unless their
         vectors are aligned by themselves (3% slower), and what is computed of a row and of weights and held
         in registers: each has guards of its own (RMS norm to eight bits, 1.08 and 1.28 times as fast).
@@ -422,7 +423,8 @@ class InnerPersistentPlanner(ReductionPlanner):
         if in_shared:
             return not params.shift_rows
         if params.blocks_per_cluster > 1:
-            return params.persistent_in_shared_memory or params.shift_rows
+            many = params.batches_per_block_inner_reduction >= clustered_rows.FEW_BATCHES
+            return (many and self._shares_loads) or params.persistent_in_shared_memory or params.shift_rows
         if params.circular_stages:
             return self._shares_loads == params.shift_rows
         batches = params.batches_per_block_inner_reduction
