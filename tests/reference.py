@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from fusewright.core.dtype import DataType
+from fusewright.core.op import Rule
 from fusewright.ir import (
     Broadcast,
     Copy,
@@ -262,6 +263,8 @@ def reference(fusion: Fusion, inputs: Sequence[Tensor | bool | int | float | com
 
     def compute(node: object) -> Sequence[Tensor]:
         if isinstance(node, Pointwise):
+            if node.op.rule is Rule.BITS:
+                return [values[node.inputs[0]].view(node.output.dtype.torch)]
             operands = [get(v) for v in node.inputs]
             result = operands[0] if node.op.name == "cast" else ELEMENTWISE[node.op.name](*operands)
             out = node.outputs[0]

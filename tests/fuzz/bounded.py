@@ -409,6 +409,14 @@ def cast(x: Operand, dtype: DataType) -> Bounded:
     return convert(_operand(x), dtype.torch)
 
 
+def bitcast(x: Operand, dtype: DataType) -> Bounded:
+    """Of inexact values, nothing is known."""
+    x = _operand(x)
+    if x.dtype is dtype.torch:
+        return x
+    return Bounded(x.data.view(dtype.torch), unknown_where(_uncertain(x)), x.scalar)
+
+
 def where(condition: Operand, a: Operand, b: Operand) -> Bounded:
     c, x, y = _operand(condition), _operand(a), _operand(b)
     common = common_dtype([x, y])

@@ -114,6 +114,12 @@ def _casts(cell: Cell) -> None:
     cell.add("cast", X, DataType.ComplexDouble)
 
 
+def _bitcasts(cell: Cell) -> None:
+    """To an integer, whose bits any value is, and back."""
+    types = {1: DataType.UInt8, 2: DataType.Int16, 4: DataType.Int32, 8: DataType.Int}
+    cell.add("bitcast", cell.call("bitcast", X, types.get(cell.dtype.size, DataType.Int)), cell.dtype)
+
+
 # ---- reductions --------------------------------------------------------------------------------------------
 
 
@@ -426,6 +432,7 @@ GROUPS: dict[str, dict[str, Row]] = {
         **_rows(" ".join(TESTS), _calls((X,))),
         **_rows("logical_not segment_set zeros_like ones_like", _calls((X,))),
         "cast": _casts,
+        "bitcast": _bitcasts,
     },
     "binary": {
         **_rows(

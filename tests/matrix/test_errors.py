@@ -161,6 +161,7 @@ Row = tuple[str, type[UserError], str, Callable[[Any, _Tensors], Any]]
 REFUSED: list[Row] = [
     ("where", DtypeError, "Condition should be of DataType Bool", lambda o, t: o.where(t.x, t.x, t.x)),
     ("cast", DtypeError, "a type with values", lambda o, t: o.cast(t.x, DataType.Null)),
+    ("bitcast", DtypeError, "4 bytes an element and", lambda o, t: o.bitcast(t.x, DataType.Int)),
     ("add_alpha", ShapeError, "2 different sizes", lambda o, t: o.add_alpha(t.s, t.s7, 2)),
     ("sub_alpha", ShapeError, "2 different sizes", lambda o, t: o.sub_alpha(t.s, t.s7, 2)),
     ("gelu", DefinitionError, "must be either none or tanh", lambda o, t: o.gelu(t.x, "tan")),

@@ -134,6 +134,8 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.roll.default": [(X, [1], [0]), (CUBE, [5]), (PLACES, [-1])],
     "aten.linalg_cross.default": [(TRIPLES, TRIPLES.flip(0)), (TRIPLES, TRIPLES[:1])],
     "aten.angle.default": [(torch.tensor([1.0, -2.0, -0.0, torch.nan]),), (INTS,), (COMPLEX,)],
+    "aten.view.dtype": [(X, torch.int32), (HALF, torch.float16), (INTS, torch.float64), (X, F32)],
+    "aten.view_copy.dtype": [(HALF, torch.int16)],
     "aten.view_as_real.default": [(COMPLEX,)],
     "aten.view_as_real_copy.default": [(COMPLEX,)],
     "aten.view_as_complex.default": [(PAIRS,)],

@@ -136,6 +136,32 @@ def test_torch_computes_between_definitions_what_they_cannot_hold():
     assert "torch computes aten.nonzero.default (1x, between definitions)" in str(report)
 
 
+def test_elements_seen_as_another_type_of_their_size_are_no_kernel_of_their_own():
+    """Stochastic rounding to bfloat16."""
+
+    def function(x, noise):
+        bits = x.view(torch.int32)
+        return ((bits + (noise & 0xFFFF)) & -65536).view(torch.float32).to(torch.bfloat16)
+
+    x, noise = torch.randn(16, 32), torch.randint(0, 2**31 - 1, (16, 32)).int()
+    converted = from_fx(traced(function, x, noise))
+    assert torch.equal(converted(x, noise), function(x, noise))
+    assert not converted.report().evaluated
+    [definition] = converted.definitions
+    assert len(definition.kernels_for([x, noise])) == 1
+
+
+def test_elements_of_another_size_are_seen_by_torch():
+    def function(x):
+        return (x * 2).view(torch.int16) + 1
+
+    x = torch.randn(4, 8)
+    converted = from_fx(traced(function, x))
+    assert torch.equal(converted(x), function(x))
+    [evaluated] = converted.report().evaluated
+    assert evaluated.operator == "aten.view.dtype" and "as DataType.Int16" in evaluated.reason
+
+
 def test_what_has_no_operation_is_part_of_the_definition():
     def function(x, w):
         return torch.nn.functional.conv2d(x * 2, w, padding=1).relu()

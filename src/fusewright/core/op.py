@@ -62,6 +62,7 @@ class Rule(enum.Enum):
     UNPACK = "unpack"  # operand a byte of two Float4; the result is Float
     TO_FLOAT = "to-float"  # operand as it is; the result is Float
     TO_INTEGER = "to-integer"  # operand as it is; the result is Int32
+    BITS = "bits"  # operand and result as `ElementwiseOp.stored` says
     DRAW = "draw"  # operands Int: a place among random numbers; the result is of the compute type
 
 
@@ -119,6 +120,7 @@ class ElementwiseOp:
         symbol: the operator, where printed IR shows one (`T0 + T1`) and not a call.
         commutes: whether its operands may change places.
         domains: one for each operand, or none at all for "everything".
+        stored: of Rule.BITS the operand's type and the result's, which are not converted to a compute type.
     """
 
     name: str
@@ -129,6 +131,7 @@ class ElementwiseOp:
     symbol: str | None = None
     domains: tuple[Domain, ...] = ()
     commutes: bool = False
+    stored: tuple[DataType, DataType] | None = None
 
     @property
     def supports(self) -> frozenset[Category]:
@@ -150,7 +153,9 @@ class ElementwiseOp:
         return usual.precise or usual
 
     def operand_dtypes(self, dtype: DataType) -> tuple[DataType, ...]:
-        """The type of each operand when computing in `dtype`: that, but for a condition and a place."""
+        """The type of each operand when computing in `dtype`: that, but for a condition, a place and bits."""
+        if self.stored is not None:
+            return self.stored[:1]
         if self.rule is Rule.SELECT:
             return (DataType.Bool, *(dtype,) * (self.arity - 1))
         if self.rule is Rule.DRAW:
@@ -169,6 +174,8 @@ class ElementwiseOp:
 
     def result_of(self, dtype: DataType) -> DataType:
         """The type that computing in `dtype` gives: Bool for a comparison, a real type for abs."""
+        if self.stored is not None:
+            return self.stored[1]
         if self.rule in (Rule.COMPARE, Rule.LOGICAL, Rule.PREDICATE):
             return DataType.Bool
         if self.rule is Rule.TO_REAL:
@@ -203,6 +210,7 @@ _TYPED_BY_OPERANDS = frozenset(
         Rule.UNPACK,
         Rule.TO_FLOAT,
         Rule.TO_INTEGER,
+        Rule.BITS,
     }
 )
 
@@ -413,7 +421,7 @@ def _operand_dtype(op: ElementwiseOp, common: DataType, operand_types: Sequence[
     return dtype
 
 
-_TAKES_UINT64 = frozenset({Rule.SELECT})
+_TAKES_UINT64 = frozenset({Rule.SELECT, Rule.BITS})
 
 
 #: Types whose elements torch moves on no device or not on every one, and those of as many bits.

@@ -795,6 +795,8 @@ class OperatorMethods:
         """A tensor or scalar in another type. Complex to real drops the imaginary part, with a warning."""
     @overload
     def cast(self, arg: ScalarLike, dtype: DtypeLike) -> Scalar: ...
+    def bitcast(self, arg: Tensor, dtype: DtypeLike) -> Tensor:
+        """The bits of each element as one of another type, of the same size: torch's `arg.view(dtype)`."""
     @overload
     def set(self, arg: Tensor) -> Tensor:
         """A copy."""

@@ -15,6 +15,7 @@ from fusewright.core.dtype import DataType, PyScalar, fits, integers_of, of_pyth
 from fusewright.core.errors import ArgumentTypeError, DtypeError
 from fusewright.core.op import ElementwiseOp, Rule, converted
 from fusewright.ir import Broadcast, Copy, Fusion, IterDomain, IterKind, Pointwise, Scalar, TensorView, Val
+from fusewright.ops.bits import BITCASTS, has_plain_bits
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.promotion import Tier, promote_operands
 from fusewright.ops.registry import EQUALITY, OPS, OpDef, Operand, ScalarLike, op, register
@@ -351,6 +352,24 @@ def cast(fusion: Fusion, arg: Operand, dtype: DataType) -> Val:
     if isinstance(value, TensorView) and value.dtype is dtype:
         return set_(fusion, value)
     return convert(fusion, value, dtype)
+
+
+@op()
+def bitcast(fusion: Fusion, arg: TensorView, dtype: DataType) -> TensorView:
+    """The bits of each element as one of another type, of the same size: torch's `arg.view(dtype)`."""
+    for what, each in (("arg", arg.dtype), ("dtype", dtype)):
+        if not has_plain_bits(each):
+            raise DtypeError(what=f"bitcast: {what}", expected="an integer or floating type", given=each)
+    if dtype.size != arg.dtype.size:
+        raise DtypeError(
+            f"bitcast: {arg.dtype} has {arg.dtype.size} bytes an element and {dtype} has {dtype.size}",
+            expected=f"a type of {arg.dtype.size} bytes",
+            given=dtype,
+            hint="`cast` converts values",
+        )
+    if dtype is arg.dtype:
+        return copy_tensor(fusion, arg)
+    return pointwise(fusion, BITCASTS[arg.dtype, dtype], [arg], dtype)
 
 
 @op(name="set")

@@ -204,6 +204,8 @@ def _pointwise(run: _Evaluation, node: Pointwise) -> Sequence[torch.Tensor]:
     operands = [run.get(v) for v in node.inputs]
     if node.op is CAST:
         return operands
+    if node.op.stored is not None:  # the bits themselves: those of a NaN do not survive a conversion
+        operands = [run.values[v] for v in node.inputs]
     # The last operand has the compute type: the first of `where` is its condition.
     result = node.op.spelling(node.inputs[-1].dtype.compute).torch(*operands)
     out = node.outputs[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from fusewright.core.op import ElementwiseOp, ReductionOp
-from fusewright.ops import approximate, pairs, random, reductions, rounding
+from fusewright.ops import approximate, bits, pairs, random, reductions, rounding
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 
 __all__ = ["Row", "rows_by_name"]
@@ -22,7 +22,7 @@ def rows_by_name() -> dict[tuple[str, str], Row]:
 def _rows() -> Iterator[Row]:
     yield from ELEMENTWISE.values()
     yield CAST
-    for module in (approximate, pairs, random, reductions, rounding):
+    for module in (approximate, bits, pairs, random, reductions, rounding):
         for value in vars(module).values():
             several = value.values() if hasattr(value, "values") and not isinstance(value, type) else (value,)
             yield from (each for each in several if isinstance(each, (ElementwiseOp, ReductionOp)))

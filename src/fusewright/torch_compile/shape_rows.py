@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusewright.core.dtype import DataType
 from fusewright.frontend.handles import Tensor
+from fusewright.ops.bits import BITCASTS
 from fusewright.torch_compile.rows import NotRecordable, row
 
 if TYPE_CHECKING:
@@ -143,6 +144,13 @@ def copied(r: Recording, x: Any, src: Any) -> Any:
 @row("prims.convert_element_type.default")
 def convert_element_type(r: Recording, x: Any, dtype: Any) -> Any:
     return r.ops.cast(x, r.dtype())
+
+
+@row("view.dtype", "view_copy.dtype")
+def view_dtype(r: Recording, x: Any, dtype: Any) -> Any:
+    if (x.dtype, r.dtype()) not in BITCASTS and x.dtype is not r.dtype():
+        raise NotRecordable(f"the memory of {x.dtype} as {r.dtype()}")
+    return r.ops.bitcast(x, r.dtype()) if x.dtype is not r.dtype() else x
 
 
 # ---- joins and turns ---------------------------------------------------------------------------------------

@@ -33,7 +33,9 @@ def round_in_registers(kernel: k.Kernel) -> k.Kernel:
     wide = {
         stmt.dst.buffer: dataclasses.replace(stmt.dst.buffer, dtype=DataType.Float)
         for stmt in rounded
-        if all(isinstance(reader, k.Compute) for reader in readers[stmt.dst.buffer])
+        if all(
+            isinstance(reader, k.Compute) and reader.op.stored is None for reader in readers[stmt.dst.buffer]
+        )
     }
 
     def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
