@@ -38,7 +38,6 @@ __all__ = [
     "given_for_approximate",
     "bounds_table",
     "errors",
-    "exact",
     "measured",
     "measured_table",
     "rows",
@@ -245,21 +244,21 @@ def rows(
                 yield op, dtype
 
 
-def given_for(op: ElementwiseOp, dtype: DataType) -> list[torch.Tensor]:
-    """The operands; a sample of them where the exact result takes long."""
+def given_for(op: ElementwiseOp, dtype: DataType) -> tuple[list[torch.Tensor], Array]:
+    """The operands, a sample of them where the exact result takes long, and the exact results."""
     found = operands(op, dtype)
     if op.name in _MULTIPLE:
         step = max(1, len(found[0]) // _SAMPLE)
         found = [x[::step] for x in found]
+    reference = exact(op, dtype, found)
     if dtype.is_complex:  # what comes close to overflow has infinities or NaN for parts, by no rule
-        reference = exact(op, dtype, found)
         limit = torch.finfo(dtype.torch).max / 4
         with np.errstate(all="ignore"):
             fits = (np.abs(reference.real) < limit) & (np.abs(np.imag(reference)) < limit)
         limit = _LARGEST_FACTOR.get(op.name, math.inf)
         fits &= ((found[-1].real.abs() <= limit) & (found[-1].imag.abs() <= limit)).numpy()
-        found = [x[torch.from_numpy(fits)] for x in found]
-    return found
+        found, reference = [x[torch.from_numpy(fits)] for x in found], reference[fits]
+    return [x.contiguous() for x in found], reference
 
 
 def by_kernel(op: ElementwiseOp, dtype: DataType, given: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -334,8 +333,7 @@ def by_torch(op: ElementwiseOp, given: Sequence[torch.Tensor]) -> torch.Tensor |
 
 def measured(op: ElementwiseOp, dtype: DataType, device: torch.device) -> Measurement:
     """One line of the table."""
-    given = given_for(op, dtype)
-    reference = exact(op, dtype, given)
+    given, reference = given_for(op, dtype)
     there = [x.to(device) for x in given]
     ulp, where = worst(errors(op, by_kernel(op, dtype, there), reference), given)
     own = by_torch(op, there)

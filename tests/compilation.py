@@ -74,8 +74,10 @@ class CompileCheck:
         misread: of the first kernel of this test whose text is not the kernel: what is wrong.
     """
 
-    def __init__(self, claim: Callable[[str], bool] = lambda digest: True) -> None:
-        """`claim(digest)`: whether a text is this check's to compile, and no other worker's."""
+    def __init__(self, claim: Callable[[str], bool] = lambda name: True) -> None:
+        """`claim(name)`: whether a text, or a snippet for all architectures, is this check's to compile, and
+        no other worker's.
+        """
         self.test = ""
         self.misread: AssertionError | None = None
         self._claim = claim
@@ -103,7 +105,8 @@ class CompileCheck:
             if name not in self._tried and _OF_AN_ARCHITECTURE.search(snippets.text(name))
         }
         self._tried |= untried
-        if untried or _OF_AN_ARCHITECTURE.search(source.kernel):
+        claimed = [name for name in sorted(untried) if self._claim(f"snippet-{name}")]
+        if claimed or _OF_AN_ARCHITECTURE.search(source.kernel):
             return [Unoptimized(arch) for arch in known]
         share, arch = divmod(digest, len(known))
         kind = SyntaxOnly if share % ASSEMBLED_EACH else Unoptimized

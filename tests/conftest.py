@@ -145,10 +145,10 @@ def compile_check() -> Iterator[CompileCheck]:
     Each is read back at once: its text must mean what the simulator runs.
     """
 
-    def claim(digest: str) -> bool:
-        """Whether no worker of this session has a kernel of this text yet."""
+    def claim(name: str) -> bool:
+        """Whether no worker of this session has what is named so yet."""
         try:
-            (Path(os.environ[SESSION_VARIABLE]) / digest).touch(exist_ok=False)
+            (Path(os.environ[SESSION_VARIABLE]) / name).touch(exist_ok=False)
         except FileExistsError:
             return False
         return True

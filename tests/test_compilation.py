@@ -63,7 +63,7 @@ def test_a_kernel_that_does_not_compile_is_named() -> None:
 
 
 def test_a_kernel_of_another_worker_is_not_compiled_again() -> None:
-    check = CompileCheck(claim=lambda digest: False)
+    check = CompileCheck(claim=lambda name: False)
     check.add(_source("x[0] = nothing;"))
     check.compile()
 

@@ -1,4 +1,4 @@
-"""Random programs against torch: the same 300 in every run. `./dev fuzz` draws others, and many more."""
+"""Random programs against torch: the same 200 in every run. `./dev fuzz` draws others, and many more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fuzz.running import run
 from tests.fuzz.shrinking import shrink
 
 SEED = 7
-PROGRAMS = 300
+PROGRAMS = 200
 # Among so many each operation is drawn.
 PROGRAMS_OF_ALL_OPERATIONS = 700
 PROGRAMS_A_TEST = 20

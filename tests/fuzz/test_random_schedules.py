@@ -29,7 +29,7 @@ from fusewright.schedule import Schedule
 from fusewright.schedule.trace import Call
 from fusewright.schedulers import Facts
 
-EXAMPLES = 25  # of each definition; some thousands of primitives in all
+EXAMPLES = 15  # of each definition; some thousands of primitives in all
 # What explains a failure runs the example anew under a tracer, for minutes.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 # Of one example; a kernel of these sizes takes milliseconds.

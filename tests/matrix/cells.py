@@ -17,7 +17,7 @@ from tests.matrix.layouts import SHAPES, Shape
 from tests.matrix.rows import GROUPS, ROWS, Cell
 
 # How many cells the run by default has beside those that show each operation once.
-FURTHER_CELLS = 50
+FURTHER_CELLS = 30
 DTYPES = (
     *(DataType.Float, DataType.Double, DataType.Half, DataType.BFloat16),
     *(DataType.Float8_e4m3fn, DataType.Float8_e5m2, DataType.Float8_e8m0fnu),

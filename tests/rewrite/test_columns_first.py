@@ -55,3 +55,11 @@ def test_moments_are_as_accurate_as_in_one_step():
 def test_dimensions_across_are_those_that_kept_ones_stand_inside_of(dims, across):
     d = Definition()
     assert dims_across(d.input(torch.randn(3, 7, 4, 5)), dims) == across
+
+
+def test_what_is_expanded_stays():
+    d = Definition()
+    x = d.expand(d.input(torch.randn(3, 1, 4, 5)), [3, 7, 4, 5])
+    d.add_output(d.sum(x, [1, 3]))
+    d.fusion.unify_extents()
+    assert not any(can_be_cut(d.fusion, node) for node in d.fusion.nodes)

@@ -80,7 +80,11 @@ def test_rows_beside_two_weights_are_held_in_pairs(rows: int, length: int, in_pa
         (12, 262144, None),
         (1, 65536, (16, 256, 2)),
         (3, 12288, (8, 192, 1)),
-        (1, 262144, None),
+        (1, 262144, (16, 256, 8)),
+        (1, 524288, None),
+        (33, 65536, (8, 256, 4)),
+        (33, 131072, (16, 128, 8)),
+        (64, 131072, (8, 256, 8)),
     ],
 )
 def test_few_rows_are_spread_over_clusters(rows, length, expected) -> None:

@@ -286,7 +286,7 @@ def test_few_rows_have_threads_with_nothing_in_vain() -> None:
 def test_columns_of_nothing_that_is_loaded_have_params() -> None:
     """Of an input that is one element, expanded."""
     params = outer_params(Columns(4096, 4096, 4096, 4, 0, stores=False), p.H200)
-    assert params.lparams.bdimx >= 1
+    assert params.lparams.bdimx >= 1 and params.unroll_factor_inner_reduction > 1
 
 
 def test_blocks_that_go_few_times_through_memory_are_large() -> None:
@@ -298,3 +298,35 @@ def test_blocks_that_go_few_times_through_memory_are_large() -> None:
     ):
         launch = outer_params(Columns(count, length, count, 8, 2, stores), p.H200).lparams
         assert (launch.bdimx, launch.bdimy, launch.gdimy) == expected
+
+
+def test_long_rows_of_several_inputs_have_as_many_vectors_in_flight() -> None:
+    for loads, in_flight in ((1, 4), (2, 2), (3, 1), (5, 1)):
+        params = inner_params(1, 1 << 24, 8, p.H200, loads=loads)
+        assert params.unroll_factor_top_of_vectorization == in_flight and params.lparams.gdimy == 528
+        # in one step, where a thread has no more than those
+        short = inner_params(16384, 256, 8, p.H200, loads=loads)
+        assert (
+            short.unroll_factor_top_of_vectorization
+            == inner_params(16384, 256, 8, p.H200).unroll_factor_top_of_vectorization
+        )
+
+
+def test_elements_by_index_are_reduced_by_many_blocks() -> None:
+    """One takes as many cycles as there are sectors."""
+    for scattered, blocks in ((False, 1), (True, 16)):
+        params = inner_params(1, 8192, 1, p.H200, scattered=scattered)
+        assert params.lparams.gdimy == blocks
+        assert (
+            params.lparams.gdimy * params.lparams.bdimx * params.unroll_factor_top_of_vectorization
+            >= 8192 // 2
+        )
+
+
+def test_few_blocks_share_what_has_several_states() -> None:
+    assert inner_params(1, 1 << 24, 8, p.H200, states=3).lparams.gdimy == 264
+    assert inner_params(1, 1 << 24, 8, p.H200, states=2).lparams.gdimy > 264
+    for count, length in ((64, 65536), (256, 200_704), (4096, 16_384)):
+        for states, most in ((1, 528), (3, 66)):
+            columns = Columns(count, length, count, 8, 2, stores=False, states=states)
+            assert 1 < outer_params(columns, p.H200).lparams.gdimy <= most

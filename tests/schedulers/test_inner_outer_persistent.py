@@ -333,6 +333,16 @@ def _spilled(fusion: Fusion, params: InnerOuterPersistentParams) -> int:
     return used.spill_stores
 
 
+@pytest.mark.parametrize("columns", [1600, 2560, 3328])
+def test_threads_have_the_registers_that_vectors_of_some_take(columns: int) -> None:
+    """Where the last vectors of a row are fewer than its threads: each has a guard."""
+    fusion = layer_norm_backward.fusion("aten")[1]
+    canonicalize(fusion)
+    shapes = ((8000, columns),) * 2 + ((8000,),) * 2 + ((columns,),)
+    params, _ = p.propose(SCHEDULER, fusion, _stable(p.facts_of(fusion, shapes)))
+    assert params.prefetch_rows and not _spilled(fusion, params), params.reason
+
+
 @pytest.mark.parametrize("columns, blocks", [(8192, 1), (16384, 2)])
 def test_clusters_load_rows_ahead_that_blocks_do_not(columns: int, blocks: int) -> None:
     fusion = backward()
@@ -346,11 +356,16 @@ def test_clusters_load_rows_ahead_that_blocks_do_not(columns: int, blocks: int) 
 
 
 @pytest.mark.parametrize(
-    "rows, columns, cluster, clusters, spilled",
-    [(1024, 65536, 8, 28, 0), (1024, 131072, 16, 14, 0), (1024, 50257, 4, 24, 80), (1024, 65537, 4, 24, 160)],
+    "rows, columns, cluster, clusters, on_an_sm, spilled",
+    [
+        (1024, 65536, 8, 28, 2, 0),
+        (1024, 131072, 16, 14, 2, 0),
+        (1024, 50257, 8, 24, 2, 80),
+        (1024, 65537, 4, 24, 1, 160),
+    ],
 )
 def test_long_rows_are_held_by_clusters(
-    rows: int, columns: int, cluster: int, clusters: int, spilled: int
+    rows: int, columns: int, cluster: int, clusters: int, on_an_sm: int, spilled: int
 ) -> None:
     """Two blocks an SM where these have room; shifted rows take turns. All are resident at once."""
     fusion = rms_norm_backward.fusion("textbook")[1]
@@ -360,7 +375,6 @@ def test_long_rows_are_held_by_clusters(
     assert (params.blocks_per_cluster, params.lparams.gdimx) == (cluster, clusters), params.reason
     assert params.circular_stages == 3 and params.shift_rows is bool(columns % 2)
     assert _spilled(fusion, params) <= spilled
-    on_an_sm = 1 if params.shift_rows else 2
     assert on_an_sm * (launch.shared_bytes + p.H200.shared_memory_reserved) <= p.H200.shared_memory_per_sm
     assert clusters <= p.H200.resident_clusters(cluster, on_an_sm)
 

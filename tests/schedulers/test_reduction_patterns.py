@@ -9,7 +9,12 @@ import pytest
 import torch
 
 from fusewright import DataType, ParamsError
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
 from fusewright.kernel.text import kernel_text
+from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
+from fusewright.ops.build_inputs import add_output, define_tensor
+from fusewright.ops.build_reduction import sum_
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import LaunchParams, ReductionParams, ReductionScheduler, apply
 from tests.lower.running import lowered, run
@@ -162,7 +167,25 @@ def test_blocks_share_columns_of_rows_that_are_joined() -> None:
         assert (params.joined_rows, params.lparams.gdimy) == (joined, blocks)
         assert params.lparams.bdimx * params.lparams.bdimy <= 800
     assert proposed((16384, 257), (0,)).joined_rows == 1
+    assert proposed((65536, 129), (0,)).joined_rows == 1
     assert proposed((131071, 257), (0,)).joined_rows == 1
+    assert proposed((0, 131072, 257), (1,)).joined_rows == 1
+
+
+def test_blocks_share_joined_rows_of_one_reduction_alone() -> None:
+    """Those of two would stand in a loop each."""
+
+    def body(fusion: Fusion) -> TensorView:
+        x = define_tensor(fusion, [-1, -1], True, DataType.BFloat16)
+        wide = convert_tensor(fusion, x, DataType.Float)
+        add_output(fusion, sum_(fusion, wide, [0]))
+        return sum_(fusion, apply_to_tensor(fusion, "mul", wide, wide), [0])
+
+    fusion = p.built(body)
+    params, _ = p.propose(SCHEDULER, fusion, p.facts_of(fusion, [(4194304, 7)]))
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params, p.H200)
+    assert lowered(schedule).kernel.body
 
 
 @pytest.mark.parametrize(("length", "rows"), [(2, 8), (4, 4), (8, 2)])

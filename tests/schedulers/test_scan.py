@@ -59,3 +59,16 @@ def test_steps_that_are_loaded_ahead(
     assert_close(out, (x * weight).cumsum(dim), shape[dim])
     [kernel] = fd._last_kernels()
     assert "_next[" in kernel.source.text
+
+
+@pytest.mark.parametrize(("dtype", "threads", "vectors"), [(torch.bool, 256, 4), (torch.float32, 256, 2)])
+def test_threads_have_more_vectors_of_two_elements(dtype: torch.dtype, threads: int, vectors: int) -> None:
+    """Sums of bools are Int, of which a vector has two."""
+    given = torch.ones(8192, 2048, dtype=dtype)
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(given, static_sizes=True)
+        wide = DataType.Int if dtype is torch.bool else DataType.Float
+        fd.add_output(fd.ops.cumsum(fd.ops.cast(x, wide), 1))
+    params = fd.kernels_for([given])[0].params
+    assert isinstance(params, ScanParams)
+    assert (params.lparams.bdimx, params.unroll_factor) == (threads, vectors)

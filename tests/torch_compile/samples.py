@@ -18,6 +18,7 @@ X = _floats(3, 4)
 HALF = _floats(3, 4, dtype=torch.bfloat16)
 CUBE = _floats(2, 3, 4)
 PAIRS = _floats(3, 2)
+TRIPLES = _floats(4, 3)
 COMPLEX = torch.complex(X, X.flip(1))
 INTS = torch.arange(12).reshape(3, 4) - 5
 BOOLS = X > 0
@@ -131,6 +132,7 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.constant_pad_nd.default": [(X, [1, 2, 0, 1], 3.0), (INTS, [1, 1], 2)],
     "aten.flip.default": [(X, [1])],
     "aten.roll.default": [(X, [1], [0]), (CUBE, [5]), (PLACES, [-1])],
+    "aten.linalg_cross.default": [(TRIPLES, TRIPLES.flip(0)), (TRIPLES, TRIPLES[:1])],
     "aten.angle.default": [(torch.tensor([1.0, -2.0, -0.0, torch.nan]),), (INTS,), (COMPLEX,)],
     "aten.view_as_real.default": [(COMPLEX,)],
     "aten.view_as_real_copy.default": [(COMPLEX,)],

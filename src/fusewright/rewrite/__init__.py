@@ -12,13 +12,14 @@ others go on from), `roots` (as divisors), `logarithms` (of exponentials), `shar
 `aliases` (outputs that are views), `memory_order` (of what passes between kernels), and
 `operand_views` (a library reads what its operands are views of).
 
-`REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `lift` (changes
-of shape and order move up to the loads), `sink` (or down to the stores), `implied` (choices by the position
-that are made already), `equal_reads` (one load for both), `separate` (small tensors that are read before a
-reduction and elsewhere), `powers` (small ones as products).
+`REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `reduced_views`
+(outputs follow a view that is reduced), `lift` (changes of shape and order move up to the loads), `sink` (or
+down to the stores), `implied` (choices by the position that are made already), `equal_reads` (one load for
+both), `separate` (small tensors that are read before a reduction and elsewhere), `powers` (small ones as
+products).
 
-`two_pass`, `one_pass_softmax`, `chunks` and `split_k` are ones that schedulers propose. It may import core,
-sym, ir, ops and analyze.
+`two_pass`, `one_pass_softmax`, `columns_first`, `chunks` and `split_k` are ones that schedulers propose. It
+may import core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from fusewright.rewrite.parts import read_parts
 from fusewright.rewrite.powers import expand_powers
 from fusewright.rewrite.reduced_relabels import reduce_before_relabels
 from fusewright.rewrite.reduced_reshapes import reduce_before_reshapes
+from fusewright.rewrite.reduced_views import store_beside_views
 from fusewright.rewrite.roots import divide_by_roots
 from fusewright.rewrite.round_trips import cancel_round_trips
 from fusewright.rewrite.row_factors import multiply_row_factors
@@ -85,6 +87,7 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("view operands", view_operands),
 )
 REWRITES: tuple[Pass, ...] = (
+    ("store beside views", store_beside_views),
     ("lift views", lift_views),
     ("sink views", sink_views),
     ("simplify choices", simplify_choices),

@@ -33,7 +33,10 @@ def can_be_cut(fusion: Fusion, node: Node) -> bool:
     """Whether a node is a reduction that `reduced_across_first` cuts in two."""
     if not isinstance(node, Reduction) or not (combines_elements(node) or is_plain_welford(fusion, node)):
         return False
-    return 0 < len(dims_across(node.tensor_inputs[0], node.reduced_dims)) < len(node.reduced_dims)
+    x, reduced = node.tensor_inputs[0], node.reduced_dims
+    if any(x.shape[dim].is_broadcast for dim in reduced):
+        return False
+    return 0 < len(dims_across(x, reduced)) < len(reduced)
 
 
 def reduced_across_first(fusion: Fusion, node: Reduction) -> dict[TensorView, TensorView]:

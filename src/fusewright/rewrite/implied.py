@@ -8,12 +8,14 @@ tensor's elements and a fill, of which the choice between the parts never takes 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import position_of
-from fusewright.ir.node import Choose, Node, Pointwise
+from fusewright.ir.index_map import position_of, positions
+from fusewright.ir.node import Choose, Indexed, Node, Pointwise
 from fusewright.ir.value import TensorView, Val
 from fusewright.rewrite.replacement import remove_dead, shape_of
-from fusewright.sym import And, Expr, lnot
+from fusewright.sym import TRUE, And, Expr, lnot
 
 
 def simplify_choices(fusion: Fusion) -> Fusion:
@@ -25,8 +27,12 @@ def simplify_choices(fusion: Fusion) -> Fusion:
         if node.is_scalar:
             continue
         where = frozenset() if outputs.intersection(node.outputs) else used.get(node.output, frozenset())
-        taken = _taken(node, where) if isinstance(node, Choose) else None
-        if isinstance(node, Choose) and taken is not None:
+        taken: TensorView | None = None
+        if isinstance(node, Choose):
+            taken = _taken(node, where)
+        elif isinstance(node, Indexed):
+            taken = _read_whole(node, where)
+        if isinstance(node, (Choose, Indexed)) and taken is not None:
             _replace(fusion, node, taken)
             used[taken] = used.get(taken, where) & where
             continue
@@ -50,6 +56,25 @@ def _taken(node: Choose, where: frozenset[Expr]) -> TensorView | None:
     return None
 
 
+def _read_whole(node: Indexed, where: frozenset[Expr]) -> TensorView | None:
+    """What reads all of a tensor, where a part of that is read in its order, and nothing else counts.
+
+    So the halves of a normalized row, turned by different angles and joined, are the row that is reduced.
+    """
+    pred = node.map.pred
+    if pred is TRUE or node.indices or not where.issuperset(_conditions(pred)):
+        return None
+    source, whole = node.source, replace(node.map, pred=TRUE)
+    in_order = whole.indices == tuple(positions(source.extents))
+    if in_order and shape_of(source) == shape_of(node.output):
+        return source if any(use.traits.pointwise for use in source.uses) else None
+    for use in source.uses:
+        is_same = isinstance(use, Indexed) and use.source is source and use.map == whole
+        if is_same and not use.indices and shape_of(use.output) == shape_of(node.output):
+            return use.output
+    return None
+
+
 def _where_read(node: Node, operand: int, where: frozenset[Expr]) -> frozenset[Expr]:
     """What holds at the positions of an operand that count, if `where` holds at those of the result."""
     value = node.inputs[operand]
@@ -66,8 +91,8 @@ def _dims(e: Expr) -> set[int]:
     return {dim for s in e.free_symbols if (dim := position_of(s)) is not None}
 
 
-def _replace(fusion: Fusion, node: Choose, taken: TensorView) -> None:
-    """Lets all that use a choice use one of its operands."""
+def _replace(fusion: Fusion, node: Choose | Indexed, taken: TensorView) -> None:
+    """Lets all that use a choice use one of its operands, or all that use a read another one."""
     for use in list(node.output.uses):
         fusion.replace_inputs(use, {node.output: taken})
     remove_dead(fusion, node, set(fusion.output_tensors()))

@@ -35,9 +35,15 @@ SHIFTED_BYTES, SHIFTED_BLOCKS, SHIFTED_THREADS = 208, (4, 8), 416
 # by clusters: softmax of 33 x 32768 bfloat16 0.76 and 0.91, of 132 x 32768 0.77 and 0.88, of 300 x 32768 0.83
 # and 0.94; layer norm of 12 x 12288 0.55 and 0.78, of 33 x 16384 0.58 and 0.87, of 100 x 32768 0.66 and 0.81.
 LEAST_SPREAD, LEAST_ROWS, LEAST_BLOCKS, LEAST_THREADS, ROWS_TIMES_BLOCKS = 16 * KIB, 8, 4, 128, 40
-# Vectors in registers of a thread of the largest clusters, which share rows that are fewer than LEAST_ROWS.
-# (An H200, layer norm of one row of 65,536 bfloat16 8.6 us, in sweeps by all blocks 12.8, of 131,072 10.3 and
-# 11.3, of 20,000 7.4 and 8.9; of 262,144 no faster.)
+# Of rows of which threads hold more than FEW_BATCHES so, the largest clusters hold each in registers of
+# LEAST_THREADS a block, if there are no more blocks than BLOCKS_AN_SM (33 x 131,072: layer norm 11.6 us, by
+# 8 blocks in shared memory 13.0, RMS norm 10.0 and 10.4, softmax 11.0 and 11.5; of 64 layer norm 20.0 and
+# 16.5).
+BLOCKS_AN_SM = 4
+# Vectors in registers of a thread of the largest clusters, which share rows that are fewer than LEAST_ROWS;
+# or as many as HELD_BYTES are. (An H200, layer norm of one row of 65,536 bfloat16 8.6 us, in sweeps by all
+# blocks 12.8, of 131,072 10.3 and 11.3, of 20,000 7.4 and 8.9; of 262,144 9.1 and 10.7, of four such rows
+# 9.1, by clusters of 8 11.8; softmax of one 7.5 and 8.3.)
 FEW_BATCHES = 4
 # Threads of a block and vectors of each in registers, at most, of shifted rows beside weights.
 THREADS_BESIDE_WEIGHTS, BATCHES_BESIDE_WEIGHTS = 352, 3
@@ -127,10 +133,14 @@ def spread(rows: int, vectors: int, width: int, held: Held, hardware: HardwareIn
     cluster = power_of_two_at_most(most)
     batches = ceil_div(vectors, THREADS * cluster)
     if rows < LEAST_ROWS:
-        few = batches <= FEW_BATCHES
+        few = batches <= FEW_BATCHES or batches * of_vector <= HELD_BYTES
         return _params(rows, vectors, width, cluster, batches, in_shared=False) if few else None
     if batches * of_vector > HELD_BYTES:
         return None
+    is_few = rows * hardware.max_cluster <= BLOCKS_AN_SM * hardware.sm_count
+    if cluster == FEW_BLOCKS < hardware.max_cluster and batches > FEW_BATCHES and is_few:
+        most = ceil_div(vectors, hardware.max_cluster * LEAST_THREADS)
+        return _params(rows, vectors, width, hardware.max_cluster, most, in_shared=False)
     return _params(rows, vectors, width, cluster, batches, in_shared=batches > 1)
 
 

@@ -77,7 +77,8 @@ SHIFTED_STAGES = 3
 # copy's speed, one of 512 that do not 0.94).
 REGISTERS_TO_SHARE_AN_SM = 24
 # Of a kernel that takes rows of any length, beside those of one that knows theirs (an H200, layer norm
-# backward of 16384 x 4096 bfloat16: three rows a block that spill reach 0.68 of a copy's speed).
+# backward of 16384 x 4096 bfloat16: three rows a block that spill reach 0.68 of a copy's speed), and where
+# some threads have one vector less than others (15857 x 1664 54.1 us, 82.5 with six rows that spill).
 REGISTERS_TO_GUARD = 16
 # A thread takes so many elements more, one of so many, if a row needs fewer threads then.
 MOST_OVER = 8
@@ -126,8 +127,10 @@ FEW_TURNS, FEW_ELEMENTS = 6, 16
 # Threads on an SM of rows that are shifted, of one sum of columns and of more, and rows a block, from which
 # on that is known to be faster than by element (an H200, 8191 x 4097 bfloat16: RMS norm backward with 384
 # threads 0.75 of a copy's speed, with 576 0.67, by element 0.66, with 320 threads 0.55; layer norm backward
-# with 384 threads 101 us, by element 88).
+# with 384 threads 101 us, by element 88). Of clusters the second is smaller, as two kernels are slower (layer
+# norm backward of 2048 x 32769 289 us with 384 threads, 449 so; of 1024 x 50257 with 320 248 and 270).
 SHIFTED_THREADS_AN_SM, SHIFTED_ROWS_A_BLOCK = (384, 448), 5
+CLUSTER_THREADS_AN_SM = (384, 320)
 # Of a copy's speed, what such a kernel reaches.
 SPEED = 0.85
 
@@ -284,11 +287,25 @@ class InnerOuterPersistentPlanner:
             tiles = [self._tile(part_of(rows, cluster), choice, hardware) for choice in SHIFTED]
             busy = [replace(tile, cluster=cluster) for tile in tiles if tile is not None]
             busy = [tile for tile in busy if tile.threads >= BLOCK and in_turns(tile, hardware)]
-            least = SHIFTED_THREADS_AN_SM[self._state_bytes > REGISTER_BYTES]
+            at_least = SHIFTED_THREADS_AN_SM if cluster == 1 else CLUSTER_THREADS_AN_SM
+            least = at_least[self._state_bytes > REGISTER_BYTES]
             busy = [tile for tile in busy if tile.threads * tile.resident >= least]
             if busy:
-                return max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, tile.choice.elements))
+                best = max(busy, key=lambda tile: (tile.choice.rank, tile.rows_an_sm, tile.choice.elements))
+                return self._in_twice_the_blocks(best, rows, hardware) or best
         return None
+
+    def _in_twice_the_blocks(self, tile: RowTile, rows: Rows, hardware: HardwareInfo) -> RowTile | None:
+        """The tile of clusters of twice the blocks, if two of these have room on an SM: it then has something
+        to do while one of them waits for its cluster.
+        """
+        if not SM_PAIR < tile.cluster < hardware.max_cluster:
+            return None
+        larger = self._tile(part_of(rows, 2 * tile.cluster), tile.choice, hardware)
+        if larger is None or larger.resident < 2:
+            return None
+        found = replace(larger, cluster=2 * tile.cluster, resident=2)
+        return found if not rows.shifts or in_turns(found, hardware) else None
 
     def _shifted_stages(self, tile: RowTile, hardware: HardwareInfo) -> int:
         """How many rows a ring has room for."""
@@ -353,12 +370,8 @@ class InnerOuterPersistentPlanner:
             tile = self._best(part_of(rows, cluster), hardware)
             if tile is None or tile.choice.rank < Rank.IN_SHARED_MEMORY:
                 continue
-            larger = None
-            if SM_PAIR < cluster < hardware.max_cluster:
-                larger = self._tile(part_of(rows, 2 * cluster), tile.choice, hardware)
-            if larger is not None and larger.resident > 1:
-                return replace(larger, cluster=2 * cluster, resident=2)
-            return replace(tile, cluster=cluster, resident=1)
+            tile = replace(tile, cluster=cluster, resident=1)
+            return self._in_twice_the_blocks(tile, rows, hardware) or tile
         return None
 
     def _best(self, rows: Rows, hardware: HardwareInfo) -> RowTile | None:
@@ -499,7 +512,9 @@ class InnerOuterPersistentPlanner:
         if not choice.stages:
             of_element += self._held_in_registers(rows)
             of_element += self._arriving_in_registers(rows) if choice.prefetches else 0
-        to_work = REGISTERS_TO_WORK + (0 if rows.knows_length else REGISTERS_TO_GUARD)
+        may_spill = choice.in_registers and rows.projects and not self._is_by_element(rows)
+        is_guarded = not rows.knows_length or (may_spill and vectors % threads > 0)
+        to_work = REGISTERS_TO_WORK + (REGISTERS_TO_GUARD if is_guarded else 0)
         if choice.prefetches and choice.rank > Rank.AT_LEAST:
             to_work += REGISTERS_TO_STREAM if choice.stages else REGISTERS_TO_PREFETCH
         registers = to_work + ceil_div(batches * width * of_element, REGISTER_BYTES)

@@ -73,6 +73,9 @@ RELOADED_SPEED, STREAMED_SPEED = 0.85, 0.88
 # Bytes in flight a thread of a row that is not held, which one block as large as there are then reads at the
 # speed of memory (measured on an H200 for rows of 65536 bfloat16 of one input and of two).
 RELOADED_BYTES_IN_FLIGHT = 128
+# A narrow access takes a register for its address beside the one for its value (a batch norm of rows of 57 by
+# 57 bfloat16, one by one: 2.9 KB of spills with 64 accesses in flight, none with 16).
+REGISTERS_OF_NARROW_ACCESS = 2
 # Threads of a block that handles several short rows, each by a warp or a part of it: two warps a row need
 # barriers, at which they would wait for another row (rows of 1024 float: softmax 1.02 times as fast, layer
 # norm and RMS norm 1.03 times on an H200).
@@ -404,7 +407,8 @@ class InnerPersistentPlanner(ReductionPlanner):
         50,257 bfloat16, 50 accesses a thread, are 2.6 times faster with a constant length on an H200 (compare
         `./dev bench operations log_softmax` with FUSEWRIGHT_DISABLE=constant_sizes). With few wide ones the
         compiler then has more loads in flight than pay, in up to twice the registers (layer norm). Masked
-        rows are faster all the same, and those that clusters hold in shared memory, which takes no registers.
+        rows are faster all the same, and those that clusters hold in shared memory, which takes no registers,
+        or in registers beside weights (layer norm of four rows of 262,144 8.9 us, of any length 10.9).
         So are those that one block holds there (`in_shared`; softmax, cross entropy by 1 to 3%), unless their
         vectors are aligned by themselves (3% slower), and what is computed of a row and of weights and held
         in registers: each has guards of its own (RMS norm to eight bits, 1.08 and 1.28 times as fast).
@@ -419,7 +423,8 @@ class InnerPersistentPlanner(ReductionPlanner):
         if in_shared:
             return not params.shift_rows
         if params.blocks_per_cluster > 1:
-            return params.persistent_in_shared_memory or params.shift_rows
+            many = params.batches_per_block_inner_reduction >= clustered_rows.FEW_BATCHES
+            return (many and self._shares_loads) or params.persistent_in_shared_memory or params.shift_rows
         if params.circular_stages:
             return self._shares_loads == params.shift_rows
         batches = params.batches_per_block_inner_reduction
@@ -482,9 +487,10 @@ def _params(
         where = "shared memory, inputs only" if shared else "not held, loaded again"
     if words > room and not shared:
         batches = 0
-        unroll = max(
-            1, min(vectors // threads, RELOADED_BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once))
-        )
+        bytes_an_access = max(1, width * planner.projected.at_once)
+        registers = max(REGISTERS_OF_NARROW_ACCESS, bytes_an_access // REGISTER_BYTES)
+        in_flight = min(RELOADED_BYTES_IN_FLIGHT // bytes_an_access, room // registers)
+        unroll = max(1, min(vectors // threads, in_flight))
     row_threads = 1
     share = SHORT_ROW_BLOCK // threads if threads <= hardware.warp_size else 1
     while row_threads * 2 <= share and rows > row_threads * hardware.sm_count:

@@ -26,6 +26,7 @@ from fusewright.schedulers.io import (
     vectorize_ports,
 )
 from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.reduction_heuristic import WAITS_A_STEP, WORDS_HEARD_AT_ONCE
 from fusewright.schedulers.reduction_space import ReductionSpace, memory_order, reduction_space
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
@@ -39,8 +40,10 @@ LEAST_VECTORS = 4
 # least, and from where on there is a block for each SM, not for every second one, as the last one adds up
 # what all have found. (An H200, sums of bfloat16, us: 131072 x 257 with 66 blocks, 10 times each, 26.4, with
 # 132 28.2, by element 34.8; 3000000 x 33 with 132 blocks, 15 times, 57.6, with 264 59.2, by element 76.6;
-# 131072 x 65 with 66 blocks, 4 times, 12.7, by element 13.7; 16384 x 257 with 66, once, 11.3, by element 10.)
-SHARING_THREADS, FEWEST_STEPS, MANY_STEPS = 800, 3, 12
+# 131072 x 65 with 66 blocks, 3 times, 12.8, by element 13.7; 300000 x 33 with 66, 3 times, 13.1, by element
+# 17.4; 16384 x 257 with 66, once, 11.3, by element 10.0; 65536 x 129, where the last one waits more, 13.7 and
+# 12.8.)
+SHARING_THREADS, FEWEST_STEPS, MANY_STEPS = 800, 2, 12
 
 
 def joins_rows(fusion: Fusion, space: ReductionSpace) -> bool:
@@ -79,15 +82,15 @@ def joined_params(
     `width`: of vectors, which divides the length. None where other ways keep the GPU busier.
     """
     groups = length // width
-    if row > MOST_THREADS or groups < LEAST_VECTORS:
+    if row > MOST_THREADS or groups < LEAST_VECTORS or not batches:
         return None
-    in_flight = BYTES_IN_FLIGHT // (width * element_bytes)
+    in_flight = max(1, BYTES_IN_FLIGHT // (width * element_bytes))
     if batches < 2 * hardware.sm_count:
         return _shared_columns(batches, length, row, width, in_flight, hardware)
     # A power of two, as lengths often are multiples of one.
     down = min(power_of_two_at_least(ceil_div(THREADS, row)), power_of_two_at_most(groups // LEAST_VECTORS))
     down = min(down, power_of_two_at_most(MOST_THREADS // row))
-    unroll = max(1, min(in_flight, groups // down))
+    unroll = min(in_flight, groups // down)
     return _params(batches, length, row, width, unroll, LaunchParams(bdimx=row, bdimy=down, gdimy=1))
 
 
@@ -100,7 +103,8 @@ def _shared_columns(
     blocks = hardware.sm_count // batches
     if steps < MANY_STEPS * blocks:
         blocks //= 2
-    if blocks < 2 or steps < FEWEST_STEPS * blocks:
+    waits = blocks / (down * WORDS_HEARD_AT_ONCE)
+    if blocks < 2 or steps < max(FEWEST_STEPS, waits / WAITS_A_STEP) * blocks:
         return None
     return _params(batches, length, row, width, unroll, LaunchParams(bdimx=row, bdimy=down, gdimy=blocks))
 

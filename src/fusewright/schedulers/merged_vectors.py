@@ -145,14 +145,19 @@ def _lanes(fusion: Fusion, axes: Sequence[IterDomain], dim: int, accesses: Seque
     single = [access for access in accesses if access not in runs]
     from_memory = [access for access in single if not is_cached(fusion, access, axes)]
     cached = len(single) - len(from_memory)
-    # Of the parts of a join each element needs one, of the neighbours that a pad has all.
-    is_joined = any(isinstance(node, Choose) for node in fusion.nodes)
-    filled = sum(isinstance(each.node, Indexed) and each.node.filled for each in from_memory)
-    joined = filled if is_joined else 0
-    others = len(from_memory) - max(0, joined - 1)
+    others = len(from_memory) - max(0, len(parts_of_joins(fusion, from_memory)) - 1)
     found = tuple([_run(fusion, each, lanes, mixed=others > 0) for each in runs])
     widest = min((run.most for run in found if run.position is not None), default=MAX_VECTOR_BYTES)
     return _Lanes(dim, sizes, found, others + CACHED_COST * cached, widest)
+
+
+def parts_of_joins(fusion: Fusion, accesses: Sequence[Access]) -> list[Access]:
+    """The loads of parts that are chosen from, of which each element needs one; of the neighbours that a pad
+    has it needs all.
+    """
+    if not any(isinstance(node, Choose) for node in fusion.nodes):
+        return []
+    return [each for each in accesses if isinstance(each.node, Indexed) and each.node.filled]
 
 
 def is_cached(fusion: Fusion, access: Access, axes: Sequence[IterDomain]) -> bool:

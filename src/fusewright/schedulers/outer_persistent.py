@@ -85,8 +85,10 @@ REGISTERS_TO_HOLD, REGISTERS_TO_HOLD_ALL = 64, 32
 # Where no vectors are loaded, more batches.
 MAX_SINGLE_BATCHES = 32
 # Rows that a thread combines as a run, where an operation does that in less. (An H200, a maximum with its sum
-# of exponentials of 4096 rows: 0.70 of a copy's speed, 0.60 one by one; of 1024 rows 0.88 and 0.80.)
-LONGEST_RUN = 4
+# of exponentials of 4096 rows: 0.70 of a copy's speed, 0.60 one by one; of 1024 rows 0.88 and 0.80.) The
+# results of an operation that gains by it, at most. (An H200, Welford's three of 243 to 1224 rows: 1.06 times
+# as long in runs.)
+LONGEST_RUN, MOST_RUN_STATES = 4, 2
 # The share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
 # stores. (An H200: softmax down 300 to 4096 bfloat16 takes 0.92 to 1.12 times as long as is estimated so.)
 EXPOSED_ARITHMETIC = 0.2
@@ -163,7 +165,9 @@ class _Planner(ReductionPlanner):
 
     @cached_property
     def _combines_runs(self) -> bool:
-        return any(isinstance(node, Reduction) and node.op.combine_run for node in self.fusion.nodes)
+        """Whether there are operations that combine a run in less, and all of these gain by it."""
+        runs = [node for node in self.fusion.nodes if isinstance(node, Reduction) and node.op.combine_run]
+        return bool(runs) and all(len(node.outputs) <= MOST_RUN_STATES for node in runs)
 
     @cached_property
     def _element_bytes(self) -> int:

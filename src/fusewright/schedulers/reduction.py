@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import ParallelType, SchedulerType
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
@@ -230,9 +231,10 @@ class _Planner(ReductionPlanner):
             return None
         batches = self.space.iteration_size(facts) // row
         joined = joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
-        # What blocks exchange of several states is not known to be worth it.
-        is_costly = joined is not None and joined.cross_grid_inner_reduction and self._states > 1
-        return None if is_costly else joined
+        # What blocks exchange of several states is not known to be worth it; of several reductions, the last
+        # would stand in a loop.
+        several = self._states > 1 or self._reductions > 1
+        return None if joined is not None and joined.cross_grid_inner_reduction and several else joined
 
     def _is_short_split(self, rows: int, length: int, width: int, hardware: HardwareInfo) -> bool:
         """Whether rows in two stretches of memory are so short, and so many, that a thread reduces each."""
@@ -244,7 +246,7 @@ class _Planner(ReductionPlanner):
     ) -> ReductionParams:
         """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
         loads = len(self.space.full_loads)
-        plain = inner_params(rows, length, width, hardware, self._states, loads)
+        plain = inner_params(rows, length, width, hardware, self._states, loads, self._is_scattered)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
             return plain
         found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, facts)
@@ -254,6 +256,13 @@ class _Planner(ReductionPlanner):
         before = vectors.width - 1 if shifts else 0
         wide = inner_params(rows, length + before, vectors.width, hardware, self._states, loads)
         return with_wider_vectors(wide, vectors, shifts)
+
+    @cached_property
+    def _is_scattered(self) -> bool:
+        """Whether neighbours along the reduced dimension lie apart in a load by index."""
+        inner = self.space.inner_axis
+        by_index = (access for access in self.space.full_loads if access.by_index)
+        return any(inner is None or a.axes.get(inner) is not unit_stride_axis(a.tensor) for a in by_index)
 
     def _proposal(
         self,

@@ -10,9 +10,10 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Vectors of a row that a thread sums while there are threads for the others (one, in rows of a few), and has
-# in flight at most. On an H200, for bfloat16 rows of 64 to 16384, two are 0.01 to 0.06 of a copy's speed
-# faster than four. Of two inputs a thread has one of each in rows that take more than a warp (16384 x 4096
-# multiplied and summed: 68.1 us, not 71.0).
+# in flight at most, of all inputs together in long rows (an H200: a loss of 8192 x 4096 from three bfloat16
+# inputs takes 57.0 us with one of each in flight, 64.3 with four). On an H200, for bfloat16 rows of 64 to
+# 16384, two are 0.01 to 0.06 of a copy's speed faster than four. Of two inputs a thread has one of each in
+# rows that take more than a warp (16384 x 4096 multiplied and summed: 68.1 us, not 71.0).
 VECTORS_A_THREAD, LOADS_IN_FLIGHT, FEW_VECTORS = 2, 4, 8
 # Rows whose last step would leave more than this share of the loads in vain have other threads, of as many
 # vectors in flight: one vector more than a power of two is one step more. (An H200: bfloat16 rows of 4097 at
@@ -23,8 +24,9 @@ IN_VAIN_SHARE, IN_ONE_STEP = 1 / 3, 5
 # fewest: rows of a few elements bring too few bytes by themselves.
 FEWEST_ROWS, MOST_ROWS, ELEMENTS_OF_ROWS = 2, 8, 16
 # Blocks whose threads have rectangles of elements: threads, those along rows, which read a line of memory
-# together, bytes that each has in flight, and the most elements along a row. (An H200: 4096 columns of 8192
-# bfloat16 from two inputs take 49.9 us; in squares of 8 x 8, whose threads take twice the registers, 58.5.)
+# together, bytes that each has in flight, and the most elements along a row. There are as many blocks as if
+# it had half of these bytes. (An H200: 4096 columns of 8192 bfloat16 from two inputs take 48.6 us; in squares
+# of 8 x 8, whose threads take twice the registers, 58.5.)
 CROSSED_BLOCK, CROSSED_THREADS_ALONG, CROSSED_BYTES_IN_FLIGHT, CROSSED_ALONG = 512, 16, 128, 4
 # Vectors of rows that a thread each reduces where memory has them in two stretches, if there are threads
 # enough for the GPU so, and bytes that a thread has in flight (an H200: squares of 2 x 2 bfloat16 take 22.9
@@ -33,6 +35,10 @@ FEWEST_SPLIT_VECTORS, BYTES_OF_SHORT_ROWS = 4, 32
 # States from which on blocks exchange so much that there are half as many, of twice the threads (an H200: the
 # variances of 4096 columns of 16384 bfloat16 take 44.4 us, not 52.9).
 MANY_STATES = 3
+# Of those the most blocks that share a row, for each SM, and columns (an H200, bfloat16: the variance of
+# 16777216 elements by two blocks an SM takes 18.2 us, by four 20.1; of 65536 x 64 by 64 blocks 16.3, by 256
+# 21.4; of 200704 x 256 by 66 blocks 41.1, by 132 44.2).
+BLOCKS_OF_STATES_AN_SM, BLOCKS_OF_STATES_DOWN = 2, 0.5
 # Loads in flight of elements that are no vectors.
 ELEMENTS_A_THREAD = 9
 # Vectors a thread, and in flight, of what has several states, whose exchange between threads costs more: in
@@ -46,7 +52,9 @@ ROWS_OF_WIDEST_BLOCKS, WIDEST_BLOCK = 8, 1024
 # Threads of a block of several rows.
 SHORT_ROWS_BLOCK = 128
 # A grid reduction costs one round trip through L2; a block should have at least this many loads to hide it.
-MIN_LOADS_PER_THREAD = 4
+# One, where each is of a sector by itself, as an SM takes a cycle for each (an H200: a sum of 8192 elements
+# by index takes 4.5 us by 16 blocks, 10.3 by one).
+MIN_LOADS_PER_THREAD, MIN_SCATTERED_LOADS = 4, 1
 
 # Columns a thread sums side by side unless it writes them as well, and bytes of them that it has in flight,
 # in as many rows: more columns take registers that more rows use better, but only 16-byte stores reach the
@@ -64,8 +72,9 @@ SINGLE_COLUMNS, MANY_SINGLE_COLUMNS = 128, 1024
 SINGLE_BLOCK_COLUMNS, SINGLE_BLOCK_DOWN, LEAST_SINGLE_BLOCKS = 8, 64, 32
 # The same where memory has a short row of a few columns only: vectors as wide as can be, and fewer blocks.
 NARROW_BYTES_IN_FLIGHT = 128
-# Threads of a block that sums columns; twice as many where all columns fit in one block along x, for the work
-# lies down the columns then.
+# Threads of a block that sums columns; twice as many where all columns that lie side by side fit in one block
+# along x, for the work lies down the columns then (an H200, the middle of 8 x 65536 x 128: of float 73.3 us,
+# not 78.0, of bfloat16 41.3, not 41.5).
 OUTER_BLOCK, OUTER_BLOCK_OF_FEW_COLUMNS = 256, 512
 # Bytes of a row that a block reads side by side.
 BLOCK_ROW_BYTES = 256
@@ -136,9 +145,18 @@ class Columns:
 
 
 def inner_params(
-    rows: int, length: int, width: int, hardware: HardwareInfo, states: int = 1, loads: int = 1
+    rows: int,
+    length: int,
+    width: int,
+    hardware: HardwareInfo,
+    states: int = 1,
+    loads: int = 1,
+    scattered: bool = False,
 ) -> ReductionParams:
-    """How `rows` that are contiguous are reduced to so many states, in vectors of `width` of each load."""
+    """How `rows` that are contiguous are reduced to so many states, in vectors of `width` of each load.
+
+    scattered: neighbours of some load lie apart in memory.
+    """
     vectors = max(1, ceil_div(length, width))
     threads, unroll = _threads_of_row(rows, vectors, width, states, loads, hardware)
     row_threads = max(1, WARP_SIZE // threads)
@@ -155,8 +173,11 @@ def inner_params(
     if blocks < hardware.sm_count and threads == MAX_THREADS_A_ROW:
         # Rows too few to fill the GPU: several blocks share one.
         resident = hardware.sm_count * hardware.max_threads_per_sm // threads
-        least = threads * max(MIN_LOADS_PER_THREAD, unroll)
+        if states >= MANY_STATES:
+            resident = min(resident, BLOCKS_OF_STATES_AN_SM * hardware.sm_count)
+        least = threads * (MIN_SCATTERED_LOADS if scattered else max(MIN_LOADS_PER_THREAD, unroll))
         grid = min(max(1, resident // blocks), max(1, vectors // least))
+        unroll = min(unroll, max(1, ceil_div(vectors, threads * grid)))
     a_block = row_threads * in_flight
     return ReductionParams(
         fastest_dim=True,
@@ -193,6 +214,8 @@ def _threads_of_row(
         each = max(1, VECTORS_A_THREAD // max(1, inputs)) if is_long else VECTORS_A_THREAD
         wanted = vectors if vectors <= FEW_VECTORS else ceil_div(vectors, each)
     threads = min(most, max(least, power_of_two_at_least(wanted)))
+    if states == 1 and width > 1 and vectors > threads * loads:
+        loads = max(1, loads // max(1, inputs))
     unroll = max(1, min(loads, ceil_div(vectors, threads)))
     if states == 1 and width > 1 and threads > WARP_SIZE:
         steps = ceil_div(vectors, threads * unroll)
@@ -259,7 +282,7 @@ def crossed_params(
     unroll = max(1, min(CROSSED_BYTES_IN_FLIGHT // in_flight, length // (down * threads_y)))
     steps = length // (down * threads_y * unroll)
     heard = _heard_at_once(threads_y, along)
-    grid = _blocks_down(ceil_div(rows, along * threads_x), steps, unroll * in_flight, heard, hardware)
+    grid = _blocks_down(ceil_div(rows, along * threads_x), steps, unroll * in_flight // 2, heard, hardware)
     return ReductionParams(
         fastest_dim=False,
         unroll_factor_inner_reduction=unroll,
@@ -302,10 +325,10 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
         return _params(columns, 1, launch, ceil_div(columns.length, SINGLE_BLOCK_DOWN))
     chunks = max(1, ceil_div(columns.count, width))
     threads_x = _threads_along(chunks, width)
-    block = OUTER_BLOCK if chunks > threads_x else OUTER_BLOCK_OF_FEW_COLUMNS
-    if threads_x > WARP_SIZE and chunks > threads_x:
-        block = OUTER_BLOCK // WARP_SIZE * threads_x
     exchanges_much = columns.states >= MANY_STATES and chunks > threads_x
+    block = OUTER_BLOCK_OF_FEW_COLUMNS
+    if ceil_div(columns.side_by_side, width) > threads_x or exchanges_much:
+        block = OUTER_BLOCK // WARP_SIZE * max(threads_x, WARP_SIZE)
     if exchanges_much:
         block *= 2
     # At least two elements of a column for each thread, as long as it has as many.
@@ -369,6 +392,7 @@ def _few_steps(
     unroll = _rows_in_flight(columns, width, in_flight, down)
     steps = columns.length // (down * unroll)
     grid = min(round(BLOCKS_OF_FEW_STEPS_AN_SM * hardware.sm_count / tiles), steps)
+    grid = min(grid, _most_sharing(columns, hardware))
     if grid <= 1 or steps > FEW_STEPS * grid:
         return None
     return _params(columns, width, LaunchParams(bdimx=along, bdimy=down, gdimy=grid), unroll)
@@ -415,7 +439,15 @@ def _tiles(
     grid = _blocks_down(
         blocks, columns.length // (threads_y * unroll), blocks_share * in_flight, heard, hardware
     )
+    grid = min(grid, _most_sharing(columns, hardware))
     return _params(columns, width, LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid), unroll)
+
+
+def _most_sharing(columns: Columns, hardware: HardwareInfo) -> int:
+    """The most blocks that share columns, by what they exchange."""
+    if columns.states < MANY_STATES:
+        return max(1, columns.length)
+    return max(1, int(BLOCKS_OF_STATES_DOWN * hardware.sm_count))
 
 
 def _lanes_down(columns: Columns, hardware: HardwareInfo) -> ReductionParams:

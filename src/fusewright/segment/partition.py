@@ -10,6 +10,7 @@ from fusewright.schedulers.base import Scheduler, merges_last
 from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, ExclusionIndex, Exclusions
 from fusewright.segment.groups import GroupGraph
+from fusewright.segment.row_results import with_row_results
 from fusewright.segment.segmented import SegmentedFusion
 
 # How often in a row a group may be refused before the round goes on to the next one: a full group next to
@@ -53,7 +54,14 @@ def merged_groups(
     sizes of the groups asked about add up to a multiple of the size of the fusion, and groups grow
     geometrically: about n log n nodes are shown to the schedulers for n nodes.
     """
-    return _Search(draft, nodes, exclusions, apart).run()
+    groups = _Search(draft, nodes, exclusions, apart).run()
+    excluded = ExclusionIndex(exclusions)
+    kept = set(apart)
+
+    def is_taken(group: Sequence[Node]) -> bool:
+        return kept.isdisjoint(group) and draft.offer(group, excluded)[0] is not None
+
+    return with_row_results(groups, draft.position, is_taken)
 
 
 class _Search:

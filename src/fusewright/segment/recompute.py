@@ -38,6 +38,7 @@ def recompute_borders(
     handed_on = owned_borders(groups)
     # In memory, whoever computes them again: a library reads whole tensors.
     kept = {*whole.output_tensors(), *(t for g in groups if g[0].traits.whole for t in border_inputs(g))}
+    stored = kept.union(*handed_on)
     result: list[list[Group]] = []
     for group, own in zip(groups, handed_on):
         parts: list[Group] | None = None
@@ -46,7 +47,7 @@ def recompute_borders(
             chain = _chain(tensor, kept)
             if _stands_at_boundary(tensor) or tensor.definition in once:
                 continue
-            if 0 < len(chain) <= MAX_CHAIN and _is_cheaper(tensor, chain, group, groups):
+            if 0 < len(chain) <= MAX_CHAIN and _is_cheaper(tensor, chain, group, groups, stored):
                 candidate = sorted({*group, *chain}, key=position.__getitem__)
                 # What it computes again others read from the group that computed it before.
                 if accepts(candidate, own):
@@ -181,12 +182,16 @@ def _can_repeat(node: Node) -> bool:
 
 
 def _is_cheaper(
-    tensor: TensorView, chain: Sequence[Node], group: Sequence[Node], groups: Sequence[Group]
+    tensor: TensorView,
+    chain: Sequence[Node],
+    group: Sequence[Node],
+    groups: Sequence[Group],
+    stored: Collection[TensorView],
 ) -> bool:
-    """Whether reading what the chain starts from takes no more bytes than reading `tensor`, or less than
-    to store it, too, where it is stored for this group alone.
+    """Whether reading what the chain starts from, and storing what of it would not be, takes no more bytes
+    than reading `tensor`, or less than to store it, too, where it is stored for this group alone.
     """
-    again = _bytes_again(tensor, chain, group)
+    again = _bytes_again(tensor, chain, group) + _bytes_stored(tensor, chain, stored)
     if again <= tensor.dtype.size:
         return True
     readers = [g for g in groups if any(use in g for use in tensor.uses) and tensor.definition not in g]
@@ -199,6 +204,14 @@ def _bytes_again(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node
     read = {v for node in group for v in node.inputs}
     starts = {v for node in chain for v in node.inputs if isinstance(v, TensorView) and v not in made}
     return sum(v.dtype.size * _share_read(v, chain, tensor) for v in starts if v not in read)
+
+
+def _bytes_stored(tensor: TensorView, chain: Sequence[Node], stored: Collection[TensorView]) -> float:
+    """The bytes, for each element of `tensor`, of what the chain starts from and no kernel stores yet."""
+    made = {out for node in chain for out in node.outputs}
+    starts = {v for node in chain for v in node.inputs if isinstance(v, TensorView) and v not in made}
+    new = [v for v in starts if v.definition is not None and v not in stored]
+    return sum(v.dtype.size * _elements_per_element(v, tensor) for v in new)
 
 
 def _share_read(source: TensorView, chain: Sequence[Node], other: TensorView) -> float:

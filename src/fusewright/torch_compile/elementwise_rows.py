@@ -186,6 +186,14 @@ def square(r: Recording, x: Any) -> Any:
     return r.ops.mul(x, x)
 
 
+@row("linalg_cross.default")
+def linalg_cross(r: Recording, self: Any, other: Any, dim: int) -> Any:
+    a, b = promoted(r, (self, other))
+    place = dim % a.ndim
+    first = r.ops.mul(r.ops.roll(a, 2, place), r.ops.roll(b, 1, place))
+    return r.ops.sub(first, r.ops.mul(r.ops.roll(a, 1, place), r.ops.roll(b, 2, place)))
+
+
 @row("angle.default")
 def angle(r: Recording, x: Any) -> Any:
     if x.dtype.is_complex:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import log2
 from typing import Any, TypeGuard
 
@@ -85,11 +86,12 @@ class Change:
     @staticmethod
     def of(base: Any, changes: Mapping[str, Any]) -> Change:
         """With factors for numbers that become a power of two times as large, values for others."""
-        known = fields_by_path(to_dict(base))
         factors = {
-            path: value / known[path]
+            path: value / known
             for path, value in changes.items()
-            if _is_count(value) and _is_count(known.get(path)) and log2(value / known[path]).is_integer()
+            if _is_count(value)
+            and _is_count(known := _value_at(base, path))
+            and log2(value / known).is_integer()
         }
         return Change({path: value for path, value in changes.items() if path not in factors}, factors)
 
@@ -102,15 +104,20 @@ class Change:
 
     def fields(self, base: Any) -> dict[str, Any]:
         """The values that params get. ParamsError: a number cannot be multiplied, or becomes none above 0."""
-        known, found = fields_by_path(to_dict(base)), dict(self.values)
+        found = dict(self.values)
         for path, factor in self.factors.items():
-            value = known.get(path)
+            value = _value_at(base, path)
             product = value * factor if _is_count(value) else 0.0
             if product < 1 or product != int(product):
                 expected = f"a number that can be multiplied by {factor:g}"
                 raise ParamsError(path=path, expected=expected, given=value)
             found[path] = int(product)
         return found
+
+
+def _value_at(params: Any, path: str) -> Any:
+    """What params have at a path; None: there is no such field."""
+    return reduce(lambda part, name: getattr(part, name, None), path.split("."), params)
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

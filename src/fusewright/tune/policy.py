@@ -29,7 +29,7 @@ from fusewright.tune.rule_fitting import fit
 from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of, held_out
 from fusewright.tune.table import Measurements, params_types
 
-FORMAT, VERSION = "fusewright-policy", 5
+FORMAT, VERSION = "fusewright-policy", 6
 # How many times as large a number of another problem's facts may be, for it to be a neighbour.
 NEAR = 1.5
 VERSION_DIGITS = 16
@@ -94,9 +94,9 @@ class Policy:
 
         None: nobody knows.
         """
-        features, fields = features_of(facts, hardware), fields_by_path(to_dict(formula))
+        features = features_of(facts, hardware, formula)
         for rule in self._used.get((scheduler, hardware.name), ()):
-            if rule.holds(features, fields):
+            if rule.holds(features):
                 try:
                     return rule.change.fields(formula), f"rule: {rule}"
                 except ParamsError:  # as when it was fitted, the formula serves then

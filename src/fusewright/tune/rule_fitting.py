@@ -1,49 +1,48 @@
-"""Fits rules to measurements: of each change the range of a feature in which it gains most, greedily.
+"""Fits rules to measurements: of each change the problems in which it gains most, greedily.
 
-What a change does to each problem is looked up once. A range is then the first of the problems, or the last,
-in the order of a feature, whose gains have the greatest sum, for all changes at once; limits on both sides
-fit by chance more often. Problems that a change makes slow, or of which nobody knows, are in none.
+What a change does to each problem is looked up once. A rule holds for the first of the problems, or the last,
+in the order of a feature, or of those, in the order of another one: those whose gains have the greatest sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import ceil, exp, log
-from typing import Any
+from math import exp, isnan, log, nan, sqrt
 
 import torch
 
 from fusewright.core.errors import ParamsError
-from fusewright.core.serialization import to_dict
 from fusewright.runtime.single_thread import SINGLE_THREAD
-from fusewright.tune.changes import Change, changes_of, fields_by_path, with_changes
-from fusewright.tune.rules import Fitted, Rule, features_of, held_out, values_replaced
+from fusewright.tune.changes import Change, changes_of, with_changes
+from fusewright.tune.rules import Fitted, Rule, features_of, held_out
 from fusewright.tune.table import Measurements
 
 # What the rules of one scheduler may be at most: they are read by people.
 MOST_RULES = 4
 # Logarithms of times: what a rule has to gain on the problems that it holds for, on average, and over all
 # problems: measurements differ by 1%, the best of many was lucky, and each further rule is another kernel for
-# sizes that had one. With 0.015 rules made a held-out problem 1.17 times as slow, with 0.03 one 1.10 times.
+# sizes that had one. With 0.02 and 0.03 rules made held-out problems 1.19 and 1.12 times as slow.
 LEAST_GAIN, GAIN_A_RULE = 0.04, 0.003
-# How much slower than the formula a rule may make a problem that it is fitted to.
-WORST_FITTED = 1.01
+# What is slower than the formula by more than SLOWER counts so many times, and UNKNOWN is what nobody
+# measured; a rule is fitted to nothing that is as slow as WORST_FITTED.
+SLOWER, SLOWER_COUNTS, UNKNOWN, WORST_FITTED = 0.01, 6.0, -0.06, 0.03
+# In the place of the gain on a problem that no rule may hold for.
+FORBIDDEN = -1e3
 # Fields that a change has at most, and problems that it has to make faster.
 MOST_CHANGED, LEAST_PROPOSERS = 3, 2
-# How far beyond the least and the greatest value of a feature that was measured a rule may hold.
-BEYOND = 2.0
-# The same of the features that it does not ask for: a rule for long columns made short ones 40 times as slow
-# as the formula does. LEAST_FEATURE: less than any that is not 0.
-AROUND, LEAST_FEATURE = 4.0, 1e-9
-# Problems that a rule has to be fitted to, and which share of the scheduler's: of thousands of changes and
-# ranges some fit few problems by chance.
-LEAST_SUPPORT, SHARE = 3, 0.12
+# How far beyond the least and the greatest value of each feature of its problems a rule may hold: rules for
+# formulas that became others, and for long columns, made problems 1.5 and 40 times as slow. LEAST_FEATURE:
+# less than any that is not 0.
+AROUND, LEAST_FEATURE = 1.5, 1e-9
+# Problems that a rule has to be fitted to: of thousands of changes and ranges some fit few by chance.
+LEAST_SUPPORT = 4
+# Ranges of one feature, the best ones, that are limited by a second one.
+MOST_LIMITED = 40
+# Each problem is held out with every so many-th other one of its scheduler.
+FOLDS = 8
 # Extents go with sizes: no rule says how many threads or blocks there are, but how many times as many.
 LAUNCH = "lparams."
-# In the place of the gain on a problem that no rule may hold for.
-FORBIDDEN = -1e9
 
 
 def fit(measured: Sequence[Measurements]) -> list[Fitted]:
@@ -53,8 +52,7 @@ def fit(measured: Sequence[Measurements]) -> list[Fitted]:
         facts, hardware = each.problem.facts, each.problem.hardware
         formula = each.seconds.get(each.formula)
         if facts is not None and formula is not None:
-            fields = fields_by_path(to_dict(each.formula))
-            known = _Known(each, formula, features_of(facts, hardware), fields)
+            known = _Known(each, formula, features_of(facts, hardware, each.formula))
             found.setdefault((each.problem.scheduler, hardware.name), []).append(known)
     with (
         SINGLE_THREAD
@@ -65,25 +63,26 @@ def fit(measured: Sequence[Measurements]) -> list[Fitted]:
 
 
 def _fitted(scheduler: str, hardware: str, table: _Table) -> Fitted:
-    count = len(table.known)
-    support = max(LEAST_SUPPORT, ceil(count * SHARE))
-    results = []
-    for i in range(count):
-        others = [j for j in range(count) if j != i]
-        results.append(table.result(i, table.rules(scheduler, others, support - 1)))
-    worth = held_out(scheduler, hardware, results)
-    rules = tuple(fitted.rule for fitted in table.rules(scheduler, range(count), support))
-    return Fitted(scheduler, hardware, worth.held_out, worth.worst, worth.problems, rules)
+    everything = range(len(table.known))
+    results = dict.fromkeys(everything, 0.0)
+    for fold in range(min(FOLDS, len(everything))):
+        held = everything[fold::FOLDS]
+        rules = table.rules(scheduler, [i for i in everything if i not in held])
+        results.update({i: table.result(i, rules) for i in held})
+    worth = held_out(scheduler, hardware, list(results.values()))
+    rules = table.rules(scheduler, everything)
+    return Fitted(
+        scheduler, hardware, worth.held_out, worth.worst, worth.problems, tuple(each.rule for each in rules)
+    )
 
 
 @dataclass(frozen=True)
 class _Known:
-    """Measurements of a problem whose formula was measured. seconds: its. fields: of its params, by path."""
+    """Measurements of a problem whose formula was measured. seconds: its."""
 
     measured: Measurements
     seconds: float
     features: dict[str, float]
-    fields: dict[str, Any]
 
     def gain(self, change: Change) -> float:
         """Of the logarithm of the time. 0 where the change cannot be made, as the formula is used then.
@@ -124,8 +123,8 @@ class _Fit:
 
 
 @dataclass(frozen=True)
-class _Interval:
-    """Of the problems in the order of a feature. score: gains beyond what a rule has to gain on each."""
+class _Choice:
+    """Problems for a change. score: gains beyond what a rule has to gain on each."""
 
     score: float
     change: int
@@ -146,92 +145,111 @@ class _Table:
         self._proposers = [proposers for _, proposers in proposed]
         gains = [[each.gain(change) for each in known] for change in self._changes]
         self._gains = torch.tensor(gains, dtype=torch.float64).reshape(len(gains), len(known))
-        is_bad = ~(self._gains >= -log(WORST_FITTED))  # unknown ones, too
-        self._weights = torch.where(is_bad, FORBIDDEN, self._gains - LEAST_GAIN)
+        self._weights = _weights(self._gains)
+        names = sorted({name for each in known for name in each.features})
+        values = [[each.features.get(name, nan) for each in known] for name in names]
+        self._features = {
+            name: own
+            for name, own in zip(names, torch.tensor(values, dtype=torch.float64))
+            if len({value for value in own.tolist() if value == value}) > 1
+        }
 
     def result(self, problem: int, rules: Sequence[_Fit]) -> float:
         """The logarithm of the time with rules, in multiples of the formula's; of unknown changes 0."""
         known = self.known[problem]
-        fitted = next((each for each in rules if each.rule.holds(known.features, known.fields)), None)
+        fitted = next((each for each in rules if each.rule.holds(known.features)), None)
         gain = 0.0 if fitted is None else float(self._gains[fitted.change, problem])
         return -gain if gain == gain else 0.0
 
-    def rules(self, scheduler: str, problems: Sequence[int], support: int) -> list[_Fit]:
-        """The rule that gains most in all, then the next one for what it does not hold for, and so on.
-
-        support: problems that each is fitted to at least; where one is held out that is one less.
-        """
+    def rules(self, scheduler: str, problems: Sequence[int]) -> list[_Fit]:
+        """The rule that gains most in all, then the next one for what it does not hold for, and so on."""
         rules: list[_Fit] = []
         left = list(problems)
-        while len(left) >= support and len(rules) < MOST_RULES:
-            best = self._best(left, support)
+        while len(left) >= LEAST_SUPPORT and len(rules) < MOST_RULES:
+            best = self._best(left, problems)
             if best is None:
                 break
-            rule = Rule(scheduler, best.when, self._changes[best.change], 1.0, 0)
-            own = [i for i in left if rule.holds(self.known[i].features, {})]
-            gain = float(self._gains[best.change, own].sum())
+            limits = Rule(scheduler, best.when, self._changes[best.change], 1.0, 0)
+            own = [i for i in left if limits.holds(self.known[i].features)]
+            measured = [i for i in own if not isnan(self._gains[best.change, i])]
+            gain = float(self._gains[best.change, measured].sum())
             if gain < GAIN_A_RULE * len(problems):
                 break
-            around = _around([self.known[i].features for i in own])
-            replaces = values_replaced(rule.change, [self.known[i].fields for i in own])
-            rule = Rule(scheduler, best.when, rule.change, exp(gain / len(own)), len(own), around, replaces)
+            around = _around([self.known[i].features for i in measured])
+            speedup = exp(gain / len(measured))
+            rule = Rule(scheduler, best.when, limits.change, speedup, len(measured), around)
             rules.append(_Fit(rule, best.change))
             left = [i for i in left if i not in own]
         return rules
 
-    def _best(self, left: Sequence[int], support: int) -> _Interval | None:
-        """The best change for one range of a feature, or for all."""
-        proposed = [n for n, proposers in enumerate(self._proposers) if not proposers.isdisjoint(left)]
-        if not proposed:
+    def _best(self, left: Sequence[int], problems: Sequence[int]) -> _Choice | None:
+        """The best change for all, for one range of a feature, or for one of two features."""
+        among = set(problems)
+        rows = [n for n, own in enumerate(self._proposers) if len(own & among) >= LEAST_PROPOSERS]
+        if not rows:
             return None
-        weights = self._weights[proposed]
-        score, row = weights[:, list(left)].sum(1).max(0)
-        best = _Interval(float(score), proposed[int(row)], {})
-        for name in sorted({name for i in left for name in self.known[i].features}):
-            own = [i for i in left if self.known[i].features.get(name, 0.0) > 0]
-            found = self._best_range(name, own, weights, support) if len(own) >= support else None
-            if found is not None and found.score > best.score:
-                best = _Interval(found.score, proposed[found.change], found.when)
-        return best if best.score >= 0 else None
+        score, row = self._weights[rows][:, list(left)].sum(1).max(0)
+        found = [_Choice(float(score), rows[int(row)], {})]
+        ranges = sorted(self._ranges(left, rows, {}), key=lambda each: -each.score)
+        found += ranges[:1]
+        for first in ranges[:MOST_LIMITED]:
+            [name] = first.when
+            low, high = first.when[name]
+            own = [i for i in left if low <= self.known[i].features.get(name, nan) < high]
+            found += self._ranges(own, [first.change], first.when)
+        best = max(found, key=lambda each: each.score)
+        return best if best.score > 0 else None
 
-    def _best_range(
-        self, name: str, own: Sequence[int], weights: torch.Tensor, support: int
-    ) -> _Interval | None:
-        """The best range of one feature. change: the row of weights."""
-        values = sorted({self.known[i].features[name] for i in own})
-        place = {value: i for i, value in enumerate(values)}
-        member = torch.zeros(len(own), len(values), dtype=torch.float64)
-        for row, i in enumerate(own):
-            member[row, place[self.known[i].features[name]]] = 1
-        score, first, last = _greatest_sums(weights[:, list(own)] @ member, member.sum(0), support)
-        best = int(score.argmax())
-        if not score[best] > FORBIDDEN / 2:
-            return None
-        middle = [(low * high) ** 0.5 for low, high in pairwise(values)]
-        between = [values[0] / BEYOND, *middle, values[-1] * BEYOND]
-        when = {name: (between[int(first[best])], between[int(last[best]) + 1])}
-        return _Interval(float(score[best]), best, when)
+    def _ranges(
+        self, own: Sequence[int], rows: Sequence[int], within: Mapping[str, tuple[float, float]]
+    ) -> Iterator[_Choice]:
+        """Of each feature and change the first of the problems, or the last, that gain most.
+
+        rows: of the changes. within: limits that these problems are within already.
+        """
+        for name, values in self._features.items():
+            here = [i for i in own if not isnan(values[i])]
+            if name in within or len(here) < LEAST_SUPPORT:
+                continue
+            ordered, order = values[here].sort(stable=True)
+            least, most = _beyond(float(ordered[0]), float(ordered[-1]))
+            at = [i for i in range(1, len(here)) if ordered[i] > ordered[i - 1]]
+            sums = self._weights[rows][:, torch.tensor(here)[order]].cumsum(1)
+            for is_low in (True, False):
+                cuts = [i for i in at if (i if is_low else len(here) - i) >= LEAST_SUPPORT]
+                if not cuts:
+                    continue
+                before = sums[:, [i - 1 for i in cuts]]
+                score, column = (before if is_low else sums[:, -1:] - before).max(1)
+                for row in torch.nonzero(score > 0).flatten().tolist():
+                    cut = cuts[int(column[row])]
+                    between = _between(float(ordered[cut - 1]), float(ordered[cut]))
+                    limits = (least, between) if is_low else (between, most)
+                    yield _Choice(float(score[row]), rows[row], {**within, name: limits})
+
+
+def _weights(gains: torch.Tensor) -> torch.Tensor:
+    """What each gain counts, beyond what a rule has to gain."""
+    counted = torch.where(gains < -SLOWER, SLOWER_COUNTS * gains, gains)
+    counted = torch.where(gains.isnan(), UNKNOWN, counted) - LEAST_GAIN
+    return torch.where(gains < -WORST_FITTED, FORBIDDEN, counted)
+
+
+def _between(low: float, high: float) -> float:
+    """The middle of two values of a feature, of their logarithms if they have any."""
+    return sqrt(low * high) if low > 0 else (low + high) / 2
+
+
+def _beyond(low: float, high: float) -> tuple[float, float]:
+    """Somewhat more than a range."""
+    return (
+        min(low / AROUND, low * AROUND) - LEAST_FEATURE,
+        max(high / AROUND, high * AROUND) + LEAST_FEATURE,
+    )
 
 
 def _around(features: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
     """By name the range of a feature that all have, and somewhat more."""
     names = [name for name in features[0] if all(name in each for each in features)]
     values = {name: [each[name] for each in features] for name in names}
-    return {name: (min(own) / AROUND, max(own) * AROUND + LEAST_FEATURE) for name, own in values.items()}
-
-
-def _greatest_sums(
-    weights: torch.Tensor, counts: torch.Tensor, support: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of each row the greatest sum of its first columns or of its last ones: that, and which they are.
-
-    counts: of problems in a column; a range has `support` at least. Without one the sum is -inf.
-    """
-    sums, problems = weights.cumsum(1), counts.cumsum(0)
-    low = torch.where(problems >= support, sums, -torch.inf)
-    after, left = sums[:, -1:] - sums + weights, problems[-1] - problems + counts
-    high = torch.where(left >= support, after, -torch.inf)
-    (low_sum, last), (high_sum, first) = low.max(1), high.max(1)
-    is_low = low_sum >= high_sum
-    greatest = torch.where(is_low, low_sum, high_sum)
-    return greatest, torch.where(is_low, 0, first), torch.where(is_low, last, len(counts) - 1)
+    return {name: _beyond(min(own), max(own)) for name, own in values.items()}

@@ -11,23 +11,50 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log
-from typing import Any, TypeGuard
+from typing import Any
 
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
-from fusewright.tune.changes import Change
+from fusewright.core.serialization import to_dict
+from fusewright.tune.changes import Change, fields_by_path
 from fusewright.tune.facts import WIDEST_ACCESS, ProblemFacts
 
 # Bytes of a line of the L2 cache; of a page of the memory's rows.
 LINE_BYTES, PAGE_BYTES = 128, 16384
+# Before the path of a field of the formula's params, in the name of a feature. Fields that are none: sizes,
+# and what the compiler is told.
+CHOSEN, NOT_CHOSEN = "the formula's ", ("assumed_", "cparams.")
 # How much slower than the formula a problem may become that was held out.
 WORST_HELD_OUT = 1.05
-# Of the held-out results, the mean that is needed.
-LEAST_HELD_OUT = 0.002
+# Of the results of neighbours' params, the mean that is needed: they are of few problems, and times differ
+# by so much.
+LEAST_HELD_OUT = 0.01
 
 
-def features_of(facts: ProblemFacts, hardware: HardwareInfo) -> dict[str, float]:
-    """What rules may depend on: numbers without dimension, which mean the same on other GPUs."""
+def features_of(facts: ProblemFacts, hardware: HardwareInfo, formula: Any = None) -> dict[str, float]:
+    """What rules may depend on: numbers without dimension, which mean the same on other GPUs, and what the
+    formula chose.
+    """
+    return {
+        **_features_of_facts(facts, hardware),
+        **({} if formula is None else _features_of_params(formula)),
+    }
+
+
+def _features_of_params(params: Any) -> dict[str, float]:
+    """Numbers as they are, 0 and 1 for flags, and of lists how many they have; sizes are facts."""
+    found: dict[str, float] = {}
+    for path, value in fields_by_path(to_dict(params)).items():
+        if path.startswith(NOT_CHOSEN):
+            continue
+        if isinstance(value, int):
+            found[CHOSEN + path] = float(value)
+        elif isinstance(value, (list, tuple)):
+            found[CHOSEN + path] = float(len(value))
+    return found
+
+
+def _features_of_facts(facts: ProblemFacts, hardware: HardwareInfo) -> dict[str, float]:
     bandwidth, speed = hardware.memory_bandwidth_gbs * 1e9, hardware.float_tflops * 1e12
     found = {
         "bytes / L2": facts.bytes / hardware.l2_bytes,
@@ -60,9 +87,7 @@ class Rule:
     Attributes:
         when: by the name of a feature, the least value and the one below which it has to be.
         within: likewise of all features, around those of the problems that it was fitted to: what it does to
-            problems unlike these nobody knows.
-        replaces: by the path of a field that it changes, the least and the greatest value that the formula
-            had on these problems, or all, if they are no numbers. A formula that became another has others.
+            problems unlike these nobody knows, nor to params of a formula that became another.
         gain: of the problems that it was fitted to, the mean speedup. problems: how many these are.
     """
 
@@ -72,41 +97,18 @@ class Rule:
     gain: float
     problems: int
     within: dict[str, tuple[float, float]] = field(default_factory=dict)
-    replaces: dict[str, list[Any]] = field(default_factory=dict)
 
-    def holds(self, features: Mapping[str, float], formula: Mapping[str, Any]) -> bool:
-        """Whether it is for a problem with these features, and params with these fields by path."""
+    def holds(self, features: Mapping[str, float]) -> bool:
+        """Whether it is for a problem with these features."""
         limits = (*self.when.items(), *self.within.items())
-        if not all(name in features and low <= features[name] < high for name, (low, high) in limits):
-            return False
-        return all(_is_among(formula.get(path), known) for path, known in self.replaces.items())
+        return all(name in features and low <= features[name] < high for name, (low, high) in limits)
 
     def __str__(self) -> str:
         limits = " and ".join(f"{low:.4g} <= {name} < {high:.4g}" for name, (low, high) in self.when.items())
-        within = ", ".join(f"{name} {low:.2g} to {high:.2g}" for name, (low, high) in self.within.items())
+        around = [item for item in self.within.items() if not item[0].startswith(CHOSEN)]
+        within = ", ".join(f"{name} {low:.2g} to {high:.2g}" for name, (low, high) in around)
         known = f"{self.gain:.3f}x on {self.problems} problems" + (f"; only for {within}" if within else "")
         return f"if {limits or 'always'}: {self.change}  # {known}"
-
-
-def values_replaced(change: Change, formulas: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """`Rule.replaces` of a change that was fitted to problems with these params, as fields by path."""
-    found: dict[str, list[Any]] = {}
-    for path in (*change.values, *change.factors):
-        values = [fields.get(path) for fields in formulas]
-        numbers: list[int] = [value for value in values if _is_number(value)]
-        known = [min(numbers), max(numbers)] if len(numbers) == len(values) else values
-        found[path] = [value for i, value in enumerate(known) if value not in known[:i]]
-    return found
-
-
-def _is_among(value: Any, known: Sequence[Any]) -> bool:
-    return value in known or (
-        _is_number(value) and all(map(_is_number, known)) and known[0] <= value <= known[-1]
-    )
-
-
-def _is_number(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -155,4 +157,5 @@ class Fitted(HeldOut):
 
     @property
     def is_used(self) -> bool:
-        return bool(self.rules) and self.beats_formula
+        """Whether they beat the formula. By how much on average says little: most problems have no rule."""
+        return bool(self.rules) and self.held_out > 1 and 1 / self.worst <= WORST_HELD_OUT

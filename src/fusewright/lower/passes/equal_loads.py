@@ -22,12 +22,11 @@ _Key = tuple[object, ...]
 
 
 def share_equal_loads(kernel: k.Kernel) -> k.Kernel:
-    written = {
-        buffer
-        for stmt in k.walk(kernel.body)
-        for buffer in access.written_buffers(stmt)
-        if buffer.space is k.Space.GLOBAL
-    }
+    statements = list(k.walk(kernel.body))
+    if sum(is_load(stmt) and stmt.width > 1 for stmt in statements) < 2:
+        return kernel
+    touched = {buffer for stmt in statements for buffer in access.written_buffers(stmt)}
+    written = {buffer for buffer in touched if buffer.space is k.Space.GLOBAL}
     sharing = _Sharing(written)
     sharing.find(kernel.body)
     return k.with_body(kernel, sharing.rewritten(kernel.body)) if sharing.replaced else kernel

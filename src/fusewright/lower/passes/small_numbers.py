@@ -70,7 +70,8 @@ class _Pass:
                 casts = (
                     stmt.op is _CAST and stmt.dtype is DataType.Float and stmt.dst.buffer.dtype.is_integral
                 )
-                if casts or (stmt.op in _LIMITING and stmt.dst.buffer in self.integers - others):
+                limits = stmt.op in _LIMITING and stmt.dst.buffer in self.integers
+                if casts or (limits and stmt.dst.buffer not in others):
                     self.integers.update(read)
                     continue
             others.update(read)

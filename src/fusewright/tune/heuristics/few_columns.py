@@ -13,6 +13,8 @@ from fusewright.tune.problem import Problem
 # Columns that are few: the threads of a warp with vectors of eight have as many, and idle where it is no
 # multiple of that.
 FEW = 256
+# Rows that a thread has in flight, where it has few: one more, or two, bring little.
+IN_FLIGHT = 8
 
 
 class FewColumns(AutotunerHeuristic):
@@ -47,8 +49,12 @@ class FewColumns(AutotunerHeuristic):
         )
 
     def get_neighbors(self, problem: Problem, params: Any) -> Iterator[Any]:
-        """Twice the rows in flight in half the blocks; half the columns a block with twice the rows."""
+        """Many rows in flight; twice the rows in flight in half the blocks; half the columns a block with
+        twice the rows.
+        """
         launch, unroll = params.lparams, params.unroll_factor_inner_reduction
+        if unroll < IN_FLIGHT:
+            yield replace(params, unroll_factor_inner_reduction=IN_FLIGHT)
         half = max(1, _power_of_two(launch.gdimy) // 2) if launch.gdimy > 1 else launch.gdimy
         yield replace(params, unroll_factor_inner_reduction=2 * unroll, lparams=replace(launch, gdimy=half))
         if launch.bdimx > 1:
