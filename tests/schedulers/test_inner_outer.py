@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright import DataType, FusionDefinition, ParamsError
+from fusewright import DataType, FusionDefinition, InnerOuterParams, LaunchParams, ParamsError
 from fusewright.ir import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
@@ -195,3 +195,21 @@ def test_what_is_computed_one_by_one_is_no_run() -> None:
     variance, top = fd.execute([x])
     torch.testing.assert_close(variance.double(), x.double().exp().var(correction=0), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(top, x.exp().amax(1))
+
+
+def test_rows_of_no_elements_are_not_loaded() -> None:
+    """A launch has one block at least: loads that are brought forward keep what says that there are none."""
+
+    class Scheduled(FusionDefinition):
+        def definition(self) -> None:
+            x = self.define_tensor([-1, -1, -1], contiguity=False, dtype=DataType.BFloat16)
+            y = self.ops.permute(x, [2, 1, 0])
+            self.add_output(self.ops.sum(y, [0]))
+            self.add_output(self.ops.mean(y, [0, 1, 2]))
+
+        def schedule(self) -> None:
+            block = LaunchParams(bdimx=1, bdimy=256, bdimz=1)
+            self.sched.schedule(InnerOuterParams(unroll_factor=8, rows_per_block=2048, lparams=block))
+
+    sums, mean = Scheduled().execute([torch.ones(130, 31, 0, dtype=torch.bfloat16)])
+    assert sums.shape == (31, 130) and not sums.any() and mean.isnan()

@@ -11,6 +11,7 @@ from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import described
 from fusewright.kernel import ir as k
+from fusewright.kernel.collectives import BlockReduce
 from fusewright.schedulers.params import LaunchParams
 from fusewright.schedulers.staged_rows import staged
 
@@ -103,6 +104,49 @@ def test_short_rows_that_are_many_are_staged(length: int, width: int, shares: bo
 def test_rows_of_which_a_vector_has_whole_ones_are_not_staged(length: int, is_staged: bool) -> None:
     found = staged(80_000, 8, length, 8, 4, False, described("h200"))
     assert (found is not None) == is_staged
+
+
+#: rows, elements, width of vectors -> threads of a row, rows of a block, rows of a thread
+THIN = {
+    (4_000_000, 3, 8): (1, 128, 4),  # threads load at least a vector each
+    (4_000_000, 7, 8): (1, 128, 2),
+    (4_000_000, 15, 8): (1, 128, 1),
+    (4_000_000, 5, 4): (1, 128, 1),
+    (4_000_000, 17, 8): (16, 4, 2),
+    (60_000, 3, 8): (1, 32, 4),
+    (30_000, 3, 8): (1, 32, 2),
+    (12_672, 3, 8): (1, 32, 1),  # so many blocks an SM as there are to be
+    (12_671, 3, 8): (16, 4, 2),
+}
+
+
+@pytest.mark.parametrize("rows, length, width", THIN)
+def test_a_thread_has_rows_of_a_few_elements(rows: int, length: int, width: int) -> None:
+    found = staged(rows, rows, length, width, 32 // width, False, described("h200"))
+    assert found is not None
+    shape = (found.lparams.bdimx, found.lparams.bdimy, found.unroll_factor_iter_dom)
+    assert shape == THIN[rows, length, width]
+    assert found.whole_blocks == (rows % (shape[1] * shape[2]) == 0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rows, length", [(4 * 66_560, 3), (4 * 66_560 + 5, 3), (14_001, 15)])
+def test_rows_of_a_few_elements_are_not_reduced_across_threads(
+    rows: int, length: int, weighted: bool
+) -> None:
+    x, weight = torch.randn(rows, length).bfloat16(), torch.randn(length).bfloat16()
+    with FusionDefinition() as fd:
+        values = fd.from_pytorch(x)
+        scale = fd.from_pytorch(weight) if weighted else None
+        fd.add_output(fd.ops.layer_norm(values, [length], scale)[0])
+    inputs = [x, weight] if weighted else [x]
+    [kernel] = fd.kernels_for(inputs, device="cpu")
+    assert kernel.params.staged_vector == 8 and kernel.params.lparams.bdimx == 1
+    nodes = list(k.walk(kernel.kernel.kernel.body))
+    assert not any(isinstance(node, BlockReduce) for node in nodes)
+    [found] = fd.execute(inputs)
+    expected = torch.nn.functional.layer_norm(x.float(), (length,), weight.float() if weighted else None)
+    torch.testing.assert_close(found, expected.bfloat16(), rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("swapped", [False, True])

@@ -172,15 +172,22 @@ def test_proposed_blocks_are_resident_at_once(shape: tuple[int, int]) -> None:
         assert blocks <= p.H200.sm_count * min(resident, 1024 // launch.threads)
 
 
-@pytest.mark.parametrize("case", _CASES)
-def test_kernels_of_params_that_read_again_or_hold(case: str) -> None:
-    define, reference, shape, params = _CASES[case]
+def _scheduled(case: str, inputs: list[torch.Tensor]) -> FusionDefinition:
+    """The definition as it is written: what is planned may have Welford's results from sums."""
+    define, _, _, params = _CASES[case]
     with FusionDefinition() as fd:
         define(fd)
-    inputs = [torch.randn(shape)]
     fd._setup_schedule(inputs, overwrite_existing_schedule=True)
     fd.sched.schedule(params)
     fd._finalize_schedule(inputs)
+    return fd
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_kernels_of_params_that_read_again_or_hold(case: str) -> None:
+    _, reference, shape, _ = _CASES[case]
+    inputs = [torch.randn(shape)]
+    fd = _scheduled(case, inputs)
     expected = reference(inputs[0].double())
     outputs = fd.execute(inputs)
     for out, each in zip(outputs, expected if isinstance(expected, tuple) else (expected,), strict=True):
@@ -207,10 +214,8 @@ def test_statistics_of_wider_elements_than_what_is_normalized(backward: bool) ->
 
 @pytest.mark.parametrize("case", ["runs_down_columns", "runs_of_welford", "runs_of_held_columns"])
 def test_rows_in_flight_are_combined_as_a_run(case: str) -> None:
-    define, _, shape, params = _CASES[case]
-    with FusionDefinition() as fd:
-        define(fd)
-    [kernel] = fd.kernels_for([torch.randn(shape)], schedules={0: params})
+    inputs = [torch.randn(_CASES[case][2])]
+    [kernel] = _scheduled(case, inputs).kernels_for(inputs)
     combined = [s for s in k.walk(kernel.kernel.kernel.body) if isinstance(s, k.Combine)]
     assert {s.width for s in combined} == {2}
 

@@ -69,8 +69,9 @@ def _read_whole(node: Indexed, where: frozenset[Expr]) -> TensorView | None:
     if in_order and shape_of(source) == shape_of(node.output):
         return source if any(use.traits.pointwise for use in source.uses) else None
     for use in source.uses:
-        is_same = isinstance(use, Indexed) and use.source is source and use.map == whole
-        if is_same and not use.indices and shape_of(use.output) == shape_of(node.output):
+        if not isinstance(use, Indexed) or use.indices or use.source is not source or use.map != whole:
+            continue
+        if shape_of(use.output) == shape_of(node.output):
             return use.output
     return None
 

@@ -20,7 +20,7 @@ from fusewright.schedulers.io import Ports, find_loads
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_space import ReductionSpace
 from fusewright.schedulers.shifted_rows import aligned_rows
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Lanes of a row, and elements of each at most: rows of up to 16 * 17 elements have half a warp, longer ones a
 # warp, and rows beside weights two where a lane of one would have more. (An H200, bfloat16, of a copy's speed
@@ -32,6 +32,11 @@ FEWEST_LANES, ELEMENTS_A_LANE, MOST_ELEMENTS_A_LANE = WARP_SIZE // 2, 17, 33
 # and 22.3, of 97 23.2 and 26.4, of 129 36.2 and 32.6; RMS norm of 65 18.5 and 21.7; softmax, which has none,
 # 18.0 and 17.2).
 SHORTEST_COUNTED, SHORT_COUNTED, SHORT_LANES, SHORT_TOGETHER = 64, 128, 8, 3
+# A row of no more elements than its fewest lanes would leave some of these without any, and a block of eight
+# such rows less to load than it has threads: each thread has a row to itself, or several, as many as load a
+# vector by each. (4194304 rows of 3 bfloat16, eight a block of 64 threads: 0.05 of a copy's speed on an
+# H200.) Blocks have so many threads, where as many of them as each SM is to have find rows.
+THREADS_OF_ROWS = 128
 # All counts of elements are of those of 2 bytes, of which a vector has so many. (Softmax of 257 floats: 0.99
 # by a warp and 4 rows a block, 0.88 by half a warp, 0.87 by element.)
 COUNTED_WIDTH = 8
@@ -67,6 +72,11 @@ def staged(
         element_bytes: that are loaded and stored for each element of a row.
         shares_loads: whether rows read something in common.
     """
+    if width % length == 0:  # a vector has whole rows: threads load their own at once
+        return None
+    thin = _row_a_thread(rows, side_by_side, length, width, element_bytes, hardware)
+    if thin is not None:
+        return thin
     counted = length * COUNTED_WIDTH // width
     lanes = FEWEST_LANES if counted <= FEWEST_LANES * ELEMENTS_A_LANE else WARP_SIZE
     if shares_loads and counted > lanes * ELEMENTS_A_LANE:
@@ -80,8 +90,6 @@ def staged(
     if rows < BLOCKS_AN_SM * rows_a_block * hardware.sm_count:
         return None
     if rows_a_block < ROWS_A_BLOCK and lanes < WARP_SIZE:  # too few threads
-        return None
-    if width % length == 0:  # a vector has whole rows, so most lanes would have none
         return None
     in_flight = 2 if counted <= TWO_IN_FLIGHT or (shares_loads and lanes < WARP_SIZE) else 1
     if short:
@@ -103,6 +111,37 @@ def staged(
         reason=f"{rows} rows of {length}: {rows_a_block} of a block pass through shared memory as one run, "
         f"in vectors of {width}; {lanes} threads a row, {in_flight} rows in flight, {together} elements of a "
         "thread side by side",
+    )
+
+
+def _row_a_thread(
+    rows: int, side_by_side: int, length: int, width: int, element_bytes: int, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """How threads have whole rows, if these have so few elements and are so many."""
+    if length > FEWEST_LANES:
+        return None
+    in_flight = min(width, power_of_two_at_least(ceil_div(width, length)))
+    most = rows // (BLOCKS_AN_SM * hardware.sm_count)  # of a block
+    while in_flight > 1 and WARP_SIZE * in_flight > most:
+        in_flight //= 2
+    if in_flight > most // WARP_SIZE:
+        return None
+    threads = min(THREADS_OF_ROWS, power_of_two_at_most(most // in_flight))
+    rows_a_block = threads * in_flight
+    if BLOCKS_AN_SM * rows_a_block * length * element_bytes > hardware.shared_memory_per_sm:
+        return None
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        unroll_factor_inner_reduction=length,
+        batches_per_block_inner_reduction=1,
+        unroll_factor_iter_dom=in_flight,
+        pad_inner_reduction_to_warp=True,
+        staged_vector=width,
+        whole_blocks=side_by_side % rows_a_block == 0,
+        lparams=LaunchParams(bdimx=1, bdimy=threads),
+        reason=f"{rows} rows of {length}: {rows_a_block} of a block pass through shared memory as one run, "
+        f"in vectors of {width}; a thread has {in_flight} whole rows",
     )
 
 

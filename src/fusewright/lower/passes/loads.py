@@ -19,7 +19,7 @@ from typing import TypeGuard
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import conditions_of, with_pred
-from fusewright.sym import ZERO, Symbol, as_int, const, land
+from fusewright.sym import ZERO, Expr, Lt, Symbol, as_int, const, land
 
 # Bytes that a thread loads at once: a quarter of its registers.
 MAX_BYTES_IN_FLIGHT = 256
@@ -107,11 +107,15 @@ def without_foreign_guards(stmt: k.Stmt) -> k.Stmt:
         return stmt
     conditions = conditions_of(stmt.pred)
     symbols = stmt.src.index.free_symbols
-    # One without symbols says that there is nothing to load at all.
-    kept = [c for c in conditions if not c.free_symbols or not symbols.isdisjoint(c.free_symbols)]
+    kept = [c for c in conditions if _is_of_all(c) or not symbols.isdisjoint(c.free_symbols)]
     if not symbols or len(kept) == len(conditions):
         return stmt
     return with_pred(stmt, land(*kept))
+
+
+def _is_of_all(condition: Expr) -> bool:
+    """Whether a condition says that there is nothing to load at all, as that a size is not 0."""
+    return not condition.free_symbols or (isinstance(condition, Lt) and condition.args[0] is ZERO)
 
 
 # ---- ahead of computations ---------------------------------------------------------------------------
