@@ -37,7 +37,7 @@ ROUNDOFF = {
 }
 E4M3_LARGEST = torch.finfo(torch.float8_e4m3fn).max
 REDUCED = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu)
-SHORT = (torch.int8, torch.uint8)
+SHORT = (torch.int8, torch.uint8, torch.int16)
 INTEGERS = (torch.int32, torch.int64, *SHORT)
 # Errors, in units of roundoff, of functions that are not rounded correctly: CUDA's mathematical functions
 # stay within 4 ulp (CUDA C++ Programming Guide, "Mathematical Functions"), torch's on the CPU within as much.
