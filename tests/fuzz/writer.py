@@ -49,7 +49,8 @@ COMPLEX = (DataType.ComplexFloat, DataType.ComplexDouble)
 DISCRETE = (DataType.Int, DataType.Int32, DataType.Int8, DataType.UInt8, DataType.Bool)
 # Types that are computed with in no other way than by casting to another one.
 STORED = (DataType.Float8_e4m3fn, DataType.Float8_e5m2)
-DATATYPE = {d.torch: d for d in (*FLOATS, *COMPLEX, *DISCRETE, *STORED)}
+# What results may have: a choice of UInt8 and Int8 is Int16.
+DATATYPE = {d.torch: d for d in (*FLOATS, *COMPLEX, *DISCRETE, *STORED, DataType.Int16)}
 
 # What moves elements: of indices it makes indices.
 MOVES = ("set", "permute", "broadcast", "squeeze", "expand", "reshape", "slice", "flip", "segment_set")
