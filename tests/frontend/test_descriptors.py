@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
@@ -85,3 +86,11 @@ def test_three_forms_of_define_tensor() -> None:
         ["7", "1", "4"],
     ]
     assert tensors[4].contiguity == (False, False)
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    found = compute_contiguity(
+        [np.int32(3), np.int32(1 << 16), np.int32(1 << 16)], [1 << 32, np.int32(1 << 16), 1]
+    )
+    assert found == [True, True, True]
+    assert {type(value) for value in found} == {bool}

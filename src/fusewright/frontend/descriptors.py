@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
 from fusewright.core.errors import ArgumentTypeError, RankError, ShapeError
 
 __all__ = ["compute_contiguity", "compute_tensor_descriptor"]
 
 
-def _check(function: str, sizes: Sequence[int], strides: Sequence[int]) -> None:
-    for what, given in (("sizes", sizes), ("strides", strides)):
-        if not isinstance(given, Sequence) or not all(isinstance(value, int) for value in given):
-            raise ArgumentTypeError(function=function, expected=f"{what}: list of ints", given=repr(given))
+def _ints(function: str, what: str, given: Sequence[int]) -> list[int]:
+    """As Python's: numpy's integers are integers, too, but their products may overflow."""
+    if not isinstance(given, Sequence) or not all(isinstance(value, Integral) for value in given):
+        raise ArgumentTypeError(function=function, expected=f"{what}: list of ints", given=repr(given))
+    return [int(value) for value in given]
+
+
+def _checked(function: str, sizes: Sequence[int], strides: Sequence[int]) -> tuple[list[int], list[int]]:
+    sizes, strides = _ints(function, "sizes", sizes), _ints(function, "strides", strides)
     if len(sizes) != len(strides):
         raise RankError(what="strides", expected=len(sizes), given=len(strides))
     for what, values in (("sizes", sizes), ("strides", strides)):
         if any(value < 0 for value in values):
-            raise ShapeError(f"{what} must not be negative", expected="at least 0", given=list(values))
+            raise ShapeError(f"{what} must not be negative", expected="at least 0", given=values)
+    return sizes, strides
 
 
 def _contiguity(sizes: Sequence[int], strides: Sequence[int], order: Sequence[int]) -> list[bool | None]:
@@ -39,7 +46,7 @@ def compute_contiguity(sizes: Sequence[int], strides: Sequence[int]) -> list[boo
     Dense: its stride is the stride times size of the next dimension inward that is no broadcast, or 1 if
     there is none.
     """
-    _check("compute_contiguity", sizes, strides)
+    sizes, strides = _checked("compute_contiguity", sizes, strides)
     return _contiguity(sizes, strides, range(len(sizes)))
 
 
@@ -51,7 +58,7 @@ def compute_tensor_descriptor(
     Dimensions are ordered by decreasing stride, ties as they are; those with stride 0 then take the places
     that they have logically.
     """
-    _check("compute_tensor_descriptor", sizes, strides)
+    sizes, strides = _checked("compute_tensor_descriptor", sizes, strides)
     order = sorted((d for d in range(len(sizes)) if strides[d] != 0), key=lambda d: -strides[d])
     for dim in range(len(sizes)):
         if strides[dim] == 0:
