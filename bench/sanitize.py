@@ -150,6 +150,7 @@ CASES: tuple[Case, ...] = (
     Case("layernorm", (12, 2048), _ROWS),
     Case("layernorm", (8, 2048), _RINGS),
     Case("layernorm", (1, 200000)),
+    Case("layernorm", (1, 400000)),
     Case("layernorm", (40, 1803), (_TURNS,)),
     Case("rmsnorm_fp8", (12, 2048)),
     Case("softmax_columns", (96, 136)),
