@@ -410,11 +410,15 @@ def cast(x: Operand, dtype: DataType) -> Bounded:
 
 
 def bitcast(x: Operand, dtype: DataType) -> Bounded:
-    """Of inexact values, nothing is known."""
+    """Of inexact values, nothing is known; nor of zeros and NaNs, as several bits are equal to those."""
     x = _operand(x)
     if x.dtype is dtype.torch:
         return x
-    return Bounded(x.data.view(dtype.torch), unknown_where(_uncertain(x)), x.scalar)
+    unknown = _uncertain(x)
+    if x.dtype.is_floating_point:
+        wide = widened(x.data)
+        unknown = unknown | (wide == 0) | wide.isnan()
+    return Bounded(x.data.view(dtype.torch), unknown_where(unknown), x.scalar)
 
 
 def where(condition: Operand, a: Operand, b: Operand) -> Bounded:

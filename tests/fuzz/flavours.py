@@ -24,6 +24,7 @@ ALL_TYPES = (*FLOATS, *DISCRETE)
 EVERYTHING = (
     *POINTWISE,
     *SHAPES,
+    "bitcast",
     "narrow",
     "reduce",
     "rejoin",
@@ -63,7 +64,7 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
             max_calls=10,
         ),
     ),
-    "discrete": (4, Flavour((*POINTWISE, "reduce", "back"), DISCRETE)),
+    "discrete": (4, Flavour((*POINTWISE, "bitcast", "reduce", "back"), DISCRETE)),
     "complex": (5, Flavour(("unary", "binary", "binary", "reduce", "permute", "order", "rejoin"), COMPLEX)),
     "reductions": (10, Flavour(("unary", "binary", "cast", "reduce", "several", "permute"), max_rank=4)),
     "rejoins": (12, Flavour(("rejoin", "rejoin", "gradient", "unary", "binary", "back", "reduce"))),

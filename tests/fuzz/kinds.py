@@ -12,7 +12,7 @@ from fusewright import DataType
 from tests.fuzz.bounded import KEEPS_BOOLS, UNARY
 from tests.fuzz.dims import Dim
 from tests.fuzz.programs import Extent
-from tests.fuzz.writer import COMPLEX, FLOATS, STORED, Slot, Writer
+from tests.fuzz.writer import COMPLEX, DATATYPE, FLOATS, STORED, Slot, Writer
 
 # On integers silu is not defined.
 INTEGER_UNARY = tuple(name for name in UNARY if name != "silu")
@@ -172,6 +172,25 @@ def cast(w: Writer) -> None:
         dtype = w.pick((*w.flavour.dtypes, DataType.Float, DataType.Float, DataType.Int32, DataType.Bool))
         if dtype not in COMPLEX or not x.is_reduced:
             w.call("cast", x, dtype, dims=x.dims)
+
+
+def bitcast(w: Writer) -> None:
+    """The bits of a value that is known exactly as another type's, at times of what is computed with them."""
+    x = w.any(
+        lambda s: not s.value.scalar and _has_plain_bits(s.dtype) and not bool((s.value.error > 0).any())
+    )
+    if x is None:
+        return
+    dtypes = [d for d in DATATYPE.values() if _has_plain_bits(d) and d.size == x.dtype.size]
+    y = w.call("bitcast", x, w.pick(dtypes), dims=x.dims)
+    if y is not None and y.dtype not in (*FLOATS, *STORED) and w.chance(3):
+        z = w.call("bitwise_xor", y, 1, dims=y.dims)
+        if z is not None and z.dtype is y.dtype:
+            w.call("bitcast", z, x.dtype, dims=x.dims)
+
+
+def _has_plain_bits(dtype: DataType) -> bool:
+    return dtype is not DataType.Bool and dtype not in COMPLEX
 
 
 def narrow(w: Writer) -> None:
@@ -550,6 +569,7 @@ KINDS: dict[str, Callable[[Writer], None]] = {
         ternary,
         compare,
         cast,
+        bitcast,
         narrow,
         permute,
         broadcast,
