@@ -13,8 +13,8 @@ from fusewright.schedulers.reduction_space import ReductionSpace
 
 # Runs of fewer bytes than a sector of memory are read with what lies beside them.
 SHORT_RUN = 32
-# Of shorter rows a block has several, which lie side by side: together they use whole sectors. (An H200, windows
-# of 8 x 8 of 64x256x56x56 bfloat16: 35 us as rows, 74 by columns; groups of 4096 x 8 and 4096 x 10: 111 and 64.)
+# Of shorter rows a block has several, which lie side by side: together they use whole sectors. (An H200,
+# windows of 8 x 8 of 64x256x56x56 bfloat16: 35 us as rows, 74 by columns; groups of 4096 x 8: 111 and 64.)
 LEAST_LENGTH = 1024
 
 
