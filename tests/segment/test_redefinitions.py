@@ -120,7 +120,12 @@ def normalized_groups(fusion: Fusion, x: TensorView) -> list[TensorView]:
 @pytest.mark.parametrize("build, rest", [(moments_of_groups, []), (normalized_groups, ["pointwise"])])
 @pytest.mark.parametrize(
     "shape, kept",
-    [((32, 4096, 32, 8), [True]), ((2, 4096, 32, 8), [False]), ((32, 4096, 16, 16), [])],
+    [
+        ((32, 4096, 32, 8), [True]),
+        ((2, 4096, 32, 8), [False]),
+        ((32, 4096, 16, 16), []),
+        ((16384, 8, 7, 8), []),
+    ],
 )
 def test_rows_in_runs_shorter_than_a_sector_are_reduced_columns_first(build, rest, shape, kept):
     planned = select(build, shape, dtype=DataType.BFloat16)

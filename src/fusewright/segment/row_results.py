@@ -43,7 +43,10 @@ def with_row_results(
 
 
 def _movable(group: Group, place: int, maker: Mapping[Val, int]) -> tuple[list[Node], int]:
-    """The nodes that follow from what other groups have reduced, and the last of these groups."""
+    """The nodes that follow from what other groups have reduced, and the last of these groups.
+
+    What reads inputs alone is no such node, even where it reduces copies that an expanded dimension shows.
+    """
     moved: list[Node] = []
     target = -1
     made: set[Val] = set()
@@ -51,10 +54,11 @@ def _movable(group: Group, place: int, maker: Mapping[Val, int]) -> tuple[list[N
         read = [v for v in node.inputs if isinstance(v, TensorView) and v.definition is not None]
         others = [maker[v] for v in read if v not in made and v in maker]
         known = len(others) + sum(v in made for v in read)
-        if node.reduced and node.traits.pointwise and known == len(read) and place not in others:
+        follows = 0 < known == len(read) and place not in others
+        if follows and node.reduced and node.traits.pointwise:
             moved.append(node)
             made.update(node.outputs)
-            target = max(target, *others) if others else target
+            target = max([target, *others])
     return moved, target
 
 
