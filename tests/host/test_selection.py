@@ -202,7 +202,7 @@ def softmaxes(count, *schedulers):
 
 def test_equal_declines_are_a_trial_of_one_and_of_the_rest_and_sizes_of_their_class_cost_none():
     executor = softmaxes(4, ReductionScheduler(), PointwiseScheduler(), Declines())
-    partitions = executor._partitions_without(frozenset())
+    partitions = executor._partitions.without(frozenset())
     for length in (100, 110):
         kernels = executor.compile([torch.randn(3, length + i) for i in range(4)]).kernels
         assert "inner_persistent" not in {kernel.scheduler for kernel in kernels}

@@ -1,9 +1,10 @@
 """The host program: what happens in a call, compiled to one Python function per signature of inputs.
 
 What lives here: `executor` (the entry: signature -> program), `signature` (the key of a call), `binding`
-(checks the inputs of a new signature and finds its sizes), `memory_checks` (what kernels cannot read),
-`overlaps` (inputs that share memory),
-`selection` (which kernels serve a call, and what happens where a proposal is wrong), `steps` (compiles them),
+(checks the inputs of a new signature and finds its sizes), `rebinding` (the same for inputs like earlier
+ones), `memory_checks` (what kernels cannot read), `overlaps` (inputs that share memory), `kept_partitions`,
+`selection` (which kernels serve a call, and what happens where a proposal is wrong), `recorded_calls` (which
+serve calls that are decided as earlier ones), `steps` (compiles them), `settings` (options with a device),
 `bundles` (which of them are one launch), `segment_kernels` (what is known of them, for the user),
 `scalars` (what the host computes), `layout` (shapes and strides of what it allocates), `finished` (a user's
 schedules), `ir` and `build` (the host IR of a fusion), `codegen` (its Python), `plan` (binds a program to a

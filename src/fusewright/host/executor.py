@@ -11,12 +11,12 @@ from torch import are_deterministic_algorithms_enabled
 
 from fusewright.core.collector import paused_collector
 from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
-from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder, Binding
 from fusewright.host.calls import Question, call_of, place_candidates
 from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
+from fusewright.host.kept_partitions import KeptPartitions
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, Layouts, fresh_outputs
 from fusewright.host.learned_params import LearnedParams
@@ -49,8 +49,6 @@ from fusewright.runtime.hardware import present
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
 from fusewright.schedulers import Cost, Proposal, Registry, default_registry, is_built_in, naming
 from fusewright.segment import (
-    InputLayout,
-    Partitions,
     Segment,
     SegmentedFusion,
     Separation,
@@ -62,8 +60,6 @@ from fusewright.sym import Symbol
 Result = TypeVar("Result")
 
 NO_SIZES: frozenset[Symbol] = frozenset()
-# Partitions are kept of a fusion for so many sets of outputs that no kernel computes, and ways to lie.
-MAX_PARTITIONS = 64
 
 Inputs = Sequence[Any]
 Repro = Callable[[Inputs], str]
@@ -108,14 +104,14 @@ class FusionExecutor:
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._views = OutputViews(fusion)
         self._fresh = fresh_outputs(fusion)
-        #: by the outputs that kernels do not compute, and where inputs lie
-        self._partitions: OnceCache[Hashable, Partitions] = OnceCache(MAX_PARTITIONS)
+        self._partitions = KeptPartitions(fusion, self.registry)
         self._stable_sizes = StableSizes()
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         self._layouts = Layouts(fusion)
         self._settings = Settings(fusion, self.registry, as_defined)
         self._latest = self._settings.get(self.options, None)
+        #: whether calls ask torch for deterministic algorithms
         self._unordered = bool(self._settings.unordered)
         #: what the latest call ran, for whoever wants to look at it
         self.last_program: BoundProgram | None = None
@@ -151,10 +147,7 @@ class FusionExecutor:
         if (
             setting.device is not device
             or setting.views is not views
-            or (
-                self._settings.unordered
-                and setting.deterministic is not are_deterministic_algorithms_enabled()
-            )
+            or (self._unordered and setting.deterministic is not are_deterministic_algorithms_enabled())
             or (options is not None and options is not setting.options)
             or (options is None and setting.options is not self.options)
         ):
@@ -325,7 +318,7 @@ class FusionExecutor:
         ]
         segments = sorted([p.segment for p in parts if p.segment is not None], key=lambda s: s.index)
         layouts = input_layouts(self._layouts, program.binding)
-        return self._partitions_without(frozenset(), layouts).as_defined(segments)
+        return self._partitions.without(frozenset(), layouts).as_defined(segments)
 
     def separation(
         self,
@@ -353,7 +346,7 @@ class FusionExecutor:
         else:
             raise ExecutionOrderError("there was no call", hint="execute the fusion, or give inputs")
         question = self._question(setting, binding)
-        kept = self._partitions_without(question.uncomputed, question.memory.input_layouts)
+        kept = self._partitions.without(question.uncomputed, question.memory.input_layouts)
         return separation(kept, question.call, tracer, question.required, parts, question.uncomputed)
 
     def planned(
@@ -371,7 +364,7 @@ class FusionExecutor:
             options or self.options, device if self._binder.is_placed_by_device else None, views
         )
         question = self._question(setting, binding)
-        partitions = self._partitions_without(question.uncomputed, question.memory.input_layouts)
+        partitions = self._partitions.without(question.uncomputed, question.memory.input_layouts)
         return PlannedCall(partitions.select(question.call, tracer or SILENT, question.required), question)
 
     def _question(
@@ -399,7 +392,7 @@ class FusionExecutor:
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
         """The partition of the fusion into kernels, whatever the sizes."""
-        return self._partitions_without(frozenset()).structural(tracer or Tracer())
+        return self._partitions.without(frozenset()).structural(tracer or Tracer())
 
     def _program(
         self, setting: Setting, inputs: Inputs, schedule: UserSchedule | None
@@ -414,18 +407,6 @@ class FusionExecutor:
         return setting.programs.find(key if schedule is None else (schedule, key))
 
     # ---- a call with a new signature
-
-    def _partitions_without(
-        self, outputs: frozenset[TensorView], layouts: tuple[InputLayout, ...] = ()
-    ) -> Partitions:
-        """Of what is left for kernels when these outputs are computed otherwise, for inputs that lie so."""
-
-        def make() -> Partitions:
-            kept = [o for o in self.fusion.outputs if o.tensor not in outputs]
-            fusion = self.fusion.with_outputs(kept) if outputs else self.fusion
-            return Partitions(fusion, self.registry, layouts)
-
-        return self._partitions.get((outputs, layouts), make)
 
     def _bound(
         self,
@@ -552,7 +533,7 @@ class FusionExecutor:
         if schedule is not None:
             schedule.check()
             (views, empty), uncomputed = schedule.planned.outputs_in(question), schedule.planned.uncomputed
-        partitions = self._partitions_without(uncomputed, memory.input_layouts)
+        partitions = self._partitions.without(uncomputed, memory.input_layouts)
         selection = Selection(partitions, question.call, make, repro, tracer, question.required, schedule)
         while True:
             own, launches = selection.plans()
@@ -590,7 +571,7 @@ class FusionExecutor:
     ) -> Chosen | None:
         """How a call is served that is decided as one before it was."""
         views, empty = self._without_kernels(setting, binding, memory)
-        partitions = self._partitions_without(frozenset((*views, *empty)), memory.input_layouts)
+        partitions = self._partitions.without(frozenset((*views, *empty)), memory.input_layouts)
         served = place.recorded.find(partitions, binding, stable)
         if served is None:
             return None
