@@ -21,7 +21,7 @@ from fusewright.tune.entry import Entry
 from fusewright.tune.heuristic import seeds_of
 from fusewright.tune.heuristics import NearSizes
 from fusewright.tune.policy import Policy, policy_of, read_policy
-from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of
+from fusewright.tune.rules import LEAST_JUDGES, Fitted, HeldOut, Rule, features_of
 from fusewright.tune.space import ParamsSpace, points_of
 from fusewright.tune.table import Measurements
 from fusewright.tune.worker import Planned
@@ -29,6 +29,7 @@ from tests.tune.invented import FORMULA, H200, measurements, problem, seconds
 
 SIZES = [(64, 512), (256, 1024), (1024, 1024), (512, 8192)]
 SIZES += [(8192, 2048), (16384, 2048), (8192, 8192), (20000, 5000)]
+SIZES += [(128, 2048), (2048, 512), (10000, 4000), (25000, 2000)]
 HELD_OUT = [(128, 768), (700, 3000), (12000, 3000), (30000, 3000)]
 
 
@@ -42,7 +43,7 @@ def test_rules_beat_the_formula_on_problems_that_were_held_out_and_are_read_back
     policy = policy_of(tables(SIZES))
     [fitted] = policy.rules
     assert fitted.is_used and fitted.held_out > 1.01 and fitted.worst > 1 / 1.05, policy.rules_text()
-    assert "pointwise on NVIDIA H200: used; 8 problems, each held out once" in policy.rules_text()
+    assert "pointwise on NVIDIA H200: used; 12 problems, each held out once" in policy.rules_text()
     path = tmp_path / "p.json"
     path.write_text(policy.text())
     again = read_policy(path)
@@ -66,6 +67,9 @@ def test_rules_of_many_problems_are_fitted_at_once():
 def test_rules_that_do_not_prove_themselves_are_not_used():
     one = policy_of(tables(SIZES[:1]))
     assert not one.rules[0].is_used and "not used" in one.rules_text()
+    rule = Rule("pointwise", {}, Change({"unroll_factor_outer": 4}), 1.2, LEAST_JUDGES)
+    fitted = Fitted("pointwise", H200.name, 1.1, 1.0, LEAST_JUDGES, (rule,))
+    assert fitted.is_used and not replace(fitted, problems=LEAST_JUDGES - 1).is_used
     features = features_of(problem(64, 512).facts, H200)
     assert Rule("pointwise", {"bytes / L2": (0.0, 1e9)}, Change({}), 1.0, 2).holds(features)
     assert not Rule("pointwise", {"rows / SMs": (0.0, 1e9)}, Change({}), 1.0, 2).holds(features)
@@ -88,7 +92,7 @@ def test_a_rule_changes_numbers_by_factors_and_holds_near_what_it_was_fitted_to(
         "if 0 <= bytes / L2 < 1: unroll_factor_outer = 4, lparams.bdimx *= 0.5  "
         "# 1.100x on 3 problems; only for rows / SMs 1 to 2"
     )
-    fitted = Fitted("pointwise", H200.name, 1.1, 1.0, 3, (rule,))
+    fitted = Fitted("pointwise", H200.name, 1.1, 1.0, LEAST_JUDGES, (rule,))
     policy, facts = Policy(rules=(fitted,)), problem(64, 512).facts
     path = tmp_path / "p.json"
     path.write_text(policy.text())

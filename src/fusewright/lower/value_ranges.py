@@ -24,16 +24,12 @@ _FLOAT_ERROR = 2.0**-21
 _LARGE = 2.0**127  # what is below it is finite in Float
 _FLOAT_INTEGERS = 2**24  # up to which Float has all integers
 
-_TYPES = (
-    DataType.Bool,
-    DataType.Int8,
-    DataType.UInt8,
-    DataType.Int16,
-    DataType.UInt16,
-    DataType.Int32,
-    DataType.Int,
-)
-INTEGERS: dict[DataType, tuple[int, int]] = {each: (int(each.lowest), int(each.highest)) for each in _TYPES}
+#: Types of integers that registers have, and Bool; UInt64 wraps at 0, so that nothing is known of it.
+INTEGERS: dict[DataType, tuple[int, int]] = {
+    each: (int(each.lowest), int(each.highest))
+    for each in DataType
+    if (each.is_integral or each.is_bool) and each not in (DataType.UInt64, DataType.Index)
+}
 
 
 def within(inner: Range, outer: Range) -> bool:

@@ -26,6 +26,9 @@ LINE_BYTES, PAGE_BYTES = 128, 16384
 CHOSEN, NOT_CHOSEN = "the formula's ", ("assumed_", "cparams.")
 # How much slower than the formula a problem may become that was held out.
 WORST_HELD_OUT = 1.05
+# Held-out problems that rules have to be judged by, at least: one that made none of 8 slower took 1.10 times
+# the formula's time for the next.
+LEAST_JUDGES = 12
 # Of the results of neighbours' params, the mean that is needed: they are of few problems, and times differ
 # by so much.
 LEAST_HELD_OUT = 0.01
@@ -157,5 +160,9 @@ class Fitted(HeldOut):
 
     @property
     def is_used(self) -> bool:
-        """Whether they beat the formula. By how much on average says little: most problems have no rule."""
-        return bool(self.rules) and self.held_out > 1 and 1 / self.worst <= WORST_HELD_OUT
+        """Whether they beat the formula on problems enough. By how much on average says little: most problems
+        have no rule.
+        """
+        is_judged = self.problems >= LEAST_JUDGES
+        gains = self.held_out > 1 and 1 / self.worst <= WORST_HELD_OUT
+        return bool(self.rules) and is_judged and gains

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from fusewright.core.dtype import DataType
 from fusewright.kernel import access
@@ -171,11 +172,12 @@ def _position(operand: k.Operand, positions: dict[k.Buffer, Expr]) -> Expr | Non
     return positions.get(operand.buffer) if isinstance(operand, k.Ref) else None
 
 
-def _divided(a: Expr, b: Expr, kind: object) -> Expr | None:
+def _divided(operation: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr | None:
+    """C's quotient or remainder, which are those of an index where nothing is below 0."""
     low, divisor = bounds(a)[0], as_int(b)
     if low is None or low < 0 or divisor is None or divisor <= 0:
         return None
-    return floordiv(a, b) if kind == "div" else mod(a, b)
+    return operation(a, b)
 
 
 def _product(a: Expr, b: Expr) -> Expr | None:
@@ -188,10 +190,10 @@ _EXPRESSIONS: dict[str, Callable[..., Expr | None]] = {
     "sub": lambda a, b: a - b,
     "neg": lambda a: -a,
     "mul": _product,
-    "div": lambda a, b: _divided(a, b, "div"),
-    "mod": lambda a, b: _divided(a, b, "mod"),
-    "fmod": lambda a, b: _divided(a, b, "mod"),
-    "remainder": lambda a, b: _divided(a, b, "mod"),
+    "div": partial(_divided, floordiv),
+    "mod": partial(_divided, mod),
+    "fmod": partial(_divided, mod),
+    "remainder": partial(_divided, mod),
 }
 
 
