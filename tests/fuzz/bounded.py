@@ -462,7 +462,10 @@ def lerp(start: Operand, end: Operand, weight: Operand) -> Bounded:
     # a + w (b - a) has up to two roundings more than this, and may be evaluated from the other end
     out = binary("add", a, binary("mul", w, binary("sub", b, a)))
     size = widened(a.data).abs() + (widened(w.data) * (widened(b.data).abs() + widened(a.data).abs())).abs()
-    return Bounded(out.data, out.error + 4 * ROUNDOFF[out.dtype] * size, out.scalar)
+    # Of infinite ends one way is infinite where the other is none: torch says which it is.
+    from_torch = torch.lerp(*torch.broadcast_tensors(a.data, b.data, w.data))
+    data = torch.where(out.data.isfinite(), out.data, from_torch)
+    return Bounded(data, out.error + 4 * ROUNDOFF[out.dtype] * size, out.scalar)
 
 
 def addcmul(a: Operand, b: Operand, c: Operand, alpha: Number) -> Bounded:
