@@ -1,0 +1,21 @@
+"""Reductions of a few elements, which may be elementwise work of other kernels instead of a kernel's own."""
+
+from __future__ import annotations
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
+from fusewright.ir.value import TensorView
+from fusewright.rewrite.short_reductions import can_be_unrolled, unrolled_reduction
+from fusewright.schedulers.base import Part, Rewrite
+
+
+def elementwise_reductions(part: Part) -> Rewrite | None:
+    """The elements of short reductions one by one, for kernels that reduce something else, or nothing."""
+    nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_unrolled(node)]
+    if not nodes:
+        return None
+
+    def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
+        return {old: new for node in nodes for old, new in unrolled_reduction(graph, node).items()}
+
+    return Rewrite("elements one by one", replace_all, "a few elements are reduced, which any kernel may read")
