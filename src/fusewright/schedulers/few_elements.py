@@ -18,4 +18,7 @@ def elementwise_reductions(part: Part) -> Rewrite | None:
     def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
         return {old: new for node in nodes for old, new in unrolled_reduction(graph, node).items()}
 
-    return Rewrite("elements one by one", replace_all, "a few elements are reduced, which any kernel may read")
+    # Named by what they are, since one that joins what others became may be tried, too.
+    names = ", ".join(node.output.name for node in nodes)
+    reason = "a few elements are reduced, which any kernel may read"
+    return Rewrite(f"elements of {names} one by one", replace_all, reason)
