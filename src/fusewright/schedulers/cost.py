@@ -105,17 +105,20 @@ class Arithmetic:
     """What one kernel of `fusion` computes at least: each value once for each point of its dimensions.
 
     What is reduced follows from values at each point that is reduced, whether they differ along all of its
-    dimensions or not. space: points that all values are computed at, where no loop is over a part of them.
+    dimensions or not. What follows from positions alone is index arithmetic, which lowering simplifies.
+    space: points that all other values are computed at, where no loop is over a part of them.
     """
 
     def __init__(self, fusion: Fusion, space: Iterable[IterDomain] | None = None) -> None:
         of_points: dict[tuple[Expr, ...], int] = {}
         reduced = _reduced_points(fusion)
+        loaded = _following_inputs(fusion)
         for node in fusion.nodes:
             slots = _slots(node)
             if slots:
-                points = _extents(node.output.maybe_root) if space is None else _extents(space)
-                points = reduced.get(node, points)
+                points = _extents(node.output.maybe_root)
+                if node in loaded:
+                    points = reduced.get(node, points if space is None else _extents(space))
                 of_points[points] = of_points.get(points, 0) + slots
         self._slots = [(slots, Product(points)) for points, slots in of_points.items()]
 
@@ -126,6 +129,15 @@ class Arithmetic:
 
 def _extents(axes: Iterable[IterDomain]) -> tuple[Expr, ...]:
     return tuple(axis.extent for axis in axes if not axis.is_broadcast)
+
+
+def _following_inputs(fusion: Fusion) -> set[Node]:
+    """The nodes that compute with elements of inputs."""
+    found: set[Node] = set()
+    for node in fusion.ordered_nodes():
+        if any(v.definition is None or v.definition in found for v in node.tensor_inputs):
+            found.add(node)
+    return found
 
 
 def _reduced_points(fusion: Fusion) -> dict[Node, tuple[Expr, ...]]:

@@ -10,9 +10,12 @@ from fusewright.schedulers.base import Part, Rewrite
 
 
 def elementwise_reductions(part: Part) -> Rewrite | None:
-    """The elements of short reductions one by one, for kernels that reduce something else, or nothing."""
+    """The elements of short reductions one by one, for kernels that reduce something else, or nothing.
+
+    None where there is no other kernel: estimates do not tell which of two that move the same is faster.
+    """
     nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_unrolled(node)]
-    if not nodes:
+    if not nodes or not _has_neighbours(part):
         return None
 
     def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
@@ -22,3 +25,14 @@ def elementwise_reductions(part: Part) -> Rewrite | None:
     names = ", ".join(node.output.name for node in nodes)
     reason = "a few elements are reduced, which any kernel may read"
     return Rewrite(f"elements of {names} one by one", replace_all, reason)
+
+
+def _has_neighbours(part: Part) -> bool:
+    """Whether the part reads what others compute, or others read what it computes."""
+    inside = set(part.nodes)
+    for node in part.nodes:
+        if any(v.definition is not None and v.definition not in inside for v in node.tensor_inputs):
+            return True
+        if any(use not in inside for out in node.tensor_outputs for use in out.uses):
+            return True
+    return False
