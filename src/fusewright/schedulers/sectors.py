@@ -99,7 +99,7 @@ class _Walk:
     def touched(self, facts: Facts) -> tuple[set[int], int]:
         """Where in memory, in bytes, a warp's first elements lie; and the bytes that all touch in all.
 
-        None where they are known to follow one another, as most do.
+        Nowhere, if they follow one another, as most do: then nothing is in vain.
         """
         tensor = self.access.tensor
         used = min(self._points.value(facts.sizes), self._elements.value(facts.sizes)) * tensor.dtype.size
@@ -108,7 +108,9 @@ class _Walk:
         strides = self._strides(facts)
         if self._is_one_run(strides, facts):
             return set(), 0
-        return self._touched(strides, facts), used
+        touched = self._touched(strides, facts)
+        is_one_run = max(touched) - min(touched) == (len(touched) - 1) * tensor.dtype.size
+        return (set(), 0) if is_one_run else (touched, used)
 
     @cached_property
     def _points(self) -> Product:
