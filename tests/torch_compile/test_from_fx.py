@@ -6,7 +6,9 @@ import json
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch import fx
+from torch._dynamo.backends.common import aot_autograd
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusewright.core.errors import GraphError, InputError, ShapeError
@@ -46,6 +48,41 @@ def test_a_mean_divides_by_a_symbolic_size():
     converted = from_fx(traced(function, torch.randn(3, 4), symbolic=True))
     x = torch.randn(5, 7)
     torch.testing.assert_close(converted(x), function(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.reshape(x.shape[0], -1) + 1,
+        lambda x: x.reshape(-1, x.shape[1] * x.shape[2]).sum(0),
+        lambda x: torch.nn.functional.pad(x, (1, 2)).reshape(-1),
+        lambda x: x[:, : x.shape[1] // 2].reshape(-1) * 2,
+        lambda x: x[1:, ::2].transpose(0, 2).reshape(-1) * 2,
+        lambda x: x.sum() / x.numel(),
+        lambda x: torch.cat([x, x], 1).flatten(1) - x.shape[2] ** 2,
+    ],
+)
+def test_sizes_that_are_computed_from_others_are_computed_in_the_definition(function):
+    converted = from_fx(traced(function, torch.randn(4, 6, 5), symbolic=True))
+    assert len(converted.definitions) == 1 and not converted.report().evaluated
+    for shape in ((4, 6, 5), (3, 7, 2), (2, 9, 6)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(converted(x), function(x))
+
+
+def test_an_assertion_is_torchs():
+    def function(x, labels):
+        return torch.nn.functional.one_hot(labels, 3) * x
+
+    x, labels = torch.randn(4, 3), torch.tensor([0, 2, 1, 1])
+    compiled = torch.compile(function, backend=aot_autograd(fw_compiler=_boxed), fullgraph=True)
+    torch.testing.assert_close(compiled(x, labels), function(x, labels))
+    with pytest.raises(RuntimeError, match="Class values must be"):
+        compiled(x, labels + 1)
+
+
+def _boxed(graph, example_inputs):
+    return make_boxed_func(from_fx(graph))
 
 
 def test_a_size_that_is_a_number_must_be_that():

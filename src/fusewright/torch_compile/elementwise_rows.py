@@ -208,6 +208,12 @@ def addcdiv(r: Recording, x: Any, tensor1: Any, tensor2: Any, value: Any) -> Any
     return r.ops.add(x, quotient if value == 1 else r.ops.mul(quotient, value))
 
 
+@row("prims.fma.default")
+def fma(r: Recording, x: Any, b: Any, c: Any) -> Any:
+    """What torch.compile makes of the steps of an optimizer, `addcmul_` and others."""
+    return r.ops.add(r.ops.mul(x, b), c)
+
+
 # ---- lists of tensors --------------------------------------------------------------------------------------
 
 

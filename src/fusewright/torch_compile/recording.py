@@ -17,7 +17,7 @@ from fusewright.frontend.operators import Operators
 from fusewright.ops.aten import refusal
 from fusewright.ops.library import LIBRARY
 from fusewright.torch_compile.rows import PLACEMENT, ROWS, NotRecordable, Overload, Row, bound_arguments
-from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known
+from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, computed_size, is_known
 
 __all__ = [
     "Recording",
@@ -182,10 +182,17 @@ class Recording:
     def _size(self, size: Any) -> int | Scalar:
         if isinstance(size, int):
             return size
-        known = self._sizes.get(str(size))
-        if known is None:
+        found = computed_size(self.ops, size.node.expr, self._known_size)
+        if found is None:
             raise NotRecordable(f"the size {size} is computed from others")
-        if not isinstance(known, Scalar):
+        if isinstance(found, Scalar):
+            self._sizes[str(size)] = found
+        return found
+
+    def _known_size(self, size: Any) -> Scalar | None:
+        """The scalar of an expression of sizes that a tensor has or a node computed."""
+        known = self._sizes.get(str(size))
+        if isinstance(known, tuple):
             tensor, dim = known
             known = self._sizes[str(size)] = self.ops.size(tensor, dim)
         return known

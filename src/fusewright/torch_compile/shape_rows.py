@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from fusewright.core.dtype import DataType
+from fusewright.core.dtype import Category, DataType
 from fusewright.frontend.handles import Tensor
 from fusewright.ops.bits import BITCASTS
 from fusewright.torch_compile.rows import NotRecordable, row
@@ -172,7 +172,16 @@ def stack(r: Recording, tensors: Any, dim: int) -> Any:
 
 @row("constant_pad_nd.default")
 def constant_pad(r: Recording, x: Any, pad: Any, value: Any) -> Any:
-    return r.ops.pad(x, pad, value if r.dtype().is_floating or r.dtype().is_complex else int(value))
+    return r.ops.pad(x, pad, _NUMBERS[x.dtype.category](value))
+
+
+#: The numbers of Python that are values of a category's types.
+_NUMBERS = {
+    Category.BOOL: bool,
+    Category.INT: int,
+    Category.FLOAT: float,
+    Category.COMPLEX: complex,
+}
 
 
 @row("view_as_real.default", "view_as_real_copy.default")
