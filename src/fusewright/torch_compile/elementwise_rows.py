@@ -202,6 +202,11 @@ def angle(r: Recording, x: Any) -> Any:
     return r.ops.where(r.ops.ne(x, x), x, turned) if x.dtype.is_floating else turned
 
 
+@row("polar.default")
+def polar(r: Recording, x: Any, angle: Any) -> Any:
+    return r.ops.complex(r.ops.mul(x, r.ops.cos(angle)), r.ops.mul(x, r.ops.sin(angle)))
+
+
 @row("addcdiv.default")
 def addcdiv(r: Recording, x: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
     quotient = r.ops.truediv(tensor1, tensor2)
