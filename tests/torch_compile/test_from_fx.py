@@ -229,7 +229,7 @@ def test_views_of_what_is_in_memory_are_no_kernels():
 
 @pytest.mark.parametrize("function", [torch.Tensor.conj, lambda x: x.conj().imag])
 def test_a_view_of_an_argument_with_other_values_is_computed(function):
-    """A conjugate, and the negated imaginary part of one, lie in memory as the argument, not as its values."""
+    """The memory of a conjugate, and of the imaginary part of one, holds the values of the argument."""
     x = torch.randn(3, 4, dtype=torch.complex64)
     made, more = from_fx(traced(lambda x: (function(x), x + 1), x))(x)
     torch.testing.assert_close(made, function(x).resolve_conj().resolve_neg())

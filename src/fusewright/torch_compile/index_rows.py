@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.dtype import DataType
@@ -41,9 +42,9 @@ def embedding_backward(
 
 def product(r: Recording, sizes: Sequence[Any]) -> Any:
     """Of numbers and scalars; of none 1."""
-    known = functools.reduce(lambda a, b: a * b, (s for s in sizes if isinstance(s, int)), 1)
-    others = [s for s in sizes if not isinstance(s, int)]
-    return functools.reduce(r.ops.mul, others, known) if others else known
+    known: Any = prod(size for size in sizes if isinstance(size, int))
+    others = [size for size in sizes if not isinstance(size, int)]
+    return functools.reduce(r.ops.mul, others, known)
 
 
 class _Folded:
