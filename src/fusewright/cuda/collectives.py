@@ -38,17 +38,6 @@ _ROUND, _FIRST = "fw_round_", "fw_first_"
 #: Before the axes that blocks reduce along: how many of them have started before this one.
 _STARTED_BEFORE = "fw_started_before_"
 
-__all__ = [
-    "begin",
-    "block_reduce",
-    "block_scan",
-    "cluster_reduce",
-    "grid_barrier",
-    "grid_reduce",
-    "grid_reduces",
-    "grid_scan",
-]
-
 
 def _reduce_collectively(
     printer: KernelPrinter,

@@ -20,19 +20,6 @@ from fusewright.core.dtype import Category
 from fusewright.core.op import ElementwiseOp, Rule, Spelling
 from fusewright.ops import real_functions
 
-__all__ = [
-    "ANY_POW",
-    "EXP2_OF_PRODUCT",
-    "EXPM1",
-    "HALF_ERFC",
-    "LOG1P",
-    "LOGISTIC2",
-    "POW",
-    "SILU",
-    "TANH",
-    "has_cheap_power",
-]
-
 
 def _exp2_of_product(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     return torch.exp2(x * factor)

@@ -11,8 +11,6 @@ from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
 from fusewright.ops import complex_functions, real_functions
 
-__all__ = ["BINARY"]
-
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
 Tensor = torch.Tensor
 Torch = Callable[[Tensor, Tensor], Tensor]

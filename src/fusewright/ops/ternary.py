@@ -10,8 +10,6 @@ from fusewright.core.dtype import Category
 from fusewright.core.op import ElementwiseOp, Rule, Spelling, selected
 from fusewright.ops import complex_functions
 
-__all__ = ["TERNARY"]
-
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
 Tensor = torch.Tensor
 
