@@ -53,10 +53,7 @@ def _reduce_collectively(
 
 
 def _gather(
-    printer: KernelPrinter,
-    stmt: BlockReduce | ClusterReduce | GridReduce,
-    struct: StateStruct,
-    array: str,
+    printer: KernelPrinter, stmt: BlockReduce | ClusterReduce | GridReduce, struct: StateStruct, array: str
 ) -> None:
     """Declares an array of the states that a thread brings."""
     printer.line(f"{struct.name} {array}[{stmt.width}];")
@@ -69,10 +66,7 @@ def _gather(
 
 
 def _take_up(
-    printer: KernelPrinter,
-    stmt: BlockReduce | ClusterReduce | GridReduce,
-    struct: StateStruct,
-    array: str,
+    printer: KernelPrinter, stmt: BlockReduce | ClusterReduce | GridReduce, struct: StateStruct, array: str
 ) -> None:
     """Combines what was reduced into `dst`."""
     with printer.each(stmt.width) as w:

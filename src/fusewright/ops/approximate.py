@@ -72,13 +72,11 @@ LOG1P = _one("log1p", torch.log1p, 20)
 TANH = _one("tanh", torch.tanh, 27)
 #: x^y for a y that `has_cheap_power`
 POW = _row(
-    "approximate_pow",
-    Spelling("fw::approximate_pow({0}, {1})", torch.pow, ("approximate",), slots=24),
+    "approximate_pow", Spelling("fw::approximate_pow({0}, {1})", torch.pow, ("approximate",), slots=24)
 )
 #: x^y for any y, which is computed in full where `POW` would not do
 ANY_POW = _row(
-    "approximate_power",
-    Spelling("fw::approximate_power({0}, {1})", torch.pow, ("approximate",), slots=40),
+    "approximate_power", Spelling("fw::approximate_power({0}, {1})", torch.pow, ("approximate",), slots=40)
 )
 #: Of exponents: the error of a logarithm near 1, which is absolute, grows by it.
 _LARGEST_EXPONENT = 4.0

@@ -29,13 +29,7 @@ def _binary(
     domains: tuple[Domain, ...] = (),
 ) -> ElementwiseOp:
     return ElementwiseOp(
-        name,
-        2,
-        rule,
-        MappingProxyType(spellings),
-        symbol=symbol,
-        domains=domains,
-        commutes=name in COMMUTING,
+        name, 2, rule, MappingProxyType(spellings), symbol=symbol, domains=domains, commutes=name in COMMUTING
     )
 
 
@@ -122,15 +116,7 @@ _ARITHMETIC = (
         },
         "/",
     ),
-    _binary(
-        "truediv",
-        Rule.FLOAT_UP,
-        {
-            FLOAT: _DIV,
-            COMPLEX: _COMPLEX_DIV,
-        },
-        "/",
-    ),
+    _binary("truediv", Rule.FLOAT_UP, {FLOAT: _DIV, COMPLEX: _COMPLEX_DIV}, "/"),
     _binary("mod", Rule.SAME_UP, {BOOL: _BOOL_MOD, INT: _INT_MOD, FLOAT: _FMOD}, "%"),
     _binary("fmod", Rule.SAME_UP, {BOOL: _BOOL_MOD, INT: _INT_MOD, FLOAT: _FMOD}),
     _binary(

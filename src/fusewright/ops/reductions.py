@@ -143,13 +143,7 @@ def _extremum(
     packed = f"fw::{elementwise}_run<{{W}}>({{a0}}, {{x}})"
     in_warp = MappingProxyType({DataType.Float: f"warp_{elementwise}"})
     return _single(
-        name,
-        identity,
-        combine,
-        reduce_or_identity,
-        scan_values,
-        packed_run=packed,
-        over_warp=in_warp,
+        name, identity, combine, reduce_or_identity, scan_values, packed_run=packed, over_warp=in_warp
     )
 
 

@@ -90,11 +90,7 @@ _RECIPROCAL = _unary(
             ),
             slots=8,
         ),
-        COMPLEX: Spelling(
-            "{T}(1) / {0}",
-            complex_functions.FUNCTIONS["reciprocal"],
-            ("complex",),
-        ),
+        COMPLEX: Spelling("{T}(1) / {0}", complex_functions.FUNCTIONS["reciprocal"], ("complex",)),
     },
 )
 

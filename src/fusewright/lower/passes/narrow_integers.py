@@ -63,10 +63,7 @@ class _Simplifier:
         self.ranges = ranges
 
     def body(
-        self,
-        body: tuple[k.Stmt, ...],
-        around: dict[k.Buffer, Expr],
-        renamed: dict[Symbol, Expr],
+        self, body: tuple[k.Stmt, ...], around: dict[k.Buffer, Expr], renamed: dict[Symbol, Expr]
     ) -> tuple[k.Stmt, ...]:
         """`body` with the same results. `around`: registers that hold positions. `renamed`: indices, by what
         they are known as.

@@ -204,12 +204,7 @@ class _Reader:
                 result[i] = k.with_body(
                     stmt,
                     self._in_stage(
-                        inner,
-                        number,
-                        reading[0],
-                        reading[-1],
-                        wait=i == readers[0],
-                        release=i == readers[-1],
+                        inner, number, reading[0], reading[-1], wait=i == readers[0], release=i == readers[-1]
                     ),
                 )
             return k.body_of(body, result)
