@@ -13,8 +13,6 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from fusewright.core.dtype import DataType
 
-__all__ = ["SIZE_FUNCTIONS", "computed_size", "is_known", "is_size"]
-
 
 def _size(ops: Any, tensor: Any, dim: int) -> Any:
     return ops.size(tensor, dim)
