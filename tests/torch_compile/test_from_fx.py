@@ -375,3 +375,20 @@ def test_a_nearest_neighbour_of_other_scales_is_left_to_torch() -> None:
         converted = from_fx(traced(upsampled(scale), x))
         assert len(converted.report().evaluated) == left, scale
         torch.testing.assert_close(converted(x), upsampled(scale)(x))
+
+
+def test_sizes_that_are_known_from_arguments_cut_no_definition():
+    """As results, which AOTAutograd keeps for the backward pass, and of what the graph computes."""
+
+    def function(x, n):
+        rows = x @ x.mT
+        more = torch.ops.aten.sym_size.int(rows, 1) * 2 + n
+        return rows.exp(), more, torch.full((n, more), 1.5), x.shape[0] // 2, torch.zeros(n).sum()
+
+    converted = from_fx(traced(function, torch.randn(2, 4, 5), 3, symbolic=True))
+    assert len(converted.definitions) == 1 and not converted.report().evaluated
+    for shape, n in (((2, 4, 5), 3), ((3, 2, 6), 4)):
+        x = torch.randn(shape)
+        made, expected = converted(x, n), function(x, n)
+        assert made[1] == expected[1] and made[3] == expected[3]
+        torch.testing.assert_close([made[0], made[2], made[4]], [expected[0], expected[2], expected[4]])

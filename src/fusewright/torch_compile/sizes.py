@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 import torch
-from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
+from torch import fx
+from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, Max, Min, Mod, PythonMod, ToFloat
 
 from fusewright.core.dtype import DataType
 
@@ -53,6 +54,7 @@ _EXPRESSIONS: Mapping[type[sympy.Basic], str] = {
     PythonMod: "remainder",
     Max: "maximum",
     Min: "minimum",
+    IntTrueDiv: "truediv",
 }
 
 
@@ -67,7 +69,9 @@ def computed_size(ops: Any, size: sympy.Expr, known: Callable[[sympy.Expr], Any]
     Returns:
         A number or a scalar, or None, where a part is neither known nor computed here.
     """
-    found = int(size) if isinstance(size, sympy.Integer) else known(size)
+    if isinstance(size, (sympy.Integer, sympy.Float)):
+        return int(size) if isinstance(size, sympy.Integer) else float(size)
+    found = known(size)
     if found is not None:
         return found
     parts = [computed_size(ops, part, known) for part in size.args]
@@ -78,8 +82,74 @@ def computed_size(ops: Any, size: sympy.Expr, known: Callable[[sympy.Expr], Any]
         if not size.args[0].is_nonnegative:
             dividend = ops.sub(dividend, ops.remainder(dividend, divisor))
         return ops.div(dividend, divisor)
+    if isinstance(size, ToFloat):
+        return ops.cast(*parts, DataType.Double)
     name = _EXPRESSIONS.get(type(size))
     return None if name is None else functools.reduce(getattr(ops, name), parts)
+
+
+class HostSizes:
+    """Sizes that a call knows from its arguments alone, though the graph may take them from what it computes.
+
+    Attributes:
+        nodes: the nodes of the graph with such a value.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        #: by symbol: the argument that it is known from, and which of its dimensions, None for a number
+        self._places: dict[sympy.Symbol, tuple[fx.Node, int | None]] = {}
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self._bind(node)
+        self.nodes = {
+            node: expression
+            for node in graph.nodes
+            if node.op == "call_function" and node.target in SIZE_FUNCTIONS
+            if (expression := expression_of(node.meta.get("val"))) is not None
+            if expression.free_symbols <= self._places.keys()
+            if {type(part) for part in expression.atoms(sympy.Function)} <= _ON_HOST.keys()
+        }
+
+    def _bind(self, node: fx.Node) -> None:
+        value = node.meta.get("val")
+        sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
+        for dim, size in sizes:
+            expression = expression_of(size)
+            if isinstance(expression, sympy.Symbol):
+                self._places.setdefault(expression, (node, dim))
+
+    def program(self, wanted: Iterable[fx.Node]) -> Callable[[Mapping[fx.Node, Any]], dict[fx.Node, Any]]:
+        """What gives the values of some of these nodes for those of the arguments."""
+        nodes = [node for node in dict.fromkeys(wanted) if node in self.nodes]
+        expressions = [self.nodes[node] for node in nodes]
+        symbols = sorted({s for e in expressions for s in e.free_symbols}, key=str)
+        places = [self._places[symbol] for symbol in symbols]
+        functions = {kind.__name__: function for kind, function in _ON_HOST.items()}
+        compute = sympy.lambdify(symbols, expressions, modules=[functions, "math"])
+
+        def values_of(arguments: Mapping[fx.Node, Any]) -> dict[fx.Node, Any]:
+            given = [arguments[n] if dim is None else arguments[n].shape[dim] for n, dim in places]
+            return dict(zip(nodes, compute(*given)))
+
+        return values_of if nodes else lambda arguments: {}
+
+
+_ON_HOST: Mapping[type[sympy.Basic], Callable[..., Any]] = {
+    FloorDiv: operator.floordiv,
+    Mod: operator.mod,
+    PythonMod: operator.mod,
+    Max: max,
+    Min: min,
+    IntTrueDiv: operator.truediv,
+    ToFloat: float,
+}
+
+
+def expression_of(value: Any) -> sympy.Expr | None:
+    """Of a number or a symbolic one; None for anything else."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return value.node.expr
+    return sympy.sympify(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def is_size(value: Any) -> bool:
