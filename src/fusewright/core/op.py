@@ -316,8 +316,7 @@ class LibraryOp:
         strided_rank: the most dimensions that a tensor may have whose strides torch takes as they are; of
             more, or of other operations, torch would make a copy that a kernel makes as well.
         anywhere: whether a tensor of rank 0 may lie in host memory, among its operands and its results.
-        typed: whether the types of its operands decide those of its results, so that a reference evaluates it on
-            operands in their own types.
+        typed: whether its operands' types decide those of its results, so that a reference keeps them.
     """
 
     name: str
