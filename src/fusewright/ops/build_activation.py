@@ -8,7 +8,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.errors import DefinitionError, DtypeError
 from fusewright.ir import Fusion, TensorView
 from fusewright.ops.build_elementwise import (
-    Steps,
+    Elementwise,
     apply_to_tensor,
     as_computed,
     as_value,
@@ -24,9 +24,9 @@ def gelu(fusion: Fusion, arg: TensorView, approximate: str = "none") -> TensorVi
 
     Computed in Float for reduced floats; the result is of the input's type.
     """
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
     x = as_computed(fusion, arg, "gelu")
-    times = Steps(fusion).mul
+    times = Elementwise(fusion).mul
 
     if approximate == "none":
         curve = steps.erf(times(x, math.sqrt(0.5)))

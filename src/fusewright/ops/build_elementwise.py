@@ -263,7 +263,7 @@ def apply(fusion: Fusion, name: str, *operands: Operand) -> Val:
     return elementwise(fusion, ELEMENTWISE[name], *operands)
 
 
-class Steps:
+class Elementwise:
     """The operations on tensors of a fusion, as a formula is read: `steps.mul(x, y)` is `apply_to_tensor`."""
 
     def __init__(self, fusion: Fusion) -> None:

@@ -7,7 +7,14 @@ import math
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import RankError
 from fusewright.ir import Fusion, Scalar, TensorView, positions
-from fusewright.ops.build_elementwise import Steps, apply, as_computed, constant, convert_tensor, insert_axes
+from fusewright.ops.build_elementwise import (
+    Elementwise,
+    apply,
+    as_computed,
+    constant,
+    convert_tensor,
+    insert_axes,
+)
 from fusewright.ops.build_factory import filled, real_scalar
 from fusewright.ops.build_indexing import found_by_index
 from fusewright.ops.build_inputs import add_aliased_output
@@ -57,7 +64,7 @@ def _limited(
     fusion: Fusion, index: TensorView, weight: TensorView, limit: Scalar, order: Scalar
 ) -> TensorView:
     """`weight` with the rows that `index` names scaled to a norm of `limit` where theirs is larger."""
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
     rows = as_computed(fusion, weight, "embedding_fwd")
     norm = _norm(fusion, rows, order)
     longer = steps.gt(norm, limit)
@@ -69,7 +76,7 @@ def _limited(
 
 
 def _norm(fusion: Fusion, rows: TensorView, order: Scalar) -> TensorView:
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
     size = steps.abs(rows)
     if order.value == math.inf:
         return max_(fusion, size, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import DefinitionError, DtypeError, RankError
 from fusewright.ir import Fusion, TensorView
-from fusewright.ops.build_elementwise import Steps, as_computed, convert_tensor, insert_axes
+from fusewright.ops.build_elementwise import Elementwise, as_computed, convert_tensor, insert_axes
 from fusewright.ops.build_factory import real_scalar
 from fusewright.ops.build_indexing import take_along_axis
 from fusewright.ops.build_reduction import count_of, max_, sum_
@@ -36,7 +36,7 @@ def cross_entropy(
     classes = min(1, logits.ndim - 1)
     _check(logits, target, weight, reduction)
     x = as_computed(fusion, logits, "cross_entropy")
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
 
     def at_target(tensor: TensorView) -> TensorView:
         wide = insert_axes(fusion, target, [dim == classes for dim in range(logits.ndim)])

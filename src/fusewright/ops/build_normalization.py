@@ -13,7 +13,7 @@ import torch
 from fusewright.core.errors import OutputError, RankError, ShapeError
 from fusewright.ir import Fusion, Pointwise, Scalar, TensorView
 from fusewright.ops.build_elementwise import (
-    Steps,
+    Elementwise,
     apply,
     apply_to_tensor,
     as_computed,
@@ -34,12 +34,12 @@ Normalized = tuple[TensorView, TensorView, TensorView]
 
 
 def _inverse_deviation(fusion: Fusion, variance: TensorView, eps: ScalarLike) -> TensorView:
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
     return steps.rsqrt(steps.add(variance, real_scalar(fusion, "eps", eps)))
 
 
 def _affine(fusion: Fusion, x: TensorView, weight: TensorView | None, bias: TensorView | None) -> TensorView:
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
     x = x if weight is None else steps.mul(x, weight)
     return x if bias is None else steps.add(x, bias)
 
@@ -101,7 +101,7 @@ def layer_norm(
     dims = _normalized_dims(fusion, "layer_norm", arg, normalized_shape)
     for what, factor in (("weight", weight), ("bias", bias)):
         _check_factor("layer_norm", what, factor, arg, dims)
-    steps, x = Steps(fusion), as_computed(fusion, arg, "layer_norm")
+    steps, x = Elementwise(fusion), as_computed(fusion, arg, "layer_norm")
     average, m2, _ = moments(fusion, x, dims)
     average = with_kept_dims(fusion, average, dims, True)
     variance = _variance(fusion, m2, x, dims, 0)
@@ -125,7 +125,7 @@ def rms_norm(
     """
     dims = _normalized_dims(fusion, "rms_norm", arg, normalized_shape)
     _check_factor("rms_norm", "weight", weight, arg, dims)
-    steps, x = Steps(fusion), as_computed(fusion, arg, "rms_norm")
+    steps, x = Elementwise(fusion), as_computed(fusion, arg, "rms_norm")
     safety = torch.finfo(x.dtype.torch).eps if eps is None else eps
     invstd = _inverse_deviation(fusion, mean(fusion, steps.mul(x, x), dims, keepdim=True), safety)
     out = _affine(fusion, steps.mul(x, invstd), weight, None)
@@ -149,7 +149,7 @@ def _normalized_channels(
     All is computed with the channels of a group as a dimension of their own, so that nothing but views stands
     before and after it.
     """
-    steps, apart = Steps(fusion), groups is arg.extents[1]
+    steps, apart = Elementwise(fusion), groups is arg.extents[1]
 
     def grouped(tensor: TensorView, channel: int) -> TensorView:
         before, (channels, *after) = tensor.extents[:channel], tensor.extents[channel:]
@@ -230,7 +230,7 @@ def _update(fusion: Fusion, what: str, running: TensorView, batch: TensorView, m
             problem=f"in training {what} must be an input of the fusion, or a cast of one",
             hint="pass the tensor that define_tensor returned",
         )
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
     old = steps.mul(running, apply(fusion, "sub", 1.0, momentum))
     add_aliased_output(fusion, steps.add(old, steps.mul(batch, momentum)), source)
 
@@ -270,7 +270,7 @@ def batch_norm(
     for what, factor in factors.items():
         _check_factor("batch_norm", what, factor, arg, [channel])
     dims = [dim for dim in range(arg.ndim) if dim != channel]
-    steps, x = Steps(fusion), as_computed(fusion, arg, "batch_norm")
+    steps, x = Elementwise(fusion), as_computed(fusion, arg, "batch_norm")
     if training or running_mean is None or running_var is None:
         average, m2, _ = moments(fusion, x, dims)
         invstd = _inverse_deviation(fusion, _variance(fusion, m2, x, dims, 0), eps)

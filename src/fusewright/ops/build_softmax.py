@@ -12,7 +12,7 @@ from fusewright.core.dtype import Category, DataType
 from fusewright.core.errors import RankError
 from fusewright.ir import Fusion, TensorView
 from fusewright.ops.build_elementwise import (
-    Steps,
+    Elementwise,
     as_computed,
     convert_tensor,
     copy_tensor,
@@ -41,14 +41,14 @@ def _shifted(
     source = arg if dtype is DataType.Null else convert_tensor(fusion, arg, dtype)
     along = wrap_index(dim, arg.ndim)
     x = as_computed(fusion, source, name)
-    return Steps(fusion).sub(x, max_(fusion, x, along, keepdim=True)), along, source.dtype
+    return Elementwise(fusion).sub(x, max_(fusion, x, along, keepdim=True)), along, source.dtype
 
 
 @op()
 def softmax(fusion: Fusion, arg: TensorView, dim: int, dtype: DataType = DataType.Null) -> TensorView:
     """exp(arg) over its sum along `dim`, in the input's type, or `dtype`, which is cast to first."""
     x, along, result = _shifted(fusion, "softmax", arg, dim, dtype)
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
     powers = steps.exp(x)
     total = sum_(fusion, powers, along, keepdim=True)
     return convert_tensor(fusion, steps.truediv(powers, total), result)
@@ -58,7 +58,7 @@ def softmax(fusion: Fusion, arg: TensorView, dim: int, dtype: DataType = DataTyp
 def log_softmax(fusion: Fusion, arg: TensorView, dim: int, dtype: DataType = DataType.Null) -> TensorView:
     """The logarithm of `softmax`, of the same type."""
     x, along, result = _shifted(fusion, "log_softmax", arg, dim, dtype)
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
     total = sum_(fusion, steps.exp(x), along, keepdim=True)
     return convert_tensor(fusion, steps.sub(x, steps.log(total)), result)
 
@@ -66,7 +66,7 @@ def log_softmax(fusion: Fusion, arg: TensorView, dim: int, dtype: DataType = Dat
 @op(aliases={"dim": "dims"}, arrange=one_dim_as_list)
 def logsumexp(fusion: Fusion, arg: TensorView, dims: Dims, keepdim: bool = False) -> TensorView:
     """log(sum(exp(arg))) over `dims`, in the input's type; bools and integers give Float."""
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
     source = arg
     if arg.dtype.category < Category.FLOAT:
         source = convert_tensor(fusion, arg, DataType.Float)
@@ -89,7 +89,7 @@ def max_sum_exp(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView
     One pass; a softmax is exp(arg - top) / total. The sum is 0 where the maximum is -inf, and inf where it is
     inf. Reduced floats give Float.
     """
-    steps = Steps(fusion)
+    steps = Elementwise(fusion)
     if not arg.ndim:
         raise RankError(what="the input of max_sum_exp", expected="at least 1", given=0)
     computed, _ = reduction_dtypes(MAX_SUM_EXP, arg.dtype)
