@@ -44,11 +44,7 @@ from fusewright.schedulers import (
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
-    from fusewright.frontend.methods import (
-        EditablePointwiseParams,
-        EditableReductionParams,
-        HeuristicMethods,
-    )
+    from fusewright.frontend.methods import EditablePointwiseParams, EditableReductionParams, HeuristicMethods
 else:
     HeuristicMethods = object
 

@@ -190,13 +190,7 @@ def grows_too_much(fusion: Fusion) -> bool:
     return sum(times.values()) > MAX_GROWTH * len(fusion.nodes)
 
 
-def recompute(
-    schedule: Schedule,
-    space: ReductionSpace,
-    *,
-    everything: bool,
-    loads: bool,
-) -> None:
+def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool) -> None:
     """Recomputes what persists and is cheap.
 
     `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
