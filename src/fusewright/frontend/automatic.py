@@ -202,7 +202,7 @@ class AutomaticOperators(HeuristicMethods):
         hardware = self._open().hardware
         params = propose(scheduler, bench.fusion, bench.facts, hardware)
         if isinstance(params, InnerOuterParams):
-            return bench.asked.freeze().applied_to(params, hardware)
+            return bench.asked.freeze().applied_to(params)
         return params
 
     @overload
