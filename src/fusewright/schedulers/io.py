@@ -140,19 +140,26 @@ def vectorize_ports(
         return
     for load in ports.loads:
         assert load.definition is not None
-        if _innermost_is(load, width) and loads_along_lane(load.definition, width, load.unaligned):
+        own = width if load.unaligned else min(width, MAX_VECTOR_BYTES // load.dtype.size)
+        if own < width and _innermost_is(load, width):
+            _split_vector(schedule, load, own)
+        if _innermost_is(load, own) and loads_along_lane(load.definition, own, load.unaligned):
             schedule.parallelize(load, -1, ParallelType.vectorize)
     for store in ports.stores:
         _order_vectors_last(schedule, store, width)
         own = min(width, MAX_VECTOR_BYTES // store.dtype.size)
         if own < width and _innermost_is(store, width):
-            # A vector of narrower elements is stored by several accesses.
-            schedule.parallelize(store, -1, ParallelType.serial)
-            schedule.split(store, -1, own)
-            schedule.parallelize(store, -2, ParallelType.unroll)
+            _split_vector(schedule, store, own)
         in_part = store.is_placed and is_shifted(store)
         if _innermost_is(store, own) and stores_along_lane(store, own) and not in_part:
             schedule.parallelize(store, -1, ParallelType.vectorize)
+
+
+def _split_vector(schedule: Schedule, port: TensorView, own: int) -> None:
+    """Makes a vector of elements that are too wide for one access several accesses of `own` elements."""
+    schedule.parallelize(port, -1, ParallelType.serial)
+    schedule.split(port, -1, own)
+    schedule.parallelize(port, -2, ParallelType.unroll)
 
 
 def check_unaligned(fusion: Fusion, positions: Collection[int]) -> None:
