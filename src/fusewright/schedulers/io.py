@@ -210,6 +210,7 @@ class _Limit:
         dense: for a store that may be in an input, the extents from the inside of memory of its own.
         pieces: that vectors may start at any element instead, at the cost of two accesses: the sizes at whose
             multiples they are parted; None: they may not.
+        is_split: whether a vector may be several accesses.
     """
 
     element_bytes: int
@@ -219,6 +220,7 @@ class _Limit:
     dense: tuple[Expr, ...] = ()
     sizes: tuple[Expr, ...] = ()
     pieces: tuple[Expr, ...] | None = None
+    is_split: bool = False
 
     def width(self, facts: Facts, limit: int) -> int:
         """The widest vector up to `limit`, a power of two, whose addresses are its multiples in this call."""
@@ -227,7 +229,9 @@ class _Limit:
     def multiples(self, facts: Facts) -> list[int]:
         """What a vector of a power of two has to divide in this call."""
         alignment = FRESH_ALIGNMENT if self.position is None else facts.alignment[self.position]
-        found = [widest_aligned(self.element_bytes, alignment), facts.value(self.size)]
+        splits = self.is_split and alignment % MAX_VECTOR_BYTES == 0
+        widest = MAX_VECTOR_BYTES if splits else widest_aligned(self.element_bytes, alignment)
+        found = [widest, facts.value(self.size)]
         if self.position is not None:
             own = facts.strides[self.position]
             found += [own[dim] for dim, size in self.outer if facts.value(size) > 1]
@@ -300,9 +304,16 @@ class VectorLimits:
         inner: the dimension, of the reference.
         accesses: the loads and stores that may be vectors. One whose unit-stride dimension is another is done
             element by element and sets no limit.
+        split: those of which a vector of elements that are wider than others' may be several accesses.
     """
 
-    def __init__(self, fusion: Fusion, inner: IterDomain, accesses: Iterable[Access]) -> None:
+    def __init__(
+        self,
+        fusion: Fusion,
+        inner: IterDomain,
+        accesses: Iterable[Access],
+        split: Collection[Access] = (),
+    ) -> None:
         #: what must be multiples of the width for the dimension to be one
         self._sizes = divisors(inner.extent)
         accesses = list(accesses)
@@ -318,8 +329,8 @@ class VectorLimits:
                 if inner in access.sizes:  # goes along only a part of that dimension, perhaps
                     limit = replace(limit, size=inner.extent, sizes=access.sizes[inner])
                 pieces = unaligned_pieces(fusion, access, inner) if home is access.tensor else None
-                self._limits.append(replace(limit, pieces=pieces))
-        sizes = (MAX_VECTOR_BYTES // limit.element_bytes for limit in self._limits)
+                self._limits.append(replace(limit, pieces=pieces, is_split=access in split))
+        sizes = (MAX_VECTOR_BYTES // limit.element_bytes for limit in self._limits if not limit.is_split)
         self._widest = max(1, min(sizes, default=1))
 
     def width(self, facts: Facts) -> int:

@@ -129,7 +129,9 @@ class PointwisePlanner:
     @cached_property
     def _vectors(self) -> VectorLimits | None:
         inner = _innermost(self.space.reference)
-        return VectorLimits(self.fusion, inner, self._accesses) if inner is not None else None
+        if inner is None:
+            return None
+        return VectorLimits(self.fusion, inner, self._accesses, split=self._broadcast_loads)
 
     @cached_property
     def _concrete(self) -> list[Access]:
@@ -318,8 +320,8 @@ class PointwisePlanner:
         vectors = cut.vectors
         if cut.at or cut.dim != -1 or cut.shifts or vectors.unaligned or vectors.width == 1:
             return None
-        for access in self._concrete:
-            found = self._short_run(access, sizes) if self.fusion.is_input(access.tensor) else None
+        for access in self._full_loads:
+            found = self._short_run(access, sizes)
             if found is None or prod(sizes[found:]) < TILE_COLUMNS * vectors.width:
                 continue
             return _Tile(found, TILE_COLUMNS, THREADS // TILE_COLUMNS)
