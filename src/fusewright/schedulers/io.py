@@ -140,11 +140,12 @@ def vectorize_ports(
         return
     for load in ports.loads:
         assert load.definition is not None
+        if not (_innermost_is(load, width) and loads_along_lane(load.definition, width, load.unaligned)):
+            continue
         own = width if load.unaligned else min(width, MAX_VECTOR_BYTES // load.dtype.size)
-        if own < width and _innermost_is(load, width):
+        if own < width:
             _split_vector(schedule, load, own)
-        if _innermost_is(load, own) and loads_along_lane(load.definition, own, load.unaligned):
-            schedule.parallelize(load, -1, ParallelType.vectorize)
+        schedule.parallelize(load, -1, ParallelType.vectorize)
     for store in ports.stores:
         _order_vectors_last(schedule, store, width)
         own = min(width, MAX_VECTOR_BYTES // store.dtype.size)
