@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
+from fusewright.core.errors import ScheduleError
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_inputs import define_tensor
+from fusewright.schedulers import PointwiseScheduler, propose
 from fusewright.schedulers.params.launch import UNSET
+from tests.schedulers import proposals as p
 
 
 def _standardized(x: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor) -> FusionDefinition:
@@ -29,6 +38,45 @@ def test_a_vector_of_wider_elements_is_several_accesses(start: int, width: int, 
     assert (kernel.params.vectorization_factor, kernel.params.vectorized_dim) == (width, -1)
     [out] = fd.execute([x, mean, scale])
     assert torch.equal(out, ((x.float() - mean) * scale).to(torch.bfloat16))
+
+
+def test_vectors_that_may_not_be_whole_are_one_access(target: torch.device) -> None:
+    x, scale = torch.randint(-9, 9, (7, 133), device=target).to(torch.int8), torch.randn(7, 1, device=target)
+    with FusionDefinition() as fd:
+        given, factor = (fd.from_pytorch(tensor) for tensor in (x, scale))
+        product = fd.ops.mul(fd.ops.cast(given, dtype=DataType.Float), factor)
+        fd.add_output(fd.ops.cast(product, dtype=DataType.BFloat16))
+    [kernel] = fd.kernels_for([x, scale])
+    for width in (8, 16):
+        params = replace(
+            kernel.params,
+            break_point=1,
+            vectorization_factor=width,
+            vectorized_dim=-1,
+            shift_rows=True,
+            unroll_factor_inner=1,
+            unroll_factor_outer=1,
+            assumed_sizes=(),
+        )
+        if width > 8:
+            with pytest.raises(ScheduleError, match="at most 8 elements"):
+                fd.execute([x, scale], schedules={0: params})
+        else:
+            [out] = fd.execute([x, scale], schedules={0: params})
+            assert torch.equal(out, (x * scale).to(torch.bfloat16))
+
+
+def test_rows_that_share_most_are_two_a_thread() -> None:
+    """Tables of cosines and sines for all of a batch's rows, beside one input."""
+    sizes = [(64, 2048, 128), (2048, 128), (2048, 128)]
+
+    def body(fusion: Fusion) -> TensorView:
+        x, cos, sin = (define_tensor(fusion, [-1] * len(size), True, DataType.BFloat16) for size in sizes)
+        return apply_to_tensor(fusion, "add", apply_to_tensor(fusion, "mul", x, cos), sin)
+
+    fusion = p.built(body)
+    params = propose(PointwiseScheduler(), fusion, p.facts_of(fusion, sizes), p.H200)
+    assert (params.break_point, params.unroll_factor_outer) == (1, 2)
 
 
 def test_an_index_for_each_row_asks_for_no_tiles(target: torch.device) -> None:

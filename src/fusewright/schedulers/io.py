@@ -142,25 +142,29 @@ def vectorize_ports(
         assert load.definition is not None
         if not (_innermost_is(load, width) and loads_along_lane(load.definition, width, load.unaligned)):
             continue
-        own = width if load.unaligned else min(width, MAX_VECTOR_BYTES // load.dtype.size)
-        if own < width:
-            _split_vector(schedule, load, own)
+        _split_wide(schedule, load, width)
         schedule.parallelize(load, -1, ParallelType.vectorize)
     for store in ports.stores:
         _order_vectors_last(schedule, store, width)
-        own = min(width, MAX_VECTOR_BYTES // store.dtype.size)
-        if own < width and _innermost_is(store, width):
-            _split_vector(schedule, store, own)
+        own = _split_wide(schedule, store, width) if _innermost_is(store, width) else width
         in_part = store.is_placed and is_shifted(store)
         if _innermost_is(store, own) and stores_along_lane(store, own) and not in_part:
             schedule.parallelize(store, -1, ParallelType.vectorize)
 
 
-def _split_vector(schedule: Schedule, port: TensorView, own: int) -> None:
-    """Makes a vector of elements that are too wide for one access several accesses of `own` elements."""
+def _split_wide(schedule: Schedule, port: TensorView, width: int) -> int:
+    """Makes a vector of elements that are too wide for one access several accesses, of as many elements as
+    are returned.
+
+    Those that may start at any element, or may not be whole, stay as they are.
+    """
+    own = min(width, MAX_VECTOR_BYTES // port.dtype.size)
+    if own == width or port.unaligned or is_shifted(port):
+        return width
     schedule.parallelize(port, -1, ParallelType.serial)
     schedule.split(port, -1, own)
     schedule.parallelize(port, -2, ParallelType.unroll)
+    return own
 
 
 def check_unaligned(fusion: Fusion, positions: Collection[int]) -> None:

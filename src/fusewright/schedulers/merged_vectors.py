@@ -30,9 +30,9 @@ MIXED_ELEMENTS, MIXED_BYTES = 4, 8
 # of 4097 bfloat16 and a bias by element reach 0.99 of a copy's speed on an H200, and 0.91 with vectors of the
 # bias, which start at any element.
 CACHED_COST = 0.1
-# The same for each byte of a vector that is read from the caches by element: the elements that a warp reads at
-# once lie a vector apart, and the L1 cache serves a line of 128 bytes a cycle (an H200: two vectors of
-# bfloat16 and two of float beside three tensors of bfloat16 take twice as long as memory does).
+# The same for each byte of a vector that is read from the caches by element: what a warp reads at once lies a
+# vector apart, and the L1 cache serves a line of 128 bytes a cycle (an H200: two vectors of bfloat16 and two
+# of float beside three tensors of bfloat16 take twice as long as memory does).
 CACHED_BYTE_COST = 0.01
 
 
@@ -108,7 +108,7 @@ class _Lanes:
         sizes: what a vector has to divide.
         runs: the accesses that can be vectors.
         single: what those cost that cannot, an element, but for those that come from the caches.
-        cached: bytes of an element of each of these.
+        cached: bytes of an element of each of these; 0 for those of which neighbours read the same one.
         widest: elements of a vector that all loads among them can take.
     """
 
@@ -156,7 +156,13 @@ def _lanes(fusion: Fusion, axes: Sequence[IterDomain], dim: int, accesses: Seque
         return _Lanes(dim, (), (), len(accesses))
     single = [access for access in accesses if access not in runs]
     from_memory = [access for access in single if not is_cached(fusion, access, axes)]
-    cached = tuple([access.tensor.dtype.size for access in single if access not in from_memory])
+    cached = tuple(
+        [
+            access.tensor.dtype.size if axes[-1] in access.concrete else 0
+            for access in single
+            if access not in from_memory
+        ]
+    )
     others = len(from_memory) - max(0, len(parts_of_joins(fusion, from_memory)) - 1)
     found = tuple([_run(fusion, each, lanes, mixed=others > 0) for each in runs])
     widest = min((run.most for run in found if run.position is not None), default=MAX_VECTOR_BYTES)
