@@ -22,7 +22,7 @@ from fusewright.frontend.tuned_calls import journal_version
 from fusewright.tune.journal import FAILED, Journal, Status
 from fusewright.tune.plot import svg
 from fusewright.tune.report import outcomes
-from fusewright.tune.sweep import Effort, Progress, sweep
+from fusewright.tune.sweep import SweepEffort, SweepProgress, sweep
 
 DESCRIPTION = """
 Run SCRIPT, and try other params for each kernel of the fusions that it executes: its legal space or a sample
@@ -87,9 +87,9 @@ def _check_files(parsed: argparse.Namespace) -> None:
 
 def _sweep(parsed: argparse.Namespace, journal: Journal) -> set[str]:
     on_gpu = torch.cuda.is_available()
-    effort = Effort(None if parsed.all else parsed.points, parsed.seconds, parsed.seed)
+    effort = SweepEffort(None if parsed.all else parsed.points, parsed.seconds, parsed.seed)
     if parsed.jobs is not None:
-        effort = Effort(effort.points, effort.seconds, effort.seed, parsed.jobs)
+        effort = SweepEffort(effort.points, effort.seconds, effort.seed, parsed.jobs)
     with tempfile.TemporaryDirectory(prefix="fusewright-values-") as folder:
         problems = script_problems(parsed.script, parsed.script_arguments, Path(folder), "sweep", parsed.json)
         print(f"sweep: {len(problems)} kernels of {parsed.script}", file=sys.stderr, flush=True)
@@ -111,7 +111,7 @@ class _Line:
         self._last = -LINE_SECONDS
         self._text = ""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: SweepProgress) -> None:
         now = time.monotonic() - self._start
         of = "" if progress.total is None else f" of {progress.total}"
         lost = sum(n for status, n in progress.counts.items() if status in FAILED)
