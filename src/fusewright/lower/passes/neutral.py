@@ -114,8 +114,8 @@ def _is_filled_elsewhere(load: _Leaf, reader: _Leaf, ref: k.Ref, user: k.Stmt) -
 
 
 def _replaced(body: tuple[k.Stmt, ...], changed: dict[k.Stmt, k.Stmt]) -> tuple[k.Stmt, ...]:
-    result: list[k.Stmt] = []
-    for stmt in body:
-        new = changed[stmt] if stmt in changed else stmt  # mypy takes seconds for `get` of such a union
-        result.append(k.with_children(new, lambda inner: _replaced(inner, changed)))
+    # Not get(stmt, stmt): mypy takes a second to infer the type of that.
+    result = [
+        k.with_children(changed.get(stmt) or stmt, lambda inner: _replaced(inner, changed)) for stmt in body
+    ]
     return k.body_of(body, result)

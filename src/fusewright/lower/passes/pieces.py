@@ -234,7 +234,7 @@ def _to_common(load: k.Stmt, table: dict[k.Buffer, k.Buffer]) -> k.Stmt:
 
 
 def _replaced(body: tuple[k.Stmt, ...], changed: Mapping[k.Stmt, k.Stmt | None]) -> tuple[k.Stmt, ...]:
-    kept = [changed[stmt] if stmt in changed else stmt for stmt in body]
+    kept: list[k.Stmt | None] = [changed.get(stmt, stmt) for stmt in body]
     return k.body_of(
         body,
         [k.with_children(each, lambda inner: _replaced(inner, changed)) for each in kept if each is not None],
