@@ -70,7 +70,7 @@ def test_tensors_on_another_device_than_the_current_one_run_on_theirs():
             current[0] = 0
 
     places = {"current_device": lambda: current[0], "device_index": 1, "on_device": OnDevice}
-    (out,) = code.bind({**program.names, **places})([torch.zeros(4, 8), 3.0])
+    (out,) = code.function({**program.names, **places})()([torch.zeros(4, 8), 3.0])
     assert torch.equal(out, torch.full((4, 8), 9.0)) and current == [0]
 
 

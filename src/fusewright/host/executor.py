@@ -10,11 +10,11 @@ import torch
 from torch import are_deterministic_algorithms_enabled
 
 from fusewright.core.collector import paused_collector
-from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
+from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, ScheduleError
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.calls import Question, call_of, place_candidates
+from fusewright.host.calls import Question, call_of
 from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.kept_partitions import KeptPartitions
 from fusewright.host.kernel_dumps import dump_kernels
@@ -30,11 +30,13 @@ from fusewright.host.plan import (
     LaunchPlan,
     Programs,
     StepPlan,
+    Template,
     placed,
 )
 from fusewright.host.profile import FusionProfile, run_profiled
-from fusewright.host.rebinding import Rebinding
-from fusewright.host.recorded_calls import Recording
+from fusewright.host.rebinding import Numbers, Rebinding
+from fusewright.host.recorded_calls import Kind, Recallable
+from fusewright.host.scalars import checked_scalar
 from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
 from fusewright.host.selection import Selection
 from fusewright.host.settings import DeviceState, Setting, Settings
@@ -160,8 +162,13 @@ class FusionExecutor:
             program = None
         if program is None:
             flat = self._binder.flatten(inputs)
-            program = self._bound(setting, user_schedule, flat, tracer, key if flat is inputs else None)
-            inputs = flat
+            if flat is not inputs:
+                key, inputs = None, flat
+            is_silent = not setting.dumps and (tracer is None or tracer.is_silent)
+            if key is not None and user_schedule is None and is_silent:
+                program = self._recalled(setting, key, inputs)
+            if program is None:
+                program = self._bound(setting, user_schedule, inputs, tracer, key)
         self.last_program = program
         try:
             return program.run(inputs)
@@ -422,19 +429,43 @@ class FusionExecutor:
         """
         tracer = tracer if tracer is not None else Tracer(setting.options, timing=False)
         with tracer.stage("bind"):
-            binding = None if signature is None else self._rebinding.find(setting.kinds, signature, inputs)
-            if binding is None:
-                binding = self._binder.bind(inputs, setting.device)
-                signature = self.signature(inputs) if signature is None else signature
-                self._rebinding.note(setting.kinds, signature, binding)
+            binding = self._binder.bind(inputs, setting.device)
+            if signature is None:
+                signature = self.signature(inputs)
             if self._written:
                 self._check_written(inputs)
         key: Hashable = signature if schedule is None else (schedule, signature)
         program = setting.programs.find(key)
         if program is None:
-            program = self._make(setting, schedule, inputs, binding, tracer)
+            split = None
+            if schedule is None and setting.options.policy is None:
+                split = self._rebinding.split(signature)
+            program = self._make(setting, schedule, inputs, binding, tracer, split)
             setting.programs.put(key, program)
             tracer.dump("time", tracer.table)
+        return program
+
+    def _recalled(
+        self, setting: Setting, signature: tuple[Any, ...], inputs: Inputs
+    ) -> BoundProgram | None:
+        """The program of a call that is decided as one before it was, where that shows at once."""
+        split = self._rebinding.split(signature)
+        if split is None:
+            return None
+        kind, numbers = split
+        known = setting.kinds.find(kind)
+        if known is None or not known.recorded:
+            return None
+        for i, scalar in self._binder.scalars:
+            checked_scalar(i, scalar, inputs[i])
+        if self._written:
+            self._check_written(inputs)
+        try:
+            program = known.find(numbers, self._rebinding, self._stable_sizes)
+        except ScheduleError:  # of a launch: it is decided anew
+            return None
+        if program is not None:
+            setting.programs.put(signature, program)
         return program
 
     def _check_written(self, inputs: Inputs) -> None:
@@ -451,10 +482,11 @@ class FusionExecutor:
         inputs: Inputs,
         binding: Binding,
         tracer: Tracer,
+        split: tuple[Hashable, Numbers] | None,
     ) -> BoundProgram:
         repro = partial(self.repro, inputs) if self.repro is not None else str
         try:
-            return self._compiled(setting, schedule, binding, repro, tracer)
+            return self._compiled(setting, schedule, binding, repro, tracer, split)
         except InternalError as error:
             error.repro = error.repro or repro() or None
             raise
@@ -466,7 +498,9 @@ class FusionExecutor:
         binding: Binding,
         repro: Callable[[], str],
         tracer: Tracer,
+        split: tuple[Hashable, Numbers] | None,
     ) -> BoundProgram:
+        """split: kind and numbers of a call that others may be served as."""
         # A schedule of the user's own is made for all sizes.
         counts = setting.constant_sizes and not isinstance(schedule, FinishedSchedule)
         stable = self._stable_sizes.with_call(binding.sizes) if counts else NO_SIZES
@@ -480,17 +514,13 @@ class FusionExecutor:
             with tracer.stage("host program"):
                 return place.programs.bind(chosen, binding, memory, stable, tracer)
 
-        may_record = schedule is None and setting.options.policy is None
-        chosen = self._recalled(setting, place, binding, memory, stable, tracer) if may_record else None
-        if chosen is not None:
-            try:
-                program = bind(chosen)
-            except LaunchError:  # it is decided anew
-                chosen = None
-        if chosen is None:
-            program = self._chosen(
-                setting, place, schedule, binding, memory, stable, repro, tracer, bind, may_record
-            )
+        def note(decided: Recallable) -> None:
+            if split is not None:
+                kind = setting.kinds.get(split[0], lambda: Kind(binding))
+                decide = partial(self._decided_again, setting, place, stable, decided)
+                kind.note(split[1], self._rebinding, stable, decide, repro)
+
+        program = self._chosen(setting, place, schedule, binding, memory, stable, repro, tracer, bind, note)
         if setting.options.dump_dir is not None:
             dump_kernels(self.fusion, program, memory, setting.options)
         return program
@@ -506,14 +536,14 @@ class FusionExecutor:
         repro: Callable[[], str],
         tracer: Tracer,
         use: Callable[[Chosen], Result],
-        may_record: bool = False,
+        note: Callable[[Recallable], None] | None = None,
     ) -> Result:
         """What `use` makes of the steps that serve a call.
 
         A LaunchError that it raises, which says that a kernel cannot be launched for this call, leads to
         other steps, unless the user asked for these.
 
-        may_record: whether calls that are decided alike may be served as this one is.
+        note: told of a call that others may be served as.
         """
         steps = Steps(self.fusion, setting, place, binding, tracer)
         if isinstance(schedule, FinishedSchedule):
@@ -540,12 +570,8 @@ class FusionExecutor:
             plans = place.bundles.joined(own, launches, memory, tracer)
             try:
                 result = use(Chosen(plans, views, empty, proposals))
-                if may_record and selection.is_first:
-                    assert selection.planned is not None
-                    recording = Recording(
-                        self.fusion, partitions, question, binding, stable, selection.planned, self._layouts
-                    )
-                    place.recorded.note(recording, own)
+                if note is not None and selection.is_first and selection.planned is not None:
+                    note(Recallable(partitions, selection.planned, question.required, own, plans))
                 return result
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
@@ -560,27 +586,29 @@ class FusionExecutor:
                 check_room(segment.outputs, memory, place.target.hardware)
                 selection.report_fault(segment, cause)
 
-    def _recalled(
+    def _decided_again(
         self,
         setting: Setting,
         place: DeviceState,
-        binding: Binding,
-        memory: Memory,
         stable: frozenset[Symbol],
-        tracer: Tracer,
-    ) -> Chosen | None:
-        """How a call is served that is decided as one before it was."""
-        views, empty = self._without_kernels(setting, binding, memory)
-        partitions = self._partitions.without(frozenset((*views, *empty)), memory.input_layouts)
-        served = place.recorded.find(partitions, binding, stable)
-        if served is None:
+        decided: Recallable,
+        binding: Binding,
+    ) -> tuple[Template, tuple[Any, ...]] | None:
+        """What a call is bound to that was decided; None if it would be decided otherwise now.
+
+        binding: of recorded numbers.
+        """
+        memory = Memory(self.fusion, binding, self._layouts)
+        question = self._question(setting, binding, memory, stable)
+        if self._partitions.without(question.uncomputed, memory.input_layouts) is not decided.partitions:
             return None
-        plans, partition = served.plans, served.partition
-        if self._written:
-            place_candidates(self.fusion, partition.segments, memory)
-        if len(partition.launches) < len(plans):
-            plans = place.bundles.joined(plans, partition.launches, memory, tracer)
-        return Chosen(plans, views, empty)
+        if not decided.is_found_again(question.call):
+            return None
+        launches = decided.planned.partition.launches
+        plans = place.bundles.joined(decided.own, launches, memory, SILENT)
+        if plans != decided.plans:
+            return None
+        return place.programs.decided(Chosen(plans, question.views, question.empty), binding, memory, SILENT)
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -14,7 +14,9 @@ import torch
 from fusewright.core.errors import InputError, ScheduleError, SimulationError
 from fusewright.core.once import OnceCache
 from fusewright.core.op import movable
+from fusewright.core.recorded import asked, computed
 from fusewright.core.tracing import Tracer
+from fusewright.cuda.driver import Dim3
 from fusewright.host.binding import Binding
 from fusewright.host.build import build_program
 from fusewright.host.codegen import HostCode, Program, codegen, fixed_scalars
@@ -27,7 +29,7 @@ from fusewright.host.ir import (
     KeepApart,
     LaunchKernel,
 )
-from fusewright.host.layout import size_value
+from fusewright.host.layout import Layouts, size_value
 from fusewright.host.memory import Memory
 from fusewright.host.memory_checks import in_own_memory, spanned_elements, storage_fault
 from fusewright.host.overlaps import Apart
@@ -57,22 +59,61 @@ NO_BYTES = -(2**63)
 _PART_NAME = re.compile(r"\b(p(\d+)\.([A-Za-z_]\w*))")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class BoundProgram:
     """What serves one signature: `run(inputs)` does the call; the rest is for looking at.
 
-    names: what the code of `run` knows by name. binding: what is known of its calls. stable: the sizes that
-    its kernels may take to be constant. shapes: of its launches; None where there is nothing to write.
+    Args:
+        values: what the template is bound to.
+        stable: the sizes that its kernels may take to be constant.
+        binding: what is known of its calls, or what finds it when somebody asks.
     """
 
-    run: Program
-    names: Mapping[str, Any]
-    plans: tuple[StepPlan, ...]
-    program: HostProgram
-    code: HostCode
-    binding: Binding
-    stable: frozenset[Symbol]
-    shapes: Mapping[LaunchPlan, LaunchShape | None]
+    __slots__ = ("run", "template", "values", "stable", "_binding")
+
+    def __init__(
+        self,
+        template: Template,
+        values: tuple[Any, ...],
+        stable: frozenset[Symbol],
+        binding: Binding | Callable[[], Binding],
+    ) -> None:
+        self.run: Program = template.make(*values)
+        self.template = template
+        self.values = values
+        self.stable = stable
+        self._binding = binding
+
+    @property
+    def binding(self) -> Binding:
+        """What is known of its calls."""
+        if not isinstance(self._binding, Binding):
+            self._binding = self._binding()
+        return self._binding
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What the code of `run` knows by name."""
+        return {**self.template.constants, **dict(zip(self.template.parameters, self.values))}
+
+    @property
+    def shapes(self) -> dict[LaunchPlan, LaunchShape | None]:
+        """Of its launches; None where there is nothing to write."""
+        fusion = self.template.fusion
+        memory = Memory(fusion, self.binding, Layouts(fusion))
+        placed(fusion, self.plans, memory)
+        return {launch: launch.shape(memory) for launch in self.launches}
+
+    @property
+    def plans(self) -> tuple[StepPlan, ...]:
+        return self.template.plans
+
+    @property
+    def program(self) -> HostProgram:
+        return self.template.program
+
+    @property
+    def code(self) -> HostCode:
+        return self.template.code
 
     @property
     def launches(self) -> tuple[LaunchPlan, ...]:
@@ -92,9 +133,9 @@ class LaunchError(ScheduleError):
         self.cause = cause
 
 
-#: `zeroed(kernel, argument, workspace, count, shape)` yields workspaces that are kept between launches of one
+#: `zeroed(kernel, argument, workspace, count, grid)` yields workspaces that are kept between launches of one
 #: grid.
-Zeroed = Callable[[CompiledKernel, int, Workspace, int, LaunchShape | None], ZeroedWorkspace]
+Zeroed = Callable[[CompiledKernel, int, Workspace, int, Dim3 | None], ZeroedWorkspace]
 
 
 class LaunchPlan:
@@ -195,34 +236,37 @@ class LaunchPlan:
         error.reword(self.segment.names.translated)
         raise LaunchError(self, error) from error
 
-    def bind(
-        self, memory: Memory, tracer: Tracer, zeroed: Zeroed
-    ) -> tuple[dict[str, Any], LaunchShape | None]:
-        """What the launch uses by name, and its shape. Raises as `shape`."""
+    def bound(self, memory: Memory, zeroed: Zeroed, tracer: Tracer) -> dict[str, Any]:
+        """What the launch uses by name. Raises as `shape`."""
         segment = self.op.segment
         sizes = self._own_sizes(memory)
         values = self.symbols(memory, sizes)
-        launch: Launch = _launch_nothing
         shape = self.shape(memory, values)
+        grid = None if shape is None else shape.grid
+        names: dict[str, Any] = {f"launch_{segment}": _launch_nothing}
         if shape is not None:
             tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
-            try:
-                launch = self._target.launcher(self.op.kernel, shape, tracer)
-            except ScheduleError as error:
-                self._raise_refused(error)
-            if not self._target.takes_pointers:
-                launch = partial(_simulate, launch, self)
-        names: dict[str, Any] = {f"launch_{segment}": launch}
+            names[f"launch_{segment}"] = computed(
+                self._launch, shape.grid, shape.block, shape.shared_bytes, tracer
+            )
         names.update(zip(self._sized, self.sizes.arguments(sizes)))
         for name, value, dim in self._strided:
             names[name] = memory.stride(value, dim)
         for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):
             names[f"alloc_work{segment}_{j}"] = (
-                zeroed(self.op.kernel, j, workspace, count, shape)
+                computed(zeroed, self.op.kernel, j, workspace, count, grid)
                 if workspace.zeroed
-                else self._scratch(workspace, count)
+                else computed(self._scratch, workspace, count)
             )
-        return names, shape
+        return names
+
+    def _launch(self, grid: Dim3, block: Dim3, shared_bytes: int, tracer: Tracer) -> Launch:
+        """What launches the kernel. Raises as `shape`."""
+        try:
+            launch = self._target.launcher(self.op.kernel, LaunchShape(grid, block, shared_bytes), tracer)
+        except ScheduleError as error:
+            self._raise_refused(error)
+        return launch if self._target.takes_pointers else partial(_simulate, launch, self)
 
     def _scratch(self, workspace: Workspace, count: int) -> Callable[[int], torch.Tensor]:
         dtype, device = workspace.dtype.torch, self._target.device
@@ -351,8 +395,12 @@ def _kernel_allows(launch: LaunchPlan, home: TensorView, tensor: TensorView, mem
         return False
     if home not in buffers or tensor in launch.op.bases:
         return home not in buffers
-    kernel = launch.op.kernel.kernel
-    return may_overwrite(kernel, buffers[home], buffers[tensor], launch.symbols(memory))
+    kernel, sizes = launch.op.kernel.kernel, launch.symbols(memory)
+
+    def may(*values: int) -> bool:
+        return may_overwrite(kernel, buffers[home], buffers[tensor], dict(zip(sizes, values)))
+
+    return asked(may, *sizes.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,20 +419,26 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Template:
+class Template:
     """A program before it is bound: its code, and what every binding of it starts from.
 
-    setup: (result, function, operands) of the scalars that a signature fixes. fixed: those that the code uses
-    and that are no constants, with their names. allocated: the tensors it allocates, each with the names of
-    its shape and strides.
+    Attributes:
+        plans: its steps, in order.
+        constants: what the code knows by name in every program.
+        setup: (result, function, operands) of the scalars that a signature fixes.
+        fixed: those that the code uses and that are no constants, with their names.
+        parameters: the other names that the code uses. make: the program for their values.
     """
 
+    fusion: Fusion
+    plans: tuple[StepPlan, ...]
     program: HostProgram
     code: HostCode
-    constants: dict[str, Any]
+    constants: Mapping[str, Any]
     setup: tuple[tuple[Val, ScalarFunction, tuple[Val, ...]], ...]
     fixed: tuple[tuple[str, Scalar], ...]
-    allocated: tuple[tuple[TensorView, str, str], ...]
+    parameters: tuple[str, ...]
+    make: Callable[..., Program]
 
 
 class Programs:
@@ -402,7 +456,7 @@ class Programs:
             for i, value in enumerate(fusion.inputs)
             if isinstance(value, TensorView)
         ]
-        self._templates: OnceCache[tuple[object, ...], _Template] = OnceCache(MAX_TEMPLATES)
+        self._templates: OnceCache[tuple[object, ...], Template] = OnceCache(MAX_TEMPLATES)
         self._workspaces: OnceCache[tuple[object, ...], ZeroedWorkspace] = OnceCache(MAX_WORKSPACES)
 
     def bind(
@@ -412,69 +466,83 @@ class Programs:
 
         stable: the sizes that the plans may take to be constant.
         """
+        template, values = self.decided(chosen, binding, memory, tracer)
+        return BoundProgram(template, values, stable, binding)
+
+    def decided(
+        self, chosen: Chosen, binding: Binding, memory: Memory, tracer: Tracer
+    ) -> tuple[Template, tuple[Any, ...]]:
+        """The template of that function, and what it is bound to; of recorded numbers (`core.recorded`), how
+        that is computed.
+        """
         views, empty = chosen.views, chosen.empty
         viewed = {tensor: source for tensor, (source, _) in views.items()}
         plans = tuple(chosen.plans)
         in_place: dict[TensorView, TensorView] = {}
         if self._writes:
             plans, in_place = placed(self.fusion, plans, memory)
+        names = self._names(plans, chosen, binding, memory, tracer)
         key = plans, tuple(in_place), tuple(viewed.items()), empty
-        template = self._templates.get(key, lambda: self._write(plans, in_place, viewed, empty, tracer))
-        names = dict(template.constants)
+        template = self._templates.get(
+            key, lambda: self._write(plans, in_place, viewed, empty, names, tracer)
+        )
         values = dict(binding.values)
         for result, function, operands in template.setup:
-            values[result] = function(*[scalar_value(v, values, binding.sizes) for v in operands])
+            values[result] = computed(function, *[scalar_value(v, values, binding.sizes) for v in operands])
         for name, scalar in template.fixed:
             names[name] = scalar_value(scalar, values, binding.sizes)
-        for i, name, element_bytes in self._stored:
-            names[name] = binding.spans[i] * element_bytes or NO_BYTES
         for op in template.program.operations[:1]:
             if isinstance(op, KeepApart):
-                names["keep_apart"] = apart = self._apart(op, binding)
-                names["apart"] = apart.remembered
-        for tensor, shape, strides in template.allocated:
-            names[shape], names[strides], _ = memory.of(tensor)
-        for tensor, (_, place) in views.items():
+                names["keep_apart"] = self._apart(op, binding)
+        return template, tuple([names[name] for name in template.parameters])
+
+    def _names(
+        self,
+        plans: Sequence[StepPlan],
+        chosen: Chosen,
+        binding: Binding,
+        memory: Memory,
+        tracer: Tracer,
+    ) -> dict[str, Any]:
+        """What follows from where tensors lie, by the names that a program may use."""
+        names: dict[str, Any] = {}
+        for i, name, element_bytes in self._stored:
+            names[name] = binding.spans[i] * element_bytes or NO_BYTES
+        for tensor in (*chosen.empty, *(tensor for plan in plans for tensor in plan.op.outputs)):
+            names[f"shape_{tensor.name}"], names[f"stride_{tensor.name}"], _ = memory.of(tensor)
+        for tensor, (_, place) in chosen.views.items():
             names[f"shape_{tensor.name}"], names[f"stride_{tensor.name}"] = place.shape, place.strides
             names[f"offset_{tensor.name}"] = place.offset
-        shapes: dict[LaunchPlan, LaunchShape | None] = {}
         for plan in plans:
             if isinstance(plan, EvaluatePlan):
-                names.update(plan.bind(memory))
-                continue
-            own, shapes[plan] = plan.bind(memory, tracer, self._zeroed)
-            names.update(own)
-        run = template.code.bind(names)
-        program, code = template.program, template.code
-        return BoundProgram(run, names, plans, program, code, binding, stable, shapes)
+                names.update(plan.bound(memory))
+            else:
+                names.update(plan.bound(memory, self._zeroed, tracer))
+        return names
 
-    def _apart(self, op: KeepApart, binding: Binding) -> Apart:
+    def _apart(self, op: KeepApart, binding: Binding) -> Any:
         positions = [self.fusion.inputs.index(tensor) for tensor in op.tensors]
         spans = [binding.spans[i] * tensor.dtype.torch.itemsize for i, tensor in zip(positions, op.tensors)]
-        return Apart(op, positions, spans)
+        return computed(Apart, op, positions, tuple(spans))
 
     def _zeroed(
-        self,
-        kernel: CompiledKernel,
-        argument: int,
-        workspace: Workspace,
-        count: int,
-        shape: LaunchShape | None,
+        self, kernel: CompiledKernel, argument: int, workspace: Workspace, count: int, grid: Dim3 | None
     ) -> ZeroedWorkspace:
         def allocate() -> ZeroedWorkspace:
             return ZeroedWorkspace(count, workspace.dtype.torch, self.target.device)
 
-        grid = shape.grid if shape is not None else None
         return self._workspaces.get((kernel, argument, count, grid), allocate)
 
     def _write(
         self,
-        plans: Sequence[StepPlan],
+        plans: tuple[StepPlan, ...],
         in_place: dict[TensorView, TensorView],
         viewed: dict[TensorView, TensorView],
         empty: tuple[TensorView, ...],
+        names: Collection[str],
         tracer: Tracer,
-    ) -> _Template:
+    ) -> Template:
+        """names: what `_names` has for these plans."""
         steps = [plan.op for plan in plans]
         program = build_program(self.fusion, steps, in_place, self._static, viewed, empty)
         zeroed = any(isinstance(op, AllocateWorkspace) and op.zeroed for op in program.operations)
@@ -483,23 +551,20 @@ class Programs:
         code = codegen(program, self.target.takes_pointers, on_cuda or zeroed, several)
         tracer.dump("host", lambda: f"{program}\n{code.source}")
         constants = _target_names(self.target)
-        allocated = tuple(op.tensor for op in program.operations if isinstance(op, Allocate))
+        allocated = [op.tensor for op in program.operations if isinstance(op, Allocate)]
         constants.update({f"dtype_{tensor.name}": tensor.dtype.torch for tensor in allocated})
-        fixed = fixed_scalars(program)
-        constants.update({name: scalar.value for name, scalar in fixed.items() if scalar.value is not None})
+        scalars = fixed_scalars(program)
+        constants.update({name: scalar.value for name, scalar in scalars.items() if scalar.value is not None})
         for op in program.operations:
             if isinstance(op, EvaluateScalar):
                 constants[f"eval_{op.node.outputs[0].name}"] = ScalarFunction(op.node)
         for plan in plans:
             constants.update(plan.constants)
-        return _Template(
-            program,
-            code,
-            constants,
-            tuple((op.node.outputs[0], ScalarFunction(op.node), op.node.inputs) for op in program.setup),
-            tuple([(name, scalar) for name, scalar in fixed.items() if scalar.value is None]),
-            tuple((tensor, f"shape_{tensor.name}", f"stride_{tensor.name}") for tensor in allocated),
-        )
+        fixed = tuple([(name, scalar) for name, scalar in scalars.items() if scalar.value is None])
+        parameters = code.used([*names, "keep_apart", *(name for name, _ in fixed)])
+        setup = [(op.node.outputs[0], ScalarFunction(op.node), op.node.inputs) for op in program.setup]
+        make = code.function(constants, parameters)
+        return Template(self.fusion, plans, program, code, constants, tuple(setup), fixed, parameters, make)
 
 
 def _target_names(target: Target) -> dict[str, Any]:
