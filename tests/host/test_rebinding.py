@@ -20,16 +20,20 @@ class Bound:
         self.binder = Binder(definition.fusion)
         self._rebinding = Rebinding(definition.fusion, self.binder)
         self._key = compile_key_function(definition.fusion, self.binder.size_scalars.inputs)
-        self._kinds = OnceCache()
+        self._kinds = {}
 
     def first(self, *inputs):
-        self._rebinding.note(self._kinds, self._key(inputs), self.binder.bind(inputs, None))
+        split = self._rebinding.split(self._key(inputs))
+        if split is not None:
+            self._kinds[split[0]] = self.binder.bind(inputs, None)
 
     def again(self, *inputs):
         """What is found faster; equal to what the binder finds."""
-        found = self._rebinding.find(self._kinds, self._key(inputs), inputs)
-        if found is not None:
-            assert vars(found) == vars(self.binder.bind(inputs, None))
+        split = self._rebinding.split(self._key(inputs))
+        if split is None or split[0] not in self._kinds:
+            return None
+        found = self._rebinding.bound(self._kinds[split[0]], split[1])
+        assert vars(found) == vars(self.binder.bind(inputs, None))
         return found
 
 

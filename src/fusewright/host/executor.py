@@ -36,6 +36,7 @@ from fusewright.host.plan import (
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.rebinding import Numbers, Rebinding
 from fusewright.host.recorded_calls import Kind, Recallable
+from fusewright.host.repeated_calls import repeated_call
 from fusewright.host.scalars import checked_scalar
 from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
 from fusewright.host.selection import Selection
@@ -156,8 +157,15 @@ class FusionExecutor:
             setting = self._latest = self._settings.get(options or self.options, device, views)
         key: tuple[Any, ...] | None = None
         try:
-            key = self.signature(inputs)
-            program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
+            repeated = setting.repeated
+            if repeated is not None and user_schedule is None and repeated.matches(inputs):
+                program = repeated.program
+            else:
+                key = self.signature(inputs)
+                program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
+                if program is self.last_program is not None and user_schedule is None:
+                    sizes = self._binder.size_scalars.inputs
+                    setting.repeated = repeated_call(self.fusion, sizes, inputs, program)
         except (AttributeError, TypeError, ValueError, RuntimeError):
             program = None
         if program is None:

@@ -1,0 +1,73 @@
+"""Whether a call is like the one before it, without the key of its inputs.
+
+The key of a tensor asks it six questions from Python. What torch.compile's own programs are guarded by asks
+all tensors of a call at once, and takes a tenth of the time. It tells tensors apart that have equal keys (one
+needs a gradient, the other does not), so the key has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fusewright.host.plan import BoundProgram
+from fusewright.host.signature import ALIGNMENT_BYTES, address_part
+from fusewright.ir import Fusion, TensorView, Val
+
+Matches = Callable[[Sequence[Any]], bool]
+
+_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+_TensorGuards = getattr(_guards, "TensorGuards", None)
+
+
+class RepeatedCall:
+    """A call that came twice in a row.
+
+    Attributes:
+        matches: whether flat inputs have its key. Raises AttributeError, TypeError or ValueError for those
+            that no call takes. program: what serves it.
+    """
+
+    __slots__ = ("matches", "program")
+
+    def __init__(self, matches: Matches, program: BoundProgram) -> None:
+        self.matches = matches
+        self.program = program
+
+
+def repeated_call(
+    fusion: Fusion, sizes: frozenset[Val], inputs: Sequence[Any], program: BoundProgram
+) -> RepeatedCall | None:
+    """That with these inputs; None where their key alone tells.
+
+    Args:
+        sizes: the scalars whose value is part of the key.
+    """
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if _TensorGuards is None or not tensors:
+        return None
+    shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+    guard = _TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides).check
+    if not guard(*tensors):  # one of them comes twice
+        return None
+    names = [f"a{i}" for i in range(len(inputs))]
+    known: dict[str, Any] = {"guard": guard}
+    of_tensors, conditions = [], list[str]()
+    for name, value, given in zip(names, fusion.inputs, inputs):
+        if isinstance(value, TensorView):
+            of_tensors.append(name)
+            if not value.is_cpu:
+                part = address_part(name)
+                conditions.append(f"{part} == {(given.data_ptr() or 0.5) % ALIGNMENT_BYTES!r}")
+            continue
+        known[f"class_{name}"] = type(given)
+        conditions.append(f"{name}.__class__ is class_{name}")
+        if value in sizes:
+            known[f"value_{name}"] = given
+            conditions.append(f"{name} == value_{name}")
+    asked = " and ".join([f"guard({', '.join(of_tensors)})", *conditions])
+    source = f"def matches(inputs):\n {', '.join(names)}, = inputs\n return {asked}\n"
+    exec(compile(source, "<fusewright repeated call>", "exec"), known)
+    return RepeatedCall(known["matches"], program)
