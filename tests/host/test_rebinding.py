@@ -23,13 +23,21 @@ class Bound:
         self._kinds = {}
 
     def first(self, *inputs):
-        split = self._rebinding.split(self._key(inputs))
+        split = self._split(inputs)
         if split is not None:
             self._kinds[split[0]] = self.binder.bind(inputs, None)
 
+    def _split(self, inputs):
+        """Kinds that are told apart by magnitudes only are one here."""
+        split = self._rebinding.split(self._key(inputs))
+        if split is None:
+            return None
+        kind, numbers = split
+        return kind[: len(kind) - len(self._rebinding.ranges(numbers))], numbers
+
     def again(self, *inputs):
         """What is found faster; equal to what the binder finds."""
-        split = self._rebinding.split(self._key(inputs))
+        split = self._split(inputs)
         if split is None or split[0] not in self._kinds:
             return None
         found = self._rebinding.bound(self._kinds[split[0]], split[1])
@@ -103,11 +111,13 @@ def test_scalars_are_checked():
     d = Definition()
     x, s = d.tensor((-1,)), d.scalar(DataType.Float)
     d.output(d.mul(x, s))
-    bound = Bound(d)
-    bound.first(torch.empty(4), 1.0)
-    assert bound.again(torch.empty(5), 2.0) is not None
+    executor = d.executor()
+    for size in (4, 5, 6, 7):
+        executor.execute([torch.ones(size), 2.0])
     with pytest.raises(InputError, match=r"Scalar value 1e\+60 is not compatible"):
-        bound.again(torch.empty(5), 1e60)
+        executor.execute([torch.ones(6), 1e60])
+    with pytest.raises(InputError, match=r"Scalar value 1e\+60 is not compatible"):
+        executor.execute([torch.ones(6, 1)[:, 0].expand(6), 1e60])
 
 
 def test_execute_refuses_what_a_kind_does_not_tell():
