@@ -17,7 +17,6 @@ from fusewright.host.workspaces import ZeroedWorkspace
 from fusewright.ir import TensorView
 from fusewright.ops.build_elementwise import cast
 from fusewright.runtime.arguments import Workspace
-from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.sym import Symbol, const
 from tests.host.fusions import DataType, Definition
@@ -139,7 +138,7 @@ def test_zeroed_workspaces_belong_to_a_kernel_and_a_shape_of_its_grid():
     workspace = Workspace(const(8), DataType.Int, zeroed=True)
 
     def of(kernel, *grid):
-        return programs._zeroed(kernel, 0, workspace, 8, LaunchShape(grid, (32, 1, 1), 0))
+        return programs._zeroed(kernel, 0, workspace, 8, grid)
 
     assert of("a", 2, 4, 1) is of("a", 2, 4, 1)
     assert of("a", 2, 4, 1) is not of("a", 4, 2, 1) and of("a", 2, 4, 1) is not of("b", 2, 4, 1)
