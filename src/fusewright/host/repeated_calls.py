@@ -1,7 +1,7 @@
 """Whether a call is like the one before it, without the key of its inputs.
 
-The key of a tensor asks it six questions from Python. What torch.compile's own programs are guarded by asks
-all tensors of a call at once, and takes a tenth of the time. It tells tensors apart that have equal keys (one
+The key of a tensor asks it seven questions from Python. What torch.compile's own programs are guarded by asks
+all tensors of a call for most of that at once, in a tenth of the time. It tells tensors apart that have equal keys (one
 needs a gradient, the other does not), so the key has the last word.
 """
 
@@ -53,11 +53,13 @@ def repeated_call(
     if not guard(*tensors):  # one of them comes twice
         return None
     names = [f"a{i}" for i in range(len(inputs))]
-    known: dict[str, Any] = {"guard": guard}
-    of_tensors, conditions = [], list[str]()
+    known: dict[str, Any] = {"guard": guard, "strided": torch.strided}
+    of_tensors, plain, conditions = list[str](), list[str](), list[str]()
     for name, value, given in zip(names, fusion.inputs, inputs):
         if isinstance(value, TensorView):
             of_tensors.append(name)
+            # The guard asks for strides, and ends the process where there are none.
+            plain.append(f"{name}.layout is strided and not {name}.is_nested")
             if not value.is_cpu:
                 part = address_part(name)
                 conditions.append(f"{part} == {(given.data_ptr() or 0.5) % ALIGNMENT_BYTES!r}")
@@ -67,7 +69,7 @@ def repeated_call(
         if value in sizes:
             known[f"value_{name}"] = given
             conditions.append(f"{name} == value_{name}")
-    asked = " and ".join([f"guard({', '.join(of_tensors)})", *conditions])
+    asked = " and ".join([*plain, f"guard({', '.join(of_tensors)})", *conditions])
     source = f"def matches(inputs):\n {', '.join(names)}, = inputs\n return {asked}\n"
     exec(compile(source, "<fusewright repeated call>", "exec"), known)
     return RepeatedCall(known["matches"], program)
