@@ -12,11 +12,7 @@ from bench.tuning_trials import CONFIGURATIONS, FIRST, PLAIN_CONFIGURATIONS, Fou
 from fusewright.tune.journal import FAILED, Status
 from fusewright.tune.tuner import Tuned
 
-AFTER_FIRST, AFTER_ALL, PLAIN = (
-    f"after {FIRST}",
-    f"after {CONFIGURATIONS}",
-    f"plain {PLAIN_CONFIGURATIONS}",
-)
+AFTER_FIRST, AFTER_ALL, PLAIN = (f"after {FIRST}", f"after {CONFIGURATIONS}", f"plain {PLAIN_CONFIGURATIONS}")
 #: Who chose params, in the order of the table.
 CHOSEN = ("formula", AFTER_FIRST, AFTER_ALL, PLAIN, "policy")
 #: By what ratios are taken of: the best of the sample, of all that was measured, and the formula's params.

@@ -19,12 +19,7 @@ from fusewright.cli.script_problems import script_problems
 from fusewright.cli.tune_progress import Display
 from fusewright.core.errors import TuneError
 from fusewright.frontend.active_tuning import ACTIVE
-from fusewright.frontend.tuned_calls import (
-    TuningSession,
-    effort_of,
-    journal_path,
-    journal_version,
-)
+from fusewright.frontend.tuned_calls import TuningSession, effort_of, journal_path, journal_version
 from fusewright.tune.document import write_document
 from fusewright.tune.heuristics import SeedTable
 from fusewright.tune.heuristics.seed_table import read_table, seeds_from, table_text
@@ -69,10 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--show", action="store_true", help="search nothing: print what the journal has")
     parser.add_argument(
-        "--table",
-        metavar="FILE",
-        type=Path,
-        help="with --show: a table of measurements, not a journal",
+        "--table", metavar="FILE", type=Path, help="with --show: a table of measurements, not a journal"
     )
     parser.add_argument("--export", metavar="FILE", type=Path, help="write the policy, for FUSEWRIGHT_POLICY")
     parser.add_argument(

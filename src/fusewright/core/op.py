@@ -20,21 +20,6 @@ from fusewright.core.code import Code, fill
 from fusewright.core.dtype import Category, DataType, PyScalar, promote
 from fusewright.core.errors import DtypeError
 
-__all__ = [
-    "CombineSpelling",
-    "Domain",
-    "ElementwiseOp",
-    "LibraryOp",
-    "ReductionOp",
-    "Rule",
-    "Spelling",
-    "States",
-    "converted",
-    "movable",
-    "result_dtype",
-    "selected",
-]
-
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
 
 # One tensor for each state of a reduction.

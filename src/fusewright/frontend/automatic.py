@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 else:
     HeuristicMethods = object
 
-__all__ = ["AutomaticOperators"]
-
 AnyType = SchedulerType | str
 
 

@@ -64,8 +64,6 @@ from fusewright.schedulers import Registry
 if TYPE_CHECKING:
     from fusewright.frontend.methods import DtypeLike, Number
 
-__all__ = ["FusionDefinition"]
-
 MAX_RECORDS = 9999
 """The default limit of a definition's length, nvFuser's."""
 

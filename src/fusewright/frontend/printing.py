@@ -16,17 +16,6 @@ from fusewright.frontend.states import Container, Outcome, numbered_outcomes
 from fusewright.host.plan import BoundProgram, LaunchPlan
 from fusewright.ops import DEFINERS, REGISTERED
 
-__all__ = [
-    "InputDescription",
-    "cuda_text",
-    "definition_lines",
-    "definition_text",
-    "describe",
-    "number_text",
-    "repro_script",
-    "scheduled_text",
-]
-
 
 def number_text(value: bool | int | float | complex) -> str:
     """A number as Python text that evaluates to it: six digits where those are enough, as C++ shows them."""

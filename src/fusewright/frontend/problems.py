@@ -37,8 +37,6 @@ from fusewright.tune.facts import ProblemFacts, facts_of
 from fusewright.tune.problem import SEED, Problem, TensorLike
 from fusewright.tune.worker import Loaded
 
-__all__ = ["load", "problems_of", "recorded"]
-
 # What `definition_text` calls a definition without a number.
 _FUNCTION = "nvfuser_incomplete_fusion"
 

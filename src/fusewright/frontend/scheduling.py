@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 else:  # made below
     SchedulingMethods = object
 
-__all__ = ["SchedOperators"]
-
 #: Names of nvFuser's -> the primitives that they are.
 OTHER_NAMES: Mapping[str, str] = {"reduction_factor": "rfactor"}
 

@@ -48,8 +48,6 @@ from fusewright.sym import Expr
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
 
-__all__ = ["GivenSchedules", "Segmentation", "Segmented", "segment_schedules"]
-
 #: For a segment, by its place or its definition: params of its scheduler, a dict or JSON text of some of
 #: their fields, or a function of the definition that schedules it with `fd.sched`.
 GivenSchedules = Mapping[Any, Any]

@@ -26,8 +26,6 @@ from fusewright.host.calls import hardware_for
 from fusewright.ops import describe_argument
 from fusewright.schedulers import Registry, Scheduler, default_registry
 
-__all__ = ["AnySchedule", "BySignature", "GivenSegments", "Scheduled"]
-
 # Calls that were given schedules for some of their segments, kept for each definition object. The entry that
 # was kept first is evicted first.
 MAX_GIVEN = 1024

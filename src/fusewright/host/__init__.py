@@ -14,12 +14,11 @@ runtime. Start reading at `executor.FusionExecutor`.
 
 from fusewright.host.executor import FusionExecutor
 from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
-from fusewright.host.segment_kernels import KernelTensor, SegmentKernel, SegmentKernels
+from fusewright.host.segment_kernels import SegmentKernel, SegmentKernels
 
 __all__ = [
     "FinishedSchedule",
     "FusionExecutor",
-    "KernelTensor",
     "PlannedCall",
     "SegmentKernel",
     "SegmentKernels",

@@ -143,6 +143,21 @@ def readers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
     return Counter(buffer for stmt in statements for buffer in set(read_buffers(stmt)))
 
 
+def read_in(body: Iterable[k.Stmt]) -> set[k.Buffer]:
+    """The buffers that statements, and those nested in them, load from."""
+    return {buffer for stmt in k.walk(body) for buffer in read_buffers(stmt)}
+
+
+def written_in(body: Iterable[k.Stmt]) -> set[k.Buffer]:
+    """The buffers that statements, and those nested in them, store to."""
+    return {buffer for stmt in k.walk(body) for buffer in written_buffers(stmt)}
+
+
+def touched_in(body: Iterable[k.Stmt]) -> set[k.Buffer]:
+    """The buffers that statements, and those nested in them, load from or store to."""
+    return {b for stmt in k.walk(body) for b in (*read_buffers(stmt), *written_buffers(stmt))}
+
+
 def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:
     """The buffers that the statement uses while it runs, with barriers of its own."""
     return _buffers(stmt, FIELDS[type(stmt)].scratch)
@@ -261,9 +276,9 @@ def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
 
 
 def map_buffers(stmt: k.Stmt, table: dict[k.Buffer, k.Buffer]) -> k.Stmt:
-    """The statement with every buffer in `table` replaced."""
-
-    old = {f.name: getattr(stmt, f.name) for f in dataclasses.fields(stmt)}
+    """The statement with every buffer in `table` replaced; those nested in it as they are."""
+    nested = ("body",) if isinstance(stmt, k.NESTING) else ()
+    old = {f.name: getattr(stmt, f.name) for f in dataclasses.fields(stmt) if f.name not in nested}
     new = {name: _with_buffers(value, table) for name, value in old.items()}
     changed = {name: value for name, value in new.items() if value != old[name]}
     return dataclasses.replace(stmt, **changed) if changed else stmt  # type: ignore[arg-type]

@@ -51,8 +51,6 @@ from fusewright.ops.elementwise import CAST
 from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import Expr, Symbol, as_int, evaluate, fold
 
-__all__ = ["RULES", "bind_sizes", "evaluate_fusion", "evaluate_values", "updated"]
-
 Value = torch.Tensor | PyScalar
 Values = dict[Val, torch.Tensor]
 Sizes = dict[Symbol, int]

@@ -17,8 +17,6 @@ from fusewright.ops.every_row import Row, rows_by_name
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.disk_cache import DiskCache
 
-__all__ = ["kernel_from", "kernel_to_bytes"]
-
 
 def _no_cache() -> DiskCache:
     return DiskCache(None)

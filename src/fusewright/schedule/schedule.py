@@ -422,11 +422,7 @@ class Schedule:
 
     @_primitive
     def bounded_transform_backward(
-        self,
-        tensor: TensorView,
-        pos: int,
-        to: Collection[TensorView],
-        propagate_parallel_type: bool = False,
+        self, tensor: TensorView, pos: int, to: Collection[TensorView], propagate_parallel_type: bool = False
     ) -> None:
         """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
 

@@ -18,7 +18,16 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Reject, Rewrite, accepted
+from fusewright.schedulers.base import (
+    BuiltInScheduler,
+    Facts,
+    Part,
+    Planner,
+    Reject,
+    Rewrite,
+    accepted,
+    planner_of,
+)
 from fusewright.schedulers.held_length import HeldLength
 from fusewright.schedulers.held_rows import grows_too_much, recompute, variance_in_two_passes
 from fusewright.schedulers.inner_outer_persistent_heuristic import (
@@ -84,8 +93,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
     merges_last = True
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = _space(fusion)
-        return Reject(space) if isinstance(space, str) else InnerOuterPersistentPlanner(fusion, space)
+        return planner_of(InnerOuterPersistentPlanner, fusion, _space(fusion))
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps, of rows that are held."""

@@ -31,6 +31,7 @@ from fusewright.schedulers.base import (
     Reject,
     Rewrite,
     accepted,
+    planner_of,
 )
 from fusewright.schedulers.column_tiles import (
     FEWER_BATCHES,
@@ -104,8 +105,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
     fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": True, "fastest_dim": False}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = _space(fusion)
-        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
+        return planner_of(_Planner, fusion, _space(fusion))
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))

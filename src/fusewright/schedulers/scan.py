@@ -24,7 +24,6 @@ from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.analyze.scan_axes import scanned_root
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_THREADS_PER_BLOCK, WARP_SIZE, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
@@ -39,6 +38,7 @@ from fusewright.schedulers.base import (
     Proposal,
     Reject,
     accepted,
+    planner_of,
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
@@ -144,8 +144,7 @@ class ScanScheduler(BuiltInScheduler):
     params_type = ScanParams
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = scan_space(fusion)
-        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
+        return planner_of(_Planner, fusion, scan_space(fusion))
 
     def apply(self, schedule: Schedule, params: ScanParams) -> None:
         original = accepted(self, scan_space(schedule.fusion))
@@ -172,8 +171,7 @@ def _check_single_row(params: ScanParams) -> None:
     """Raises ParamsError for params that need rows where there is one dimension."""
     where = "where there is no other dimension than the scanned one"
     params.expect("fastest_dim", True, where)
-    if params.lparams.bdimy != 1:
-        raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=params.lparams.bdimy)
+    params.require(params.lparams.bdimy == 1, "lparams.bdimy", f"1 {where}")
 
 
 def scan_space(fusion: Fusion) -> ScanSpace | str:

@@ -34,7 +34,16 @@ from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.access_groups import AccessGroups, access_groups
 from fusewright.schedulers.banks import padding
-from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Reject, Rewrite, accepted
+from fusewright.schedulers.base import (
+    BuiltInScheduler,
+    Facts,
+    Part,
+    Planner,
+    Reject,
+    Rewrite,
+    accepted,
+    planner_of,
+)
 from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.narrow_borders import narrow_borders
 from fusewright.schedulers.params import TransposeParams
@@ -48,8 +57,7 @@ class TransposeScheduler(BuiltInScheduler):
     params_type = TransposeParams
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        groups = access_groups(fusion)
-        return Reject(groups) if isinstance(groups, str) else TransposePlanner(fusion, groups)
+        return planner_of(TransposePlanner, fusion, access_groups(fusion))
 
     def apply(self, schedule: Schedule, params: TransposeParams) -> None:
         fusion = schedule.fusion

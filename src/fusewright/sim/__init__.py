@@ -6,9 +6,9 @@ the table of statements), then machine.py; memory.py and races.py hold the check
     report = simulate(kernel, [x, y, x.numel()])     # writes y; raises SimulationError
 """
 
-from fusewright.sim.launch import Launch, launch_of
+from fusewright.sim.launch import launch_of
 from fusewright.sim.machine import SimOptions
-from fusewright.sim.report import SimReport, Traffic
+from fusewright.sim.report import SimReport
 from fusewright.sim.simulator import simulate
 
-__all__ = ["Launch", "SimOptions", "SimReport", "Traffic", "launch_of", "simulate"]
+__all__ = ["SimOptions", "SimReport", "launch_of", "simulate"]

@@ -38,8 +38,6 @@ from fusewright.torch_compile.report import Evaluated, Report
 from fusewright.torch_compile.result_views import ResultView, base_of, result_views
 from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known, is_size
 
-__all__ = ["ConvertedGraph", "from_fx"]
-
 Environment = dict[fx.Node, Any]
 
 

@@ -26,8 +26,6 @@ from fusewright.torch_compile.recording import meta_of
 from fusewright.torch_compile.rows import ROWS, Overload
 from fusewright.torch_compile.sizes import SIZE_FUNCTIONS
 
-__all__ = ["PureGraph", "decompositions", "pure_graph"]
-
 Decompositions = Mapping[Any, Callable[..., Any]]
 
 #: Decomposed beside ATen's core: normalizations, activations and losses, which are then ordinary operations.

@@ -19,17 +19,6 @@ from fusewright.ops.library import LIBRARY
 from fusewright.torch_compile.rows import PLACEMENT, ROWS, NotRecordable, Overload, Row, bound_arguments
 from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known
 
-__all__ = [
-    "Recording",
-    "UnsupportedNode",
-    "is_on_host",
-    "meta_of",
-    "restrided",
-    "result_tensors",
-    "stride_order",
-    "takes_dtype",
-]
-
 SYMBOLIC = -1
 
 

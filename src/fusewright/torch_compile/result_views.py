@@ -15,8 +15,6 @@ from torch import fx
 from fusewright.torch_compile.recording import meta_of, restrided, result_tensors, stride_order
 from fusewright.torch_compile.rows import Overload
 
-__all__ = ["ResultView", "base_of", "result_views"]
-
 
 @dataclass(frozen=True, eq=False)
 class ResultView:

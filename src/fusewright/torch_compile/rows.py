@@ -17,8 +17,6 @@ import torch
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
 
-__all__ = ["ROWS", "NotRecordable", "Row", "add_row", "bound_arguments", "row"]
-
 Overload = torch._ops.OpOverload
 
 #: Arguments that say where a result lies, which a definition decides by itself.

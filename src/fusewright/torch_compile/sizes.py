@@ -10,8 +10,6 @@ import torch
 
 from fusewright.core.dtype import DataType
 
-__all__ = ["SIZE_FUNCTIONS", "is_known", "is_size"]
-
 
 def _size(ops: Any, tensor: Any, dim: int) -> Any:
     return ops.size(tensor, dim)

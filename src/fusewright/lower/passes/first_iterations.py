@@ -10,38 +10,36 @@ a branch of its own, over which the CUDA compiler moves nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of, guarded
-from fusewright.sym import ZERO, Eq, Expr, Symbol, as_int, is_nonneg, substitute
+from fusewright.sym import ZERO, Eq, Symbol, as_int, is_nonneg, substitute
 
 
 def store_before_loops(kernel: k.Kernel) -> k.Kernel:
-    return k.with_body(kernel, _body(kernel.body))
+    return k.with_body(kernel, k.rewritten(kernel.body, _with_stores_before))
 
 
-def _body(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    result: list[k.Stmt] = []
-    for stmt in body:
-        stmt = k.with_children(stmt, _body)
-        if isinstance(stmt, k.For) and stmt.unroll and (as_int(stmt.extent) or 0) > 0:
-            moved = [inner for inner in stmt.body if _is_of_first(inner, stmt)]
-            first: dict[Symbol, Expr] = {stmt.symbol: ZERO}
-            for inner in moved:
-                result += _at(inner, first)
-            kept = [inner for inner in stmt.body if inner not in moved]
-            if not kept:
-                continue
-            stmt = k.with_body(stmt, k.body_of(stmt.body, kept))
-        result.append(stmt)
-    return k.body_of(body, result)
+def _with_stores_before(stmt: k.Stmt) -> Sequence[k.Stmt]:
+    if not isinstance(stmt, k.For) or not stmt.unroll or not as_int(stmt.extent):
+        return [stmt]
+    moved = tuple(inner for inner in stmt.body if _is_of_first(inner, stmt))
+    if not moved:
+        return [stmt]
+    kept = tuple(inner for inner in stmt.body if inner not in moved)
+    return (*_at_first(moved, stmt), *([k.with_body(stmt, kept)] if kept else []))
 
 
-def _at(stmt: k.Stmt, first: dict[Symbol, Expr]) -> list[k.Stmt]:
-    """The statement in that iteration, without a guard that always holds there."""
-    stmt = access.map_expressions(stmt, lambda e: substitute(e, first))
-    stmt = k.with_children(stmt, lambda body: tuple(s for inner in body for s in _at(inner, first)))
-    return guarded([stmt.cond], stmt.body) if isinstance(stmt, k.If) else [stmt]
+def _at_first(body: tuple[k.Stmt, ...], loop: k.For) -> tuple[k.Stmt, ...]:
+    """The statements in the loop's first iteration, without guards that always hold there."""
+
+    def at(stmt: k.Stmt) -> Sequence[k.Stmt]:
+        stmt = access.map_expressions(stmt, lambda e: substitute(e, {loop.symbol: ZERO}))
+        return guarded([stmt.cond], stmt.body) if isinstance(stmt, k.If) else [stmt]
+
+    return k.rewritten(body, at)
 
 
 def _is_of_first(stmt: k.Stmt, loop: k.For) -> bool:

@@ -41,7 +41,7 @@ def fill_with_neutral_elements(kernel: k.Kernel) -> k.Kernel:
             changed[leaf.stmt] = plain
             fill = k.Imm(neutral.value, load.dst.buffer.dtype)
             changed[load] = dataclasses.replace(load, fill=fill, fill_is_value=True)
-    return k.with_body(kernel, _replaced(kernel.body, changed)) if changed else kernel
+    return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [changed.get(stmt, stmt)]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +111,3 @@ def _is_filled_elsewhere(load: _Leaf, reader: _Leaf, ref: k.Ref, user: k.Stmt) -
     if low is None or high is None or low < 0 or high >= copy.width:
         return False
     return substitute(user.pred, table) is copy.pred
-
-
-def _replaced(body: tuple[k.Stmt, ...], changed: dict[k.Stmt, k.Stmt]) -> tuple[k.Stmt, ...]:
-    result = [
-        k.with_children(changed.get(stmt, stmt), lambda inner: _replaced(inner, changed)) for stmt in body
-    ]
-    return k.body_of(body, result)
