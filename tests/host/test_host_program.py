@@ -11,7 +11,7 @@ from fusewright.core.tracing import Tracer
 from fusewright.host.codegen import codegen
 from fusewright.host.ir import EvaluateScalar
 from fusewright.host.layout import Layout
-from fusewright.host.plan import Programs
+from fusewright.host.programs import Programs
 from fusewright.host.scalars import ScalarFunction
 from fusewright.host.workspaces import ZeroedWorkspace
 from fusewright.ir import TensorView

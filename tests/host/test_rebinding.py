@@ -5,7 +5,6 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import InputError, RankError, ShapeError
-from fusewright.core.once import OnceCache
 from fusewright.host.binding import Binder
 from fusewright.host.rebinding import Rebinding
 from fusewright.host.signature import compile_key_function

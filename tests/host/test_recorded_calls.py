@@ -9,7 +9,7 @@ from fusewright import FusionCache, FusionDefinition
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.recorded import Recorder
-from fusewright.host.executor import FusionExecutor
+from fusewright.host.recall import Recall
 from fusewright.host.recorded_calls import MAX_RECORDINGS
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedulers import Proposal
@@ -25,14 +25,14 @@ def nothing_runs(monkeypatch):
 def recalled(monkeypatch):
     """Whether each call was found among recorded ones."""
     found = []
-    recall = FusionExecutor._recalled
+    recall = Recall.find
 
     def noted(*args):
         program = recall(*args)
         found.append(program is not None)
         return program
 
-    monkeypatch.setattr(FusionExecutor, "_recalled", noted)
+    monkeypatch.setattr(Recall, "find", noted)
     return found
 
 

@@ -6,8 +6,8 @@ or which integer it is. Other numbers for which all answers are the same lead th
 so `Recorder.compiled` asks these questions and computes the result as straight code.
 
 What else Python does with a number raises TypeError: it has no hash, and is no index. Text shows its value,
-which is no question, as nothing is decided by text. What has no steps to record is a `Computed` result, or
-one question of all its arguments (`asked`).
+which is no question, as nothing is decided by text. A function that does not take recorded numbers is one
+step (`asked`, `followed`), or part of the result (`computed`).
 """
 
 from __future__ import annotations
@@ -116,12 +116,10 @@ class Recorder:
             return low == high
         return all(_COMPARISONS[symbol](end, other) for end in (low, high))
 
-    def answered(self, function: Callable[..., Answer], arguments: Sequence[Any]) -> Answer:
-        """What a function says of the values of numbers: a question that is asked as it is."""
-        answer = function(*map(_values_of, arguments))
+    def called(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Number:
+        """What a function makes of numbers, as one step."""
         text = f"{self._text(function)}({''.join(f'{self._text(each)}, ' for each in arguments)})"
-        self._relations[f"{text} == {self._text(answer)}"] = tuple(_names(text))
-        return answer
+        return self.computed(text, function(*map(_values_of, arguments)))
 
     # ---- what they told
 
@@ -353,7 +351,23 @@ def plain(value: Any) -> Any:
 def asked(function: Callable[..., Answer], *arguments: Any) -> Answer:
     """What a function says of numbers, which it takes one by one or as tuples: a question as it is."""
     recorder = _recorder_of(arguments)
-    return function(*arguments) if recorder is None else recorder.answered(function, arguments)
+    if recorder is None:
+        return function(*arguments)
+    answer: Answer = recorder.called(function, arguments).pinned()
+    return answer
+
+
+def followed(function: Callable[..., tuple[int, ...]], *arguments: Any) -> tuple[int, ...]:
+    """The numbers that a function, which does not take recorded ones, makes of its arguments.
+
+    It takes numbers one by one or as tuples, and always makes as many.
+    """
+    recorder = _recorder_of(arguments)
+    if recorder is None:
+        return function(*arguments)
+    found = recorder.called(function, arguments)
+    made: Any = [recorder.computed(f"{found.name}[{i}]", value) for i, value in enumerate(found.value)]
+    return tuple(made)
 
 
 def computed(function: Callable[..., Any], *arguments: Any) -> Any:

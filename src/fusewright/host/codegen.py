@@ -54,7 +54,9 @@ class HostCode:
         words = set(_WORD.findall(self.source))
         return tuple([name for name in names if name in words])
 
-    def function(self, constants: Mapping[str, Any], parameters: Sequence[str] = ()) -> Callable[..., Program]:
+    def function(
+        self, constants: Mapping[str, Any], parameters: Sequence[str] = ()
+    ) -> Callable[..., Program]:
         """A function from the values of `parameters` to the program; see `codegen` for the names it uses."""
         inner = textwrap.indent(self.source, _INDENT)
         source = f"def make({', '.join(parameters)}):\n{inner}{_INDENT}return run\n"

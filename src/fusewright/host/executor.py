@@ -10,7 +10,7 @@ import torch
 from torch import are_deterministic_algorithms_enabled
 
 from fusewright.core.collector import paused_collector
-from fusewright.core.errors import ExecutionOrderError, InputError, InternalError, ScheduleError
+from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder, Binding
@@ -22,22 +22,11 @@ from fusewright.host.layout import Layout, Layouts, fresh_outputs
 from fusewright.host.learned_params import LearnedParams
 from fusewright.host.memory import Memory, check_room, empty_outputs, input_layouts
 from fusewright.host.memory_checks import has_no_memory, unwritable
-from fusewright.host.plan import (
-    NO_VIEWS,
-    BoundProgram,
-    Chosen,
-    LaunchError,
-    LaunchPlan,
-    Programs,
-    StepPlan,
-    Template,
-    placed,
-)
+from fusewright.host.plan import LaunchError, LaunchPlan, StepPlan, placed
 from fusewright.host.profile import FusionProfile, run_profiled
-from fusewright.host.rebinding import Numbers, Rebinding
-from fusewright.host.recorded_calls import Kind, Recallable
+from fusewright.host.programs import NO_VIEWS, BoundProgram, Chosen, Programs
+from fusewright.host.recall import Decided, Recall
 from fusewright.host.repeated_calls import repeated_call
-from fusewright.host.scalars import checked_scalar
 from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
 from fusewright.host.selection import Selection
 from fusewright.host.settings import DeviceState, Setting, Settings
@@ -102,13 +91,13 @@ class FusionExecutor:
         self.fusion = fusion
         self.repro = repro
         self._binder = Binder(fusion)
-        self._rebinding = Rebinding(fusion, self._binder)
         #: the signature of a call's flat inputs, with what it raises where they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._views = OutputViews(fusion)
         self._fresh = fresh_outputs(fusion)
         self._partitions = KeptPartitions(fusion, self.registry)
         self._stable_sizes = StableSizes()
+        self._recall = Recall(self._binder, self._stable_sizes, self._partitions, self._question)
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         self._layouts = Layouts(fusion)
@@ -156,6 +145,7 @@ class FusionExecutor:
         ):
             setting = self._latest = self._settings.get(options or self.options, device, views)
         key: tuple[Any, ...] | None = None
+        program: BoundProgram | None
         try:
             repeated = setting.repeated
             if repeated is not None and user_schedule is None and repeated.matches(inputs):
@@ -163,20 +153,15 @@ class FusionExecutor:
             else:
                 key = self.signature(inputs)
                 program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
-                if program is self.last_program is not None and user_schedule is None:
-                    sizes = self._binder.size_scalars.inputs
-                    setting.repeated = repeated_call(self.fusion, sizes, inputs, program)
         except (AttributeError, TypeError, ValueError, RuntimeError):
             program = None
         if program is None:
             flat = self._binder.flatten(inputs)
             if flat is not inputs:
                 key, inputs = None, flat
-            is_silent = not setting.dumps and (tracer is None or tracer.is_silent)
-            if key is not None and user_schedule is None and is_silent:
-                program = self._recalled(setting, key, inputs)
-            if program is None:
-                program = self._bound(setting, user_schedule, inputs, tracer, key)
+            program = self._new(setting, user_schedule, inputs, tracer, key)
+        elif program is self.last_program and key is not None and user_schedule is None:
+            self._note_repeated(setting, inputs, program)
         self.last_program = program
         try:
             return program.run(inputs)
@@ -421,7 +406,31 @@ class FusionExecutor:
             return None
         return setting.programs.find(key if schedule is None else (schedule, key))
 
+    def _note_repeated(self, setting: Setting, inputs: Inputs, program: BoundProgram) -> None:
+        """`program` served the call before, too."""
+        if setting.repeated is None or setting.repeated.program is not program:
+            sizes = self._binder.size_scalars.inputs
+            setting.repeated = repeated_call(self.fusion, sizes, inputs, program)
+
     # ---- a call with a new signature
+
+    def _new(
+        self,
+        setting: Setting,
+        schedule: UserSchedule | None,
+        inputs: Inputs,
+        tracer: Tracer | None,
+        signature: tuple[Any, ...] | None,
+    ) -> BoundProgram:
+        """The program of flat inputs. `signature`: theirs, if it is known."""
+        is_silent = not setting.dumps and (tracer is None or tracer.is_silent)
+        if signature is not None and schedule is None and is_silent:
+            program = self._recall.find(setting, signature, inputs)
+            if program is not None:
+                if self._written:
+                    self._check_written(inputs)
+                return program
+        return self._bound(setting, schedule, inputs, tracer, signature)
 
     def _bound(
         self,
@@ -445,35 +454,9 @@ class FusionExecutor:
         key: Hashable = signature if schedule is None else (schedule, signature)
         program = setting.programs.find(key)
         if program is None:
-            split = None
-            if schedule is None and setting.options.policy is None:
-                split = self._rebinding.split(signature)
-            program = self._make(setting, schedule, inputs, binding, tracer, split)
+            program = self._make(setting, schedule, inputs, binding, tracer, signature)
             setting.programs.put(key, program)
             tracer.dump("time", tracer.table)
-        return program
-
-    def _recalled(
-        self, setting: Setting, signature: tuple[Any, ...], inputs: Inputs
-    ) -> BoundProgram | None:
-        """The program of a call that is decided as one before it was, where that shows at once."""
-        split = self._rebinding.split(signature)
-        if split is None:
-            return None
-        kind, numbers = split
-        known = setting.kinds.find(kind)
-        if known is None or not known.recorded:
-            return None
-        for i, scalar in self._binder.scalars:
-            checked_scalar(i, scalar, inputs[i])
-        if self._written:
-            self._check_written(inputs)
-        try:
-            program = known.find(numbers, self._rebinding, self._stable_sizes)
-        except ScheduleError:  # of a launch: it is decided anew
-            return None
-        if program is not None:
-            setting.programs.put(signature, program)
         return program
 
     def _check_written(self, inputs: Inputs) -> None:
@@ -490,11 +473,11 @@ class FusionExecutor:
         inputs: Inputs,
         binding: Binding,
         tracer: Tracer,
-        split: tuple[Hashable, Numbers] | None,
+        signature: tuple[Any, ...],
     ) -> BoundProgram:
         repro = partial(self.repro, inputs) if self.repro is not None else str
         try:
-            return self._compiled(setting, schedule, binding, repro, tracer, split)
+            return self._compiled(setting, schedule, binding, repro, tracer, signature)
         except InternalError as error:
             error.repro = error.repro or repro() or None
             raise
@@ -506,12 +489,12 @@ class FusionExecutor:
         binding: Binding,
         repro: Callable[[], str],
         tracer: Tracer,
-        split: tuple[Hashable, Numbers] | None,
+        signature: tuple[Any, ...],
     ) -> BoundProgram:
-        """split: kind and numbers of a call that others may be served as."""
         # A schedule of the user's own is made for all sizes.
         counts = setting.constant_sizes and not isinstance(schedule, FinishedSchedule)
         stable = self._stable_sizes.with_call(binding.sizes) if counts else NO_SIZES
+        recalls = schedule is None and setting.options.policy is None
         place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
 
@@ -522,11 +505,9 @@ class FusionExecutor:
             with tracer.stage("host program"):
                 return place.programs.bind(chosen, binding, memory, stable, tracer)
 
-        def note(decided: Recallable) -> None:
-            if split is not None:
-                kind = setting.kinds.get(split[0], lambda: Kind(binding))
-                decide = partial(self._decided_again, setting, place, stable, decided)
-                kind.note(split[1], self._rebinding, stable, decide, repro)
+        def note(decided: Decided) -> None:
+            if recalls:
+                self._recall.note(setting, place, signature, binding, stable, decided, repro)
 
         program = self._chosen(setting, place, schedule, binding, memory, stable, repro, tracer, bind, note)
         if setting.options.dump_dir is not None:
@@ -544,7 +525,7 @@ class FusionExecutor:
         repro: Callable[[], str],
         tracer: Tracer,
         use: Callable[[Chosen], Result],
-        note: Callable[[Recallable], None] | None = None,
+        note: Callable[[Decided], None] | None = None,
     ) -> Result:
         """What `use` makes of the steps that serve a call.
 
@@ -579,7 +560,7 @@ class FusionExecutor:
             try:
                 result = use(Chosen(plans, views, empty, proposals))
                 if note is not None and selection.is_first and selection.planned is not None:
-                    note(Recallable(partitions, selection.planned, question.required, own, plans))
+                    note(Decided(partitions, selection.planned, question.required, own, plans))
                 return result
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
@@ -593,30 +574,6 @@ class FusionExecutor:
                         raise cause from None
                 check_room(segment.outputs, memory, place.target.hardware)
                 selection.report_fault(segment, cause)
-
-    def _decided_again(
-        self,
-        setting: Setting,
-        place: DeviceState,
-        stable: frozenset[Symbol],
-        decided: Recallable,
-        binding: Binding,
-    ) -> tuple[Template, tuple[Any, ...]] | None:
-        """What a call is bound to that was decided; None if it would be decided otherwise now.
-
-        binding: of recorded numbers.
-        """
-        memory = Memory(self.fusion, binding, self._layouts)
-        question = self._question(setting, binding, memory, stable)
-        if self._partitions.without(question.uncomputed, memory.input_layouts) is not decided.partitions:
-            return None
-        if not decided.is_found_again(question.call):
-            return None
-        launches = decided.planned.partition.launches
-        plans = place.bundles.joined(decided.own, launches, memory, SILENT)
-        if plans != decided.plans:
-            return None
-        return place.programs.decided(Chosen(plans, question.views, question.empty), binding, memory, SILENT)
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:

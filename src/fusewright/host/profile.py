@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from time import perf_counter
@@ -12,7 +12,8 @@ import torch
 
 from fusewright.core.enums import SchedulerType
 from fusewright.host.memory import Memory
-from fusewright.host.plan import BoundProgram, LaunchPlan, StepPlan
+from fusewright.host.plan import LaunchPlan, StepPlan
+from fusewright.host.programs import BoundProgram
 from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.targets import Target
 from fusewright.schedulers import type_name

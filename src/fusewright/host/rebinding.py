@@ -149,7 +149,9 @@ class _Input:
         self.strides = [f"t{position}_{dim}" for dim in dims.values()]
         self.kind = [self.parts[0], *self.parts[3:]]
         self.parts = [self.parts[0], _tuple(self.shape), _tuple(self.strides), *self.parts[3:]]
-        memory = [(dims[axis], flag) for axis, flag in zip(value.allocation, value.contiguity) if axis in dims]
+        memory = [
+            (dims[axis], flag) for axis, flag in zip(value.allocation, value.contiguity) if axis in dims
+        ]
         self._memory = memory[::-1]
         followed = {dim for dim, flag in memory if flag and not value.shape[dim].is_broadcast}
         self.open = [dim for dim in dims.values() if dim not in followed]

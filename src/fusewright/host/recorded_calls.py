@@ -18,11 +18,9 @@ from fusewright.core.collector import paused_collector
 from fusewright.core.errors import InternalError
 from fusewright.core.recorded import Recorder, RecordingError
 from fusewright.host.binding import Binding
-from fusewright.host.plan import BoundProgram, StepPlan, Template
+from fusewright.host.programs import BoundProgram, Template
 from fusewright.host.rebinding import Numbers, Rebinding
 from fusewright.host.stable_sizes import StableSizes
-from fusewright.schedulers import is_built_in
-from fusewright.segment import Call, Exclusions, Partitions, Planned
 from fusewright.sym import Symbol
 
 logger = logging.getLogger("fusewright")
@@ -31,37 +29,9 @@ logger = logging.getLogger("fusewright")
 # microsecond or more.
 MAX_RECORDINGS = 8
 
-#: What decides a call, asked again with recorded numbers: the program before it is bound, and what to bind it
-#: to. None: it is another than what was decided, or planners may read more than they are told.
+#: What decides a call, asked with recorded numbers: the program before it is bound, and what to bind it to.
+#: None: it is another than what was decided, or planners may read more than they are told.
 Decide = Callable[[Binding], tuple[Template, tuple[Any, ...]] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Recallable:
-    """A call that was decided by planners, as others may be.
-
-    Attributes:
-        partitions, required: what was asked. planned: the answer.
-        own: the steps of its segments. plans: those of the program, where several segments are one launch.
-    """
-
-    partitions: Partitions
-    planned: Planned
-    required: Exclusions
-    own: Sequence[StepPlan]
-    plans: Sequence[StepPlan]
-
-    def is_found_again(self, call: Call) -> bool:
-        """Whether a call is decided so.
-
-        Not where planners are a user's, who are asked at each call: they may read more than they are told.
-        """
-        if not all(is_built_in(s.scheduler) for s in self.partitions.asked(call, self.required)):
-            return False
-        found = self.partitions.kept(call, self.required)
-        if found is None or found.partition is not self.planned.partition:
-            return False
-        return all(a.params == b.params for a, b in zip(found.proposals, self.planned.proposals))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +66,7 @@ class Kind:
         self._left = MAX_RECORDINGS
         self._is_due = False
 
-    def find(
-        self, numbers: Numbers, rebinding: Rebinding, stable_sizes: StableSizes
-    ) -> BoundProgram | None:
+    def find(self, numbers: Numbers, rebinding: Rebinding, stable_sizes: StableSizes) -> BoundProgram | None:
         """The program of a call that is decided as a recorded one was.
 
         Raises:
@@ -135,8 +103,10 @@ class Kind:
         try:
             with paused_collector():
                 decided = decide(rebinding.bound(self.first, recorder.numbers, stable))
-                recorded = None if decided is None else RecordedCall(
-                    recorder.compiled(decided[1]), decided[0], stable
+                recorded = (
+                    None
+                    if decided is None
+                    else RecordedCall(recorder.compiled(decided[1]), decided[0], stable)
                 )
         except RecordingError:
             recorded = None
@@ -149,4 +119,3 @@ class Kind:
             self._left = 0
         else:
             self.recorded = (*self.recorded, recorded)
-

@@ -1,8 +1,8 @@
 """Whether a call is like the one before it, without the key of its inputs.
 
-The key of a tensor asks it seven questions from Python. What torch.compile's own programs are guarded by asks
-all tensors of a call for most of that at once, in a tenth of the time. It tells tensors apart that have equal keys (one
-needs a gradient, the other does not), so the key has the last word.
+The key of a tensor asks it seven questions from Python. What torch.compile's own programs are guarded by
+asks all tensors of a call for most of that at once, in a tenth of the time. It tells
+tensors apart that have equal keys (one needs a gradient, the other does not), so the key has the last word.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fusewright.host.plan import BoundProgram
+from fusewright.host.programs import BoundProgram
 from fusewright.host.signature import ALIGNMENT_BYTES, address_part
 from fusewright.ir import Fusion, TensorView, Val
 
@@ -39,19 +39,19 @@ class RepeatedCall:
 
 def repeated_call(
     fusion: Fusion, sizes: frozenset[Val], inputs: Sequence[Any], program: BoundProgram
-) -> RepeatedCall | None:
-    """That with these inputs; None where their key alone tells.
+) -> RepeatedCall:
+    """That with these inputs. Where their key alone tells, nothing matches it.
 
     Args:
         sizes: the scalars whose value is part of the key.
     """
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if _TensorGuards is None or not tensors:
-        return None
+        return RepeatedCall(_never, program)
     shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
     guard = _TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides).check
     if not guard(*tensors):  # one of them comes twice
-        return None
+        return RepeatedCall(_never, program)
     names = [f"a{i}" for i in range(len(inputs))]
     known: dict[str, Any] = {"guard": guard, "strided": torch.strided}
     of_tensors, plain, conditions = list[str](), list[str](), list[str]()
@@ -73,3 +73,7 @@ def repeated_call(
     source = f"def matches(inputs):\n {', '.join(names)}, = inputs\n return {asked}\n"
     exec(compile(source, "<fusewright repeated call>", "exec"), known)
     return RepeatedCall(known["matches"], program)
+
+
+def _never(inputs: Sequence[Any]) -> bool:
+    return False

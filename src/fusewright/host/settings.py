@@ -15,7 +15,8 @@ from fusewright.core.options import Options
 from fusewright.host.bundles import Bundles
 from fusewright.host.calls import hardware_for
 from fusewright.host.evaluation import EvaluatePlan
-from fusewright.host.plan import BoundProgram, LaunchPlan, Programs
+from fusewright.host.plan import LaunchPlan
+from fusewright.host.programs import BoundProgram, Programs
 from fusewright.host.recorded_calls import Kind
 from fusewright.host.repeated_calls import RepeatedCall
 from fusewright.ir import Fusion, LibraryCall
