@@ -115,8 +115,6 @@ def in_rows(generator):
 
 
 f32 = torch.float32
-# Planners of gradients compare many tiles, so that few sizes answer all their questions alike.
-FEW_ALIKE = {"gradients"}
 CASES = {
     "pointwise": (scaled, of_matrix(f32, vector=True)),
     "rows": (softmax, of_matrix(torch.bfloat16)),
@@ -154,7 +152,7 @@ def test_recorded_decisions_are_those_of_planners(case, recalled):
         binding = executor._binder.bind(inputs, None)
         assert vars(program.binding) == vars(binding)
         assert all(output.is_contiguous() for output in outputs)
-    assert sum(recalled) > (0.05 if case in FEW_ALIKE else 0.2) * calls
+    assert sum(recalled) > 0.25 * calls
 
 
 def test_the_second_call_of_a_kind_is_recorded(recalled):
