@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.once import cached_property
@@ -156,6 +156,21 @@ def written_in(body: Iterable[k.Stmt]) -> set[k.Buffer]:
 def touched_in(body: Iterable[k.Stmt]) -> set[k.Buffer]:
     """The buffers that statements, and those nested in them, load from or store to."""
     return {b for stmt in k.walk(body) for b in (*read_buffers(stmt), *written_buffers(stmt))}
+
+
+def same_iterations(ours: Sequence[k.For], theirs: Sequence[k.For]) -> dict[Symbol, Expr] | None:
+    """The symbols of the loops around one leaf by those of the loops in the same places around another.
+
+    Loops that are around both are left out. None unless the others go through as many iterations, the first
+    of `theirs` through those of all of `ours`.
+    """
+    ours, theirs = (
+        [loop for loop in ours if loop not in theirs],
+        [loop for loop in theirs if loop not in ours],
+    )
+    if len(ours) > len(theirs) or any(a.extent is not b.extent for a, b in zip(ours, theirs)):
+        return None
+    return {b.symbol: a.symbol for a, b in zip(ours, theirs)}
 
 
 def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:

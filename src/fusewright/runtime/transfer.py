@@ -30,7 +30,7 @@ class _Writer(pickle.Pickler):
 
 
 @dataclass
-class _Rows:
+class _OperationRows:
     """The rows, looked up again where a name is missing: users may have registered more."""
 
     known: dict[tuple[str, str], Row]
@@ -41,7 +41,7 @@ class _Rows:
         return self.known[name]
 
 
-_rows = _Rows({})
+_rows = _OperationRows({})
 
 
 class _Reader(pickle.Unpickler):

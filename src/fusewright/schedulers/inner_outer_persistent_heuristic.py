@@ -176,7 +176,7 @@ class InnerOuterPersistentPlanner:
         cache_inputs_and_outputs(schedule)
         space = inner_outer_persistent_space(schedule.fusion)
         assert isinstance(space, InnerOuterPersistentSpace), space
-        recompute(schedule, space.rows, everything=everything, loads=False)
+        recompute(schedule, space.rows, everything=everything)
         return most_held(schedule.fusion, held_tensors(schedule.fusion, space.rows))
 
     @cached_property

@@ -45,11 +45,17 @@ def base_of(node: fx.Node) -> fx.Node:
     return node
 
 
+#: Views whose elements are other values than those in memory.
+_OTHER_VALUES = frozenset({torch.ops.aten._conj.default, torch.ops.aten._neg_view.default})
+
+
 def _is_view(node: fx.Node) -> bool:
     target = node.target
     assert isinstance(target, Overload)
     if target is torch.ops.aten._unsafe_view.default:
         return True
+    if target in _OTHER_VALUES:
+        return False
     results = target._schema.returns
     return bool(results) and results[0].alias_info is not None and not target._schema.is_mutable
 

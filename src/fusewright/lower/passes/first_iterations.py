@@ -49,15 +49,13 @@ def _is_of_first(stmt: k.Stmt, loop: k.For) -> bool:
     if not _is_zero(loop.symbol, conditions_of(cond)) or not all(map(_stores, k.children(stmt) or own)):
         return False
     others = [inner for inner in k.walk(loop.body) if inner not in own]
-    written = {b for other in others for b in access.written_buffers(other)}
-    touched = written | {b for other in others for b in access.read_buffers(other)}
-    if any(b in touched for each in own for b in access.written_buffers(each)):
+    written = set(access.writers(others))
+    touched = written | set(access.readers(others))
+    if not touched.isdisjoint(access.writers(own)):
         return False
     named = access.defined_symbols(others)
     symbols = {symbol for each in own for e in access.expressions(each) for symbol in e.free_symbols}
-    return named.isdisjoint(symbols) and not any(
-        b in written for each in own for b in access.read_buffers(each)
-    )
+    return named.isdisjoint(symbols) and written.isdisjoint(access.readers(own))
 
 
 def _stores(stmt: k.Stmt) -> bool:

@@ -149,8 +149,5 @@ def _needs(stmt: k.Stmt, reduction: k.BlockReduce) -> bool:
     """Whether a statement has to come after a reduction: it touches the result, or what is reduced."""
     results = {ref.buffer for ref in reduction.dst}
     sources = {src.buffer for src in reduction.src if isinstance(src, k.Ref)}
-    for inner in k.walk((stmt,)):
-        written = set(access.written_buffers(inner))
-        if not results.isdisjoint((*access.read_buffers(inner), *written)) or not sources.isdisjoint(written):
-            return True
-    return False
+    touched, written = access.touched_in((stmt,)), access.written_in((stmt,))
+    return not results.isdisjoint(touched) or not sources.isdisjoint(written)

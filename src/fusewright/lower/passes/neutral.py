@@ -102,11 +102,9 @@ def _is_filled_elsewhere(load: _Leaf, reader: _Leaf, ref: k.Ref, user: k.Stmt) -
     """Whether an element that is read is a fill exactly where the user's predicate does not hold."""
     copy = load.stmt
     assert isinstance(copy, k.Copy) and isinstance(user, k.Copy)
-    theirs = [loop for loop in reader.loops if loop not in load.loops]
-    ours = [loop for loop in load.loops if loop not in reader.loops]
-    if len(ours) > len(theirs) or any(a.extent is not b.extent for a, b in zip(ours, theirs)):
+    table = access.same_iterations(load.loops, reader.loops)
+    if table is None:
         return False
-    table = {b.symbol: a.symbol for a, b in zip(ours, theirs)}
     low, high = bounds(substitute(ref.index, table) - copy.dst.index)
     if low is None or high is None or low < 0 or high >= copy.width:
         return False
