@@ -30,20 +30,6 @@ from fusewright.ops.complex_functions import WIDE_FUNCTIONS
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.plugins import registered_op
 
-__all__ = [
-    "APPROXIMATE",
-    "Measurement",
-    "approximate_error",
-    "approximate_errors",
-    "given_for_approximate",
-    "bounds_table",
-    "errors",
-    "measured",
-    "measured_table",
-    "rows",
-    "worst",
-]
-
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 Array = Any
 D = DataType

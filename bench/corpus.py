@@ -20,22 +20,6 @@ from torch.utils import _pytree as pytree
 
 from fusewright.torch_compile import decompositions
 
-__all__ = [
-    "BLOCKS",
-    "Block",
-    "Expected",
-    "Graph",
-    "Sizes",
-    "adamw_graph",
-    "adamw_step",
-    "block_graphs",
-    "inputs_of",
-    "make_module",
-    "optimizer_state",
-    "pass_graphs",
-    "step_graph",
-]
-
 Tensor = torch.Tensor
 
 # Width of an attention head in all published sizes of GPT-2, BERT and ViT.

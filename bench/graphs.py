@@ -407,7 +407,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _cold() -> Any:
     """Within it no machine code is read from disk."""
     fresh = {
-        "FUSEWRIGHT_DISABLE": ",".join(filter(None, [os.environ.get("FUSEWRIGHT_DISABLE"), "nvrtc_caching"])),
+        "FUSEWRIGHT_DISABLE": ",".join(filter(None, [os.environ.get("FUSEWRIGHT_DISABLE"), "nvrtc_caching"]))
     }
     return mock.patch.dict(os.environ, fresh)
 

@@ -17,21 +17,6 @@ import torch
 from fusewright.core.enums import KeyEnum
 from fusewright.core.errors import DtypeError
 
-__all__ = [
-    "INT64_MAX",
-    "Category",
-    "DataType",
-    "PyScalar",
-    "dtype_of_python_type",
-    "fits",
-    "integers_of",
-    "from_torch",
-    "of_python_value",
-    "promote",
-    "represents",
-    "torch_dtype_to_datatype",
-]
-
 TorchDtype = torch.dtype
 PyScalar = bool | int | float | complex
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 #: Bytes of the widest element that one register or two hold.
 MOST_READ_ALONE = 8
 
-__all__ = ["convert_run", "copy", "scatter", "window"]
-
 
 def copy(printer: KernelPrinter, stmt: Copy) -> None:
     dst, src, fill, width = stmt.dst, stmt.src, stmt.fill, stmt.width

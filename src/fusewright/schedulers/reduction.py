@@ -36,6 +36,7 @@ from fusewright.schedulers.base import (
     Reject,
     Rewrite,
     accepted,
+    planner_of,
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.crossed_loads import (
@@ -92,8 +93,7 @@ class ReductionScheduler(BuiltInScheduler):
     fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": False}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = _space(fusion)
-        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
+        return planner_of(_Planner, fusion, _space(fusion))
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))

@@ -13,12 +13,7 @@ from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_planner import ReductionPlanner
-from fusewright.schedulers.sizes import (
-    ceil_div,
-    power_of_two_at_least,
-    power_of_two_at_most,
-    whole_warps,
-)
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
 # Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more
 # and need the registers for that. (An H200, softmax down 131072 rows of 128 bfloat16 in tiles of 64 columns:
@@ -204,12 +199,7 @@ def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[Reductio
 
 
 def _held(
-    what: Swept,
-    params: ReductionParams,
-    grid: _Grid,
-    cost: CostModel,
-    facts: Facts,
-    hardware: HardwareInfo,
+    what: Swept, params: ReductionParams, grid: _Grid, cost: CostModel, facts: Facts, hardware: HardwareInfo
 ) -> Sweeping:
     """With what blocks hold of their steps."""
     each = grid.vectors * what.width * what.element_bytes

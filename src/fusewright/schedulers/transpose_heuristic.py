@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_VECTOR_BYTES, REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
@@ -88,7 +87,7 @@ def _lengthened(least: int, most: int, size: int) -> int:
     return max(least, most)
 
 
-def assumable(fusion: Fusion, groups: AccessGroups, params: TransposeParams) -> tuple[IterDomain, ...]:
+def assumable(groups: AccessGroups, params: TransposeParams) -> tuple[IterDomain, ...]:
     """The dimensions whose sizes the params may assume: all but the outermost, which only counts blocks."""
     tiled = {groups.inner1, groups.inner2, *chain(*merged_dimensions(groups, params))}
     axes = groups.space.axes
@@ -108,10 +107,8 @@ def merged_dimensions(
     for name in ("dims_merged_with_1", "dims_merged_with_2"):
         positions = getattr(params, name)
         merged = [axes[p] for p in positions if 0 <= p < len(axes)]
-        if len(merged) < len(positions) or len({*taken, *merged}) < len(taken) + len(merged):
-            raise ParamsError(
-                path=name, expected="positions of dimensions that are not tiled", given=list(positions)
-            )
+        are_new = len(merged) == len(positions) and len({*taken, *merged}) == len(taken) + len(merged)
+        params.require(are_new, name, "positions of dimensions that are not tiled")
         taken.update(merged)
     first, second = params.dims_merged_with_1, params.dims_merged_with_2
     return [axes[p] for p in first], [axes[p] for p in second]
@@ -321,7 +318,7 @@ class TransposePlanner:
         """Sizes as constants, if they have not changed so far and elements are accessed one by one."""
         if not facts.stable or min(params.vectorize_factor1, params.vectorize_factor2) > 1:
             return params
-        symbols = [axis.extent for axis in assumable(self.fusion, self.groups, params)]
+        symbols = [axis.extent for axis in assumable(self.groups, params)]
         sizes = tuple(facts.value(symbol) for symbol in symbols)
         if not facts.stable.issuperset(symbols) or not all(sizes):
             return params

@@ -54,9 +54,7 @@ def build(kind: str, args: Iterable[Expr | int]) -> Expr:
 
 
 def fold(
-    e: Expr,
-    visit: Callable[[Expr, tuple[ResultT, ...]], ResultT],
-    memo: dict[Expr, ResultT] | None = None,
+    e: Expr, visit: Callable[[Expr, tuple[ResultT, ...]], ResultT], memo: dict[Expr, ResultT] | None = None
 ) -> ResultT:
     """`visit(node, results of node.args)` from the leaves up, once for each distinct node.
 
