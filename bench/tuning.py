@@ -8,8 +8,9 @@ of as many as there are: each has a process with workers of its own (bench/tunin
 `--drawn [SEED]`: the problems are those that bench/tuning_problems.py draws by chance. `--record FILE` writes
 what was measured, now and then and in the end, for `fusewright tune --show --table FILE` and for tests.
 `--policy-of FILE..`: tables of older measurements, whose policy is judged by these problems. `--json FILE`
-writes the table and what follows from it. Without a GPU a few small kernels are compiled, and nothing is
-timed.
+writes the table and what follows from it. `--journals FOLDER` keeps all trials there: another run with as
+many GPUs and the same problems goes on from them, so that two short runs try what a long one does. Without a
+GPU a few small kernels are compiled, and nothing is timed.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="64 problems drawn by chance, not the listed ones",
     )
     parser.add_argument("--record", type=Path, help="a file for what was measured (tune.recording)")
+    parser.add_argument(
+        "--journals", type=Path, metavar="FOLDER", help="keep what is tried there, and go on from it"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table there")
     parser.add_argument(
         "--policy-of", type=Path, nargs="+", default=[], metavar="FILE", help="tables to fit a policy to"
@@ -76,12 +80,15 @@ def run(arguments: argparse.Namespace) -> int:
     compilers = max(1, (os.cpu_count() or 2) // count - 1)
     print(f"{len(given)} cases, {count} x {compilers} processes compile", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        kept: Path = arguments.journals or Path(folder)
+        kept.mkdir(parents=True, exist_ok=True)
         shares = [
             Share(
                 i,
                 visible[i] if visible else None,
                 tuple(given[i::count]),
                 Path(folder) / str(i),
+                kept / f"journal-{i}-of-{count}.sqlite",
                 compilers,
                 arguments.points,
                 start,

@@ -33,7 +33,7 @@ def test_a_part_is_searched_sampled_and_timed_again(tmp_path, monkeypatch, capsy
     cases = [case for case in drawn(3) if case[0] in ("cube", "sum_inner")]
     start = time.monotonic()
     given = lambda: problems(cases, tmp_path, torch.device("cpu"))  # noqa: E731
-    with OfGpu(given, True, 2, tmp_path, 20, lambda share: start + 200 * share) as part:
+    with OfGpu(given, True, 2, tmp_path, tmp_path / "j", 20, lambda share: start + 200 * share) as part:
         for step in FIRST_STEPS:
             getattr(part, step.method)(*step.arguments)
         others = served(part.found)
@@ -47,6 +47,13 @@ def test_a_part_is_searched_sampled_and_timed_again(tmp_path, monkeypatch, capsy
         known = {trial.params for trial in each.known}
         assert set(each.sample) <= known and each.refused < set(each.sample)
     assert others["pointwise"]
+    with OfGpu(given, True, 2, tmp_path, tmp_path / "j", 20, lambda share: start + 300) as again:
+        again.prepare()
+        again.search(0, 2)
+        again.sample(1.0)
+    for each, before in zip(again.found, part.found):
+        assert len(each.known) == len(before.known), "what a journal has is not tried again"
+    assert [each.seconds for each in again.found] == [None] * 4 and again.found[0].tuned is not None
     path = tmp_path / "r.json"
     print_found(part.found)
     print_for_documentation(part.found)
@@ -81,7 +88,7 @@ class Faulty(Share):
 def test_what_fails_or_hangs_in_one_part_is_lost_and_the_others_go_on(tmp_path, capsys):
     start = time.monotonic()
     shares = [
-        Faulty(i, None, (), tmp_path / str(i), 1, 3, start, 200.0, ends_at)
+        Faulty(i, None, (), tmp_path / str(i), tmp_path / f"j{i}", 1, 3, start, 200.0, ends_at)
         for i, ends_at in enumerate(("sample", ""))
     ]
     noted: list[Any] = []
