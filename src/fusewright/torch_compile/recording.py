@@ -112,6 +112,7 @@ class Recording:
     def add_size(self, node: fx.Node) -> None:
         """A size that a call knows: computed from those of the inputs, where that can be, else an input."""
         expression = expression_of(meta_of(node))
+        assert expression is not None  # a size is a number
         if str(expression) not in self._sizes and any(
             str(s) not in self._sizes for s in expression.free_symbols
         ):
