@@ -5,7 +5,19 @@ import random
 
 import pytest
 
-from fusewright.core.recorded import MAX_STEPS, Number, Recorder, RecordingError, gcd, isqrt, log2, plain
+from fusewright.core.recorded import (
+    MAX_STEPS,
+    Number,
+    Recorder,
+    RecordingError,
+    asked,
+    computed,
+    followed,
+    gcd,
+    isqrt,
+    log2,
+    plain,
+)
 
 
 def recorded(function, *values):
@@ -74,6 +86,59 @@ def test_constants_imply_others():
 def test_numbers_that_are_asked_nothing_may_be_any():
     assert recorded(lambda a, b: 3, 1, 2)[1]([100, 0])
     assert recorded(lambda: 3)[1]([])
+
+
+def test_results_are_computed():
+    recorder = Recorder([12, 5])
+    a, b = recorder.numbers
+    result = (a + b, (a // 4, 7), computed(lambda *given: list(given), a * 1, (b - 1, 2)), "text", None)
+    assert (a > b) is True
+    made = recorder.compiled(result)
+    assert made([12, 5]) == (17, (3, 7), [12, (4, 2)], "text", None)
+    assert made([9, 3]) == (12, (2, 7), [9, (2, 2)], "text", None)
+    assert made([3, 9]) is None
+    assert computed(max, 3, 4) == 4
+
+
+def test_what_is_computed_once_is_called_once():
+    recorder, calls = Recorder([3]), []
+    [a] = recorder.numbers
+    once = computed(lambda n: calls.append(n) or n, a)
+    assert recorder.compiled((once, computed(lambda n: n + 1, once)))([5]) == (5, 6) and calls == [5]
+
+
+def test_functions_that_do_not_take_recorded_numbers():
+    def divided(a, pair):
+        assert type(a) is int
+        return a // pair[0], a % pair[0]
+
+    assert followed(divided, 7, (2,)) == (3, 1) and asked(divided, 7, (2,)) == (3, 1)
+    recorder = Recorder([17, 5])
+    a, b = recorder.numbers
+    quotient, rest = followed(divided, a, (b, 1))
+    assert rest + quotient < 8
+    assert asked(lambda n: n % 2 == 0, quotient) is False
+    made = recorder.compiled((quotient, rest))
+    assert made([17, 5]) == (3, 2) and made([10, 10]) == (1, 0)
+    assert made([20, 10]) is None, "an even quotient"
+    assert made([9, 3]) == (3, 0) and made([54, 6]) is None, "more than 8 in all"
+    assert made([3, 0]) is None
+
+
+def test_what_ranges_tell_is_no_question():
+    recorder = Recorder([10, 3], {0: (8, 15)})
+    a, b = recorder.numbers
+    assert a.bit_length() == 4 and a > 1 and a != 0 and a < 16 and a >= 8 and b > 1
+    assert recorder._conditions() == {"a1 > 1": ("a1",)}
+    assert a > 9 and recorder._conditions() == {"a0 > 9": ("a0",), "a1 > 1": ("a1",)}
+
+
+def test_steps_that_change_nothing_are_none():
+    recorder = Recorder([10, 1])
+    a, b = recorder.numbers
+    assert a * 1 is a and 1 * a is a and a + 0 is a and 0 + a is a and a - 0 is a and a // 1 is a
+    assert a * b is not a and 0 - a is not a and a * 1.0 is not a and a / 1 is not a
+    assert type((a / 2 + 0).value) is float
 
 
 def test_what_is_undefined_for_others_does_not_hold():
