@@ -43,9 +43,9 @@ def embedding_backward(
 
 def product(r: Recording, sizes: Sequence[Any]) -> Any:
     """Of numbers and scalars; of none 1."""
-    known: Any = prod(size for size in sizes if isinstance(size, int))
+    known = prod(size for size in sizes if isinstance(size, int))
     others = [size for size in sizes if not isinstance(size, int)]
-    return functools.reduce(r.ops.mul, others, known)
+    return functools.reduce(r.ops.mul, others if others and known == 1 else [known, *others])
 
 
 class _Folded:
