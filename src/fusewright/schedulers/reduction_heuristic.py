@@ -13,10 +13,10 @@ from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_o
 # in flight at most, of all inputs together in long rows (an H200: a loss of 8192 x 4096 from three bfloat16
 # inputs takes 57.0 us with one of each in flight, 64.3 with four). On an H200, for bfloat16 rows of 64 to
 # 16384, two are 0.01 to 0.06 of a copy's speed faster than four. Of two inputs a thread has one of each in
-# rows that take more than a warp (16384 x 4096 multiplied and summed: 68.1 us, not 71.0), unless it stores the
-# rows as well, for which fewer threads wait then (16384 x 3136: 75.6 us, not 87.7). Of narrow vectors it has as
-# many bytes, while a warp has the row (two inputs of rows of 784 in vectors of four, and stored: 24.4 us, not
-# 29.5; of 196 in vectors of two 15.5, not 24.5; the mean and maximum of rows of 784 12.7, not 15.4).
+# rows that take more than a warp (16384 x 4096 multiplied and summed: 68.1 us, not 71.0), unless it stores
+# the rows as well, for which fewer threads wait then (16384 x 3136: 75.6 us, not 87.7). Of narrow vectors it
+# has as many bytes, while a warp has the row (two inputs of rows of 784 in vectors of four, and stored: 24.4
+# us, not 29.5; of 196 in vectors of two 15.5, not 24.5; the mean and maximum of rows of 784 12.7, not 15.4).
 VECTORS_A_THREAD, LOADS_IN_FLIGHT, FEW_VECTORS = 2, 4, 8
 # Rows whose last step would leave more than this share of the loads in vain have other threads, of as many
 # vectors in flight: one vector more than a power of two is one step more. (An H200: bfloat16 rows of 4097 at
@@ -71,8 +71,8 @@ USUAL_ROWS_IN_FLIGHT, SINGLE_ROWS_IN_FLIGHT, MAX_ROWS_IN_FLIGHT = 8, 16, 32
 # H200: 20000 x 4095 bfloat16 in 0.86 of the time).
 SINGLE_COLUMNS, MANY_SINGLE_COLUMNS = 128, 1024
 # Blocks of columns that are read word by word for which an SM has registers (an H200: columns of 511 bfloat16
-# beside two broadcasts are summed in 0.19 of the time, of 3333 half in 0.54, of 256 from two inputs in 0.70, of
-# 2000 in 0.83).
+# beside two broadcasts are summed in 0.19 of the time, of 3333 half in 0.54, of 256 from two inputs in 0.70,
+# of 2000 in 0.83).
 BLOCKS_OF_WORDS_AN_SM = 2
 # Fewer columns, no longer than a single block takes, are summed one by one by blocks that have all of theirs:
 # of so many columns, with so many threads down each, where there are so many of them. (An H200, bfloat16, us:
