@@ -102,7 +102,12 @@ def test_results_are_computed():
 def test_what_is_computed_once_is_called_once():
     recorder, calls = Recorder([3]), []
     [a] = recorder.numbers
-    once = computed(lambda n: calls.append(n) or n, a)
+
+    def noted(n):
+        calls.append(n)
+        return n
+
+    once = computed(noted, a)
     assert recorder.compiled((once, computed(lambda n: n + 1, once)))([5]) == (5, 6) and calls == [5]
 
 
