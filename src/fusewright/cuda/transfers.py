@@ -96,8 +96,8 @@ def _load(printer: KernelPrinter, stmt: Copy, src: Ref, to: str) -> None:
 
 def _is_word_in_order(printer: KernelPrinter, stmt: Copy, src: Ref) -> bool:
     """Whether a word that is read once keeps its place among the loads: where the kernel states its
-    registers, they are for these. (Where they are the compiler's choice, so many would leave few threads: sums
-    of three misaligned inputs take 1.1 times as long on an H200.)
+    registers, they are for these. (Where they are the compiler's choice, so many would leave few threads:
+    sums of three misaligned inputs take 1.1 times as long on an H200.)
     """
     is_word = src.buffer.space is Space.GLOBAL and stmt.width * src.buffer.dtype.size <= REGISTER_BYTES
     return stmt.cache is CacheOp.streaming and is_word and printer.kernel.max_registers > 0
