@@ -23,9 +23,9 @@ from fusewright.schedulers.single_tiles import Along, Tile, cheapest_tile, least
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.sym import Symbol
 
-# Bytes of an input's run of memory up to which tiles do not pay: what a warp reads by element lies in few lines
-# then (an H200, channels-last images: two channels of one byte take 27 us, not 71, three 27 and 36, four 27
-# and 37, two of bfloat16 34 and 71; three of those 36 and 37, six bytes 29 and 27).
+# Bytes of an input's run of memory up to which tiles do not pay: what a warp reads by element is in few lines
+# then (an H200, channels-last images: two channels of one byte take 27 us, in tiles 71; three 27 and 36; four
+# 27 to 36 and 37; two of bfloat16 34 and 71, three 36 and 37; six of one byte 29 and 27).
 SHORTEST_RUN = 4
 # Bytes of a tile's row in global memory, of the smallest element: full lines of the L2 cache.
 ROW_BYTES = 128
