@@ -189,10 +189,6 @@ def clipped(*gradients: Tensor) -> list[Tensor]:
     return [(g * factor).to(g.dtype) for g in gradients]
 
 
-def wide_gates(count: int) -> object:
-    return lambda s, r: r(s[0], count * s[1])
-
-
 CELLS = (
     fusion("lstm_cell", lstm_cell, lambda s, r: (r(s[0], 4 * s[1]), r(*s)), (8192, 2048)),
     fusion("gru_cell", gru_cell, lambda s, r: (r(s[0], 3 * s[1]), r(s[0], 3 * s[1]), r(*s)), (8192, 2048)),

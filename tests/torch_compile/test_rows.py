@@ -93,6 +93,27 @@ def test_a_row_records_what_torch_computes(names: list[str]) -> None:
             raise AssertionError(f"{name}: {error}") from None
 
 
+@pytest.mark.parametrize(
+    "names", [NAMES[i : i + CHUNK] for i in range(0, len(NAMES), CHUNK)], ids=lambda n: n[0]
+)
+def test_a_row_records_what_torch_computes_of_symbolic_sizes(names: list[str]) -> None:
+    """Where a row needs a number it leaves its operator to torch, and says so: it takes no size for one."""
+    for name in names:
+        for args, kwargs in _samples(name):
+            overload = _overload(name)
+            try:
+                graph, tensors = graph_of([(overload, args, kwargs)], symbolic=True)
+            except RuntimeError:  # torch has no symbolic form of it
+                continue
+            converted = from_fx(graph)
+            for evaluated in converted.report().evaluated:
+                assert "incompatible" not in evaluated.reason, f"{name}: {evaluated.reason}"
+            (made,) = converted(*tensors)
+            expected = overload(*args, **kwargs)
+            expected = tuple(expected) if isinstance(expected, list) else expected
+            assert_same(made, expected, name not in RANDOM)
+
+
 def test_samples_are_of_rows() -> None:
     missing = [name for name in SAMPLES if name not in ROWS]
     # Overloads that this version of torch does not have.

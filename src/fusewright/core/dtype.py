@@ -14,6 +14,7 @@ from typing import cast
 
 import torch
 
+from fusewright.core.enums import KeyEnum
 from fusewright.core.errors import DtypeError
 
 TorchDtype = torch.dtype
@@ -33,7 +34,7 @@ class Category(enum.IntEnum):
     PAIR = 4
 
 
-class DataType(enum.Enum):
+class DataType(KeyEnum):
     """The type of an element or a scalar.
 
     Attributes:

@@ -250,9 +250,7 @@ def _fake(
     written: Sequence[torch.Tensor],
     numbers: Sequence[Any],
     device: torch.device | None,
-    automatic: bool,
-    enable: Sequence[str],
-    disable: Sequence[str],
+    *_: object,
 ) -> list[torch.Tensor]:
     fd = _definition(handle)
     inputs = _operator(fd).merged(read, written, numbers)

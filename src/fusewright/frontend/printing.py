@@ -13,7 +13,8 @@ from fusewright.core.dtype import DataType
 from fusewright.cuda.printer import CudaSource
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Container, Outcome, numbered_outcomes
-from fusewright.host.plan import BoundProgram, LaunchPlan
+from fusewright.host.plan import LaunchPlan
+from fusewright.host.programs import BoundProgram
 from fusewright.ops import DEFINERS, REGISTERED
 
 

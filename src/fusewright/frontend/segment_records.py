@@ -187,11 +187,7 @@ class _Writer:
                     self._call(call)
         states = [self._add_output(output) for output in outputs]
         return WrittenSegment(
-            tuple(self._records),
-            tuple(self._sources),
-            tuple(self._arguments),
-            tuple(inputs),
-            tuple(states),
+            tuple(self._records), tuple(self._sources), tuple(self._arguments), tuple(inputs), tuple(states)
         )
 
     # ---- records

@@ -233,10 +233,7 @@ class Scheduled:
 
     @explained
     def _setup_schedule(
-        self,
-        inputs: Inputs,
-        overwrite_existing_schedule: bool = False,
-        device: torch.device | None = None,
+        self, inputs: Inputs, overwrite_existing_schedule: bool = False, device: torch.device | None = None
     ) -> None:
         """Opens a schedule for inputs like these: `sched` acts on it until `_finalize_schedule`."""
         arguments = flattened(inputs)

@@ -83,6 +83,7 @@ def aten_row(name: str) -> LibraryOp:
         draws=torch.Tag.nondeterministic_seeded in overload.tags,
         strided_rank=sys.maxsize,
         anywhere=True,
+        typed=True,
     )
 
 

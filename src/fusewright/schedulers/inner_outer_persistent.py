@@ -136,7 +136,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         width = params.vectorization_factor
         points = (tuple(port for port in each if port not in last) for each in (ports.loads, ports.stores))
         vectorize_ports(schedule, Ports(*points), width, unaligned=params.unaligned_inputs)
-        recompute(schedule, rows, everything=params.project_persistent_buffers, loads=False)
+        recompute(schedule, rows, everything=params.project_persistent_buffers)
         targets = {*partials, *(each.partial for each in sums)}
         rings = [_through_ring(schedule, load, targets, params) for load in streamed]
         held = []

@@ -121,7 +121,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
             all_reduce(schedule, space)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         project = params.project_persistent_buffers
-        recompute(schedule, space, everything=project, loads=False)
+        recompute(schedule, space, everything=project)
         if params.persistent_in_shared_memory:
             held = held_tensors(schedule.fusion, space)
             hold_in_shared(schedule, held, first=position if params.persistent_blocks else 0)

@@ -125,7 +125,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
         partials = distribute(schedule, space, reference, ports, moved, width)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         project = params.project_persistent_buffers
-        recompute(schedule, space, everything=project, loads=False)
+        recompute(schedule, space, everything=project)
         if params.persistent_in_shared_memory:
             hold_in_shared(schedule, held_tensors(schedule.fusion, space), first=batches)
         inline(schedule, space, partials, width, batches, serial=moved if runs else ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import trunc
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.core.recorded import isqrt
@@ -484,12 +485,12 @@ def _blocks_down(blocks: int, steps: int, in_flight: int, heard: int, hardware: 
     full = OUTER_BLOCKS_A_SM * hardware.sm_count * OUTER_BYTES_IN_FLIGHT
     wanted = full // max(OUTER_BYTES_IN_FLIGHT, in_flight)
     # grid / heard waits, steps / grid steps
-    most = max(1, min(steps // MIN_OUTER_STEPS, isqrt(int(WAITS_A_STEP * steps * heard))))
+    most = max(1, min(steps // MIN_OUTER_STEPS, isqrt(trunc(WAITS_A_STEP * steps * heard))))
     if blocks >= wanted or most == 1:
         return 1
     grid = wanted // max(1, blocks)
     if grid > MANY_BLOCKS_DOWN:
-        grid = max(MANY_BLOCKS_DOWN, int(grid * SHARE_OF_MANY))
+        grid = max(MANY_BLOCKS_DOWN, trunc(grid * SHARE_OF_MANY))
     grid = min(grid, most)
     while grid < most and _idle_share(blocks * grid, hardware) > IDLE_SHARE and blocks * grid < 2 * wanted:
         grid += 1

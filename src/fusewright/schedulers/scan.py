@@ -46,11 +46,7 @@ from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
 from fusewright.schedulers.pointwise_space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sectors import Sectors
-from fusewright.schedulers.sizes import (
-    ceil_div,
-    power_of_two_at_least,
-    power_of_two_at_most,
-)
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Bytes of loads that a thread has in flight: as many as a reduction's. Down columns, where the steps of a
 # block wait for each other, the next step's are loaded meanwhile, too (an H200: 4096 columns of 16384

@@ -69,7 +69,7 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     partials = distribute(
         schedule, space, reference, ports, [row, row + 1, row + 3], width, params.unaligned_inputs
     )
-    recompute(schedule, space, everything=True, loads=False)
+    recompute(schedule, space, everything=True)
     rings = list(held_tensors(schedule.fusion, space))
     _check_copied(rings, params)
     reads = [read for ring in rings for read in _copy_ahead(schedule, ring, params)]

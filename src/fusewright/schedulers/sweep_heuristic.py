@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import trunc
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_planner import ReductionPlanner
-from fusewright.schedulers.sizes import (
-    ceil_div,
-    power_of_two_at_least,
-    power_of_two_at_most,
-    whole_warps,
-)
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
 # Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more
 # and need the registers for that. (An H200, softmax down 131072 rows of 128 bfloat16 in tiles of 64 columns:
@@ -137,7 +133,7 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
     resident = THREADS_AN_SM // THREADS_OF_ROWS
     places = resident * hardware.sm_count
     near = hardware.sm_count * hardware.shared_memory_per_sm + FOUND_IN_L2 * hardware.l2_bytes
-    fitting = max(1, int(near) // max(1, what.length * what.element_bytes))
+    fitting = max(1, trunc(near) // max(1, what.length * what.element_bytes))
     turns = ceil_div(what.rows, min(fitting, places // LEAST_SHARE))
     at_once = ceil_div(what.rows, turns)  # in turns of equal length
     share = places // at_once
@@ -204,12 +200,7 @@ def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[Reductio
 
 
 def _held(
-    what: Swept,
-    params: ReductionParams,
-    grid: _Grid,
-    cost: CostModel,
-    facts: Facts,
-    hardware: HardwareInfo,
+    what: Swept, params: ReductionParams, grid: _Grid, cost: CostModel, facts: Facts, hardware: HardwareInfo
 ) -> Sweeping:
     """With what blocks hold of their steps."""
     each = grid.vectors * what.width * what.element_bytes

@@ -172,7 +172,7 @@ def _pad(schedule: Schedule, params: TransposeParams, staged: _Staged) -> tuple[
 
 def _assume_sizes(schedule: Schedule, groups: AccessGroups, params: TransposeParams) -> None:
     """The sizes that the params assume. ParamsError where the kernel can assume others, or none."""
-    axes, reference = assumable(schedule.fusion, groups, params), groups.space.reference
+    axes, reference = assumable(groups, params), groups.space.reference
     if len(params.assumed_sizes) not in (0, len(axes)):
         expected = f"() or ({', '.join(str(axis.extent) for axis in axes)})" if axes else "()"
         raise ParamsError(path="assumed_sizes", expected=expected, given=params.assumed_sizes)

@@ -91,7 +91,7 @@ def _lengthened(least: int, most: int, size: int) -> int:
     return max(least, most)
 
 
-def assumable(fusion: Fusion, groups: AccessGroups, params: TransposeParams) -> tuple[IterDomain, ...]:
+def assumable(groups: AccessGroups, params: TransposeParams) -> tuple[IterDomain, ...]:
     """The dimensions whose sizes the params may assume: all but the outermost, which only counts blocks."""
     tiled = {groups.inner1, groups.inner2, *chain(*merged_dimensions(groups, params))}
     axes = groups.space.axes
@@ -332,7 +332,7 @@ class TransposePlanner:
         """Sizes as constants, if they have not changed so far and elements are accessed one by one."""
         if not facts.stable or min(params.vectorize_factor1, params.vectorize_factor2) > 1:
             return params
-        symbols = [axis.extent for axis in assumable(self.fusion, self.groups, params)]
+        symbols = [axis.extent for axis in assumable(self.groups, params)]
         sizes = tuple(facts.value(symbol) for symbol in symbols)
         if not facts.stable.issuperset(symbols) or not all(sizes):
             return params

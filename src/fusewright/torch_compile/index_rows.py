@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusewright.core.dtype import DataType
 from fusewright.torch_compile.rows import NotRecordable, row
+from fusewright.torch_compile.sizes import is_number
 
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
@@ -110,7 +111,7 @@ def _broadcast(shapes: Sequence[Sequence[Any]]) -> list[Any]:
     """The sizes that shapes have together, which torch has found to fit."""
     rank = max(map(len, shapes))
     aligned = [[1] * (rank - len(shape)) + list(shape) for shape in shapes]
-    return [next((size for size in sizes if size != 1), 1) for sizes in zip(*aligned)]
+    return [next((size for size in sizes if not is_number(size, 1)), 1) for sizes in zip(*aligned)]
 
 
 @row("index.Tensor", "_unsafe_index.Tensor")
@@ -177,7 +178,7 @@ def scatter_add(r: Recording, x: Any, dim: int, index: Any, src: Any) -> Any:
     if not x.ndim or not index.ndim:
         raise NotRecordable("a tensor of rank 0")
     source = src
-    if r.sizes(src) != counts:
+    if not r.are_of_one_size(src, index):
         source = r.ops.slice(src, [0] * x.ndim, counts, [1] * x.ndim)
     if x.ndim == 1:
         return r.ops.index_put_accumulate(x, index, source)

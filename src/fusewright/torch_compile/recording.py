@@ -17,7 +17,13 @@ from fusewright.frontend.operators import Operators
 from fusewright.ops.aten import refusal
 from fusewright.ops.library import LIBRARY
 from fusewright.torch_compile.rows import PLACEMENT, ROWS, NotRecordable, Overload, Row, bound_arguments
-from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, computed_size, expression_of, is_known
+from fusewright.torch_compile.sizes import (
+    SIZE_FUNCTIONS,
+    computed_size,
+    expression_of,
+    is_computable,
+    is_known,
+)
 
 SYMBOLIC = -1
 
@@ -111,10 +117,7 @@ class Recording:
 
     def add_size(self, node: fx.Node) -> None:
         """A size that a call knows: computed from those of the inputs, where that can be, else an input."""
-        expression = expression_of(meta_of(node))
-        if str(expression) not in self._sizes and any(
-            str(s) not in self._sizes for s in expression.free_symbols
-        ):
+        if not is_known(meta_of(node)) and not self._is_computable(expression_of(meta_of(node))):
             self.add_input(node)
 
     def _define_tensor(self, value: torch.Tensor) -> Tensor:
@@ -146,6 +149,10 @@ class Recording:
     def sizes(self, tensor: Tensor) -> list[int | Scalar]:
         """The sizes of an argument: numbers, where the definition knows them."""
         return [self._size(size) for size in self._stated[tensor.index].shape]
+
+    def are_of_one_size(self, a: Tensor, b: Tensor) -> bool:
+        """Whether torch knows that two arguments have the same sizes."""
+        return [*map(str, self._stated[a.index].shape)] == [*map(str, self._stated[b.index].shape)]
 
     def shape(self, result: int | None = None) -> list[int | Scalar]:
         """The sizes of the current node's result, or of one of several."""
@@ -181,12 +188,15 @@ class Recording:
     def _size(self, size: Any) -> int | Scalar:
         if is_known(size):
             return size
-        found = computed_size(self.ops, size.node.expr, self._known_size)
-        if found is None:
+        if not self._is_computable(size.node.expr):
             raise NotRecordable(f"the size {size} is computed from others")
+        found = computed_size(self.ops, size.node.expr, self._known_size)
         if isinstance(found, Scalar):
             self._sizes[str(size)] = found
         return found
+
+    def _is_computable(self, size: Any) -> bool:
+        return is_computable(size, lambda part: str(part) in self._sizes)
 
     def _known_size(self, size: Any) -> Scalar | None:
         """The scalar of an expression of sizes that a tensor has or a node computed."""

@@ -10,6 +10,7 @@ from fusewright.core.dtype import Category, DataType
 from fusewright.frontend.handles import Tensor
 from fusewright.ops.bits import BITCASTS
 from fusewright.torch_compile.rows import NotRecordable, row
+from fusewright.torch_compile.sizes import is_number
 
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
@@ -138,7 +139,7 @@ def to_copy(r: Recording, x: Any, dtype: Any) -> Any:
 def copied(r: Recording, x: Any, src: Any) -> Any:
     """`src` in the type and shape of `x`."""
     value = r.ops.cast(src, x.dtype) if src.dtype is not x.dtype else src
-    return r.ops.expand(value, r.shape()) if r.sizes(src) != r.sizes(x) else value
+    return value if r.are_of_one_size(src, x) else r.ops.expand(value, r.shape())
 
 
 @row("prims.convert_element_type.default")
@@ -160,7 +161,7 @@ def view_dtype(r: Recording, x: Any, dtype: Any) -> Any:
 def cat(r: Recording, tensors: Any, dim: int) -> Any:
     # An empty tensor of rank 1 joins with anything, and adds nothing.
     ranked = [t for t in tensors if t.ndim == r.rank()]
-    parts = [t for t in ranked if r.rank() > 1 or r.sizes(t) != [0]] or ranked[:1]
+    parts = [t for t in ranked if r.rank() > 1 or not is_number(r.sizes(t)[0], 0)] or ranked[:1]
     converted = [part if part.dtype is r.dtype() else r.ops.cast(part, r.dtype()) for part in parts]
     return r.ops.cat(converted, dim) if len(converted) > 1 else converted[0]
 

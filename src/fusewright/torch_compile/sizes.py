@@ -10,7 +10,7 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch import fx
-from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, Max, Min, Mod, PythonMod, ToFloat
+from torch.utils._sympy.functions import FloatTrueDiv, FloorDiv, IntTrueDiv, Max, Min, Mod, PythonMod, ToFloat
 
 from fusewright.core.dtype import DataType
 
@@ -46,16 +46,35 @@ SIZE_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
 }
 """Each takes the operations of a definition, and handles or numbers."""
 
-_EXPRESSIONS: Mapping[type[sympy.Basic], str] = {
-    sympy.Add: "add",
-    sympy.Mul: "mul",
-    sympy.Pow: "pow",
-    Mod: "mod",
-    PythonMod: "remainder",
-    Max: "maximum",
-    Min: "minimum",
-    IntTrueDiv: "truediv",
+_EXPRESSIONS: Mapping[type[sympy.Basic], Callable[..., Any]] = {
+    sympy.Integer: lambda ops, size: int(size),
+    sympy.Float: lambda ops, size: float(size),
+    sympy.Add: lambda ops, size, *parts: functools.reduce(ops.add, parts),
+    sympy.Mul: lambda ops, size, *parts: functools.reduce(ops.mul, parts),
+    sympy.Pow: lambda ops, size, base, exponent: ops.pow(base, exponent),
+    FloorDiv: lambda ops, size, a, b: ops.div(_floored(ops, size, a, b), b),
+    Mod: lambda ops, size, a, b: ops.mod(a, b),
+    PythonMod: lambda ops, size, a, b: ops.remainder(a, b),
+    Max: lambda ops, size, *parts: functools.reduce(ops.maximum, parts),
+    Min: lambda ops, size, *parts: functools.reduce(ops.minimum, parts),
+    IntTrueDiv: lambda ops, size, a, b: ops.truediv(a, b),
+    FloatTrueDiv: lambda ops, size, a, b: ops.truediv(a, b),
+    ToFloat: lambda ops, size, a: ops.cast(a, DataType.Double),
 }
+"""Each takes the operations of a definition, the expression, and handles or numbers for its parts."""
+
+
+def _floored(ops: Any, size: sympy.Expr, dividend: Any, divisor: Any) -> Any:
+    """A dividend whose quotient is a whole number, that of rounding down."""
+    return dividend if size.args[0].is_nonnegative else ops.sub(dividend, ops.remainder(dividend, divisor))
+
+
+def is_computable(size: sympy.Expr, is_known: Callable[[sympy.Expr], bool]) -> bool:
+    """Whether `computed_size` makes it of what is known."""
+    if is_known(size):
+        return True
+    kind = _kind(size)
+    return kind is not None and all(is_computable(part, is_known) for part in size.args)
 
 
 def computed_size(ops: Any, size: sympy.Expr, known: Callable[[sympy.Expr], Any]) -> Any:
@@ -63,29 +82,22 @@ def computed_size(ops: Any, size: sympy.Expr, known: Callable[[sympy.Expr], Any]
 
     Args:
         ops: the operations of a definition.
-        size: an expression of sizes, as `(s0**2)//s0`, which torch writes for the rest of a view.
+        size: a computable expression of sizes, as `(s0**2)//s0`, which torch writes for the rest of a view.
         known: the scalar of a part that is known, or None.
 
     Returns:
-        A number or a scalar, or None, where a part is neither known nor computed here.
+        A number or a scalar.
     """
-    if isinstance(size, (sympy.Integer, sympy.Float)):
-        return int(size) if isinstance(size, sympy.Integer) else float(size)
     found = known(size)
     if found is not None:
         return found
-    parts = [computed_size(ops, part, known) for part in size.args]
-    if not parts or any(part is None for part in parts):
-        return None
-    if isinstance(size, FloorDiv):
-        dividend, divisor = parts
-        if not size.args[0].is_nonnegative:
-            dividend = ops.sub(dividend, ops.remainder(dividend, divisor))
-        return ops.div(dividend, divisor)
-    if isinstance(size, ToFloat):
-        return ops.cast(*parts, DataType.Double)
-    name = _EXPRESSIONS.get(type(size))
-    return None if name is None else functools.reduce(getattr(ops, name), parts)
+    kind = _kind(size)
+    assert kind is not None
+    return _EXPRESSIONS[kind](ops, size, *(computed_size(ops, part, known) for part in size.args))
+
+
+def _kind(size: sympy.Expr) -> type[sympy.Basic] | None:
+    return next((kind for kind in type(size).__mro__ if kind in _EXPRESSIONS), None)
 
 
 class HostSizes:
@@ -141,6 +153,7 @@ _ON_HOST: Mapping[type[sympy.Basic], Callable[..., Any]] = {
     Max: max,
     Min: min,
     IntTrueDiv: operator.truediv,
+    FloatTrueDiv: operator.truediv,
     ToFloat: float,
 }
 
@@ -160,3 +173,8 @@ def is_size(value: Any) -> bool:
 def is_known(value: Any) -> bool:
     """Whether it is a plain number."""
     return isinstance(value, (bool, int, float))
+
+
+def is_number(size: Any, number: int) -> bool:
+    """Whether a size is this number; a scalar of a definition may be any, and has no truth."""
+    return isinstance(size, int) and size == number

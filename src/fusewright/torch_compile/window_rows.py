@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fusewright.core.dtype import DataType
 from fusewright.frontend.handles import Scalar
 from fusewright.torch_compile.rows import NotRecordable, row
+from fusewright.torch_compile.sizes import is_number
 
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
@@ -196,7 +197,7 @@ def slice_scatter(r: Recording, x: Any, src: Any, dim: int, start: Any, end: Any
         low = min(low, size)
     if step != 1:
         return _every(r, x, inside, count, place, low, step)
-    if count is size or (isinstance(count, int) and count == size):
+    if r.are_of_one_size(x, src):
         return r.ops.set(inside)
 
     def part(begin: Any, stop: Any) -> Any:
@@ -205,10 +206,10 @@ def slice_scatter(r: Recording, x: Any, src: Any, dim: int, start: Any, end: Any
         return r.ops.slice(x, starts, stops, [1] * x.ndim)
 
     high = r.ops.add(low, count) if _has_scalar(low, count) else low + count
-    parts = [inside] if count != 0 else []
-    if low != 0:
+    parts = [] if is_number(count, 0) else [inside]
+    if not is_number(low, 0):
         parts.insert(0, part(0, low))
-    if not isinstance(size, int) or high != size:
+    if not isinstance(size, int) or not is_number(high, size):
         parts.append(part(high, size))
     return r.ops.cat(parts, place) if len(parts) > 1 else r.ops.set(parts[0])
 

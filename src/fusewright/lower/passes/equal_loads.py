@@ -28,7 +28,7 @@ def share_equal_loads(kernel: k.Kernel) -> k.Kernel:
     written = {buffer for buffer in access.writers(statements) if buffer.space is k.Space.GLOBAL}
     sharing = _Sharing(written)
     sharing.find(kernel.body)
-    return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [sharing.replaced.get(stmt, stmt)]))
+    return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [sharing.replaced.get(stmt) or stmt]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -144,7 +144,9 @@ class _Tree:
         if isinstance(stmt, (k.For, k.LetValue)):
             self._varying.add(stmt.symbol)
         if not k.children(stmt):
-            own = conditions_of(stmt.pred) if isinstance(stmt, _PREDICATED) else _NONE
+            own = _NONE
+            if isinstance(stmt, _PREDICATED):
+                own = conditions_of(stmt.pred)
             node = _Node(stmt, own, [], around, isinstance(stmt, k.COLLECTIVES), loops)
             self._note_loads(node)
             for buffer in dict.fromkeys((*access.read_buffers(stmt), *access.written_buffers(stmt))):

@@ -41,7 +41,7 @@ def fill_with_neutral_elements(kernel: k.Kernel) -> k.Kernel:
             changed[leaf.stmt] = plain
             fill = k.Imm(neutral.value, load.dst.buffer.dtype)
             changed[load] = dataclasses.replace(load, fill=fill, fill_is_value=True)
-    return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [changed.get(stmt, stmt)]))
+    return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [changed.get(stmt) or stmt]))
 
 
 @dataclass(frozen=True, eq=False)

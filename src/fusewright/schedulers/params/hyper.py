@@ -27,7 +27,7 @@ class SchedulerHyperParameters(Decision):
     threads_per_block_max: int = choice(1, counts(1, lambda hardware: hardware.max_threads_per_block))
     is_warp_specialized: bool = False
 
-    def applied_to(self, params: InnerOuterParams, hardware: HardwareInfo) -> InnerOuterParams:
+    def applied_to(self, params: InnerOuterParams) -> InnerOuterParams:
         """Params that have what these ask for, where they are no defaults.
 
         Raises:

@@ -68,8 +68,7 @@ _ROWS_SIDE_BY_SIDE = When(
     "in an inner kernel that reads its rows again, or with schedule_3d",
 )
 _IN_TURNS = When(
-    lambda params: params.persistent_kernel and params.fastest_dim,
-    "unless a persistent kernel reduces rows",
+    lambda params: params.persistent_kernel and params.fastest_dim, "unless a persistent kernel reduces rows"
 )
 _READS_AGAIN = When(
     lambda params: params.persistent_kernel and not params.holds_batches,
