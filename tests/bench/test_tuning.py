@@ -6,7 +6,8 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -103,6 +104,18 @@ def test_what_fails_or_hangs_in_one_part_is_lost_and_the_others_go_on(tmp_path, 
     assert "GPU 0 does no more: the process ended with exit code 3" in printed
     assert "GPU 1: went on, 1 problems" in printed and "GPU 0: went on" not in printed
     assert "GPU 1 does no more: its time is up" in printed
+
+
+def test_a_policy_is_fitted_beside_the_formulas_of_today(monkeypatch):
+    monkeypatch.setenv("FUSEWRIGHT_SIM_DEVICE", "h200")
+    path = Path(__file__).parents[1] / "tune" / "drawn_20261124_h200.json"
+    table = next(t for t in read_recording(path) if t.problem.name == "silu_mul 1347x7232")
+    today = tuning.with_todays_formula(table)
+    assert today is not None and today.formula in table.seconds and today.seconds == table.seconds
+    before = replace(table, formula=min(table.seconds, key=lambda p: p == today.formula))
+    assert before.formula != today.formula and tuning.with_todays_formula(before) == today
+    unknown = {params: s for params, s in table.seconds.items() if params != today.formula}
+    assert tuning.with_todays_formula(replace(table, seconds=unknown)) is None
 
 
 def test_gpus_are_named_as_the_environment_names_them(monkeypatch):

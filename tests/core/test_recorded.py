@@ -44,9 +44,8 @@ def cheapest(size, length):
 
 
 def of_everything(size, length):
-    found = (
-        abs(-size) + round(size / 3) + int(length * 1.5) + (size << 1) + (7 >> (length % 3)) + 2 ** (size % 4)
-    )
+    found = abs(-size) + round(size / 3) + int(length * 1.5) + math.trunc(size / 7)
+    found += (size << 1) + (7 >> (length % 3)) + 2 ** (size % 4)
     return bool(found & 4), 5 - length > 2 - size, not size % 5, size != 7, (1 if size else 0), 12 % length
 
 
@@ -103,7 +102,12 @@ def test_results_are_computed():
 def test_what_is_computed_once_is_called_once():
     recorder, calls = Recorder([3]), []
     [a] = recorder.numbers
-    once = computed(lambda n: calls.append(n) or n, a)
+
+    def noted(n):
+        calls.append(n)
+        return n
+
+    once = computed(noted, a)
     assert recorder.compiled((once, computed(lambda n: n + 1, once)))([5]) == (5, 6) and calls == [5]
 
 
@@ -152,6 +156,11 @@ def test_what_is_undefined_for_others_does_not_hold():
 def test_what_cannot_be_recorded_is_an_error(use):
     with pytest.raises(TypeError):
         recorded(use, 4)
+
+
+def test_truncation_is_a_step_where_int_is_a_question():
+    assert recorded(lambda a: math.trunc(a / 4) < 9, 10)[1]([30])
+    assert not recorded(lambda a: int(a / 4) < 9, 10)[1]([30])
 
 
 def test_text_is_no_question():

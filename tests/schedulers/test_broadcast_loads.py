@@ -11,7 +11,7 @@ from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
-from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
 from fusewright.ops.build_inputs import define_tensor
 from fusewright.schedulers import PointwiseScheduler, propose
 from fusewright.schedulers.params.launch import UNSET
@@ -77,6 +77,23 @@ def test_rows_that_share_most_are_two_a_thread() -> None:
     fusion = p.built(body)
     params = propose(PointwiseScheduler(), fusion, p.facts_of(fusion, sizes), p.H200)
     assert (params.break_point, params.unroll_factor_outer) == (1, 2)
+
+
+def test_vectors_beside_several_weights_by_element_are_narrower() -> None:
+    """Of odd rows: what a warp reads at once of a weight lies a vector apart."""
+
+    def scaled(weights: int) -> int:
+        def body(fusion: Fusion) -> TensorView:
+            x = define_tensor(fusion, [-1, -1], True, DataType.BFloat16)
+            for _ in range(weights):
+                x = apply_to_tensor(fusion, "mul", x, define_tensor(fusion, [-1], True, DataType.BFloat16))
+            return convert_tensor(fusion, x, DataType.BFloat16)
+
+        fusion = p.built(body)
+        facts = p.facts_of(fusion, [(16384, 4095), *[(4095,)] * weights])
+        return propose(PointwiseScheduler(), fusion, facts, p.H200).vectorization_factor
+
+    assert (scaled(1), scaled(2)) == (8, 4)
 
 
 def test_an_index_for_each_row_asks_for_no_tiles(target: torch.device) -> None:

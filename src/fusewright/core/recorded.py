@@ -274,6 +274,10 @@ class Number:
     def __int__(self) -> int:
         return int(self.recorder.computed(f"int({self.name})", int(self.value)).pinned())
 
+    def __trunc__(self) -> Number:
+        """As `math.trunc` gives it: `int`, of which Python makes an integer of its own, is a question."""
+        return self.recorder.computed(f"trunc({self.name})", math.trunc(self.value))
+
     def __bool__(self) -> bool:
         return not self.recorder.compared(self, "==", 0, self.value == 0)
 

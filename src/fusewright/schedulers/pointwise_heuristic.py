@@ -62,6 +62,9 @@ SHARING_THREADS = 256
 # Rows of a thread that have more bytes in common than of their own: one load from the caches serves them all
 # (an H200: a batch norm of channels-last images takes 71 us, not 79, rotations by tables 37.3, not 39.1).
 SHARING_ROWS = 2
+# Accesses of a thread that loads an input's neighbours by element, which come from memory only once (an H200:
+# three neighbours in rows of 4095 bfloat16 take 82 us with two, 87 with one or four).
+FEWEST_OF_NEIGHBOURS = 2
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
 # The same of single elements, whose addresses take most of a thread's instructions (an H200: 513 x 1023 x 129
@@ -230,6 +233,13 @@ class PointwisePlanner:
         return [access for access in inputs if access.concrete.issuperset(self._points)]
 
     @cached_property
+    def _has_neighbours(self) -> bool:
+        """Whether an element needs several of one input, all of which are no parts to choose one from."""
+        loads = self._full_loads
+        chosen = parts_of_joins(self.fusion, loads)
+        return len({access.tensor for access in loads}) < len(loads) != len(chosen)
+
+    @cached_property
     def _accessed_bytes(self) -> int:
         """Of one element of all loads and stores that are no broadcasts."""
         return sum(a.tensor.dtype.size for a in self._accesses if a.concrete.issuperset(self._points))
@@ -250,6 +260,8 @@ class PointwisePlanner:
         loaded = self._loaded_bytes(vectors, dim, facts) * width
         if break_point and self._shares_most(break_point):
             in_flight = max(in_flight, SHARING_ROWS * loaded)
+        elif dim != -1 and not vectors.unaligned and self._has_neighbours:
+            in_flight = max(in_flight, FEWEST_OF_NEIGHBOURS * loaded)
         several = (break_point and self._shares_elements(break_point)) or (
             width == 1 and self._are_apart(facts)
         )
@@ -351,7 +363,8 @@ class PointwisePlanner:
         own = [i for i, axis in enumerate(self.space.axes) if not axis.is_broadcast]
         for axis, expected in zip(reversed(kept), reversed(own)):
             if place[axis] != expected:
-                is_short = place[axis] < expected and run <= SHORT_RUN_BYTES
+                is_run = axis is not kept[-1]
+                is_short = is_run and place[axis] < expected and run <= SHORT_RUN_BYTES
                 return place[axis] + 1 if is_short else None
             run *= sizes[expected]
         return None

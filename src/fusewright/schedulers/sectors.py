@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import trunc
 
 from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.once import cached_property
@@ -93,7 +94,7 @@ class _Walk:
         if wasted <= 1 or are_one_run or len(touched) < WARP_SIZE:
             return 0
         is_store = self.access.node is None
-        return int(used * (wasted * PARTLY_WRITTEN - 1 if is_store else wasted - 1))
+        return trunc(used * (wasted * PARTLY_WRITTEN - 1 if is_store else wasted - 1))
 
     @cached_property
     def _points(self) -> Product:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import trunc
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.schedulers.base import Cost, Facts
@@ -132,7 +133,7 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
     resident = THREADS_AN_SM // THREADS_OF_ROWS
     places = resident * hardware.sm_count
     near = hardware.sm_count * hardware.shared_memory_per_sm + FOUND_IN_L2 * hardware.l2_bytes
-    fitting = max(1, int(near) // max(1, what.length * what.element_bytes))
+    fitting = max(1, trunc(near) // max(1, what.length * what.element_bytes))
     turns = ceil_div(what.rows, min(fitting, places // LEAST_SHARE))
     at_once = ceil_div(what.rows, turns)  # in turns of equal length
     share = places // at_once
