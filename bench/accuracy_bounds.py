@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["APPROXIMATE_BOUNDS", "BOUNDS", "BY_NORM", "EXACT", "Bound", "bound_of"]
-
 
 @dataclass(frozen=True)
 class Bound:

@@ -10,8 +10,6 @@ import torch
 from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp
 
-__all__ = ["operands"]
-
 # Enough for the worst of a few thousand neighbours to be near the worst of all.
 DENSE = 20_000
 # CUDA's own formula loses digits where lgamma crosses zero between its poles.

@@ -14,28 +14,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from functorch.compile import aot_function, make_boxed_func, min_cut_rematerialization_partition
 from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from fusewright.torch_compile import decompositions
-
-__all__ = [
-    "BLOCKS",
-    "Block",
-    "Expected",
-    "Graph",
-    "Sizes",
-    "adamw_graph",
-    "adamw_step",
-    "block_graphs",
-    "inputs_of",
-    "make_module",
-    "optimizer_state",
-    "pass_graphs",
-    "step_graph",
-]
 
 Tensor = torch.Tensor
 
@@ -366,6 +349,13 @@ def block_graphs(block: Block, sizes: Sizes, dtype: torch.dtype, device: torch.d
 
 def pass_graphs(name: str, module: nn.Module, x: Tensor) -> list[Graph]:
     """The forward and the backward pass of a module for this input; either may be of fake tensors."""
+    # Imports torch's compiler: as long as torch itself takes, for each process that imports any of `bench`.
+    from functorch.compile import (  # noqa: PLC0415
+        aot_function,
+        make_boxed_func,
+        min_cut_rematerialization_partition,
+    )
+
     x = x.detach().requires_grad_()
     found: dict[str, Graph] = {}
 

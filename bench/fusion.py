@@ -19,11 +19,7 @@ MakesInputs = Callable[[Shape, Inputs], Tensors]
 
 
 def fusion(
-    name: str,
-    function: Callable[..., Any],
-    inputs: MakesInputs,
-    *shapes: Shape,
-    small: Shape | None = None,
+    name: str, function: Callable[..., Any], inputs: MakesInputs, *shapes: Shape, small: Shape | None = None
 ) -> Operation:
     """A row that is defined by a function of torch alone; `small` follows from the first shape."""
     return Operation(name, None, function, inputs, shapes, (small or small_shape(shapes[0]),))
@@ -45,10 +41,7 @@ def alike(count: int) -> MakesInputs:
 
 def rows_and_vectors(rows: int, vectors: int) -> MakesInputs:
     """So many tensors of the shape, then vectors along its last dimension."""
-    return lambda shape, r: (
-        *(r(*shape) for _ in range(rows)),
-        *(r(shape[-1]) for _ in range(vectors)),
-    )
+    return lambda shape, r: (*(r(*shape) for _ in range(rows)), *(r(shape[-1]) for _ in range(vectors)))
 
 
 def channels(count: int) -> MakesInputs:

@@ -124,17 +124,9 @@ def table_pair(shape: Shape, r: Inputs) -> Tensors:
 
 
 ROTATIONS = (
+    fusion("rope_at", rope_at, lambda s, r: (r(*s), *table_pair(s, r), r.indices(s[2], s[0], s[2])), HEADS),
     fusion(
-        "rope_at",
-        rope_at,
-        lambda s, r: (r(*s), *table_pair(s, r), r.indices(s[2], s[0], s[2])),
-        HEADS,
-    ),
-    fusion(
-        "rope_backward",
-        rope_backward,
-        lambda s, r: (r(*s), r(s[2], s[3] // 2), r(s[2], s[3] // 2)),
-        HEADS,
+        "rope_backward", rope_backward, lambda s, r: (r(*s), r(s[2], s[3] // 2), r(s[2], s[3] // 2)), HEADS
     ),
     fusion(
         "rope_packed",

@@ -87,12 +87,7 @@ ACTIVATIONS = (
     fusion("gelu_backward", gelu_backward, alike(2), LARGE),
     fusion("swiglu_backward", swiglu_backward, alike(3), MEDIUM),
     fusion("soft_cap", soft_cap, alike(1), LARGE),
-    fusion(
-        "dropout_residual",
-        dropout_residual,
-        lambda s, r: (r(*s), r(*s), r(s[-1]), r.mask(*s)),
-        LARGE,
-    ),
+    fusion("dropout_residual", dropout_residual, lambda s, r: (r(*s), r(*s), r(s[-1]), r.mask(*s)), LARGE),
 )
 
 # ---- arithmetic, comparisons, broadcasts -------------------------------------------------------------------
@@ -231,12 +226,7 @@ CASTS = (
     fusion("float8_rows", float8_rows, alike(1), LARGE),
     fusion("float8_blocks", float8_blocks, alike(1), LARGE),
     fusion("float8_tensor", float8_tensor, alike(1), MEDIUM),
-    fusion(
-        "float8_back",
-        float8_back,
-        lambda s, r: (float8(r(*s)), r(s[0], 1, dtype=torch.float32)),
-        LARGE,
-    ),
+    fusion("float8_back", float8_back, lambda s, r: (float8(r(*s)), r(s[0], 1, dtype=torch.float32)), LARGE),
     fusion("fake_quantise", fake_quantise, alike(1), LARGE),
 )
 

@@ -90,7 +90,9 @@ POINTWISE = (
     fusion("triangle_normals", triangle_normals, floats(3), POINTS),
     fusion("barycentric", barycentric, floats(4), POINTS),
     fusion("projected", projected, lambda s, r: (r(*s, dtype=FLOAT), r(3, 3, dtype=FLOAT)), POINTS),
-    fusion("covariances", covariances, lambda s, r: (r(*s, dtype=FLOAT), r(s[0], 4, dtype=FLOAT)), (1048576, 3)),
+    fusion(
+        "covariances", covariances, lambda s, r: (r(*s, dtype=FLOAT), r(s[0], 4, dtype=FLOAT)), (1048576, 3)
+    ),
     fusion("rotations", rotations, floats(1), (1048576, 6)),
     fusion("spins", spins, floats(2), POINTS),
     fusion("radiance", radiance, harmonics_and_directions, (1048576, 3)),

@@ -228,10 +228,7 @@ EXPERTS = (
     fusion("geglu_backward", geglu_backward, lambda s, r: (r(*s), r(s[0], 2 * s[1])), (8192, 2816)),
     fusion("limited_swiglu", limited_swiglu, alike(1), (8192, 5760)),
     fusion(
-        "short_convolution",
-        short_convolution,
-        lambda s, r: (r(*s), r(s[-1], 4), r(s[-1])),
-        (8, 2048, 1536),
+        "short_convolution", short_convolution, lambda s, r: (r(*s), r(s[-1], 4), r(s[-1])), (8, 2048, 1536)
     ),
     fusion("mamba_norm", group_norm_gated, rows_and_vectors(2, 1), (16384, 2048)),
     fusion("rwkv_mix", shared_mix, lambda s, r: (r(*s), r(5, s[-1])), (8, 1024, 2048)),

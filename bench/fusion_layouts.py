@@ -140,12 +140,7 @@ PIECES = (
     fusion("pad_circular", lambda x: F.pad(x, (2, 2, 2, 2), mode="circular"), alike(1), (16, 64, 112, 112)),
     fusion("cat_many", joined, many(16), LARGE, small=(6, 64)),
     fusion("cat_many_rows", lambda *tensors: torch.cat(tensors), many(16), (8192, 4096), small=(6, 64)),
-    fusion(
-        "cat_scaled",
-        joined_and_scaled,
-        lambda s, r: (r(*s), r(*s), r(*s), r(3 * s[1])),
-        (16384, 2048),
-    ),
+    fusion("cat_scaled", joined_and_scaled, lambda s, r: (r(*s), r(*s), r(*s), r(3 * s[1])), (16384, 2048)),
     fusion("stack_many", lambda *tensors: torch.stack(tensors, 1), many(8), LARGE, small=(6, 64)),
     fusion("frames", frames, lambda s, r: (r(*s), r(400 if s[1] > 400 else 8)), (64, 160000)),
     fusion("slice_third", lambda x: x[:, 1::3] * 2, alike(1), (16384, 6144)),

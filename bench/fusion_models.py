@@ -158,12 +158,7 @@ NORMALIZATIONS = (
     fusion("sums_first", sums_first, alike(1), LARGE),
     fusion("layer_norm_first", layer_norm_first, channels(2), (32, 192, 56, 56)),
     fusion("modulated", modulated, one_a_batch, (16, 1024, 4096)),
-    fusion(
-        "gated_residual",
-        gated_residual,
-        lambda s, r: (r(*s), r(*s), r(s[0], s[2])),
-        (16, 1024, 4096),
-    ),
+    fusion("gated_residual", gated_residual, lambda s, r: (r(*s), r(*s), r(s[0], s[2])), (16, 1024, 4096)),
     fusion("tanh_norm", tanh_norm, rows_and_vectors(1, 2), LARGE),
     fusion("weight_norm", weight_norm, lambda s, r: (r(*s), r(s[0])), LARGE),
     fusion("rms_heads", rms_heads, lambda s, r: (r(*s), r(128 if s[1] % 128 == 0 else 8)), LARGE),
@@ -194,18 +189,9 @@ def clipped(*gradients: Tensor) -> list[Tensor]:
     return [(g * factor).to(g.dtype) for g in gradients]
 
 
-def wide_gates(count: int) -> object:
-    return lambda s, r: r(s[0], count * s[1])
-
-
 CELLS = (
     fusion("lstm_cell", lstm_cell, lambda s, r: (r(s[0], 4 * s[1]), r(*s)), (8192, 2048)),
-    fusion(
-        "gru_cell",
-        gru_cell,
-        lambda s, r: (r(s[0], 3 * s[1]), r(s[0], 3 * s[1]), r(*s)),
-        (8192, 2048),
-    ),
+    fusion("gru_cell", gru_cell, lambda s, r: (r(s[0], 3 * s[1]), r(s[0], 3 * s[1]), r(*s)), (8192, 2048)),
     fusion(
         "clipped",
         clipped,
@@ -233,19 +219,9 @@ SCANS = (
     fusion("cummax", lambda x: torch.cummax(x, -1).values, alike(1), (8192, 2048)),
     fusion("argmax_middle", lambda x: x.argmax(1), alike(1), (64, 512, 1024)),
     fusion("max_with_place", lambda x: tuple(x.max(-1)), alike(1), LARGE),
-    fusion(
-        "argmin_mask",
-        lambda x, m: x.masked_fill(m, 100.0).argmin(-1),
-        masked,
-        LARGE,
-    ),
+    fusion("argmin_mask", lambda x, m: x.masked_fill(m, 100.0).argmin(-1), masked, LARGE),
     fusion("prod_last", lambda x: (1 + 0.01 * wide(x)).prod(-1), alike(1), LARGE),
-    fusion(
-        "one_hot_best",
-        lambda x: F.one_hot(x.argmax(-1), x.shape[-1]).to(x.dtype),
-        alike(1),
-        MEDIUM,
-    ),
+    fusion("one_hot_best", lambda x: F.one_hot(x.argmax(-1), x.shape[-1]).to(x.dtype), alike(1), MEDIUM),
 )
 
 MODELS: tuple[Operation, ...] = (*LOSSES, *NORMALIZATIONS, *CELLS, *SCANS)

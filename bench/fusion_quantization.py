@@ -234,10 +234,7 @@ TYPES = (
         (16384, 8192),
     ),
     fusion(
-        "four_types",
-        four_types,
-        lambda s, r: (r(*s), r(*s, dtype=FLOAT), integers(s, r), r.mask(*s)),
-        LARGE,
+        "four_types", four_types, lambda s, r: (r(*s), r(*s, dtype=FLOAT), integers(s, r), r.mask(*s)), LARGE
     ),
     fusion("longs_sum", lambda x: x.sum(-1), lambda s, r: (r.indices(1000, *s),), MEDIUM),
     fusion("bools_all", lambda x: x.all(-1), lambda s, r: (r.mask(*s),), (16384, 8192)),

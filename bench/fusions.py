@@ -41,11 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--phase", choices=("both", "compile", "measure"), default="both", help="one of the two alone"
     )
     parser.add_argument(
-        "--output",
-        type=Path,
-        default=OUTPUT / "fusions",
-        metavar="PATH",
-        help="writes PATH.json and PATH.md",
+        "--output", type=Path, default=OUTPUT / "fusions", metavar="PATH", help="writes PATH.json and PATH.md"
     )
 
 

@@ -21,7 +21,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._inductor.utils import fresh_cache
 
 from bench.corpus import (
     BLOCKS,
@@ -340,7 +339,7 @@ def measure_block(
         if compare:
             torch.cuda.empty_cache()
             # A step over equal parameters would else be served by what inductor keeps in the process.
-            with fresh_cache():
+            with torch._inductor.utils.fresh_cache():
                 theirs = inductor(block, sizes, dtype)
             made = [
                 Row(**{**_fields(row), "inductor": kernels, "inductor_cold_s": cold})
@@ -408,7 +407,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _cold() -> Any:
     """Within it no machine code is read from disk."""
     fresh = {
-        "FUSEWRIGHT_DISABLE": ",".join(filter(None, [os.environ.get("FUSEWRIGHT_DISABLE"), "nvrtc_caching"])),
+        "FUSEWRIGHT_DISABLE": ",".join(filter(None, [os.environ.get("FUSEWRIGHT_DISABLE"), "nvrtc_caching"]))
     }
     return mock.patch.dict(os.environ, fresh)
 

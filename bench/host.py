@@ -63,14 +63,7 @@ class Row:
 
     def cells(self) -> tuple[Cell, ...]:
         shape = "x".join(map(str, self.shape))
-        return (
-            self.operation,
-            shape,
-            self.fusewright_us,
-            self.eager_us,
-            self.inductor_us,
-            self.new_size_us,
-        )
+        return (self.operation, shape, self.fusewright_us, self.eager_us, self.inductor_us, self.new_size_us)
 
 
 def call_us(call: Callable[[], object]) -> float:

@@ -47,11 +47,7 @@ LEAST = {torch.float8_e4m3fn: 1.01 * 2.0**-10, torch.float8_e5m2: 1.01 * 2.0**-1
 
 
 # The type of a definition's results by that of its inputs.
-STORED = {
-    torch.bfloat16: DataType.BFloat16,
-    torch.float16: DataType.Half,
-    torch.float32: DataType.Float,
-}
+STORED = {torch.bfloat16: DataType.BFloat16, torch.float16: DataType.Half, torch.float32: DataType.Float}
 # What masks put in place of a value: far below all inputs, finite in half.
 MASKED = -30000.0
 

@@ -331,12 +331,12 @@ def _crossing(site: Site, group: Sequence[Any]) -> int:
 def launch_alone(plan: LaunchPlan, memory: Memory, target: Target) -> Callable[[], object]:
     """A launch of the plan on tensors of its own, and nothing but the launch."""
     op = plan.op
-    names, _ = plan.bind(
+    names = plan.bound(
         memory,
-        SILENT,
-        lambda kernel, argument, workspace, count: ZeroedWorkspace(
+        lambda kernel, argument, workspace, count, grid: ZeroedWorkspace(
             count, workspace.dtype.torch, target.device
         ),
+        SILENT,
     )
     stream = target.stream()
     tensors: dict[Val, torch.Tensor] = {}

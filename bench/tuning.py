@@ -7,9 +7,11 @@ of as many as there are: each has a process with workers of its own (bench/tunin
 
 `--drawn [SEED]`: the problems are those that bench/tuning_problems.py draws by chance. `--record FILE` writes
 what was measured, now and then and in the end, for `fusewright tune --show --table FILE` and for tests.
-`--policy-of FILE..`: tables of older measurements, whose policy is judged by these problems. `--json FILE`
-writes the table and what follows from it. Without a GPU a few small kernels are compiled, and nothing is
-timed.
+`--policy-of FILE..`: tables of older measurements, whose policy is judged by these problems; of tables, the
+problems count whose formula of today was measured. `--json FILE` writes the table and what follows from it.
+`--journals FOLDER` keeps all trials there: another run with as many GPUs and the same problems goes on from
+them, so that two short runs try what a long one does. Without a GPU a few small kernels are compiled, and
+nothing is timed.
 """
 
 from __future__ import annotations
@@ -29,14 +31,18 @@ from bench.tuning_parts import FIRST_STEPS, Parts, Share, Step, visible_devices
 from bench.tuning_problems import SEED, cases, title
 from bench.tuning_report import as_dict, copy_seconds, print_for_documentation, print_found
 from bench.tuning_trials import SAMPLED, Found, served
+from fusewright import Options
 from fusewright.cli.arguments import positive_count, positive_seconds
+from fusewright.core.errors import TuneError
 from fusewright.core.serialization import from_json
+from fusewright.frontend.problems import load
 from fusewright.tune.document import write_document
 from fusewright.tune.journal import Status
 from fusewright.tune.policy import Policy, policy_of
 from fusewright.tune.recording import read_recording, recording_text
 from fusewright.tune.sweep import SPACE
 from fusewright.tune.table import Measurements
+from fusewright.tune.worker import Planned
 
 # Of a sample, the points that a recording keeps: those that are not much slower than the best, and so many.
 NEAR_BEST, KEPT = 1.1, 20
@@ -57,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="64 problems drawn by chance, not the listed ones",
     )
     parser.add_argument("--record", type=Path, help="a file for what was measured (tune.recording)")
+    parser.add_argument(
+        "--journals", type=Path, metavar="FOLDER", help="keep what is tried there, and go on from it"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table there")
     parser.add_argument(
         "--policy-of", type=Path, nargs="+", default=[], metavar="FILE", help="tables to fit a policy to"
@@ -76,12 +85,15 @@ def run(arguments: argparse.Namespace) -> int:
     compilers = max(1, (os.cpu_count() or 2) // count - 1)
     print(f"{len(given)} cases, {count} x {compilers} processes compile", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        kept: Path = arguments.journals or Path(folder)
+        kept.mkdir(parents=True, exist_ok=True)
         shares = [
             Share(
                 i,
                 visible[i] if visible else None,
                 tuple(given[i::count]),
                 Path(folder) / str(i),
+                kept / f"journal-{i}-of-{count}.sqlite",
                 compilers,
                 arguments.points,
                 start,
@@ -118,7 +130,19 @@ def _measured(shares: Sequence[Share], arguments: argparse.Namespace) -> list[Fo
 
 def _policy(paths: Sequence[Path]) -> Policy | None:
     tables = [table for path in paths for table in read_recording(path)]
-    return policy_of(tables) if tables else None
+    return policy_of(filter(None, map(with_todays_formula, tables))) if tables else None
+
+
+def with_todays_formula(table: Measurements) -> Measurements | None:
+    """Measurements beside the params that the scheduler chooses now; None: those were not measured.
+
+    Most of what older tables teach, formulas have learned since.
+    """
+    try:
+        formula = Planned(table.problem, load, Options.from_environment()).described().formula
+    except TuneError:  # a definition becomes other kernels than it did then
+        return None
+    return replace(table, formula=formula) if formula in table.seconds else None
 
 
 # ---- what is kept

@@ -59,6 +59,7 @@ class Share:
 
     Attributes:
         number: of the part. visible: its GPU, as CUDA_VISIBLE_DEVICES names it; None: there is none.
+        folder: for files of this run. journal: what was measured, in earlier runs, too.
         start, seconds: by `time.monotonic`, when the benchmark began, and how long it may take.
     """
 
@@ -66,6 +67,7 @@ class Share:
     visible: str | None
     cases: tuple[Case, ...]
     folder: Path
+    journal: Path
     compilers: int
     points: int
     start: float
@@ -83,6 +85,7 @@ class Share:
             self.visible is not None,
             self.compilers,
             self.folder,
+            self.journal,
             self.points,
             self.until,
         )
@@ -99,10 +102,6 @@ class Share:
 
     def until(self, share: float) -> float:
         return self.start + share * self.seconds
-
-    @property
-    def journal(self) -> Path:
-        return self.folder / "journal.sqlite"
 
 
 @dataclass

@@ -12,11 +12,7 @@ from bench.tuning_trials import CONFIGURATIONS, FIRST, PLAIN_CONFIGURATIONS, Fou
 from fusewright.tune.journal import FAILED, Status
 from fusewright.tune.tuner import Tuned
 
-AFTER_FIRST, AFTER_ALL, PLAIN = (
-    f"after {FIRST}",
-    f"after {CONFIGURATIONS}",
-    f"plain {PLAIN_CONFIGURATIONS}",
-)
+AFTER_FIRST, AFTER_ALL, PLAIN = (f"after {FIRST}", f"after {CONFIGURATIONS}", f"plain {PLAIN_CONFIGURATIONS}")
 #: Who chose params, in the order of the table.
 CHOSEN = ("formula", AFTER_FIRST, AFTER_ALL, PLAIN, "policy")
 #: By what ratios are taken of: the best of the sample, of all that was measured, and the formula's params.
@@ -71,6 +67,10 @@ def sampled(found: Found) -> dict[str, int]:
     }
 
 
+def _seconds(found: Found) -> str:
+    return "-" if found.seconds is None else f"{found.seconds:.1f}"
+
+
 def _kind(found: Found) -> str:
     """What searches are alike."""
     facts = found.problem.facts
@@ -96,7 +96,7 @@ def print_found(found: Sequence[Found]) -> None:
         shown = " ".join(f"{'-' if cell is None else f'{cell * 1e6:.2f}':>8}" for cell in cells)
         tried, plain = tried_of(each.tuned), tried_of(each.from_plain)
         print(
-            f"{each.problem.name:30} {each.problem.scheduler:22} {shown} | {each.seconds:8.1f} "
+            f"{each.problem.name:30} {each.problem.scheduler:22} {shown} | {_seconds(each):>8} "
             f"{tried:5} {plain:5} {of['tried']:3}/{of['points']:3} {of['ran']:5} {of['refused']:7}"
         )
     for who, mark in RATIOS:
@@ -134,7 +134,7 @@ def _of_refused(found: Found) -> float | None:
 def _said_of_searches(found: Sequence[Found]) -> str:
     seconds: dict[str, list[float]] = {}
     for each in found:
-        if each.tuned is not None:
+        if each.seconds is not None:
             seconds.setdefault(_kind(each), []).append(each.seconds)
     parts = [
         f"{kind} {min(own):.1f} to {max(own):.1f} s (mean {sum(own) / len(own):.1f}, {len(own)})"
@@ -210,4 +210,4 @@ def _row(found: Found) -> list[str]:
     own = times(found)
     cells = [own.get("formula"), own.get(AFTER_ALL), copy_seconds(found), own.get("all")]
     shown = ["-" if cell is None else f"{cell * 1e6:.1f}" for cell in cells]
-    return [found.problem.name, f"{found.seconds:.1f}", str(tried_of(found.tuned)), *shown]
+    return [found.problem.name, _seconds(found), str(tried_of(found.tuned)), *shown]

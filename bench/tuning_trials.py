@@ -15,6 +15,7 @@ from fusewright import Options
 from fusewright.core.errors import ParamsError
 from fusewright.core.serialization import from_json
 from fusewright.frontend.problems import load
+from fusewright.frontend.tuned_calls import journal_version
 from fusewright.schedulers.params.space import value_at, with_value
 from fusewright.tune.changes import Change, changes_of, with_changes
 from fusewright.tune.entry import WORTH
@@ -40,6 +41,8 @@ SEARCH_SECONDS = EFFORTS["fast"].seconds or inf
 SEARCHED, PLAIN_SEARCHED, SAMPLED, TRANSFERRED = 0.38, 0.55, 0.89, 0.935
 # Of each problem, the changes with which others are tried; fields of one.
 TRANSFERS, MOST_CHANGED = 2, 3
+# A point of a sample that takes so many times as long as the best of its problem is timed three times only.
+SAMPLE_SLOWER = 1.15
 # Values that follow from the length of a row: plain params have the formula's.
 OF_LENGTH = ("lparams", "batches_per_block_inner_reduction", "rows_per_block")
 #: The origin of what served other problems, and of what a policy of older measurements chooses.
@@ -51,7 +54,8 @@ class Found:
     """What is known of a problem.
 
     Attributes:
-        formula, plain: params. tuned: by the search from the formula, which took `seconds`.
+        formula, plain: params. tuned: by the search from the formula, which took `seconds`; None: the journal
+            had some of it.
         from_plain: by the other one.
         sample: a stratified one, as JSON. refused: those of it that the model refuses.
         learned: what the policy chooses; None: the formula's params.
@@ -64,7 +68,7 @@ class Found:
     sample: list[str]
     refused: frozenset[str]
     tuned: Tuned | None = None
-    seconds: float = 0.0
+    seconds: float | None = None
     from_plain: Tuned | None = None
     learned: Any = None
     again: Race | None = None
@@ -122,7 +126,7 @@ class Listed:
     def ask(self) -> Attempt | None:
         self._asked += 1
         text = next(self._texts, None)
-        return None if text is None else Attempt(self.problem, text, self._origin)
+        return None if text is None else Attempt(self.problem, text, self._origin, slower=SAMPLE_SLOWER)
 
     def refusal(self, resources: Mapping[str, Any]) -> str:
         return ""
@@ -142,6 +146,7 @@ class OfGpu:
     Args:
         problems: makes them.
         on_gpu: whether kernels run; else they are compiled only.
+        journal: what it has is not tried again.
         until: when a share of the time is over, by `time.monotonic`.
     """
 
@@ -151,6 +156,7 @@ class OfGpu:
         on_gpu: bool,
         compilers: int,
         folder: Path,
+        journal: Path,
         points: int,
         until: Callable[[float], float],
     ) -> None:
@@ -162,7 +168,7 @@ class OfGpu:
         self._runner = runner(compilers=compilers, keeps_code=True)
         # Winners are timed again by processes that timed nothing before.
         self._again = runner(compilers=RUNNERS, keeps_code=True)
-        self._journal = Journal(folder / "journal.sqlite", "bench")
+        self._journal = Journal(journal, journal_version())
         self._runner.begin()
 
     def __enter__(self) -> OfGpu:
@@ -191,8 +197,9 @@ class OfGpu:
             before = time.monotonic()
             if (left := self._until(SEARCHED) - before) > 0:
                 effort = Effort(CONFIGURATIONS, min(left, SEARCH_SECONDS), to_roofline=False)
+                is_new = not self._journal.trials(found.problem.key)
                 [found.tuned] = tuner.tune([found.problem], effort)
-                found.seconds = time.monotonic() - before
+                found.seconds = time.monotonic() - before if is_new else None
         self._note()
 
     def search_from_plain(self) -> None:

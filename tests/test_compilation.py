@@ -35,7 +35,7 @@ def _compiled(sources: list[CudaSource], monkeypatch: pytest.MonkeyPatch) -> lis
 
 
 def test_architectures_and_stages_share_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = _compiled([_source(f"x[{i}] = 1.0f;") for i in range(100)], monkeypatch)
+    compiled = _compiled([_source(f"x[{i}] = 1.0f;") for i in range(500)], monkeypatch)
     assert all(len(options) == 1 for options in compiled)
     kinds = (Unoptimized, SyntaxOnly)
     assert set().union(*compiled) == {kind(arch) for kind in kinds for arch in ARCHITECTURES}

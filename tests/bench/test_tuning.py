@@ -6,7 +6,8 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ def test_a_part_is_searched_sampled_and_timed_again(tmp_path, monkeypatch, capsy
     cases = [case for case in drawn(3) if case[0] in ("cube", "sum_inner")]
     start = time.monotonic()
     given = lambda: problems(cases, tmp_path, torch.device("cpu"))  # noqa: E731
-    with OfGpu(given, True, 2, tmp_path, 20, lambda share: start + 200 * share) as part:
+    with OfGpu(given, True, 2, tmp_path, tmp_path / "j", 20, lambda share: start + 200 * share) as part:
         for step in FIRST_STEPS:
             getattr(part, step.method)(*step.arguments)
         others = served(part.found)
@@ -47,6 +48,13 @@ def test_a_part_is_searched_sampled_and_timed_again(tmp_path, monkeypatch, capsy
         known = {trial.params for trial in each.known}
         assert set(each.sample) <= known and each.refused < set(each.sample)
     assert others["pointwise"]
+    with OfGpu(given, True, 2, tmp_path, tmp_path / "j", 20, lambda share: start + 300) as again:
+        again.prepare()
+        again.search(0, 2)
+        again.sample(1.0)
+    for each, before in zip(again.found, part.found):
+        assert len(each.known) == len(before.known), "what a journal has is not tried again"
+    assert [each.seconds for each in again.found] == [None] * 4 and again.found[0].tuned is not None
     path = tmp_path / "r.json"
     print_found(part.found)
     print_for_documentation(part.found)
@@ -81,7 +89,7 @@ class Faulty(Share):
 def test_what_fails_or_hangs_in_one_part_is_lost_and_the_others_go_on(tmp_path, capsys):
     start = time.monotonic()
     shares = [
-        Faulty(i, None, (), tmp_path / str(i), 1, 3, start, 200.0, ends_at)
+        Faulty(i, None, (), tmp_path / str(i), tmp_path / f"j{i}", 1, 3, start, 200.0, ends_at)
         for i, ends_at in enumerate(("sample", ""))
     ]
     noted: list[Any] = []
@@ -96,6 +104,18 @@ def test_what_fails_or_hangs_in_one_part_is_lost_and_the_others_go_on(tmp_path, 
     assert "GPU 0 does no more: the process ended with exit code 3" in printed
     assert "GPU 1: went on, 1 problems" in printed and "GPU 0: went on" not in printed
     assert "GPU 1 does no more: its time is up" in printed
+
+
+def test_a_policy_is_fitted_beside_the_formulas_of_today(monkeypatch):
+    monkeypatch.setenv("FUSEWRIGHT_SIM_DEVICE", "h200")
+    path = Path(__file__).parents[1] / "tune" / "drawn_20261124_h200.json"
+    table = next(t for t in read_recording(path) if t.problem.name == "silu_mul 1347x7232")
+    today = tuning.with_todays_formula(table)
+    assert today is not None and today.formula in table.seconds and today.seconds == table.seconds
+    before = replace(table, formula=min(table.seconds, key=lambda p: p == today.formula))
+    assert before.formula != today.formula and tuning.with_todays_formula(before) == today
+    unknown = {params: s for params, s in table.seconds.items() if params != today.formula}
+    assert tuning.with_todays_formula(replace(table, seconds=unknown)) is None
 
 
 def test_gpus_are_named_as_the_environment_names_them(monkeypatch):

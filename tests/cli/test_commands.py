@@ -75,7 +75,7 @@ def _python(*arguments: str, given: str = "", **environment: str) -> subprocess.
 
 @pytest.fixture(scope="module")
 def demo() -> str:
-    result = _python("-m", "fusewright.cli", "demo", "--no-color")
+    result = _python("-m", "fusewright", "demo", "--no-color")
     assert result.returncode == 0, result.stderr
     return result.stdout
 

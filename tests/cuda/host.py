@@ -7,9 +7,12 @@ of reach.
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,11 +30,24 @@ def build(text: str, directory: Path) -> ctypes.CDLL:
     """A library of `text`, which may use CUDA's names."""
     source, library = directory / "device.cpp", directory / "device.so"
     source.write_text(text, encoding="utf-8")
-    command = [str(COMPILER), "-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-include"]
-    command += [str(Path(__file__).with_name("device_on_host.h")), str(source), "-o", str(library)]
+    _compile("-shared", "-include", str(_header()), str(source), "-o", str(library))
+    return ctypes.CDLL(str(library))
+
+
+@cache
+def _header() -> Path:
+    """The header beside its compiled form, which saves three quarters of the time of each small library."""
+    name = "device_on_host.h"
+    folder = tempfile.mkdtemp(dir=os.environ.get("FUSEWRIGHT_TEST_SESSION"))
+    header = Path(shutil.copy(Path(__file__).with_name(name), folder))
+    _compile("-x", "c++-header", str(header), "-o", f"{header}.gch")
+    return header
+
+
+def _compile(*arguments: str) -> None:
+    command = [str(COMPILER), "-std=c++17", "-O1", "-fPIC", "-w", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    return ctypes.CDLL(str(library))
 
 
 def run(kernel: Kernel, arguments: Sequence[torch.Tensor | int], directory: Path) -> None:

@@ -70,9 +70,10 @@ def test_random_expressions_on_the_host(seed: int, tmp_path: Path) -> None:
     _check(source, found, expected)
 
 
+# Without a GPU one stands for all that are skipped: each takes time to be collected, on every worker.
 @pytest.mark.gpu
 @pytest.mark.parametrize("index_dtype", [DataType.Int, DataType.Int32])
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(100 if torch.cuda.is_available() else 1))
 def test_random_expressions_on_a_gpu(seed: int, index_dtype: DataType) -> None:
     _, source, given, expected = _draw_and_check(seed, ALL, index_dtype, 40)
     arch = hardware_of(torch.device("cuda"), Options.from_environment()).arch

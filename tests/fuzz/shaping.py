@@ -128,6 +128,22 @@ def slice_(w: Writer) -> None:
     w.call("slice", x, starts, ends, *more, dims=tuple(dims))
 
 
+def first(w: Writer) -> None:
+    """The first elements along one dimension, all along the others, which nothing but a reduction reads."""
+    x = w.tensor()
+    if x is None or not x.ndim:
+        return
+    along, count = w.rng.randrange(x.ndim), w.pick((1, 2, 3, 7, 16))
+    ends = [count if i == along else w.operand_of(dim) for i, dim in enumerate(x.dims)]
+    if None in ends:
+        return
+    part = w.named(cut(x.dims[along] or "1", 0, count, 1))
+    dims = tuple(part if i == along else dim for i, dim in enumerate(x.dims))
+    made = w.call("slice", x, [0] * x.ndim, ends, dims=dims, hides=(0,))
+    if made is not None:
+        reduced(w, made, tuple(sorted({along, *reduced_dims(w, x)})), w.chance(2))
+
+
 def parts(w: Writer) -> None:
     """A dimension of a size that the definition knows in several parts, some of which are joined again."""
     x = w.tensor(lambda s: any(d is not None and w.is_constant(d) for d in s.dims))
@@ -442,6 +458,7 @@ SHAPING: dict[str, Callable[[Writer], None]] = {
         for function in (
             reshape,
             flatten,
+            first,
             parts,
             pad,
             join,

@@ -13,8 +13,6 @@ from fusewright.ops.build_inputs import add_output, define_scalar, define_tensor
 from fusewright.ops.build_shape import permute
 from fusewright.schedulers import Registry
 
-__all__ = ["DataType", "Definition"]
-
 
 class Definition:
     """Builds a fusion line by line, as `FusionDefinition` would."""

@@ -14,7 +14,7 @@ from fusewright.core.options import Options
 from fusewright.host import bundles
 from fusewright.host.bundles import POINTER_BYTES
 from fusewright.host.executor import FusionExecutor
-from fusewright.host.plan import BoundProgram
+from fusewright.host.programs import BoundProgram
 from fusewright.ir import TensorView
 from fusewright.kernel.ir import Bind, Param, ScalarParam, TensorParam, walk
 from fusewright.runtime.compiled_kernel import CompiledKernel

@@ -11,13 +11,12 @@ from fusewright.core.tracing import Tracer
 from fusewright.host.codegen import codegen
 from fusewright.host.ir import EvaluateScalar
 from fusewright.host.layout import Layout
-from fusewright.host.plan import Programs
+from fusewright.host.programs import Programs
 from fusewright.host.scalars import ScalarFunction
 from fusewright.host.workspaces import ZeroedWorkspace
 from fusewright.ir import TensorView
 from fusewright.ops.build_elementwise import cast
 from fusewright.runtime.arguments import Workspace
-from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.sym import Symbol, const
 from tests.host.fusions import DataType, Definition
@@ -70,7 +69,7 @@ def test_tensors_on_another_device_than_the_current_one_run_on_theirs():
             current[0] = 0
 
     places = {"current_device": lambda: current[0], "device_index": 1, "on_device": OnDevice}
-    (out,) = code.bind({**program.names, **places})([torch.zeros(4, 8), 3.0])
+    (out,) = code.function({**program.names, **places})()([torch.zeros(4, 8), 3.0])
     assert torch.equal(out, torch.full((4, 8), 9.0)) and current == [0]
 
 
@@ -139,7 +138,7 @@ def test_zeroed_workspaces_belong_to_a_kernel_and_a_shape_of_its_grid():
     workspace = Workspace(const(8), DataType.Int, zeroed=True)
 
     def of(kernel, *grid):
-        return programs._zeroed(kernel, 0, workspace, 8, LaunchShape(grid, (32, 1, 1), 0))
+        return programs._zeroed(kernel, 0, workspace, 8, grid)
 
     assert of("a", 2, 4, 1) is of("a", 2, 4, 1)
     assert of("a", 2, 4, 1) is not of("a", 4, 2, 1) and of("a", 2, 4, 1) is not of("b", 2, 4, 1)

@@ -5,7 +5,6 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import InputError, RankError, ShapeError
-from fusewright.core.once import OnceCache
 from fusewright.host.binding import Binder
 from fusewright.host.rebinding import Rebinding
 from fusewright.host.signature import compile_key_function
@@ -20,16 +19,28 @@ class Bound:
         self.binder = Binder(definition.fusion)
         self._rebinding = Rebinding(definition.fusion, self.binder)
         self._key = compile_key_function(definition.fusion, self.binder.size_scalars.inputs)
-        self._kinds = OnceCache()
+        self._kinds = {}
 
     def first(self, *inputs):
-        self._rebinding.note(self._kinds, self._key(inputs), self.binder.bind(inputs, None))
+        split = self._split(inputs)
+        if split is not None:
+            self._kinds[split[0]] = self.binder.bind(inputs, None)
+
+    def _split(self, inputs):
+        """Kinds that are told apart by magnitudes only are one here."""
+        split = self._rebinding.split(self._key(inputs))
+        if split is None:
+            return None
+        kind, numbers = split
+        return kind[: len(kind) - len(self._rebinding.ranges(numbers))], numbers
 
     def again(self, *inputs):
         """What is found faster; equal to what the binder finds."""
-        found = self._rebinding.find(self._kinds, self._key(inputs), inputs)
-        if found is not None:
-            assert vars(found) == vars(self.binder.bind(inputs, None))
+        split = self._split(inputs)
+        if split is None or split[0] not in self._kinds:
+            return None
+        found = self._rebinding.bound(self._kinds[split[0]], split[1])
+        assert vars(found) == vars(self.binder.bind(inputs, None))
         return found
 
 
@@ -99,11 +110,13 @@ def test_scalars_are_checked():
     d = Definition()
     x, s = d.tensor((-1,)), d.scalar(DataType.Float)
     d.output(d.mul(x, s))
-    bound = Bound(d)
-    bound.first(torch.empty(4), 1.0)
-    assert bound.again(torch.empty(5), 2.0) is not None
+    executor = d.executor()
+    for size in (4, 5, 6, 7):
+        executor.execute([torch.ones(size), 2.0])
     with pytest.raises(InputError, match=r"Scalar value 1e\+60 is not compatible"):
-        bound.again(torch.empty(5), 1e60)
+        executor.execute([torch.ones(6), 1e60])
+    with pytest.raises(InputError, match=r"Scalar value 1e\+60 is not compatible"):
+        executor.execute([torch.ones(6, 1)[:, 0].expand(6), 1e60])
 
 
 def test_execute_refuses_what_a_kind_does_not_tell():

@@ -7,7 +7,10 @@ import torch
 
 from fusewright import FusionCache, FusionDefinition
 from fusewright.core.dtype import DataType
-from fusewright.host.recorded_calls import MAX_RECORDINGS, RecordedCalls, Recording
+from fusewright.core.errors import ScheduleError
+from fusewright.core.recorded import Recorder
+from fusewright.host.recall import Recall
+from fusewright.host.recorded_calls import MAX_RECORDINGS
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedulers import Proposal
 from fusewright.schedulers.pointwise_heuristic import PointwisePlanner
@@ -22,14 +25,14 @@ def nothing_runs(monkeypatch):
 def recalled(monkeypatch):
     """Whether each call was found among recorded ones."""
     found = []
-    find = RecordedCalls.find
+    recall = Recall.find
 
     def noted(*args):
-        served = find(*args)
-        found.append(served is not None)
-        return served
+        program = recall(*args)
+        found.append(program is not None)
+        return program
 
-    monkeypatch.setattr(RecordedCalls, "find", noted)
+    monkeypatch.setattr(Recall, "find", noted)
     return found
 
 
@@ -112,8 +115,6 @@ def in_rows(generator):
 
 
 f32 = torch.float32
-# Planners of gradients compare many tiles, so that few sizes answer all their questions alike.
-FEW_ALIKE = {"gradients"}
 CASES = {
     "pointwise": (scaled, of_matrix(f32, vector=True)),
     "rows": (softmax, of_matrix(torch.bfloat16)),
@@ -151,7 +152,7 @@ def test_recorded_decisions_are_those_of_planners(case, recalled):
         binding = executor._binder.bind(inputs, None)
         assert vars(program.binding) == vars(binding)
         assert all(output.is_contiguous() for output in outputs)
-    assert sum(recalled) > (0.05 if case in FEW_ALIKE else 0.2) * calls
+    assert sum(recalled) > 0.25 * calls
 
 
 def test_the_second_call_of_a_kind_is_recorded(recalled):
@@ -159,8 +160,8 @@ def test_the_second_call_of_a_kind_is_recorded(recalled):
         scaled(fd)
     for size in (300, 316, 332, 348, 364):
         fd.execute([torch.empty(size, 64), torch.empty(64)])
-    # In the first call all sizes are stable, from the second on one is not.
-    assert recalled == [False, False, False, True, True]
+    # The first call of a kind is not recorded: many have no other.
+    assert recalled == [False, False, True, True, True]
     fd.execute([torch.empty(700, 64), torch.empty(64)])  # of another magnitude
     fd.execute([torch.empty(305, 64)[1:].view(304, 64), torch.empty(65)[1:]])  # at other addresses
     fd.execute([torch.empty(310, 72), torch.empty(72)])  # a size that was stable
@@ -173,11 +174,11 @@ def test_recordings_are_few(recalled, monkeypatch):
     """Decisions that depend on each size are made anew, and not recorded without end."""
     recorded = []
 
-    def never(self):
-        recorded.append(self)
-        return lambda numbers: False
+    def never(self, result):
+        recorded.append(result)
+        return lambda numbers: None
 
-    monkeypatch.setattr(Recording, "compiled", never)
+    monkeypatch.setattr(Recorder, "compiled", never)
     with FusionDefinition() as fd:
         scaled(fd)
     for size in range(300, 340):
@@ -185,7 +186,8 @@ def test_recordings_are_few(recalled, monkeypatch):
     assert not any(recalled) and len(recorded) == MAX_RECORDINGS
 
 
-def test_planners_that_hash_sizes_are_asked_at_each_call(recalled, monkeypatch):
+@pytest.mark.faults
+def test_planners_that_hash_sizes_are_a_fault_and_asked_at_each_call(recalled, monkeypatch, caplog):
     plan = PointwisePlanner.__call__
     seen = set()
 
@@ -199,6 +201,8 @@ def test_planners_that_hash_sizes_are_asked_at_each_call(recalled, monkeypatch):
     for size in range(300, 320):
         fd.execute([torch.empty(size, 64), torch.empty(64)])
     assert not any(recalled) and seen == {*range(300, 320), 64}
+    [fault] = caplog.records
+    assert "a call cannot be recorded: unhashable type: 'Number'" in fault.getMessage()
 
 
 def test_heuristics_of_users_are_asked_at_each_call(recalled):
@@ -242,21 +246,18 @@ def test_heuristics_of_users_are_asked_at_each_call(recalled):
 
 def test_a_kernel_that_cannot_be_launched_is_decided_anew(recalled, monkeypatch):
     """Whatever was recorded: the steps of a call whose launch is refused are found as if nothing had been."""
-    from fusewright.core.errors import ScheduleError
-    from fusewright.host.plan import LaunchError, LaunchPlan
-
     with FusionDefinition() as fd:
         scaled(fd)
     for size in (300, 316, 332, 348):
         fd.execute([torch.empty(size, 64), torch.empty(64)])
-    shape, refused = LaunchPlan.shape, []
+    refused = []
 
     def once(self, *args):
         if not refused:
             refused.append(self)
-            raise LaunchError(self, ScheduleError("does not fit"))
-        return shape(self, *args)
+            raise ScheduleError("does not fit")
+        return lambda *_: None
 
-    monkeypatch.setattr(LaunchPlan, "shape", once)
+    monkeypatch.setattr(SimulatedTarget, "launcher", once)
     [out] = fd.execute([torch.empty(364, 64), torch.empty(64)])
-    assert out.shape == (364, 64) and recalled[-2:] == [True, True] and refused
+    assert out.shape == (364, 64) and recalled[-2:] == [True, False] and refused

@@ -28,6 +28,17 @@ def test_an_operator_of_torch_takes_part_in_a_definition(target):
     assert other.id() == fd.id()
 
 
+@pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Half])
+def test_a_definition_with_an_operator_on_reduced_floats_is_validated(target, dtype):
+    """Its reference gives the type that is stated, as the operator does."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([1, 2, 8, 8], dtype=dtype)
+        arguments = [fd.ops.cast(x * 2.0, dtype), [3, 3], [1, 1], [0, 0], False, True, None]
+        pooled = fd.ops.aten("avg_pool2d.default", arguments, [[1, 2, 6, 6]], [dtype])
+        fd.add_output(fd.ops.exp(pooled))
+    fd.validate([torch.randn(1, 2, 8, 8, device=target).to(dtype.torch)])
+
+
 def test_its_result_lies_in_the_order_that_is_stated():
     """So does what is computed from it element by element, as in torch."""
     with FusionDefinition() as fd:

@@ -38,3 +38,24 @@ def test_a_column_that_is_scattered_and_summed_is_written_once(target: torch.dev
     )
     torch.testing.assert_close(changed.cpu(), wanted)
     torch.testing.assert_close(loss.cpu().double(), exact, rtol=1e-5, atol=0)
+
+
+def test_positions_of_a_row_that_was_several_dimensions_divide_by_a_product_of_sizes(
+    target: torch.device,
+) -> None:
+    """The places that scatter_add names in a flat tensor: the host computed no such product for a segment."""
+    with FusionDefinition() as fd:
+        index = fd.define_tensor([-1, -1, -1], dtype=DataType.Int, contiguity=True)
+        source = fd.define_tensor([-1, -1, -1], contiguity=True)
+        outer = fd.ops.iota(index.size(0), 0, 1, DataType.Int)
+        places = fd.ops.broadcast(outer, [False, True, True]) * index.size(2) + index
+        count = index.size(0) * index.size(1) * index.size(2)
+        row, added = fd.ops.reshape(places, [count]), fd.ops.reshape(source, [count])
+        base = fd.ops.zeros([index.size(0) * index.size(2)], DataType.Float)
+        fd.add_output(row)
+        fd.add_output(fd.ops.index_put_accumulate(base, row, added))
+    index, source = torch.arange(24).reshape(2, 3, 4) % 4, torch.arange(24.0).reshape(2, 3, 4)
+    row, total = fd.execute([index.to(target), source.to(target)])
+    wanted = (torch.arange(2)[:, None, None] * 4 + index).flatten()
+    assert torch.equal(row.cpu(), wanted)
+    torch.testing.assert_close(total.cpu(), torch.zeros(8).index_add(0, wanted, source.flatten()))

@@ -57,7 +57,7 @@ def test_copies_that_are_started_have_no_hint() -> None:
 def map_statements(stmt: k.Stmt, changed: dict[k.Stmt, k.Stmt]) -> k.Stmt:
     if isinstance(stmt, (k.For, k.If)):
         return k.with_children(stmt, lambda body: tuple(map_statements(each, changed) for each in body))
-    return changed.get(stmt, stmt)
+    return changed.get(stmt) or stmt
 
 
 def test_a_read_that_does_not_wait_is_a_race():

@@ -97,10 +97,11 @@ _CACHES = {
     "": CacheOp.unspecified,
     "_ca": CacheOp.all_levels,
     "_cs": CacheOp.streaming,
+    "_cs_word": CacheOp.streaming,
     "_cg": CacheOp.global_,
     "_el": CacheOp.evict_last,
 }
-_MOVE = re.compile(r"fw::(load|store_shared|store|copy)(_c[asg]|_el)?(_or)?")
+_MOVE = re.compile(r"fw::(load|store_shared|store|copy)(_cs_word|_c[asg]|_el)?(_or)?")
 
 
 def check_kernel(kernel: Kernel, source: CudaSource) -> None:

@@ -61,7 +61,7 @@ def test_each_element_takes_one_exponential_and_no_error_is_added(write: Write, 
     fusion = _fusion(write)
     new = simplified(fusion)
     labels = [node.label for node in new.nodes]
-    assert labels.count("exp") <= 1
+    assert labels.count("exp") <= 1 and "truediv" not in labels
     # Differences of up to 400: many exponentials are 0, and their logarithms, as written, infinite.
     x = (torch.rand(8, 65, generator=torch.Generator().manual_seed(1)) - 0.5) * 400
     exact = reference(x.double())

@@ -103,8 +103,25 @@ def read_by_others(d: Definition, x):
     return d.add(d.sum(y, [0]), y)
 
 
+def first_of_a_row(d: Definition, x):
+    return d.sum(d.neg(d.slice(d.exp(x), [0, 0, 0], [d.size(x, 0), d.size(x, 1), 2])), [2])
+
+
+def first_rows(d: Definition, x):
+    return d.max(d.slice(x, [0, 0, 0], [2, d.size(x, 1), d.size(x, 2)]), [0], keepdim=True)
+
+
 @pytest.mark.parametrize(
-    "build, count", [(merged, 0), (merged_in_all, 0), (merged_with_what_stays, 1), (read_by_others, 1)]
+    "build, count",
+    [
+        (merged, 0),
+        (merged_in_all, 0),
+        (merged_with_what_stays, 1),
+        (read_by_others, 1),
+        # Its elements are where those of a reshape would be, but it has not all of them.
+        (first_of_a_row, 1),
+        (first_rows, 1),
+    ],
 )
 def test_what_a_reshape_merged_is_reduced_before_it(build, count):
     d, x = Definition(), torch.randn(3, 4, 5)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -112,6 +114,21 @@ def test_an_input_is_marked_that_is_read_by_index_too(target: torch.device) -> N
     outputs, text = _run(fd, [x])
     torch.testing.assert_close(outputs[0], torch.cat([x[:, 32:], x[:, :32]], 1) * x)
     assert text.count("fw::load_el") == text.count("fw::load") == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.half], ids=str)
+def test_words_that_leave_the_cache_first_are_all_loaded_before_the_first_is_used(dtype: torch.dtype) -> None:
+    x = torch.zeros(300, 1025, dtype=dtype)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.from_pytorch(x), [0]))
+    [kernel] = fd.kernels_for([x])
+    rows = kernel.params.unroll_factor_inner_reduction
+    assert kernel.params.streams_inputs and rows > 8 and "fw::load_cs_word_or<1>" in kernel.cuda_text
+    # What PTX does with words, in the guarded iteration as in those that need no guard.
+    done = re.findall(r"\b(ld\.global\.cs|add\S*\.f32|bra)\b", kernel.code.ptx())
+    runs = [(each, len(list(run))) for each, run in groupby(done)]
+    loads = [count for each, count in runs if each == "ld.global.cs"]
+    assert loads and set(loads) == {rows}, runs
 
 
 def test_what_leaves_the_cache_first_does_not_leave_it_last() -> None:

@@ -81,7 +81,9 @@ def test_components_that_are_read_one_by_one_share_sectors():
     """All of a sector is used by the same threads; of one component a quarter is."""
     count = 1 << 22
     one = planned_cost(lambda fusion, x: select(fusion, x, 1, 1), count, 4)
-    all_four = planned_cost(lambda fusion, x: added(fusion, *(select(fusion, x, i, 1) for i in range(4))), count, 4)
+    all_four = planned_cost(
+        lambda fusion, x: added(fusion, *(select(fusion, x, i, 1) for i in range(4))), count, 4
+    )
     assert one.bytes == pytest.approx(4 * 4 * count + 4 * count, rel=0.01)
     assert all_four.bytes == pytest.approx(one.bytes, rel=0.01)
 

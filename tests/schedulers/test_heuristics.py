@@ -19,7 +19,7 @@ from fusewright.schedulers import (
     Scheduler,
     propose,
 )
-from fusewright.schedulers.reduction_heuristic import Columns, inner_params, outer_params
+from fusewright.schedulers.reduction_heuristic import Columns, RowAccesses, inner_params, outer_params
 from fusewright.schedulers.row_threads import threads_and_batches
 from tests.schedulers import proposals as p
 
@@ -302,20 +302,45 @@ def test_blocks_that_go_few_times_through_memory_are_large() -> None:
 
 def test_long_rows_of_several_inputs_have_as_many_vectors_in_flight() -> None:
     for loads, in_flight in ((1, 4), (2, 2), (3, 1), (5, 1)):
-        params = inner_params(1, 1 << 24, 8, p.H200, loads=loads)
+        params = inner_params(1, 1 << 24, 8, p.H200, RowAccesses(loads=loads))
         assert params.unroll_factor_top_of_vectorization == in_flight and params.lparams.gdimy == 528
         # in one step, where a thread has no more than those
-        short = inner_params(16384, 256, 8, p.H200, loads=loads)
+        short = inner_params(16384, 256, 8, p.H200, RowAccesses(loads=loads))
         assert (
             short.unroll_factor_top_of_vectorization
             == inner_params(16384, 256, 8, p.H200).unroll_factor_top_of_vectorization
         )
 
 
+def test_threads_have_as_many_bytes_of_narrow_vectors() -> None:
+    """A thread more vectors, or a part of a warp as many threads; those that store their rows do not share
+    what is in flight between inputs.
+    """
+    for length, width, accesses, threads in (
+        (784, 4, RowAccesses(loads=1, element_bytes=2), 64),
+        (784, 4, RowAccesses(loads=1, element_bytes=4), 128),
+        (784, 4, RowAccesses(loads=2, element_bytes=4, stores=True), 64),
+        (196, 2, RowAccesses(loads=2, element_bytes=4, stores=True), 32),
+        (3136, 8, RowAccesses(loads=2, element_bytes=4, stores=True), 256),
+        (3136, 8, RowAccesses(loads=2, element_bytes=4), 512),
+    ):
+        assert inner_params(16384, length, width, p.H200, accesses).lparams.bdimx == threads, length
+
+
+def test_rows_that_have_an_sm_for_themselves_have_a_vector_a_thread() -> None:
+    assert threads_and_batches(1, 513, 8, p.H200) == (544, 1)
+    assert threads_and_batches(1024, 513, 8, p.H200) == (160, 4)
+
+
+def test_rows_of_cached_inputs_have_more_elements_a_thread() -> None:
+    assert threads_and_batches(4096, 4608, 16, p.H200, cached=True) == (256, 18)
+    assert threads_and_batches(4096, 4608, 16, p.H200) == (576, 8)
+
+
 def test_elements_by_index_are_reduced_by_many_blocks() -> None:
     """One takes as many cycles as there are sectors."""
     for scattered, blocks in ((False, 1), (True, 16)):
-        params = inner_params(1, 8192, 1, p.H200, scattered=scattered)
+        params = inner_params(1, 8192, 1, p.H200, RowAccesses(scattered=scattered))
         assert params.lparams.gdimy == blocks
         assert (
             params.lparams.gdimy * params.lparams.bdimx * params.unroll_factor_top_of_vectorization
@@ -324,8 +349,8 @@ def test_elements_by_index_are_reduced_by_many_blocks() -> None:
 
 
 def test_few_blocks_share_what_has_several_states() -> None:
-    assert inner_params(1, 1 << 24, 8, p.H200, states=3).lparams.gdimy == 264
-    assert inner_params(1, 1 << 24, 8, p.H200, states=2).lparams.gdimy > 264
+    assert inner_params(1, 1 << 24, 8, p.H200, RowAccesses(states=3)).lparams.gdimy == 264
+    assert inner_params(1, 1 << 24, 8, p.H200, RowAccesses(states=2)).lparams.gdimy > 264
     for count, length in ((64, 65536), (256, 200_704), (4096, 16_384)):
         for states, most in ((1, 528), (3, 66)):
             columns = Columns(count, length, count, 8, 2, stores=False, states=states)

@@ -412,7 +412,7 @@ def _stable(facts: Facts) -> Facts:
 
 @pytest.mark.parametrize(
     "rows, columns, threads, vectors, blocks",
-    [(33, 4096, 256, 4, 33), (33, 1024, 256, 1, 33), (33, 2048, 256, 2, 33), (200, 1000, 64, 4, 100)],
+    [(33, 4096, 256, 4, 40), (33, 1024, 256, 1, 40), (33, 2048, 256, 2, 40), (200, 1000, 64, 4, 112)],
 )
 def test_few_rows_have_many_threads(rows: int, columns: int, threads: int, vectors: int, blocks: int) -> None:
     """A thread has few vectors of its row."""
@@ -424,6 +424,18 @@ def test_few_rows_have_many_threads(rows: int, columns: int, threads: int, vecto
     assert (extents.bdimx * extents.bdimy, extents.gdimx) == (threads, blocks), params.reason
     assert params.batches_per_block_inner_reduction == vectors and params.blocks_per_cluster == 1
     assert not params.prefetch_rows and not _spilled(fusion, params)
+
+
+def test_calls_with_a_few_rows_more_have_the_same_kernel() -> None:
+    """Where there are fewer rows than the GPU takes at once."""
+    _, fusion = rms_norm_backward.fusion("textbook")
+    canonicalize(fusion)
+
+    def params_of(rows: int) -> object:
+        shapes = ((rows, 1024),) * 2 + ((rows,), (1024,))
+        return dataclasses.replace(p.propose(SCHEDULER, fusion, p.facts_of(fusion, shapes))[0], reason="")
+
+    assert len({params_of(rows) for rows in range(97, 133, 3)}) <= 3
 
 
 def test_few_long_rows_are_left_to_two_kernels() -> None:

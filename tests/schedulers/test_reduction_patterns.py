@@ -52,7 +52,10 @@ def test_a_narrow_tile_is_as_wide_as_a_row_of_memory() -> None:
 
 def test_columns_without_vectors_have_more_rows_in_flight() -> None:
     params = proposed((1024, 1023, 33), (1,))
-    assert params.lparams.bdimx == 128 and params.unroll_factor_inner_reduction == 32
+    launch = params.lparams
+    assert (launch.bdimx, launch.bdimy, params.unroll_factor_inner_reduction) == (128, 2, 32)
+    # and registers for them
+    assert params.streams_inputs and params.cparams.maxrregcount == 128
 
 
 def test_threads_go_along_a_short_contiguous_dimension_alone() -> None:

@@ -157,7 +157,7 @@ def rows_by_index(fd: FusionDefinition, x: Any, rows: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, F32, F64], ids=str)
 @pytest.mark.parametrize(
-    "rows, columns", [(2, 2), (7, 33), (64, 128), (130, 72), (200, 8), (3, 1000), (1000, 3), (65, 63)]
+    "rows, columns", [(3, 3), (7, 33), (64, 128), (130, 72), (200, 8), (3, 1000), (1000, 3), (65, 63)]
 )
 def test_two_dimensions(target: torch.device, rows: int, columns: int, dtype: torch.dtype) -> None:
     x, y = random(rows, columns, dtype=dtype).to(target), random(columns, rows, dtype=dtype).to(target)
@@ -596,3 +596,26 @@ def test_vectors_go_across_a_dimension_that_a_stack_adds(target: torch.device) -
         fd.add_output(fd.ops.stack([T0, T0], 2))
     [result] = fd.execute([x])
     assert torch.equal(result, torch.stack([x, x], 2))
+
+
+@pytest.mark.parametrize("channels, scheduler", [(2, "pointwise"), (4, "pointwise"), (6, "transpose")])
+def test_short_runs_of_an_input_are_read_by_element(channels: int, scheduler: str) -> None:
+    """Bytes of channels-last images, channels first: tiles would hold few bytes of each run."""
+    x = torch.randint(0, 256, (3, 40, 24, channels)).to(torch.uint8)
+    with FusionDefinition() as fd:
+        values = fd.ops.cast(fd.from_pytorch(x), dtype=DataType.Float)
+        fd.add_output(fd.ops.cast(fd.ops.permute(values * 2.0, [0, 3, 1, 2]), dtype=DataType.BFloat16))
+    [kernel] = fd.kernels_for([x])
+    assert kernel.scheduler == scheduler
+    [out] = fd.execute([x])
+    assert torch.equal(out, (x * 2.0).permute(0, 3, 1, 2).to(torch.bfloat16))
+
+
+def test_long_runs_of_a_result_are_stored_by_tiles() -> None:
+    """However short the input's are that an element is read from: neighbours of the result are stored."""
+    x = torch.randint(0, 256, (3, 2, 40, 24)).to(torch.uint8)
+    with FusionDefinition() as fd:
+        values = fd.ops.cast(fd.from_pytorch(x), dtype=DataType.Float)
+        fd.add_output(fd.ops.cast(fd.ops.permute(values * 2.0, [0, 2, 3, 1]), dtype=DataType.BFloat16))
+    [kernel] = fd.kernels_for([x])
+    assert kernel.scheduler == "transpose"

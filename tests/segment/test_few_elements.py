@@ -100,7 +100,9 @@ def test_one_kernel(function: Callable[..., object], shapes: list[tuple[int, ...
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_results(function: Callable[..., Tensor], shapes: list[tuple[int, ...]], target: torch.device) -> None:
+def test_results(
+    function: Callable[..., Tensor], shapes: list[tuple[int, ...]], target: torch.device
+) -> None:
     torch.manual_seed(0)
     inputs = [torch.randn(shape, device=target) for shape in shapes]
     (result,) = definition(function, *inputs).execute(inputs)

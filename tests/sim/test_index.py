@@ -65,7 +65,7 @@ def test_every_kind_of_expression_has_a_rule() -> None:
         below = {leaf for sub in cls.__subclasses__() for leaf in leaves(sub)}
         return below or {cls}
 
-    assert set(_EVALUATE) | {sym.Const} == leaves(Expr)
+    assert set(_EVALUATE) | {sym.Const, sym.Symbol} == leaves(Expr)
 
 
 def test_what_does_not_depend_on_the_loop_is_computed_once() -> None:

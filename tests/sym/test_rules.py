@@ -32,6 +32,8 @@ INSTANCES: dict[Callable[[Expr, Expr], Expr | None], list[tuple[Expr | int, Expr
         (i + 9, 4),
         (i * K + a + 2 * K - 1, K),
         (A * K - 1, K),
+        (17 * i + 33 * j, 16),
+        (5 * j + 4, 4),
     ],
     division.quotient_known: [(j, 4), (a, A), (s - 6, 12), (-k - 1, K), (i + 8, 8), (k, K + 3)],
     division.quotient_of_quotient: [(i // 3, 2), (s // 3 + 2, 2), (i // A, B), (i // 2 + 1, A)],

@@ -10,15 +10,16 @@ import torch
 from torch import fx
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 #: An operator, and what it is called with.
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
-def graph_of(calls: Sequence[Call]) -> tuple[fx.GraphModule, list[torch.Tensor]]:
+def graph_of(calls: Sequence[Call], symbolic: bool = False) -> tuple[fx.GraphModule, list[torch.Tensor]]:
     """A graph of calls, each with tensors of its own, which the graph takes; it returns their results."""
-    mode = FakeTensorMode()
+    mode = FakeTensorMode(shape_env=ShapeEnv() if symbolic else None)
     graph = fx.Graph()
     tensors: list[torch.Tensor] = []
     results: list[Any] = []
@@ -27,7 +28,7 @@ def graph_of(calls: Sequence[Call]) -> tuple[fx.GraphModule, list[torch.Tensor]]
         if not isinstance(value, torch.Tensor):
             return value
         node = graph.placeholder(f"x{len(tensors)}")
-        node.meta["val"] = mode.from_tensor(value)
+        node.meta["val"] = mode.from_tensor(value, static_shapes=not symbolic)
         tensors.append(value)
         return node
 

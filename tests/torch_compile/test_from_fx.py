@@ -6,7 +6,9 @@ import json
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch import fx
+from torch._dynamo.backends.common import aot_autograd
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusewright.core.errors import GraphError, InputError, ShapeError
@@ -46,6 +48,41 @@ def test_a_mean_divides_by_a_symbolic_size():
     converted = from_fx(traced(function, torch.randn(3, 4), symbolic=True))
     x = torch.randn(5, 7)
     torch.testing.assert_close(converted(x), function(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.reshape(x.shape[0], -1) + 1,
+        lambda x: x.reshape(-1, x.shape[1] * x.shape[2]).sum(0),
+        lambda x: torch.nn.functional.pad(x, (1, 2)).reshape(-1),
+        lambda x: x[:, : x.shape[1] // 2].reshape(-1) * 2,
+        lambda x: x[1:, ::2].transpose(0, 2).reshape(-1) * 2,
+        lambda x: x.sum() / x.numel(),
+        lambda x: torch.cat([x, x], 1).flatten(1) - x.shape[2] ** 2,
+    ],
+)
+def test_sizes_that_are_computed_from_others_are_computed_in_the_definition(function):
+    converted = from_fx(traced(function, torch.randn(4, 6, 5), symbolic=True))
+    assert len(converted.definitions) == 1 and not converted.report().evaluated
+    for shape in ((4, 6, 5), (3, 7, 2), (2, 9, 6)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(converted(x), function(x))
+
+
+def test_an_assertion_is_torchs():
+    def function(x, labels):
+        return torch.nn.functional.one_hot(labels, 3) * x
+
+    x, labels = torch.randn(4, 3), torch.tensor([0, 2, 1, 1])
+    compiled = torch.compile(function, backend=aot_autograd(fw_compiler=_boxed), fullgraph=True)
+    torch.testing.assert_close(compiled(x, labels), function(x, labels))
+    with pytest.raises(RuntimeError, match="Class values must be"):
+        compiled(x, labels + 1)
+
+
+def _boxed(graph, example_inputs):
+    return make_boxed_func(from_fx(graph))
 
 
 def test_a_size_that_is_a_number_must_be_that():
@@ -190,6 +227,15 @@ def test_views_of_what_is_in_memory_are_no_kernels():
         assert a.stride() == b.stride()
 
 
+@pytest.mark.parametrize("function", [torch.Tensor.conj, lambda x: x.conj().imag])
+def test_a_view_of_an_argument_with_other_values_is_computed(function):
+    """The memory of a conjugate, and of the imaginary part of one, holds the values of the argument."""
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    made, more = from_fx(traced(lambda x: (function(x), x + 1), x))(x)
+    torch.testing.assert_close(made, function(x).resolve_conj().resolve_neg())
+    torch.testing.assert_close(more, x + 1)
+
+
 def test_views_of_arguments_are_no_kernels_unless_the_call_writes_there():
     def function(x, w):
         return x.relu(), w.t().t()[1:], x.add_(1).t()
@@ -329,3 +375,20 @@ def test_a_nearest_neighbour_of_other_scales_is_left_to_torch() -> None:
         converted = from_fx(traced(upsampled(scale), x))
         assert len(converted.report().evaluated) == left, scale
         torch.testing.assert_close(converted(x), upsampled(scale)(x))
+
+
+def test_sizes_that_are_known_from_arguments_cut_no_definition():
+    """As results, which AOTAutograd keeps for the backward pass, and of what the graph computes."""
+
+    def function(x, n):
+        rows = x @ x.mT
+        more = torch.ops.aten.sym_size.int(rows, 1) * 2 + n
+        return rows.exp(), more, torch.full((n, more), 1.5), x.shape[0] // 2, torch.zeros(n).sum()
+
+    converted = from_fx(traced(function, torch.randn(2, 4, 5), 3, symbolic=True))
+    assert len(converted.definitions) == 1 and not converted.report().evaluated
+    for shape, n in (((2, 4, 5), 3), ((3, 2, 6), 4)):
+        x = torch.randn(shape)
+        made, expected = converted(x, n), function(x, n)
+        assert made[1] == expected[1] and made[3] == expected[3]
+        torch.testing.assert_close([made[0], made[2], made[4]], [expected[0], expected[2], expected[4]])

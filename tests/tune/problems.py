@@ -33,7 +33,7 @@ class CountingClock:
     def beside(self, call: Callable[[], object], *others: object) -> float:
         return self.median_seconds(call)
 
-    def spans(self, calls: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
+    def spans(self, calls: Sequence[Callable[[], object]], repeats: int, ahead: int = 0) -> list[list[float]]:
         return [[self.median_seconds(call)] for call in calls]
 
     def copy(self, moved: int) -> Callable[[], object]:

@@ -17,7 +17,7 @@ class _ClockOfReturns(Clock):
     def __init__(self) -> None:
         pass
 
-    def spans(self, calls: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
+    def spans(self, calls: Sequence[Callable[[], object]], repeats: int, ahead: int = 0) -> list[list[float]]:
         return [[call() for _ in range(repeats)] for call in calls]  # type: ignore[misc]
 
 

@@ -41,10 +41,10 @@ def test_configurations_that_hang_or_crash_are_recorded_once_and_stop_nothing(tm
     here.install(monkeypatch)
     monkeypatch.setattr(runner, "Pool", LosingPool)
     problem = column_sum(tmp_path)
-    effort = loop.Effort(POINTS, seed=1, compilers=1)
+    effort = loop.SweepEffort(POINTS, seed=1, compilers=1)
     with Journal(tmp_path / "j.sqlite", "a") as journal:
 
-        def sweep() -> loop.Progress:
+        def sweep() -> loop.SweepProgress:
             return loop.sweep(
                 [problem], journal, load, effort, Options(), on_gpu=True, report=lambda progress: None
             )
@@ -65,7 +65,7 @@ def test_a_limit_of_time_begins_nothing_new(tmp_path, monkeypatch):
     here.install(monkeypatch)
     problem = column_sum(tmp_path)
     with Journal(tmp_path / "j.sqlite", "a") as journal:
-        effort = loop.Effort(None, seconds=1e-9, compilers=1)
+        effort = loop.SweepEffort(None, seconds=1e-9, compilers=1)
         progress = loop.sweep(
             [problem], journal, load, effort, Options(), on_gpu=False, report=lambda progress: None
         )

@@ -1,6 +1,7 @@
-"""The command line: `fusewright demo`, `fusewright info` and `fusewright ops`.
+"""The command line: `fusewright demo`, `info`, `ops`, `sweep`, `tune` and `codediff`.
 
-What lives here: `main` (arguments), `info` (what was found on this machine), `ops` (the table of operations)
-and `survey` (what each of them takes), `demo` (the stages of two fusions, as data and printed), `fusions`
-(their definitions) and `timing` (times on the GPU). It may import everything else.
+What lives here: `main` (arguments), one file or folder a command (`demo`, with the fusions that it shows in
+`fusions`; `info`; `ops`, with `survey`, what each operation takes; `sweep`; `tune`, with `tune_progress`;
+`codediff`), `script_problems` (what a script executes, to be searched) and `outcomes` (what was found), and
+`arguments` (checked numbers). It may import everything else.
 """

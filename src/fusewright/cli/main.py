@@ -47,9 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return USAGE_ERROR
     console = Console(
-        no_color=parsed.no_color or None,
-        highlight=False,
-        width=None if sys.stdout.isatty() else FILE_WIDTH,
+        no_color=parsed.no_color or None, highlight=False, width=None if sys.stdout.isatty() else FILE_WIDTH
     )
     status = 0
     try:

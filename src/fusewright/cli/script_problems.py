@@ -28,6 +28,13 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return given[:at], given[at + 1 :]
 
 
+def check_script(script: Path | None) -> None:
+    """Raises TuneError where there is no such file."""
+    if script is None or not script.is_file():
+        problem = "which SCRIPT?" if script is None else f"there is no script {script}"
+        raise TuneError(problem, hint="or --show, for what a journal has")
+
+
 def script_problems(
     script: Path, arguments: Sequence[str], folder: Path, who: str, as_json: bool
 ) -> list[Problem]:
@@ -38,7 +45,8 @@ def script_problems(
         who: the command, for its messages.
         as_json: whether its output is JSON, so that what a script prints goes to standard error.
 
-    TuneError for a script that fails; what it did before is not lost on its reader.
+    TuneError for a script that fails, or has no kernel with params; what it did before is not lost on its
+    reader.
     """
     found: dict[str, Problem] = {}
     calls: list[tuple[FusionDefinition, list[Problem]]] = []
@@ -80,6 +88,8 @@ def script_problems(
     for fd, problems in calls:
         for problem in problems:
             found.setdefault(problem.key, problem.named(known.get(id(fd))))
+    if not found:
+        raise TuneError(f"{script} executed no fusion that has a kernel with params")
     return list(found.values())
 
 

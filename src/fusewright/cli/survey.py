@@ -26,8 +26,6 @@ from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.promotion import Tier, promote_operands
 from fusewright.ops.registry import KINDS, Dims, Operand, ScalarLike, Shape, Values
 
-__all__ = ["Surveyed", "survey"]
-
 TESTED = Path(__file__).parent / "tested.json"
 #: The types of elements.
 TYPES = tuple(

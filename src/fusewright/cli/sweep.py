@@ -7,23 +7,22 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from fusewright.cli.arguments import positive_count, positive_seconds
-from fusewright.cli.script_problems import script_problems
+from fusewright.cli.outcomes import show_outcomes
+from fusewright.cli.script_problems import check_script, script_problems
 from fusewright.core.errors import TuneError
 from fusewright.core.options import Options
 from fusewright.frontend.problems import load
 from fusewright.frontend.tuned_calls import journal_version
 from fusewright.tune.journal import FAILED, Journal, Status
 from fusewright.tune.plot import svg
-from fusewright.tune.report import Outcome, outcomes
-from fusewright.tune.sweep import Effort, Progress, sweep
+from fusewright.tune.report import outcomes
+from fusewright.tune.sweep import SweepEffort, SweepProgress, sweep
 
 DESCRIPTION = """
 Run SCRIPT, and try other params for each kernel of the fusions that it executes: its legal space or a sample
@@ -75,28 +74,24 @@ def sweep_command(console: Console, parsed: argparse.Namespace) -> None:
     if parsed.json:
         print(json.dumps([outcome.to_dict() for outcome in found], indent=2))
     else:
-        _show(console, found)
+        show_outcomes(console, found)
 
 
 def _check_files(parsed: argparse.Namespace) -> None:
     if parsed.show:
         if not parsed.journal.exists():
             raise TuneError(f"there is no journal {parsed.journal}", hint="--journal names another file")
-    elif parsed.script is None:
-        raise TuneError("which SCRIPT?", hint="or --show, for what a journal has")
-    elif not parsed.script.is_file():
-        raise TuneError(f"there is no script {parsed.script}")
+    else:
+        check_script(parsed.script)
 
 
 def _sweep(parsed: argparse.Namespace, journal: Journal) -> set[str]:
     on_gpu = torch.cuda.is_available()
-    effort = Effort(None if parsed.all else parsed.points, parsed.seconds, parsed.seed)
+    effort = SweepEffort(None if parsed.all else parsed.points, parsed.seconds, parsed.seed)
     if parsed.jobs is not None:
-        effort = Effort(effort.points, effort.seconds, effort.seed, parsed.jobs)
+        effort = SweepEffort(effort.points, effort.seconds, effort.seed, parsed.jobs)
     with tempfile.TemporaryDirectory(prefix="fusewright-values-") as folder:
         problems = script_problems(parsed.script, parsed.script_arguments, Path(folder), "sweep", parsed.json)
-        if not problems:
-            raise TuneError(f"{parsed.script} executed no fusion that has a kernel with params")
         print(f"sweep: {len(problems)} kernels of {parsed.script}", file=sys.stderr, flush=True)
         options = Options.from_environment()
         line = _Line()
@@ -116,7 +111,7 @@ class _Line:
         self._last = -LINE_SECONDS
         self._text = ""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: SweepProgress) -> None:
         now = time.monotonic() - self._start
         of = "" if progress.total is None else f" of {progress.total}"
         lost = sum(n for status, n in progress.counts.items() if status in FAILED)
@@ -137,33 +132,3 @@ class _Line:
 
     def end(self) -> None:
         print(f"\r\x1b[K{self._text}" if sys.stderr.isatty() else self._text, file=sys.stderr, flush=True)
-
-
-def _show(console: Console, found: Sequence[Outcome]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("kernel", "scheduler"):
-        table.add_column(name)
-    for name in ("tried", "measured", "heuristic us", "best us", "copy us", "speedup"):
-        table.add_column(name, justify="right")
-    table.add_column("the best has", overflow="fold")
-    for outcome in found:
-        counts = outcome.counts
-        table.add_row(
-            outcome.problem.name,
-            outcome.problem.scheduler,
-            str(len(outcome.trials)),
-            str(counts.get(Status.MEASURED.value, 0)),
-            _microseconds(outcome.heuristic),
-            _microseconds(outcome.best),
-            _microseconds(outcome.copy_seconds),
-            "" if outcome.speedup is None else f"{outcome.speedup:.3f}",
-            ", ".join(f"{path}: {old} -> {new}" for path, (old, new) in outcome.changed().items()),
-        )
-    console.print(table)
-    for outcome in found:
-        for line in outcome.failures():
-            console.print(line, soft_wrap=True, markup=False)
-
-
-def _microseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1e6:.2f}"

@@ -13,18 +13,13 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
-from fusewright.cli.script_problems import script_problems
+from fusewright.cli.outcomes import show_outcomes
+from fusewright.cli.script_problems import check_script, script_problems
 from fusewright.cli.tune_progress import Display
 from fusewright.core.errors import TuneError
 from fusewright.frontend.active_tuning import ACTIVE
-from fusewright.frontend.tuned_calls import (
-    TuningSession,
-    effort_of,
-    journal_path,
-    journal_version,
-)
+from fusewright.frontend.tuned_calls import TuningSession, effort_of, journal_path, journal_version
 from fusewright.tune.document import write_document
 from fusewright.tune.heuristics import SeedTable
 from fusewright.tune.heuristics.seed_table import read_table, seeds_from, table_text
@@ -69,10 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--show", action="store_true", help="search nothing: print what the journal has")
     parser.add_argument(
-        "--table",
-        metavar="FILE",
-        type=Path,
-        help="with --show: a table of measurements, not a journal",
+        "--table", metavar="FILE", type=Path, help="with --show: a table of measurements, not a journal"
     )
     parser.add_argument("--export", metavar="FILE", type=Path, help="write the policy, for FUSEWRIGHT_POLICY")
     parser.add_argument(
@@ -161,16 +153,12 @@ def _print(console: Console, known: _Known) -> None:
 
 def _search(parsed: argparse.Namespace, journal: Path, effort: Effort) -> set[str]:
     """Searches for the params of a script's kernels; returns the keys of the problems."""
-    if parsed.script is None or not parsed.script.is_file():
-        given = "" if parsed.script is None else f"there is no script {parsed.script}"
-        raise TuneError(given or "which SCRIPT?", hint="or --show, for what a journal has")
+    check_script(parsed.script)
     for table in parsed.seeds:
         read_table(table)
     ACTIVE.every = None  # the kernels share one effort in the end
     with tempfile.TemporaryDirectory(prefix="fusewright-values-") as folder:
         problems = script_problems(parsed.script, parsed.script_arguments, Path(folder), "tune", parsed.json)
-        if not problems:
-            raise TuneError(f"{parsed.script} executed no fusion that has a kernel with params")
         heuristics = [SeedTable(each) for each in parsed.seeds]  # the script may have registered schedulers
         with Display(effort) as display, TuningSession(journal, heuristics, report=display.show) as session:
             session.tune(problems, effort)
@@ -183,39 +171,7 @@ def _described(outcome: Outcome, search: Any) -> dict[str, Any]:
 
 
 def _show(console: Console, found: Sequence[Outcome], searches: Mapping[str, SearchRecord | None]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in (
-        "kernel",
-        "scheduler",
-        "tried",
-        "formula us",
-        "best us",
-        "faster",
-        "copy us",
-        "stopped",
-        "the best has",
-    ):
-        table.add_column(
-            name, justify="right" if name.endswith(("us", "faster")) else "left", overflow="fold"
-        )
-    for outcome in found:
-        search = searches[outcome.problem.key]
-        formula, best, copy = (
-            "" if seconds is None else f"{seconds * 1e6:.2f}"
-            for seconds in (outcome.heuristic, outcome.best, outcome.copy_seconds)
-        )
-        table.add_row(
-            outcome.problem.name,
-            outcome.problem.scheduler,
-            str(len(outcome.trials)),
-            formula,
-            best,
-            "" if outcome.speedup is None else f"{outcome.speedup:.3f}x",
-            copy,
-            "" if search is None else search.stop,
-            ", ".join(f"{path}: {old} -> {new}" for path, (old, new) in outcome.changed().items()),
-        )
-    console.print(table)
+    show_outcomes(console, found, {key: "" if each is None else each.stop for key, each in searches.items()})
     for outcome in found:
         search = searches[outcome.problem.key]
         if search is not None:
@@ -223,5 +179,3 @@ def _show(console: Console, found: Sequence[Outcome], searches: Mapping[str, Sea
             console.print(
                 f"{outcome.problem.name}: autotuner heuristics: {asked}", soft_wrap=True, markup=False
             )
-        for line in outcome.failures():
-            console.print(line, soft_wrap=True, markup=False)

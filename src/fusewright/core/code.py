@@ -12,23 +12,6 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from string import Formatter
 
-__all__ = [
-    "CONDITIONAL",
-    "PRIMARY",
-    "Code",
-    "address",
-    "binary",
-    "call",
-    "cast",
-    "chain",
-    "conditional",
-    "fill",
-    "member",
-    "primary",
-    "subscript",
-    "unary",
-]
-
 # Binding strengths, those of C++'s grammar, the weakest first. A primary expression here is one that may
 # stand before a subscript: a name, a literal, a call, what is in parentheses.
 (

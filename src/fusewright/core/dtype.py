@@ -14,22 +14,8 @@ from typing import cast
 
 import torch
 
+from fusewright.core.enums import KeyEnum
 from fusewright.core.errors import DtypeError
-
-__all__ = [
-    "INT64_MAX",
-    "Category",
-    "DataType",
-    "PyScalar",
-    "dtype_of_python_type",
-    "fits",
-    "integers_of",
-    "from_torch",
-    "of_python_value",
-    "promote",
-    "represents",
-    "torch_dtype_to_datatype",
-]
 
 TorchDtype = torch.dtype
 PyScalar = bool | int | float | complex
@@ -48,7 +34,7 @@ class Category(enum.IntEnum):
     PAIR = 4
 
 
-class DataType(enum.Enum):
+class DataType(KeyEnum):
     """The type of an element or a scalar.
 
     Attributes:

@@ -12,6 +12,12 @@ from typing import TypeVar
 _E = TypeVar("_E", bound=type[enum.Enum])
 
 
+class KeyEnum(enum.Enum):
+    """An enumeration whose members are keys of dicts that are asked often: hashed without calling Python."""
+
+    __hash__ = object.__hash__
+
+
 def _with_entries(cls: _E) -> _E:
     """Add the `__entries` dict that scripts read. (The name is not mangled: this is no class body.)"""
     setattr(cls, "__entries", {name: (member, None) for name, member in cls.__members__.items()})
@@ -19,7 +25,7 @@ def _with_entries(cls: _E) -> _E:
 
 
 @_with_entries
-class ParallelType(enum.Enum):
+class ParallelType(KeyEnum):
     """How the iterations of an axis are carried out.
 
     Attributes:
@@ -64,7 +70,7 @@ class ParallelType(enum.Enum):
 
 
 @_with_entries
-class MemoryType(enum.Enum):
+class MemoryType(KeyEnum):
     """Where a tensor lives. The member `global`, a Python keyword, is also spelled `global_`."""
 
     local = 0
@@ -91,7 +97,7 @@ class LoadStoreOpType(enum.Enum):
 
 
 @_with_entries
-class CacheOp(enum.Enum):
+class CacheOp(KeyEnum):
     """The cache hint of a load: none, all levels (.ca), streaming (.cs), level two only (.cg), or that its
     lines leave the L2 cache last (evict_last).
     """

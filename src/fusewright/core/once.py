@@ -48,13 +48,13 @@ class OnceCache(Generic[K, V]):
 
     Args:
         limit: what is kept at most; when there is more, the value that was kept first goes. None: all are.
-        weight: how much of the limit a value takes.
+        weight: how much of the limit a value takes; None: 1.
     """
 
-    def __init__(self, limit: int | None = None, weight: Callable[[V], int] = lambda value: 1) -> None:
+    def __init__(self, limit: int | None = None, weight: Callable[[V], int] | None = None) -> None:
         self.limit = limit
         self._weight = weight
-        self._total = 0
+        self._total = 0  # of the weights, where there are any
         self._values: dict[K, V] = {}
         #: the value of a key, or None: for look-ups that compute nothing, at every call
         self.find: Callable[[K], V | None] = self._values.get
@@ -105,13 +105,16 @@ class OnceCache(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         """Keeps a value, in place of the one that there may be."""
+        values, limit = self._values, self.limit
         with self._lock:
-            if key in self._values:
-                self._total -= self._weight(self._values[key])
-            self._values[key] = value
-            self._total += self._weight(value)
-            while self.limit is not None and self._total > self.limit and len(self._values) > 1:
-                self._drop(next(iter(self._values)))
+            if self._weight is not None:
+                if key in values:
+                    self._total -= self._weight(values[key])
+                self._total += self._weight(value)
+            values[key] = value
+            if limit is not None:
+                while (self._total if self._weight is not None else len(values)) > limit and len(values) > 1:
+                    self._drop(next(iter(values)))
 
     def forget(self, key: K) -> None:
         """Drops the value of `key`, if it is there."""
@@ -126,13 +129,15 @@ class OnceCache(Generic[K, V]):
                 self._drop(key)
 
     def _drop(self, key: K) -> None:
-        self._total -= self._weight(self._values.pop(key))
+        value = self._values.pop(key)
+        if self._weight is not None:
+            self._total -= self._weight(value)
 
 
 class SharedCache(OnceCache[K, V]):
     """A cache that all definitions of the process share. `clear_shared_caches` empties it."""
 
-    def __init__(self, limit: int, weight: Callable[[V], int] = lambda value: 1) -> None:
+    def __init__(self, limit: int, weight: Callable[[V], int] | None = None) -> None:
         super().__init__(limit, weight)
         _shared.append(self)
 

@@ -20,21 +20,6 @@ from fusewright.core.code import Code, fill
 from fusewright.core.dtype import Category, DataType, PyScalar, promote
 from fusewright.core.errors import DtypeError
 
-__all__ = [
-    "CombineSpelling",
-    "Domain",
-    "ElementwiseOp",
-    "LibraryOp",
-    "ReductionOp",
-    "Rule",
-    "Spelling",
-    "States",
-    "converted",
-    "movable",
-    "result_dtype",
-    "selected",
-]
-
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
 
 # One tensor for each state of a reduction.
@@ -331,6 +316,7 @@ class LibraryOp:
         strided_rank: the most dimensions that a tensor may have whose strides torch takes as they are; of
             more, or of other operations, torch would make a copy that a kernel makes as well.
         anywhere: whether a tensor of rank 0 may lie in host memory, among its operands and its results.
+        typed: whether its operands' types decide those of its results, so that a reference keeps them.
     """
 
     name: str
@@ -342,6 +328,7 @@ class LibraryOp:
     switch: str | None = None
     strided_rank: int = 0
     anywhere: bool = False
+    typed: bool = False
 
     def __copy__(self) -> LibraryOp:
         return self

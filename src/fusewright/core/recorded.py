@@ -1,12 +1,13 @@
-"""Decisions by numbers that are recorded: what a function found for some holds for all that answer alike.
+"""Functions of numbers that are recorded: what one does for some numbers holds for all that answer alike.
 
 A function that decides by arithmetic is run on `Number`s, which compute and compare as the numbers that they
 stand for, and write down each question that was asked of them: whether one is below another, or equal to it,
-or which integer it is. Other numbers for which all answers are the same lead the function along the same way
-to the same result, so `Recorder.compiled` is all that has to be computed of them.
+or which integer it is. Other numbers for which all answers are the same lead the function along the same way,
+so `Recorder.compiled` asks these questions and computes the result as straight code.
 
 What else Python does with a number raises TypeError: it has no hash, and is no index. Text shows its value,
-which is no question, as nothing is decided by text.
+which is no question, as nothing is decided by text. A function that does not take recorded numbers is one
+step (`asked`, `followed`), or part of the result (`computed`).
 """
 
 from __future__ import annotations
@@ -14,37 +15,60 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 # Operations that a recording may have: beyond it the function itself is little slower.
-MAX_STEPS = 384
+MAX_STEPS = 768
 
-#: Whether numbers, in the order of those that were recorded, answer all questions like them.
-Holds = Callable[[Sequence[int]], bool]
+#: What the function makes of numbers that answer all questions like those that were recorded; None of others.
+Recorded = Callable[[Sequence[int]], Any]
+#: The least and the greatest value of a number.
+Range = tuple[int, int]
+
+Answer = TypeVar("Answer")
 
 
 class RecordingError(Exception):
     """The function asks more than is worth recording."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Computed:
+    """Part of a result: what `function` makes of arguments that have numbers among them, or in tuples."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
 class Recorder:
     """What is asked of some numbers.
+
+    Args:
+        ranges: those that all numbers are of which the recording is ever asked about, by position. What they
+            answer is no question.
 
     Attributes:
         numbers: what the function is to be given in the place of `values`.
     """
 
-    def __init__(self, values: Sequence[int]) -> None:
+    def __init__(self, values: Sequence[int], ranges: Mapping[int, Range] | None = None) -> None:
         self._inputs = [f"a{i}" for i in range(len(values))]
+        self._ranges = {self._inputs[i]: found for i, found in (ranges or {}).items()}
         #: each number that was computed and its text, in order
         self._steps: dict[str, str] = {}
         self._made: dict[str, Number] = {}
         #: by number: of each comparison the constant that implies all others; values that it does not have
         self._bounds: dict[str, dict[str, float]] = {}
         self._unequal: dict[str, dict[float, None]] = {}
-        #: comparisons of two numbers
-        self._relations: dict[str, tuple[str, str]] = {}
+        #: comparisons of two numbers, and other questions
+        self._relations: dict[str, tuple[str, ...]] = {}
+        #: what texts call functions and values that are none of Python's
+        self._globals: dict[str, Any] = dict(vars(math))
+        self._global_names: dict[int, str] = {}
+        #: how texts compute what is `Computed`, in order, by the object
+        self._calls: dict[Computed, tuple[str, str]] = {}
         self.numbers: list[Any] = [Number(self, name, value) for name, value in zip(self._inputs, values)]
 
     # ---- what numbers tell
@@ -65,7 +89,10 @@ class Recorder:
         if not holds:
             symbol = _OPPOSITE[symbol]
         if isinstance(other, Number):
-            self._relations.setdefault(f"{number.name} {symbol} {other.name}", (number.name, other.name))
+            if other is not number:
+                self._relations.setdefault(f"{number.name} {symbol} {other.name}", (number.name, other.name))
+        elif self._is_known(number.name, symbol, other):
+            pass
         elif symbol == "!=":
             self._unequal.setdefault(number.name, {})[other] = None
         else:
@@ -74,32 +101,90 @@ class Recorder:
             bounds[symbol] = tighter(bounds.get(symbol, other), other)
         return holds
 
+    def range_of(self, number: Number) -> Range | None:
+        """What is known of a number before it is asked anything."""
+        return self._ranges.get(number.name)
+
+    def _is_known(self, name: str, symbol: str, other: float) -> bool:
+        """Whether all numbers that the recording is asked about answer alike."""
+        if name not in self._ranges:
+            return False
+        low, high = self._ranges[name]
+        if symbol == "!=":
+            return not low <= other <= high
+        if symbol == "==":
+            return low == high
+        return all(_COMPARISONS[symbol](end, other) for end in (low, high))
+
+    def called(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Number:
+        """What a function makes of numbers, as one step."""
+        text = f"{self._text(function)}({''.join(f'{self._text(each)}, ' for each in arguments)})"
+        return self.computed(text, function(*map(_values_of, arguments)))
+
     # ---- what they told
 
-    def compiled(self) -> Holds:
-        """Of other values, whether all answers are the same. Where an operation is undefined they are not."""
-        conditions = self._conditions()
-        needed = {name for names in conditions.values() for name in names}
-        steps = []
-        for name, text in reversed(self._steps.items()):
-            if name in needed:
-                needed.update(_names(text))
-                steps.append((name, text))
-        lines = [f"{', '.join(self._inputs)}, = values"] if self._inputs else []
-        defined = set(self._inputs)
+    def compiled(self, result: Any = True) -> Recorded:
+        """The recorded function: of numbers that answer alike `result`, of others None.
+
+        Where an operation that a question needs is undefined, they do not.
+
+        Args:
+            result: a value, a number, what is `Computed` of them, or a tuple of such.
+        """
+        conditions, returned = self._conditions(), self._text(result)
+        asked = self._needed(name for names in conditions.values() for name in names)
+        calls = list(self._calls.values())
+        rest = self._needed(_names(" ".join([returned, *(text for _, text in calls)]))) - asked
+        lines, defined = [], set(self._inputs)
         waiting = dict(conditions)
-        for name, text in [("", ""), *reversed(steps)]:
+        for name, text in [("", ""), *((n, t) for n, t in self._steps.items() if n in asked)]:
             if name:
                 lines.append(f"{name} = {text}")
                 defined.add(name)
             for condition in [text for text, names in waiting.items() if defined.issuperset(names)]:
                 del waiting[condition]
-                lines.append(f"if not ({condition}): return False")
-        body = "\n  ".join([*lines, "return True"])
-        source = f"def holds(values):\n try:\n  {body}\n except (ArithmeticError, ValueError): return False\n"
-        names: dict[str, Any] = dict(vars(math))
-        exec(compile(source, "<fusewright recorded decision>", "exec"), names)
-        return names["holds"]
+                lines.append(f"if not ({condition}): return None")
+        unpack = f"{', '.join(self._inputs)}, = values" if self._inputs else "pass"
+        after = [(name, text) for name, text in self._steps.items() if name in rest]
+        source = "\n ".join(
+            [
+                "def recorded(values):",
+                unpack,
+                *(["try:", *(f" {line}" for line in lines)] if lines else []),
+                *(["except (ArithmeticError, ValueError): return None"] if lines else []),
+                *(f"{name} = {text}" for name, text in (*after, *calls)),
+                f"return {returned}",
+            ]
+        )
+        exec(compile(source + "\n", "<fusewright recorded decision>", "exec"), self._globals)
+        found: Recorded = self._globals["recorded"]
+        return found
+
+    def _needed(self, names: Iterable[str]) -> set[str]:
+        """The steps that compute these numbers."""
+        needed = set(names)
+        for name, text in reversed(self._steps.items()):
+            if name in needed:
+                needed.update(_names(text))
+        return needed & self._steps.keys()
+
+    def _text(self, value: Any) -> str:
+        """Python that computes a value from the recorded numbers."""
+        if isinstance(value, Number):
+            return value.name
+        if type(value) is tuple:
+            return f"({''.join(f'{self._text(each)}, ' for each in value)})"
+        if isinstance(value, Computed):
+            if value not in self._calls:
+                arguments = ", ".join(map(self._text, value.arguments))
+                text = f"{self._text(value.function)}({arguments})"
+                self._calls[value] = f"c{len(self._calls)}", text
+            return self._calls[value][0]
+        if type(value) in (int, bool) or value is None:
+            return repr(value)
+        name = self._global_names.setdefault(id(value), f"g{len(self._global_names)}")
+        self._globals[name] = value  # which keeps it, and so its id
+        return name
 
     def _conditions(self) -> dict[str, tuple[str, ...]]:
         """The text of each condition, with the numbers that it is about; those that most fail by first."""
@@ -125,6 +210,15 @@ class Recorder:
 # What `Recorder` calls numbers that it is given, and those that are computed.
 _NAME = re.compile(r"\b[av]\d+\b")
 _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
+# Operations with an integer that leave an integer as it is; the last says whether the number is on the right.
+_IDENTITIES = {
+    ("+", 0, False),
+    ("+", 0, True),
+    ("-", 0, False),
+    ("*", 1, False),
+    ("*", 1, True),
+    ("//", 1, False),
+}
 _MIRRORED = {">": "<", ">=": "<="}
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
@@ -172,10 +266,17 @@ class Number:
 
     def bit_length(self) -> int:
         length: int = self.value.bit_length()
+        known = self.recorder.range_of(self)
+        if known is not None and known[0].bit_length() == known[1].bit_length():
+            return length
         return int(self.recorder.computed(f"{self.name}.bit_length()", length).pinned())
 
     def __int__(self) -> int:
         return int(self.recorder.computed(f"int({self.name})", int(self.value)).pinned())
+
+    def __trunc__(self) -> Number:
+        """As `math.trunc` gives it: `int`, of which Python makes an integer of its own, is a question."""
+        return self.recorder.computed(f"trunc({self.name})", math.trunc(self.value))
 
     def __bool__(self) -> bool:
         return not self.recorder.compared(self, "==", 0, self.value == 0)
@@ -206,6 +307,8 @@ def _operation(symbol: str, compute: Callable[[Any, Any], Any], reflected: bool)
             theirs, text = other, f"({other!r})" if other < 0 else repr(other)
         else:
             return NotImplemented
+        if type(other) is int and (symbol, other, reflected) in _IDENTITIES and type(self.value) is int:
+            return self
         left, right = (text, self.name) if reflected else (self.name, text)
         values = (theirs, self.value) if reflected else (self.value, theirs)
         return self.recorder.computed(f"{left} {symbol} {right}", compute(*values))
@@ -249,6 +352,46 @@ def plain(value: Any) -> Any:
     return value.pinned() if type(value) is Number else value
 
 
+def asked(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    """What a function says of numbers, which it takes one by one or as tuples: a question as it is."""
+    recorder = _recorder_of(arguments)
+    if recorder is None:
+        return function(*arguments)
+    answer: Answer = recorder.called(function, arguments).pinned()
+    return answer
+
+
+def followed(function: Callable[..., tuple[int, ...]], *arguments: Any) -> tuple[int, ...]:
+    """The numbers that a function, which does not take recorded ones, makes of its arguments.
+
+    It takes numbers one by one or as tuples, and always makes as many.
+    """
+    recorder = _recorder_of(arguments)
+    if recorder is None:
+        return function(*arguments)
+    found = recorder.called(function, arguments)
+    made: Any = [recorder.computed(f"{found.name}[{i}]", value) for i, value in enumerate(found.value)]
+    return tuple(made)
+
+
+def computed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function makes of its arguments; if there are recorded numbers among them, or in tuples, that it
+    is to be computed.
+    """
+    return function(*arguments) if _recorder_of(arguments) is None else Computed(function, arguments)
+
+
+def _recorder_of(arguments: Iterable[Any]) -> Recorder | None:
+    for argument in arguments:
+        if type(argument) is Number:
+            return argument.recorder
+        if type(argument) is Computed:
+            return _recorder_of(argument.arguments)
+        if type(argument) is tuple and (found := _recorder_of(argument)) is not None:
+            return found
+    return None
+
+
 def gcd(*values: int) -> int:
     """As `math.gcd`, of numbers too."""
     try:
@@ -289,3 +432,7 @@ def _of_numbers(name: str, function: Callable[..., Any], values: Sequence[Any]) 
 
 def _value(number: Any) -> Any:
     return number.value if isinstance(number, Number) else number
+
+
+def _values_of(argument: Any) -> Any:
+    return tuple(map(_value, argument)) if type(argument) is tuple else _value(argument)

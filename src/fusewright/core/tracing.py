@@ -78,6 +78,8 @@ class Tracer:
         self._stream = stream
         self._timing = timing or "time" in self._dumps
         self._nesting = _Nesting()
+        #: whether there is nothing that it shows
+        self.is_silent = not self._timing and not self._dumps
         self.stages: dict[str, StageTime] = {}
 
     # ---- stages ----------------------------------------------------------------------------------

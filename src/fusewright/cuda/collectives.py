@@ -38,17 +38,6 @@ _ROUND, _FIRST = "fw_round_", "fw_first_"
 #: Before the axes that blocks reduce along: how many of them have started before this one.
 _STARTED_BEFORE = "fw_started_before_"
 
-__all__ = [
-    "begin",
-    "block_reduce",
-    "block_scan",
-    "cluster_reduce",
-    "grid_barrier",
-    "grid_reduce",
-    "grid_reduces",
-    "grid_scan",
-]
-
 
 def _reduce_collectively(
     printer: KernelPrinter,
@@ -64,10 +53,7 @@ def _reduce_collectively(
 
 
 def _gather(
-    printer: KernelPrinter,
-    stmt: BlockReduce | ClusterReduce | GridReduce,
-    struct: StateStruct,
-    array: str,
+    printer: KernelPrinter, stmt: BlockReduce | ClusterReduce | GridReduce, struct: StateStruct, array: str
 ) -> None:
     """Declares an array of the states that a thread brings."""
     printer.line(f"{struct.name} {array}[{stmt.width}];")
@@ -80,10 +66,7 @@ def _gather(
 
 
 def _take_up(
-    printer: KernelPrinter,
-    stmt: BlockReduce | ClusterReduce | GridReduce,
-    struct: StateStruct,
-    array: str,
+    printer: KernelPrinter, stmt: BlockReduce | ClusterReduce | GridReduce, struct: StateStruct, array: str
 ) -> None:
     """Combines what was reduced into `dst`."""
     with printer.each(stmt.width) as w:

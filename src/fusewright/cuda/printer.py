@@ -23,13 +23,7 @@ from fusewright.core.errors import InternalError
 from fusewright.core.op import ReductionOp
 from fusewright.cuda import collectives, snippets, statements, transfers, waits
 from fusewright.cuda.expressions import ExpressionPrinter, has_division
-from fusewright.cuda.spelling import (
-    TYPE_SNIPPETS,
-    convert,
-    converted_literal,
-    identifier,
-    type_name,
-)
+from fusewright.cuda.spelling import TYPE_SNIPPETS, convert, converted_literal, identifier, type_name
 from fusewright.cuda.states import StateStruct
 from fusewright.kernel.access import written_buffers
 from fusewright.kernel.ir import (

@@ -36,10 +36,7 @@ class StateStruct:
     @property
     def snippets(self) -> tuple[str, ...]:
         """What its text builds on."""
-        others = {
-            "cluster_reduce": self.clustered,
-            "warp_extremum": self.over_warp != "",
-        }
+        others = {"cluster_reduce": self.clustered, "warp_extremum": self.over_warp != ""}
         return ("warp_reduce", *(name for name, is_used in others.items() if is_used))
 
     @cached_property

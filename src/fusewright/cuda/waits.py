@@ -27,19 +27,6 @@ from fusewright.sym import as_int, const, lt, mod, symbol
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
 
-__all__ = [
-    "arrive",
-    "barrier",
-    "bulk_copy",
-    "init_mbarriers",
-    "proxy_fence",
-    "role",
-    "roles",
-    "team_shape",
-    "wait",
-    "wait_for_copies",
-]
-
 # Of all threads of an SM (CUDA C++ Programming Guide, technical specifications).
 _REGISTERS = 65536
 

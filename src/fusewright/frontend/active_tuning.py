@@ -17,8 +17,6 @@ from fusewright.core.once import cached_property
 from fusewright.core.options import Options, ParamsPolicy
 from fusewright.tune.policy import Policy, read_policy
 
-__all__ = ["ACTIVE", "TuneCall"]
-
 #: Tunes a call of a definition: its flat inputs, where they run, and how much effort (None: as every call).
 TuneCall = Callable[[Any, Sequence[Any], "torch.device | None", Any], None]
 

@@ -11,8 +11,6 @@ import torch
 from fusewright.frontend.handles import Handle
 from fusewright.ops import Parameter, describe_argument
 
-__all__ = ["advice"]
-
 
 def advice(parameters: Sequence[Parameter], values: Sequence[Any]) -> str | None:
     """A hint about the first of these arguments that no definition can hold."""

@@ -44,15 +44,9 @@ from fusewright.schedulers import (
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
-    from fusewright.frontend.methods import (
-        EditablePointwiseParams,
-        EditableReductionParams,
-        HeuristicMethods,
-    )
+    from fusewright.frontend.methods import EditablePointwiseParams, EditableReductionParams, HeuristicMethods
 else:
     HeuristicMethods = object
-
-__all__ = ["AutomaticOperators"]
 
 AnyType = SchedulerType | str
 
@@ -208,7 +202,7 @@ class AutomaticOperators(HeuristicMethods):
         hardware = self._open().hardware
         params = propose(scheduler, bench.fusion, bench.facts, hardware)
         if isinstance(params, InnerOuterParams):
-            return bench.asked.freeze().applied_to(params, hardware)
+            return bench.asked.freeze().applied_to(params)
         return params
 
     @overload

@@ -16,8 +16,6 @@ from fusewright.frontend.printing import definition_text
 from fusewright.frontend.records import Record, from_plain, to_plain
 from fusewright.frontend.states import Building, Outcome
 
-__all__ = ["FusionCache", "TrieNode"]
-
 # Mistakes kept. The one that was made first is forgotten first.
 MAX_FAILURES = 1024
 

@@ -9,8 +9,6 @@ import torch
 from fusewright.core.dtype import DataType
 from fusewright.ops.pairs import elements_of_pairs
 
-__all__ = ["check_outputs"]
-
 # Floats that float32 holds; the relative tolerance from which on its own rounding is nothing; the share of it
 # that leaves room for that.
 NARROW = frozenset({torch.float32, torch.bfloat16, torch.float16})

@@ -35,15 +35,7 @@ from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.early_schedule import EarlySchedule
 from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
-from fusewright.frontend.inputs import (
-    Device,
-    Inputs,
-    device_named,
-    flattened,
-    is_empty,
-    is_strides,
-    listed,
-)
+from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, is_empty, is_strides, listed
 from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
 from fusewright.frontend.operators import Operators, recorded_by
@@ -63,8 +55,6 @@ from fusewright.schedulers import Registry
 
 if TYPE_CHECKING:
     from fusewright.frontend.methods import DtypeLike, Number
-
-__all__ = ["FusionDefinition"]
 
 MAX_RECORDS = 9999
 """The default limit of a definition's length, nvFuser's."""

@@ -26,8 +26,6 @@ from fusewright.schedulers import Registry
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
 
-__all__ = ["Described"]
-
 #: The state of the definition that is described -> the state that the user knows; None: no such state.
 Renamed = Callable[[int], int | None]
 

@@ -7,8 +7,6 @@ from numbers import Integral
 
 from fusewright.core.errors import ArgumentTypeError, RankError, ShapeError
 
-__all__ = ["compute_contiguity", "compute_tensor_descriptor"]
-
 
 def _ints(function: str, what: str, given: Sequence[int]) -> list[int]:
     """As Python's: numpy's integers are integers, too, but their products may overflow."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
     from fusewright.frontend.scheduling import SchedOperators
 
-__all__ = ["EarlySchedule"]
-
 
 class EarlyTensor(Tensor):
     """What a kept call will make. It has no state before it is made."""

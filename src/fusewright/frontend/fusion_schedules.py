@@ -19,8 +19,6 @@ from fusewright.ir import Fusion, Node, verify_fusion
 from fusewright.ir.naming import number_by_state
 from fusewright.schedulers import Registry, Scheduler, default_registry, key_of
 
-__all__ = ["MAX_SIGNATURES", "FusionSchedules"]
-
 # Cache limits per definition. The entry that was kept first is evicted first.
 # Signatures of inputs that the user made schedules for:
 MAX_SIGNATURES = 16384

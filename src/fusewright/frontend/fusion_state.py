@@ -9,8 +9,6 @@ from fusewright.ir import Fusion, Scalar, TensorView, Val
 from fusewright.ops import ScalarVector
 from fusewright.sym import Expr, as_int
 
-__all__ = ["FusionState"]
-
 
 class FusionState:
     """Which value of the fusion each state index of a definition stands for. It never changes.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 else:  # made below
     ScalarMethods = TensorMethods = object
 
-__all__ = ["USER_TYPES", "Handle", "Scalar", "Tensor", "Vector", "handle_for"]
-
 
 def _unknown_attribute(kind: type[Handle], name: str) -> AttributeError:
     """The error for an attribute that handles of a kind lack; often a method of torch's tensors."""

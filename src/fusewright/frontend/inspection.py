@@ -23,7 +23,8 @@ from fusewright.frontend.tolerances import output_tolerances
 from fusewright.frontend.user_schedules import AnySchedule, BySignature
 from fusewright.frontend.workbench import schedule_text
 from fusewright.host import FusionExecutor, SegmentSchedules
-from fusewright.host.plan import BoundProgram, LaunchPlan
+from fusewright.host.plan import LaunchPlan
+from fusewright.host.programs import BoundProgram
 from fusewright.ir import TensorView
 from fusewright.ir.text import fusion_text
 from fusewright.ops import describe_argument

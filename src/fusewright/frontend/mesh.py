@@ -11,8 +11,6 @@ from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ArgumentTypeError, ScheduleError
 from fusewright.ops import describe_argument
 
-__all__ = ["DeviceMesh", "check_mesh", "check_rotation"]
-
 # What takes several GPUs says so in these words.
 ONE_DEVICE = "a definition runs on one device, where its inputs are"
 

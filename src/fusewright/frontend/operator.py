@@ -31,8 +31,6 @@ from fusewright.ops import REGISTERED, describe_argument
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
 
-__all__ = ["PLAIN", "CalledByTorch", "Operator", "acts_by_itself", "call_operator", "modes_on"]
-
 _ARGUMENTS = (
     "str definition, Tensor[] read, {written}Scalar[] numbers, Device? device, bool automatic, "
     "str[] enable, str[] disable"
@@ -252,9 +250,7 @@ def _fake(
     written: Sequence[torch.Tensor],
     numbers: Sequence[Any],
     device: torch.device | None,
-    automatic: bool,
-    enable: Sequence[str],
-    disable: Sequence[str],
+    *_: object,
 ) -> list[torch.Tensor]:
     fd = _definition(handle)
     inputs = _operator(fd).merged(read, written, numbers)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 else:  # made below
     OperatorMethods = object
 
-__all__ = ["Operators", "recorded_by"]
-
 
 class Operators(OperatorMethods):
     """The operations of a definition, made from `fusewright.ops.OPS`: the methods of operations that

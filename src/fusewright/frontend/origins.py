@@ -13,8 +13,6 @@ from fusewright.frontend.printing import definition_lines
 from fusewright.frontend.records import Record
 from fusewright.frontend.states import Outcome
 
-__all__ = ["explain", "explained"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 # An error that names more values than these is about none of them in particular.

@@ -17,8 +17,6 @@ from fusewright.schedulers import type_name
 from fusewright.schedulers.base import Scheduler
 from fusewright.schedulers.params import Choice, Decision, fields_of
 
-__all__ = ["EditableParams", "GivenFields"]
-
 
 class EditableParams:
     """The attributes of a frozen params object, nested ones included, open to assignment.

@@ -14,8 +14,6 @@ from fusewright.ir import TensorView
 from fusewright.ops import describe_argument
 from fusewright.schedule import Schedule
 
-__all__ = ["KEYWORDS", "OWN_KEYWORDS", "Primitive"]
-
 #: Keywords of the reference -> those of the workbench.
 KEYWORDS: Mapping[str, str] = {
     "arg": "tensor",

@@ -13,19 +13,9 @@ from fusewright.core.dtype import DataType
 from fusewright.cuda.printer import CudaSource
 from fusewright.frontend.records import Arg, Literal, Record, Ref, decode
 from fusewright.frontend.states import Container, Outcome, numbered_outcomes
-from fusewright.host.plan import BoundProgram, LaunchPlan
+from fusewright.host.plan import LaunchPlan
+from fusewright.host.programs import BoundProgram
 from fusewright.ops import DEFINERS, REGISTERED
-
-__all__ = [
-    "InputDescription",
-    "cuda_text",
-    "definition_lines",
-    "definition_text",
-    "describe",
-    "number_text",
-    "repro_script",
-    "scheduled_text",
-]
 
 
 def number_text(value: bool | int | float | complex) -> str:

@@ -25,19 +25,10 @@ from fusewright.ops import REGISTERED, REGISTERED_BY
 from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.runtime.hardware import hardware_of
 from fusewright.runtime.random_states import random_states
-from fusewright.schedulers import (
-    HeuristicParams,
-    Registry,
-    heuristics_of,
-    is_built_in,
-    type_name,
-    untuned,
-)
+from fusewright.schedulers import HeuristicParams, Registry, heuristics_of, is_built_in, type_name, untuned
 from fusewright.tune.facts import ProblemFacts, facts_of
 from fusewright.tune.problem import SEED, Problem, TensorLike
 from fusewright.tune.worker import Loaded
-
-__all__ = ["load", "problems_of", "recorded"]
 
 # What `definition_text` calls a definition without a number.
 _FUNCTION = "nvfuser_incomplete_fusion"

@@ -6,8 +6,6 @@ numbers that torch's function takes, under its names. What becomes an operation 
 
 from __future__ import annotations
 
-__all__ = ["RECIPES"]
-
 RECIPES: dict[str, str] = {
     # ---- the same by another name
     "absolute": "out = fd.ops.abs(x)",

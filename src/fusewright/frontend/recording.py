@@ -8,8 +8,6 @@ from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.records import Record
 from fusewright.frontend.states import Building, Outcome
 
-__all__ = ["Recorder"]
-
 
 class Recorder:
     """One definition while it is being written.

@@ -17,8 +17,6 @@ from fusewright.core.dtype import DataType, dtype_of_python_type, from_torch
 from fusewright.core.errors import DefinitionError
 from fusewright.ops import DEFINERS, OPS, REGISTERED, OpDef
 
-__all__ = ["ROWS", "Arg", "Literal", "Record", "Ref", "decode", "encode", "from_plain", "to_plain"]
-
 ROWS: Mapping[str, OpDef] = ChainMap(DEFINERS, OPS)
 """Everything that can be recorded, by name."""
 

@@ -6,10 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.enums import ParallelType
-from fusewright.core.errors import (
-    ArgumentTypeError,
-    DefinitionError,
-)
+from fusewright.core.errors import ArgumentTypeError, DefinitionError
 from fusewright.frontend.automatic import AutomaticOperators
 from fusewright.frontend.handles import USER_TYPES, Tensor
 from fusewright.frontend.mesh import DeviceMesh, check_mesh, check_rotation
@@ -27,13 +24,9 @@ from fusewright.schedule.transforms import wrap
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
-    from fusewright.frontend.methods import (
-        SchedulingMethods,
-    )
+    from fusewright.frontend.methods import SchedulingMethods
 else:  # made below
     SchedulingMethods = object
-
-__all__ = ["SchedOperators"]
 
 #: Names of nvFuser's -> the primitives that they are.
 OTHER_NAMES: Mapping[str, str] = {"reduction_factor": "rfactor"}

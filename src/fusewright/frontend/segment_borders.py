@@ -8,8 +8,6 @@ from dataclasses import replace
 from fusewright.ir import Fusion, Node, TensorView, Val
 from fusewright.segment import Segment
 
-__all__ = ["borders_at_states"]
-
 
 def borders_at_states(
     segments: Sequence[Segment], fusion: Fusion, is_state: Callable[[Val], bool]

@@ -18,8 +18,6 @@ from fusewright.ops.node_calls import Call, Result, calls_of, expression_calls
 from fusewright.segment import Segment
 from fusewright.sym import Expr, Symbol, as_int
 
-__all__ = ["SegmentOutput", "Whole", "WrittenSegment", "parent_map", "write_segment"]
-
 #: What a segment is passed: a value of the whole fusion, or the size of a dimension of its inputs.
 Argument = Val | Expr
 
@@ -189,11 +187,7 @@ class _Writer:
                     self._call(call)
         states = [self._add_output(output) for output in outputs]
         return WrittenSegment(
-            tuple(self._records),
-            tuple(self._sources),
-            tuple(self._arguments),
-            tuple(inputs),
-            tuple(states),
+            tuple(self._records), tuple(self._sources), tuple(self._arguments), tuple(inputs), tuple(states)
         )
 
     # ---- records

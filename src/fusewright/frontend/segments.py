@@ -36,8 +36,8 @@ from fusewright.frontend.user_schedules import GivenSegments
 from fusewright.host import FusionExecutor
 from fusewright.host.binding import Binder
 from fusewright.host.finished import no_kernel
-from fusewright.host.plan import copy_into
 from fusewright.host.profile import FusionProfile, combined_profile
+from fusewright.host.programs import copy_into
 from fusewright.ir import RandomState, TensorView, Val
 from fusewright.ops import describe_argument
 from fusewright.runtime.random_states import random_states
@@ -47,8 +47,6 @@ from fusewright.sym import Expr
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
-
-__all__ = ["GivenSchedules", "Segmentation", "Segmented", "segment_schedules"]
 
 #: For a segment, by its place or its definition: params of its scheduler, a dict or JSON text of some of
 #: their fields, or a function of the definition that schedules it with `fd.sched`.

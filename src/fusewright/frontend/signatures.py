@@ -10,8 +10,6 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["dress", "user_signature", "user_type", "without_first"]
-
 F = typing.TypeVar("F", bound=Callable[..., Any])
 
 

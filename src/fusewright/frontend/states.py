@@ -14,8 +14,6 @@ from fusewright.ir import Fusion, Node, Scalar, TensorView
 from fusewright.ir.naming import Naming, call
 from fusewright.ops import ScalarVector
 
-__all__ = ["Building", "Container", "Outcome", "State", "StateKind", "StateValue", "numbered_outcomes"]
-
 # None: a size that was written inline and has no value of its own, or a result that a call leaves out.
 StateValue = TensorView | Scalar | ScalarVector | None
 

@@ -37,8 +37,6 @@ from fusewright.ops import registry as kinds
 from fusewright.schedule import Schedule
 from fusewright.schedulers import HeuristicParams, default_registry, is_built_in, type_name
 
-__all__ = ["STUB", "registered_text", "stub_text"]
-
 STUB = Path(__file__).with_name("methods.pyi")
 
 # As the formatter breaks lines.

@@ -12,8 +12,6 @@ from fusewright.core.dtype import DataType
 from fusewright.ir import Fusion, LibraryCall, Scan, TensorView, Update
 from fusewright.sym import Symbol, evaluate
 
-__all__ = ["output_tolerances", "reduction_sizes", "tolerance"]
-
 # Entry i is for reductions of up to 4 * 2**i elements.
 FLOAT_ERRORS = (
     1.68e-6, 2.24e-6, 2.96e-6, 4.48e-6, 6.75e-6, 8.58e-6, 1.31e-5, 2.19e-5, 3.35e-5, 5.78e-5,

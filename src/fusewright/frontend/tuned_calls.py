@@ -38,8 +38,6 @@ from fusewright.tune.runner import COMPILERS, Runner
 from fusewright.tune.table import measurements_of, params_types
 from fusewright.tune.tuner import EFFORTS, INTERRUPTED, Effort, Progress, Tuned, Tuner
 
-__all__ = ["TuningSession", "effort_of", "journal_version", "tuning"]
-
 # Digits of the generator's digest: trials of another generator are not counted.
 VERSION_DIGITS = 16
 

@@ -10,8 +10,6 @@ from fusewright.core.errors import UnknownOpError
 from fusewright.frontend.recipes import RECIPES
 from fusewright.ops import OPS
 
-__all__ = ["unknown_method", "unknown_operation"]
-
 # How alike two names are, as difflib measures it, where one is taken for the other misspelled.
 TYPO = 0.8
 

@@ -26,8 +26,6 @@ from fusewright.host.calls import hardware_for
 from fusewright.ops import describe_argument
 from fusewright.schedulers import Registry, Scheduler, default_registry
 
-__all__ = ["AnySchedule", "BySignature", "GivenSegments", "Scheduled"]
-
 # Calls that were given schedules for some of their segments, kept for each definition object. The entry that
 # was kept first is evicted first.
 MAX_GIVEN = 1024
@@ -235,10 +233,7 @@ class Scheduled:
 
     @explained
     def _setup_schedule(
-        self,
-        inputs: Inputs,
-        overwrite_existing_schedule: bool = False,
-        device: torch.device | None = None,
+        self, inputs: Inputs, overwrite_existing_schedule: bool = False, device: torch.device | None = None
     ) -> None:
         """Opens a schedule for inputs like these: `sched` acts on it until `_finalize_schedule`."""
         arguments = flattened(inputs)

@@ -22,8 +22,6 @@ from fusewright.schedulers import Facts
 from fusewright.schedulers.params import SchedulerHyperParameters
 from fusewright.segment import Segment
 
-__all__ = ["UserSchedule", "Workbench", "schedule_text"]
-
 
 def _own_names(fusion: Fusion, names: Mapping[str, str]) -> dict[int, str]:
     """Names of the tensors of a fusion that is to be scheduled, by number.

@@ -19,8 +19,6 @@ from fusewright.schedulers import Facts
 from fusewright.segment import Call, Exclusions, Segment
 from fusewright.sym import Symbol
 
-__all__ = ["Question", "call_of", "hardware_for", "place_candidates"]
-
 
 @dataclass(frozen=True, slots=True)
 class Question:

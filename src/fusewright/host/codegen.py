@@ -1,16 +1,16 @@
 """A host program as one straight Python function.
 
 The text names what a signature decides (shapes, launches, constant arguments) instead of spelling it out, so
-one compilation serves all signatures: binding a program makes a function over another set of names.
+one compilation serves all signatures: binding a program makes a closure over other values.
 """
 
 from __future__ import annotations
 
 import builtins
+import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -40,23 +40,31 @@ from fusewright.runtime.arguments import Pointer, Value, Workspace
 Program = Callable[[Sequence[Any]], list[torch.Tensor]]
 
 _INDENT = " " * 4
+_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
 @dataclass(frozen=True, eq=False)
 class HostCode:
-    """The text of a program's function and its compiled code."""
+    """The text of a program's function, `run(inputs)`."""
 
     source: str
-    code: CodeType
 
-    def bind(self, names: Mapping[str, Any]) -> Program:
-        """The function over these names; see `codegen` for those that it uses."""
+    def used(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of these names that the text uses."""
+        words = set(_WORD.findall(self.source))
+        return tuple([name for name in names if name in words])
+
+    def function(
+        self, constants: Mapping[str, Any], parameters: Sequence[str] = ()
+    ) -> Callable[..., Program]:
+        """A function from the values of `parameters` to the program; see `codegen` for the names it uses."""
+        inner = textwrap.indent(self.source, _INDENT)
+        source = f"def make({', '.join(parameters)}):\n{inner}{_INDENT}return run\n"
         # torch, too, looks here for `__import__` when it calls back into Python.
-        namespace: dict[str, Any] = {"__builtins__": builtins, **names}
-        run = FunctionType(self.code, namespace)
-        if "run_here" in self.code.co_names:  # most have no use for it, and need no collector then
-            namespace["run_here"] = run
-        return run
+        namespace: dict[str, Any] = {"__builtins__": builtins, **constants}
+        exec(compile(source, "<fusewright host program>", "exec"), namespace)
+        made: Callable[..., Program] = namespace["make"]
+        return made
 
 
 def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, several_devices: bool) -> HostCode:
@@ -70,9 +78,8 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     for an error of torch, `look<i>_<j>` that makes the view that argument j is, and for each tensor T3 that
     it makes `lay_out_T3`. Of a scalar s: `fixed_s` if a
     signature fixes it, `eval_s` if it is computed. Besides: `draw`, `empty`, `stream`, `current_device`,
-    `device_index`, `on_device`, `copy_into`, `conjugated`, `keep_apart`, `apart`, `view`, `no_storage`,
+    `device_index`, `on_device`, `copy_into`, `conjugated`, `keep_apart`, `view`, `no_storage`,
     `records_gradients`, `record_gradients`, `autocasts`, `without_autocast`.
-    `run_here` is the function itself.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.
@@ -83,7 +90,7 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     lines: list[str] = []
     if several_devices:
         lines += ["if current_device() != device_index:", f"{_INDENT}with on_device():"]
-        lines.append(f"{_INDENT * 2}return run_here(inputs)")
+        lines.append(f"{_INDENT * 2}return run(inputs)")
     if any(isinstance(op, Evaluate) for op in program.operations):
         lines += _PLAIN_TORCH
     names = [writer.input_name(value) for value in program.inputs]
@@ -98,20 +105,17 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     lines.append("s = stream()" if has_stream else "s = 0")
     for operation in program.operations:
         lines += writer.write(operation)
-    source = "def run(inputs):\n" + textwrap.indent("\n".join(lines), _INDENT) + "\n"
-    module = compile(source, "<fusewright host program>", "exec")
-    code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
-    return HostCode(source, code)
+    return HostCode("def run(inputs):\n" + textwrap.indent("\n".join(lines), _INDENT) + "\n")
 
 
 # A definition computes no gradients and states its types, whatever mode torch's operations are in.
 _PLAIN_TORCH = [
     "if records_gradients():",
     f"{_INDENT}record_gradients(False)",
-    f"{_INDENT}try: return run_here(inputs)",
+    f"{_INDENT}try: return run(inputs)",
     f"{_INDENT}finally: record_gradients(True)",
     "if autocasts():",
-    f"{_INDENT}with without_autocast(): return run_here(inputs)",
+    f"{_INDENT}with without_autocast(): return run(inputs)",
 ]
 
 
@@ -234,7 +238,7 @@ class _Writer:
         ask = [f"at_{name} = {name}.data_ptr()" for name in names]
         return [
             *ask,
-            f"if ({addresses}) not in apart:",
+            f"if ({addresses}) not in keep_apart.remembered:",
             f"{_INDENT}{tensors} = keep_apart(({tensors}), ({addresses}))",
             *(_INDENT + line for line in ask),
         ]

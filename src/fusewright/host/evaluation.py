@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from fusewright.core.errors import InternalError, LibraryError
+from fusewright.core.recorded import computed
 from fusewright.host.ir import Evaluate
 from fusewright.host.layout import size_value
 from fusewright.host.memory import Memory
@@ -17,6 +18,7 @@ from fusewright.ir import LibraryCall, Node, Placement, TensorView, Update, Val
 from fusewright.ops.evaluate import updated
 from fusewright.runtime.targets import Target
 from fusewright.segment import Segment
+from fusewright.sym import Symbol
 
 #: What torch raises for arguments that it does not take. Its subclasses tell of other faults: out of memory.
 REFUSALS = (RuntimeError, NotImplementedError)
@@ -37,17 +39,18 @@ class EvaluatePlan:
         if isinstance(node, LibraryCall):
             self.constants[f"call_{op.segment}"] = node.op.function(target.device.type, **node.options)
 
-    def bind(self, memory: Memory) -> dict[str, Any]:
+    def bound(self, memory: Memory) -> dict[str, Any]:
         """What else it uses by name: an update of these sizes, what makes the views that operands are."""
         node, segment = self.op.node, self.op.segment
         if isinstance(node, Update):
-            return {f"call_{segment}": partial(updated, node, memory.sizes)}
+            sizes = memory.sizes
+            return {f"call_{segment}": computed(_updating, node, tuple(sizes), tuple(sizes.values()))}
         seen = ((i, value, self.op.seen_through(i)) for i, value in enumerate(self.op.inputs))
         return {f"look{segment}_{i}": _look(memory, value, nodes) for i, value, nodes in seen if nodes}
 
 
-def _look(memory: Memory, source: Val, nodes: Sequence[Node]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The function that makes of a tensor the view that it is seen through `nodes`."""
+def _look(memory: Memory, source: Val, nodes: Sequence[Node]) -> Any:
+    """The function that makes of a tensor the view that it is seen through `nodes` (`recorded.computed`)."""
     shape, strides, _ = memory.of(source)
     place: Placement | None = Placement(shape, strides)
     for node in nodes:
@@ -58,7 +61,11 @@ def _look(memory: Memory, source: Val, nodes: Sequence[Node]) -> Callable[[torch
         place = node.placement(place, shape, memory.sizes) if place is not None else None
     if place is None:
         raise InternalError(problem=f"no strides lead to what {nodes[-1].label} shows")
-    return partial(_seen, place.shape, place.strides, place.offset)
+    return computed(partial, _seen, place.shape, place.strides, place.offset)
+
+
+def _updating(node: Update, symbols: Sequence[Symbol], sizes: Sequence[int]) -> Callable[..., torch.Tensor]:
+    return partial(updated, node, dict(zip(symbols, sizes)))
 
 
 def _seen(

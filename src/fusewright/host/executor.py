@@ -14,7 +14,7 @@ from fusewright.core.errors import ExecutionOrderError, InputError, InternalErro
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder, Binding
-from fusewright.host.calls import Question, call_of, place_candidates
+from fusewright.host.calls import Question, call_of
 from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.kept_partitions import KeptPartitions
 from fusewright.host.kernel_dumps import dump_kernels
@@ -22,19 +22,11 @@ from fusewright.host.layout import Layout, Layouts, fresh_outputs
 from fusewright.host.learned_params import LearnedParams
 from fusewright.host.memory import Memory, check_room, empty_outputs, input_layouts
 from fusewright.host.memory_checks import has_no_memory, unwritable
-from fusewright.host.plan import (
-    NO_VIEWS,
-    BoundProgram,
-    Chosen,
-    LaunchError,
-    LaunchPlan,
-    Programs,
-    StepPlan,
-    placed,
-)
+from fusewright.host.plan import LaunchError, LaunchPlan, StepPlan, placed
 from fusewright.host.profile import FusionProfile, run_profiled
-from fusewright.host.rebinding import Rebinding
-from fusewright.host.recorded_calls import Recording
+from fusewright.host.programs import NO_VIEWS, BoundProgram, Chosen, Programs
+from fusewright.host.recall import Decided, Recall
+from fusewright.host.repeated_calls import repeated_call
 from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
 from fusewright.host.selection import Selection
 from fusewright.host.settings import DeviceState, Setting, Settings
@@ -99,13 +91,13 @@ class FusionExecutor:
         self.fusion = fusion
         self.repro = repro
         self._binder = Binder(fusion)
-        self._rebinding = Rebinding(fusion, self._binder)
         #: the signature of a call's flat inputs, with what it raises where they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._views = OutputViews(fusion)
         self._fresh = fresh_outputs(fusion)
         self._partitions = KeptPartitions(fusion, self.registry)
         self._stable_sizes = StableSizes()
+        self._recall = Recall(self._binder, self._stable_sizes, self._partitions, self._question)
         #: positions of the inputs that outputs are written into
         self._written = [fusion.inputs.index(o.alias) for o in fusion.outputs if o.alias is not None]
         self._layouts = Layouts(fusion)
@@ -153,15 +145,23 @@ class FusionExecutor:
         ):
             setting = self._latest = self._settings.get(options or self.options, device, views)
         key: tuple[Any, ...] | None = None
+        program: BoundProgram | None
         try:
-            key = self.signature(inputs)
-            program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
+            repeated = setting.repeated
+            if repeated is not None and user_schedule is None and repeated.matches(inputs):
+                program = repeated.program
+            else:
+                key = self.signature(inputs)
+                program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
         except (AttributeError, TypeError, ValueError, RuntimeError):
             program = None
         if program is None:
             flat = self._binder.flatten(inputs)
-            program = self._bound(setting, user_schedule, flat, tracer, key if flat is inputs else None)
-            inputs = flat
+            if flat is not inputs:
+                key, inputs = None, flat
+            program = self._new(setting, user_schedule, inputs, tracer, key)
+        elif program is self.last_program and key is not None and user_schedule is None:
+            self._note_repeated(setting, inputs, program)
         self.last_program = program
         try:
             return program.run(inputs)
@@ -406,7 +406,31 @@ class FusionExecutor:
             return None
         return setting.programs.find(key if schedule is None else (schedule, key))
 
+    def _note_repeated(self, setting: Setting, inputs: Inputs, program: BoundProgram) -> None:
+        """`program` served the call before, too."""
+        if setting.repeated is None or setting.repeated.program is not program:
+            sizes = self._binder.size_scalars.inputs
+            setting.repeated = repeated_call(self.fusion, sizes, inputs, program)
+
     # ---- a call with a new signature
+
+    def _new(
+        self,
+        setting: Setting,
+        schedule: UserSchedule | None,
+        inputs: Inputs,
+        tracer: Tracer | None,
+        signature: tuple[Any, ...] | None,
+    ) -> BoundProgram:
+        """The program of flat inputs. `signature`: theirs, if it is known."""
+        is_silent = not setting.dumps and (tracer is None or tracer.is_silent)
+        if signature is not None and schedule is None and is_silent:
+            program = self._recall.find(setting, signature, inputs)
+            if program is not None:
+                if self._written:
+                    self._check_written(inputs)
+                return program
+        return self._bound(setting, schedule, inputs, tracer, signature)
 
     def _bound(
         self,
@@ -422,17 +446,15 @@ class FusionExecutor:
         """
         tracer = tracer if tracer is not None else Tracer(setting.options, timing=False)
         with tracer.stage("bind"):
-            binding = None if signature is None else self._rebinding.find(setting.kinds, signature, inputs)
-            if binding is None:
-                binding = self._binder.bind(inputs, setting.device)
-                signature = self.signature(inputs) if signature is None else signature
-                self._rebinding.note(setting.kinds, signature, binding)
+            binding = self._binder.bind(inputs, setting.device)
+            if signature is None:
+                signature = self.signature(inputs)
             if self._written:
                 self._check_written(inputs)
         key: Hashable = signature if schedule is None else (schedule, signature)
         program = setting.programs.find(key)
         if program is None:
-            program = self._make(setting, schedule, inputs, binding, tracer)
+            program = self._make(setting, schedule, inputs, binding, tracer, signature)
             setting.programs.put(key, program)
             tracer.dump("time", tracer.table)
         return program
@@ -451,10 +473,11 @@ class FusionExecutor:
         inputs: Inputs,
         binding: Binding,
         tracer: Tracer,
+        signature: tuple[Any, ...],
     ) -> BoundProgram:
         repro = partial(self.repro, inputs) if self.repro is not None else str
         try:
-            return self._compiled(setting, schedule, binding, repro, tracer)
+            return self._compiled(setting, schedule, binding, repro, tracer, signature)
         except InternalError as error:
             error.repro = error.repro or repro() or None
             raise
@@ -466,10 +489,12 @@ class FusionExecutor:
         binding: Binding,
         repro: Callable[[], str],
         tracer: Tracer,
+        signature: tuple[Any, ...],
     ) -> BoundProgram:
         # A schedule of the user's own is made for all sizes.
         counts = setting.constant_sizes and not isinstance(schedule, FinishedSchedule)
         stable = self._stable_sizes.with_call(binding.sizes) if counts else NO_SIZES
+        recalls = schedule is None and setting.options.policy is None
         place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
 
@@ -480,17 +505,11 @@ class FusionExecutor:
             with tracer.stage("host program"):
                 return place.programs.bind(chosen, binding, memory, stable, tracer)
 
-        may_record = schedule is None and setting.options.policy is None
-        chosen = self._recalled(setting, place, binding, memory, stable, tracer) if may_record else None
-        if chosen is not None:
-            try:
-                program = bind(chosen)
-            except LaunchError:  # it is decided anew
-                chosen = None
-        if chosen is None:
-            program = self._chosen(
-                setting, place, schedule, binding, memory, stable, repro, tracer, bind, may_record
-            )
+        def note(decided: Decided) -> None:
+            if recalls:
+                self._recall.note(setting, place, signature, binding, stable, decided, repro)
+
+        program = self._chosen(setting, place, schedule, binding, memory, stable, repro, tracer, bind, note)
         if setting.options.dump_dir is not None:
             dump_kernels(self.fusion, program, memory, setting.options)
         return program
@@ -506,14 +525,14 @@ class FusionExecutor:
         repro: Callable[[], str],
         tracer: Tracer,
         use: Callable[[Chosen], Result],
-        may_record: bool = False,
+        note: Callable[[Decided], None] | None = None,
     ) -> Result:
         """What `use` makes of the steps that serve a call.
 
         A LaunchError that it raises, which says that a kernel cannot be launched for this call, leads to
         other steps, unless the user asked for these.
 
-        may_record: whether calls that are decided alike may be served as this one is.
+        note: told of a call that others may be served as.
         """
         steps = Steps(self.fusion, setting, place, binding, tracer)
         if isinstance(schedule, FinishedSchedule):
@@ -540,12 +559,8 @@ class FusionExecutor:
             plans = place.bundles.joined(own, launches, memory, tracer)
             try:
                 result = use(Chosen(plans, views, empty, proposals))
-                if may_record and selection.is_first:
-                    assert selection.planned is not None
-                    recording = Recording(
-                        self.fusion, partitions, question, binding, stable, selection.planned, self._layouts
-                    )
-                    place.recorded.note(recording, own)
+                if note is not None and selection.is_first and selection.planned is not None:
+                    note(Decided(partitions, selection.planned, question.required, own, plans))
                 return result
             except LaunchError as error:
                 segment, cause = error.launch.segment, error.cause
@@ -559,28 +574,6 @@ class FusionExecutor:
                         raise cause from None
                 check_room(segment.outputs, memory, place.target.hardware)
                 selection.report_fault(segment, cause)
-
-    def _recalled(
-        self,
-        setting: Setting,
-        place: DeviceState,
-        binding: Binding,
-        memory: Memory,
-        stable: frozenset[Symbol],
-        tracer: Tracer,
-    ) -> Chosen | None:
-        """How a call is served that is decided as one before it was."""
-        views, empty = self._without_kernels(setting, binding, memory)
-        partitions = self._partitions.without(frozenset((*views, *empty)), memory.input_layouts)
-        served = place.recorded.find(partitions, binding, stable)
-        if served is None:
-            return None
-        plans, partition = served.plans, served.partition
-        if self._written:
-            place_candidates(self.fusion, partition.segments, memory)
-        if len(partition.launches) < len(plans):
-            plans = place.bundles.joined(plans, partition.launches, memory, tracer)
-        return Chosen(plans, views, empty)
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:

@@ -3,84 +3,36 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
 import torch
 
-from fusewright.core.errors import InputError, ScheduleError, SimulationError
-from fusewright.core.once import OnceCache
-from fusewright.core.op import movable
+from fusewright.core.errors import ScheduleError, SimulationError
+from fusewright.core.recorded import asked, computed
 from fusewright.core.tracing import Tracer
-from fusewright.host.binding import Binding
-from fusewright.host.build import build_program
-from fusewright.host.codegen import HostCode, Program, codegen, fixed_scalars
-from fusewright.host.evaluation import EvaluatePlan, plain_torch_names
+from fusewright.cuda.driver import Dim3
+from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.ir import (
-    Allocate,
-    AllocateWorkspace,
-    EvaluateScalar,
-    HostProgram,
-    KeepApart,
     LaunchKernel,
 )
 from fusewright.host.layout import size_value
 from fusewright.host.memory import Memory
-from fusewright.host.memory_checks import in_own_memory, spanned_elements, storage_fault
-from fusewright.host.overlaps import Apart
-from fusewright.host.scalars import ScalarFunction, scalar_value
-from fusewright.host.views import Views
 from fusewright.host.workspaces import ZeroedWorkspace
-from fusewright.ir import Copy, Fusion, Scalar, TensorView, Update, Val
+from fusewright.ir import Copy, Fusion, TensorView, Update, Val
 from fusewright.kernel.combine import part_symbol
 from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
 from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.in_place import may_overwrite
 from fusewright.runtime.launch_sizes import LaunchShape
-from fusewright.runtime.targets import CudaTarget, Launch, Target
-from fusewright.schedulers import Proposal
+from fusewright.runtime.targets import Launch, Target
 from fusewright.segment import Segment
 from fusewright.sym import Symbol
 
-# Kept for new signatures; programs that are bound already keep theirs.
-MAX_TEMPLATES = 1024
-MAX_WORKSPACES = 1024
-
-NO_VIEWS: Views = {}
-# Bytes that a tensor without elements needs of its storage, wherever in it it starts.
-NO_BYTES = -(2**63)
 # A name of a part in a kernel that is made of several, with the part's number and its own name.
 _PART_NAME = re.compile(r"\b(p(\d+)\.([A-Za-z_]\w*))")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundProgram:
-    """What serves one signature: `run(inputs)` does the call; the rest is for looking at.
-
-    names: what the code of `run` knows by name. binding: what is known of its calls. stable: the sizes that
-    its kernels may take to be constant. shapes: of its launches; None where there is nothing to write.
-    """
-
-    run: Program
-    names: Mapping[str, Any]
-    plans: tuple[StepPlan, ...]
-    program: HostProgram
-    code: HostCode
-    binding: Binding
-    stable: frozenset[Symbol]
-    shapes: Mapping[LaunchPlan, LaunchShape | None]
-
-    @property
-    def launches(self) -> tuple[LaunchPlan, ...]:
-        return tuple(plan for plan in self.plans if isinstance(plan, LaunchPlan))
-
-    @property
-    def kernels(self) -> tuple[CompiledKernel, ...]:
-        return tuple(launch.op.kernel for launch in self.launches)
 
 
 class LaunchError(ScheduleError):
@@ -92,9 +44,9 @@ class LaunchError(ScheduleError):
         self.cause = cause
 
 
-#: `zeroed(kernel, argument, workspace, count, shape)` yields workspaces that are kept between launches of one
+#: `zeroed(kernel, argument, workspace, count, grid)` yields workspaces that are kept between launches of one
 #: grid.
-Zeroed = Callable[[CompiledKernel, int, Workspace, int, LaunchShape | None], ZeroedWorkspace]
+Zeroed = Callable[[CompiledKernel, int, Workspace, int, Dim3 | None], ZeroedWorkspace]
 
 
 class LaunchPlan:
@@ -195,34 +147,37 @@ class LaunchPlan:
         error.reword(self.segment.names.translated)
         raise LaunchError(self, error) from error
 
-    def bind(
-        self, memory: Memory, tracer: Tracer, zeroed: Zeroed
-    ) -> tuple[dict[str, Any], LaunchShape | None]:
-        """What the launch uses by name, and its shape. Raises as `shape`."""
+    def bound(self, memory: Memory, zeroed: Zeroed, tracer: Tracer) -> dict[str, Any]:
+        """What the launch uses by name. Raises as `shape`."""
         segment = self.op.segment
         sizes = self._own_sizes(memory)
         values = self.symbols(memory, sizes)
-        launch: Launch = _launch_nothing
         shape = self.shape(memory, values)
+        grid = None if shape is None else shape.grid
+        names: dict[str, Any] = {f"launch_{segment}": _launch_nothing}
         if shape is not None:
             tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
-            try:
-                launch = self._target.launcher(self.op.kernel, shape, tracer)
-            except ScheduleError as error:
-                self._raise_refused(error)
-            if not self._target.takes_pointers:
-                launch = partial(_simulate, launch, self)
-        names: dict[str, Any] = {f"launch_{segment}": launch}
+            names[f"launch_{segment}"] = computed(
+                self._launch, shape.grid, shape.block, shape.shared_bytes, tracer
+            )
         names.update(zip(self._sized, self.sizes.arguments(sizes)))
         for name, value, dim in self._strided:
             names[name] = memory.stride(value, dim)
         for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):
             names[f"alloc_work{segment}_{j}"] = (
-                zeroed(self.op.kernel, j, workspace, count, shape)
+                computed(zeroed, self.op.kernel, j, workspace, count, grid)
                 if workspace.zeroed
-                else self._scratch(workspace, count)
+                else computed(self._scratch, workspace, count)
             )
-        return names, shape
+        return names
+
+    def _launch(self, grid: Dim3, block: Dim3, shared_bytes: int, tracer: Tracer) -> Launch:
+        """What launches the kernel. Raises as `shape`."""
+        try:
+            launch = self._target.launcher(self.op.kernel, LaunchShape(grid, block, shared_bytes), tracer)
+        except ScheduleError as error:
+            self._raise_refused(error)
+        return launch if self._target.takes_pointers else partial(_simulate, launch, self)
 
     def _scratch(self, workspace: Workspace, count: int) -> Callable[[int], torch.Tensor]:
         dtype, device = workspace.dtype.torch, self._target.device
@@ -351,210 +306,9 @@ def _kernel_allows(launch: LaunchPlan, home: TensorView, tensor: TensorView, mem
         return False
     if home not in buffers or tensor in launch.op.bases:
         return home not in buffers
-    kernel = launch.op.kernel.kernel
-    return may_overwrite(kernel, buffers[home], buffers[tensor], launch.symbols(memory))
+    kernel, sizes = launch.op.kernel.kernel, launch.symbols(memory)
 
+    def may(*values: int) -> bool:
+        return may_overwrite(kernel, buffers[home], buffers[tensor], dict(zip(sizes, values)))
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """How a call is served.
-
-    Attributes:
-        plans: its steps, in order. views, empty: the outputs that no step computes.
-        proposals: of the planners, by segment; none for a user's schedule of the whole fusion.
-    """
-
-    plans: Sequence[StepPlan]
-    views: Views = field(default_factory=dict)
-    empty: tuple[TensorView, ...] = ()
-    proposals: Mapping[Segment, Proposal] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Template:
-    """A program before it is bound: its code, and what every binding of it starts from.
-
-    setup: (result, function, operands) of the scalars that a signature fixes. fixed: those that the code uses
-    and that are no constants, with their names. allocated: the tensors it allocates, each with the names of
-    its shape and strides.
-    """
-
-    program: HostProgram
-    code: HostCode
-    constants: dict[str, Any]
-    setup: tuple[tuple[Val, ScalarFunction, tuple[Val, ...]], ...]
-    fixed: tuple[tuple[str, Scalar], ...]
-    allocated: tuple[tuple[TensorView, str, str], ...]
-
-
-class Programs:
-    """Host programs of one fusion on one target, shared by all signatures that need the same kernels."""
-
-    def __init__(self, fusion: Fusion, target: Target, static: frozenset[Val]) -> None:
-        self.fusion = fusion
-        self.target = target
-        self._static = static
-        #: whether there are outputs that are written into inputs
-        self._writes = any(output.alias is not None for output in fusion.outputs)
-        #: of each input tensor the position, the name of how many bytes it spans, and those of an element
-        self._stored = [
-            (i, f"bytes_{value.name}", value.dtype.size)
-            for i, value in enumerate(fusion.inputs)
-            if isinstance(value, TensorView)
-        ]
-        self._templates: OnceCache[tuple[object, ...], _Template] = OnceCache(MAX_TEMPLATES)
-        self._workspaces: OnceCache[tuple[object, ...], ZeroedWorkspace] = OnceCache(MAX_WORKSPACES)
-
-    def bind(
-        self, chosen: Chosen, binding: Binding, memory: Memory, stable: frozenset[Symbol], tracer: Tracer
-    ) -> BoundProgram:
-        """The function for calls that `binding` describes, which follows these plans in order.
-
-        stable: the sizes that the plans may take to be constant.
-        """
-        views, empty = chosen.views, chosen.empty
-        viewed = {tensor: source for tensor, (source, _) in views.items()}
-        plans = tuple(chosen.plans)
-        in_place: dict[TensorView, TensorView] = {}
-        if self._writes:
-            plans, in_place = placed(self.fusion, plans, memory)
-        key = plans, tuple(in_place), tuple(viewed.items()), empty
-        template = self._templates.get(key, lambda: self._write(plans, in_place, viewed, empty, tracer))
-        names = dict(template.constants)
-        values = dict(binding.values)
-        for result, function, operands in template.setup:
-            values[result] = function(*[scalar_value(v, values, binding.sizes) for v in operands])
-        for name, scalar in template.fixed:
-            names[name] = scalar_value(scalar, values, binding.sizes)
-        for i, name, element_bytes in self._stored:
-            names[name] = binding.spans[i] * element_bytes or NO_BYTES
-        for op in template.program.operations[:1]:
-            if isinstance(op, KeepApart):
-                names["keep_apart"] = apart = self._apart(op, binding)
-                names["apart"] = apart.remembered
-        for tensor, shape, strides in template.allocated:
-            names[shape], names[strides], _ = memory.of(tensor)
-        for tensor, (_, place) in views.items():
-            names[f"shape_{tensor.name}"], names[f"stride_{tensor.name}"] = place.shape, place.strides
-            names[f"offset_{tensor.name}"] = place.offset
-        shapes: dict[LaunchPlan, LaunchShape | None] = {}
-        for plan in plans:
-            if isinstance(plan, EvaluatePlan):
-                names.update(plan.bind(memory))
-                continue
-            own, shapes[plan] = plan.bind(memory, tracer, self._zeroed)
-            names.update(own)
-        run = template.code.bind(names)
-        program, code = template.program, template.code
-        return BoundProgram(run, names, plans, program, code, binding, stable, shapes)
-
-    def _apart(self, op: KeepApart, binding: Binding) -> Apart:
-        positions = [self.fusion.inputs.index(tensor) for tensor in op.tensors]
-        spans = [binding.spans[i] * tensor.dtype.torch.itemsize for i, tensor in zip(positions, op.tensors)]
-        return Apart(op, positions, spans)
-
-    def _zeroed(
-        self,
-        kernel: CompiledKernel,
-        argument: int,
-        workspace: Workspace,
-        count: int,
-        shape: LaunchShape | None,
-    ) -> ZeroedWorkspace:
-        def allocate() -> ZeroedWorkspace:
-            return ZeroedWorkspace(count, workspace.dtype.torch, self.target.device)
-
-        grid = shape.grid if shape is not None else None
-        return self._workspaces.get((kernel, argument, count, grid), allocate)
-
-    def _write(
-        self,
-        plans: Sequence[StepPlan],
-        in_place: dict[TensorView, TensorView],
-        viewed: dict[TensorView, TensorView],
-        empty: tuple[TensorView, ...],
-        tracer: Tracer,
-    ) -> _Template:
-        steps = [plan.op for plan in plans]
-        program = build_program(self.fusion, steps, in_place, self._static, viewed, empty)
-        zeroed = any(isinstance(op, AllocateWorkspace) and op.zeroed for op in program.operations)
-        on_cuda = isinstance(self.target, CudaTarget)
-        several = on_cuda and torch.cuda.device_count() > 1
-        code = codegen(program, self.target.takes_pointers, on_cuda or zeroed, several)
-        tracer.dump("host", lambda: f"{program}\n{code.source}")
-        constants = _target_names(self.target)
-        allocated = tuple(op.tensor for op in program.operations if isinstance(op, Allocate))
-        constants.update({f"dtype_{tensor.name}": tensor.dtype.torch for tensor in allocated})
-        fixed = fixed_scalars(program)
-        constants.update({name: scalar.value for name, scalar in fixed.items() if scalar.value is not None})
-        for op in program.operations:
-            if isinstance(op, EvaluateScalar):
-                constants[f"eval_{op.node.outputs[0].name}"] = ScalarFunction(op.node)
-        for plan in plans:
-            constants.update(plan.constants)
-        return _Template(
-            program,
-            code,
-            constants,
-            tuple((op.node.outputs[0], ScalarFunction(op.node), op.node.inputs) for op in program.setup),
-            tuple([(name, scalar) for name, scalar in fixed.items() if scalar.value is None]),
-            tuple((tensor, f"shape_{tensor.name}", f"stride_{tensor.name}") for tensor in allocated),
-        )
-
-
-def _target_names(target: Target) -> dict[str, Any]:
-    names: dict[str, Any] = {
-        "empty": _allocator(target.device),
-        "stream": threading.get_ident,
-        "draw": target.random_states.take,
-        "copy_into": copy_into,
-        "view": _view,
-        "conjugated": in_own_memory,
-        "no_storage": _refuse_storage,
-        **plain_torch_names(),
-    }
-    if isinstance(target, CudaTarget):
-        index = target.device.index
-        names |= {
-            "stream": partial(_current_stream, index),
-            "device_index": index,
-            "current_device": torch.cuda.current_device,
-            "on_device": partial(torch.cuda.device, index),
-        }
-    return names
-
-
-def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
-    """`empty(shape, strides, dtype)` on this device, if it is the current one of its kind.
-
-    What torch.compile's own programs allocate by takes half the time of torch.empty_strided.
-    """
-    direct = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    found = getattr(direct, f"_empty_strided_{device.type}", None)
-    if found is not None:
-        return found
-    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
-
-
-def copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Writes a result into an input as a kernel would: unseen by autograd."""
-    with torch.inference_mode():
-        movable(target).copy_(movable(source))
-
-
-def _view(
-    source: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
-) -> torch.Tensor:
-    """Part of an input, or all of it, in another shape; without its history for autograd."""
-    return source.detach().as_strided(shape, strides, source.storage_offset() + offset)
-
-
-def _refuse_storage(tensor: torch.Tensor) -> NoReturn:
-    span = spanned_elements(tensor.shape, tensor.stride())
-    raise InputError(expected="tensors whose storage holds them", given=storage_fault(tensor, span))
-
-
-# The handle of torch's current stream without a Stream object around it, which is a microsecond less a call.
-_current_stream: Callable[[int], int] = getattr(
-    torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream
-)
+    return asked(may, *sizes.values())

@@ -30,8 +30,6 @@ from fusewright.schedulers import Facts, Proposal, Registry
 from fusewright.segment import Partitions, Segment
 from fusewright.sym import Symbol
 
-__all__ = ["PlannedKernels"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedKernel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from time import perf_counter
@@ -12,7 +12,8 @@ import torch
 
 from fusewright.core.enums import SchedulerType
 from fusewright.host.memory import Memory
-from fusewright.host.plan import BoundProgram, LaunchPlan, StepPlan
+from fusewright.host.plan import LaunchPlan, StepPlan
+from fusewright.host.programs import BoundProgram
 from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.targets import Target
 from fusewright.schedulers import type_name
@@ -115,15 +116,15 @@ def run_profiled(
 
         return run
 
-    names, plans = dict(program.names), program.plans
+    names, plans, shapes = program.names, program.plans, program.shapes
     steps = [f"{'launch' if isinstance(plan, LaunchPlan) else 'call'}_{plan.op.segment}" for plan in plans]
-    run = program.code.bind(names | {name: timed(i, names[name]) for i, name in enumerate(steps)})
+    run = program.code.function(names | {name: timed(i, names[name]) for i, name in enumerate(steps)})()
     begin = perf_counter()
     outputs = run(inputs)
     host_ms = (perf_counter() - begin) * MS
 
     kernels = [
-        _kernel_profile(i, plan, program, memory, target, clock.ms(*times[i])) for i, plan in enumerate(plans)
+        _kernel_profile(i, plan, shapes, memory, target, clock.ms(*times[i])) for i, plan in enumerate(plans)
     ]
     spans = list(times.values())
     elapsed = clock.ms(spans[0][0], spans[-1][1]) if spans else 0.0
@@ -182,7 +183,7 @@ def combined_profile(
 def _kernel_profile(
     index: int,
     plan: StepPlan,
-    program: BoundProgram,
+    shapes: Mapping[LaunchPlan, LaunchShape | None],
     memory: Memory,
     target: Target,
     time_ms: float,
@@ -203,7 +204,7 @@ def _kernel_profile(
         input_bytes=read,
         output_bytes=written,
         **(
-            _launch_facts(plan, program.shapes[plan])
+            _launch_facts(plan, shapes[plan])
             if isinstance(plan, LaunchPlan)
             else {**NO_LAUNCH, "name": plan.op.node.label}
         ),

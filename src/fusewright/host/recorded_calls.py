@@ -1,173 +1,121 @@
 """What serves calls of one fusion whose sizes are new, but that are decided as calls before them were.
 
-Planners take some fifty microseconds a kernel. So the decisions for a few calls are recorded
-(`core.recorded`): a call that answers all questions of a recording as the recorded one did has the same
-partition, with the same params, and so the same steps.
+Planners take some fifty microseconds a kernel, and binding a program tens. So a few calls are recorded
+(`core.recorded`), from the sizes of their inputs to what their program is bound to: a call that answers all
+questions of a recording as the recorded one did has the same steps, and all else that its program needs is
+computed by straight code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from fusewright.core.collector import paused_collector
-from fusewright.core.once import OnceCache
-from fusewright.core.recorded import Holds, Recorder
+from fusewright.core.errors import InternalError
+from fusewright.core.recorded import Recorder, RecordingError
 from fusewright.host.binding import Binding
-from fusewright.host.calls import Question, call_of
-from fusewright.host.layout import Layouts, size_value
-from fusewright.host.memory import Memory
-from fusewright.host.plan import StepPlan
-from fusewright.ir import Fusion, TensorView
-from fusewright.schedulers import is_built_in
-from fusewright.segment import Call, Partitions, Planned, SegmentedFusion
+from fusewright.host.programs import BoundProgram, Template
+from fusewright.host.rebinding import Numbers, Rebinding
+from fusewright.host.stable_sizes import StableSizes
 from fusewright.sym import Symbol
 
-# Calls of one kind that are recorded at most, and kinds: a recording takes some milliseconds, and whether it
-# holds a microsecond.
-MAX_RECORDINGS, MAX_KINDS = 8, 256
+logger = logging.getLogger("fusewright")
+
+# Calls of one kind that are recorded at most: a recording takes some milliseconds, and whether it holds a
+# microsecond or more.
+MAX_RECORDINGS = 8
+
+#: What decides a call, asked with recorded numbers: the program before it is bound, and what to bind it to.
+#: None: it is another than what was decided, or planners may read more than they are told.
+Decide = Callable[[Binding], tuple[Template, tuple[Any, ...]] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What serves the calls of a recording.
+class RecordedCall:
+    """A call that others are served as.
 
     Attributes:
-        plans: of each segment by itself. partition: these segments, and which of them are one launch.
+        values: what the program of a call is bound to, by its numbers; None: it is no such call.
+        template: that program. stable: the sizes that it takes to be constant.
     """
 
-    plans: Sequence[StepPlan]
-    partition: SegmentedFusion
+    values: Callable[[Sequence[int]], tuple[Any, ...] | None]
+    template: Template
+    stable: frozenset[Symbol]
 
 
-@dataclass(slots=True)
-class _Recordings:
-    """Of calls of one kind.
-
-    Attributes:
-        found: what serves a call, with the test of whether it does.
-        left: how many more may be made.
-        is_due: whether a call was decided without; the next one is recorded.
-    """
-
-    found: tuple[tuple[Holds, Served], ...] = ()
-    left: int = MAX_RECORDINGS
-    is_due: bool = False
-
-
-class RecordedCalls:
-    """Those of one fusion with the same options, on one device.
+class Kind:
+    """Calls whose inputs differ in nothing but their numbers (`Rebinding.split`), with the same options.
 
     Safe to use from several threads without a lock: what one of them adds, another may at worst replace.
-    """
-
-    def __init__(self) -> None:
-        self._kinds: OnceCache[Hashable, _Recordings] = OnceCache(MAX_KINDS)
-
-    def find(self, partitions: Partitions, binding: Binding, stable: frozenset[Symbol]) -> Served | None:
-        """What serves a call that is decided as a recorded one was."""
-        known = self._kinds.find(_kind(partitions, binding, stable))
-        if known is None or not known.found:
-            return None
-        numbers = _numbers(binding)
-        for holds, served in known.found:
-            if holds(numbers):
-                return served
-        return None
-
-    def note(self, recording: Recording, plans: Sequence[StepPlan]) -> None:
-        """Records the second call of its kind that comes here, and later each second one."""
-        kind = _kind(recording.partitions, recording.binding, recording.stable)
-        known = self._kinds.get(kind, _Recordings)
-        if not known.left:
-            return
-        if not known.is_due:
-            known.is_due = True
-            return
-        known.left, known.is_due = known.left - 1, False
-        with paused_collector():
-            holds = recording.compiled()
-        if holds is None:
-            known.left = 0
-        else:
-            known.found = (*known.found, (holds, Served(tuple(plans), recording.planned.partition)))
-
-
-def _kind(partitions: Partitions, binding: Binding, stable: frozenset[Symbol]) -> Hashable:
-    """What planners are told of a call beside numbers, and about how large its sizes are: as those of other
-    magnitudes are decided otherwise, few recordings have to be tried.
-    """
-    magnitudes = tuple([size.bit_length() for size in binding.sizes.values()])
-    return partitions, binding.index_dtype, binding.alignment, stable, magnitudes
-
-
-def _numbers(binding: Binding) -> list[int]:
-    """The numbers that planners are told: sizes and strides."""
-    return [*binding.sizes.values(), *[stride for own in binding.strides for stride in own]]
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """A call that was decided by planners.
 
     Attributes:
-        partitions, question: what was asked, and about what. planned: the answer.
-        layouts: of the fusion.
+        first: what the first one is bound to.
+        recorded: those of them that were recorded.
     """
 
-    fusion: Fusion
-    partitions: Partitions
-    question: Question
-    binding: Binding
-    stable: frozenset[Symbol]
-    planned: Planned
-    layouts: Layouts
+    __slots__ = ("first", "recorded", "_left", "_is_due")
 
-    def compiled(self) -> Holds | None:
-        """Whether a call is decided as this one was; None where its numbers do not tell.
+    def __init__(self, first: Binding) -> None:
+        self.first = first
+        self.recorded: tuple[RecordedCall, ...] = ()
+        self._left = MAX_RECORDINGS
+        self._is_due = False
 
-        Planners of users are asked at each call: they may read more than they are told.
+    def find(self, numbers: Numbers, rebinding: Rebinding, stable_sizes: StableSizes) -> BoundProgram | None:
+        """The program of a call that is decided as a recorded one was.
+
+        Raises:
+            ScheduleError: the launch is refused; the call is to be decided anew.
         """
-        call, required = self.question.call, self.question.required
-        if not all(is_built_in(segment.scheduler) for segment in self.partitions.asked(call, required)):
-            return None
-        recorder = Recorder(_numbers(self.binding))
+        for each in self.recorded:
+            if each.stable and not stable_sizes.are_still(each.stable):
+                continue
+            values = each.values(numbers)
+            if values is not None:
+                binding = partial(rebinding.bound, self.first, numbers)
+                return BoundProgram(each.template, values, each.stable, binding)
+        return None
+
+    def note(
+        self,
+        numbers: Numbers,
+        rebinding: Rebinding,
+        stable: frozenset[Symbol],
+        decide: Decide,
+        repro: Callable[[], str],
+    ) -> None:
+        """Records the second call of its kind that comes here, and later each second one.
+
+        repro: a script that reproduces the call, for faults.
+        """
+        if not self._left:
+            return
+        if not self._is_due:
+            self._is_due = True
+            return
+        self._left, self._is_due = self._left - 1, False
+        recorder = Recorder(numbers, rebinding.ranges(numbers))
         try:
-            found = self.partitions.kept(self._with(recorder.numbers), required)
-            if found is None or found.partition is not self.planned.partition:
-                return None
-            same = [a.params == b.params for a, b in zip(found.proposals, self.planned.proposals)]
-            return recorder.compiled() if all(same) else None
-        except Exception:  # a planner does with a number what there are no words for
-            return None
-
-    def _with(self, numbers: Sequence[int]) -> Call:
-        """The call with other sizes and strides."""
-        call, layouts = self.question.call, self.question.memory.input_layouts
-        binding = _with_numbers(self.fusion, self.binding, numbers, self.stable)
-        memory = Memory(self.fusion, binding, self.layouts, layouts)
-        return call_of(self.fusion, binding, memory, self.stable, call.hardware, call.horizontal)
-
-
-def _with_numbers(
-    fusion: Fusion, binding: Binding, numbers: Sequence[int], stable: frozenset[Symbol]
-) -> Binding:
-    """A binding of the same kind of inputs with other sizes and strides.
-
-    What is known of all calls of the kind stays: sizes that are stable, and strides of 0 and 1, which say how
-    an input lies.
-    """
-    left = iter(numbers)
-    sizes = {symbol: next(left) for symbol in binding.sizes}
-    sizes.update({symbol: binding.sizes[symbol] for symbol in stable})
-    shapes = [
-        tuple([size_value(axis.visible_extent, sizes) for axis in value.shape])
-        if isinstance(value, TensorView)
-        else ()
-        for value in fusion.inputs
-    ]
-    strides = [
-        tuple([own if own <= 1 and number == own else number for own, number in zip(each, left)])
-        for each in binding.strides
-    ]
-    return replace(binding, sizes=sizes, shapes=tuple(shapes), strides=tuple(strides))
+            with paused_collector():
+                decided = decide(rebinding.bound(self.first, recorder.numbers, stable))
+                recorded = (
+                    None
+                    if decided is None
+                    else RecordedCall(recorder.compiled(decided[1]), decided[0], stable)
+                )
+        except RecordingError:
+            recorded = None
+        except Exception as error:
+            # A planner, or the binding, does with a number what there are no words for.
+            problem = f"a call cannot be recorded: {error}\nCalls like it are decided one by one."
+            logger.error("%s", InternalError(problem=problem, repro=repro()), exc_info=error)
+            recorded = None
+        if recorded is None:
+            self._left = 0
+        else:
+            self.recorded = (*self.recorded, recorded)

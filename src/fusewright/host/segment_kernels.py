@@ -152,7 +152,7 @@ class SegmentKernel:
             "params": None if params is None else {"type": type(params).__name__, **to_dict(params)},
             "reason": self.reason,
             "proposal": None if self.proposal is None else asdict(self.proposal),
-            "launch": None if launch is None else asdict(launch),
+            "launch": None if launch is None else launch._asdict(),
             "resources": None if resources is None else asdict(resources),
             "occupancy": None if occupancy is None else asdict(occupancy),
             "bytes_read": self.bytes_read,

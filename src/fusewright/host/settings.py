@@ -15,9 +15,10 @@ from fusewright.core.options import Options
 from fusewright.host.bundles import Bundles
 from fusewright.host.calls import hardware_for
 from fusewright.host.evaluation import EvaluatePlan
-from fusewright.host.plan import BoundProgram, LaunchPlan, Programs
-from fusewright.host.rebinding import Kinds
-from fusewright.host.recorded_calls import RecordedCalls
+from fusewright.host.plan import LaunchPlan
+from fusewright.host.programs import BoundProgram, Programs
+from fusewright.host.recorded_calls import Kind
+from fusewright.host.repeated_calls import RepeatedCall
 from fusewright.ir import Fusion, LibraryCall
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.compiler import KernelCompiler
@@ -30,16 +31,16 @@ MAX_PROGRAMS = 4096
 MAX_KERNELS = 4096
 # Settings are options with a device; so many are kept of a fusion.
 MAX_SETTINGS = 64
-# Kinds of inputs that are kept of a fusion.
-MAX_KINDS = 64
+# Kinds of inputs that are kept of a fusion: of each size those up to twice as large are one.
+MAX_KINDS = 256
 
 
 class DeviceState:
     """What calls with the same settings share on one device.
 
     launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
-    user's schedule: by segment, None for it all, the schedule's key and index type. recorded: what calls of a
-    new size find all their steps by. evaluations: what torch computes.
+    user's schedule: by segment, None for it all, the schedule's key and index type. evaluations: what torch
+    computes.
     """
 
     def __init__(self, target: Target, programs: Programs, compiler: KernelCompiler) -> None:
@@ -47,7 +48,6 @@ class DeviceState:
         self.programs = programs
         self.bundles = Bundles(compiler, target)
         self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
-        self.recorded = RecordedCalls()
         self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
 
 
@@ -67,7 +67,7 @@ class Setting:
         deterministic: bool,
         excluded: Exclusions,
     ) -> None:
-        self.options = options
+        self.use(options)
         self.device = device
         self.views = views
         self.deterministic = deterministic
@@ -77,11 +77,19 @@ class Setting:
         self.horizontal = not options.disabled("horizontal_fusion")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[Hashable, BoundProgram] = OnceCache(MAX_PROGRAMS)
+        #: the call that last came twice in a row
+        self.repeated: RepeatedCall | None = None
         #: those of users' schedules, by the schedule's text; devices of one kind share them
         self.user_kernels: OnceCache[tuple[Hashable, ...], CompiledKernel] = OnceCache(MAX_KERNELS)
-        #: bindings of the first call of each kind of inputs
-        self.kinds: Kinds = OnceCache(MAX_KINDS)
+        #: of inputs; what serves calls that differ from those before them in nothing but numbers
+        self.kinds: OnceCache[Hashable, Kind] = OnceCache(MAX_KINDS)
         self.places: OnceCache[torch.device, DeviceState] = OnceCache()
+
+    def use(self, options: Options) -> None:
+        """Equal options make equal programs; the caller's object is compared by identity at the next call."""
+        self.options = options
+        #: whether calls show how their programs are made
+        self.dumps = bool(options.dump) or options.dump_dir is not None
 
     def hardware_for(self, device: torch.device) -> HardwareInfo:
         """What schedulers read for tensors on a device (`calls.hardware_for`)."""
@@ -121,8 +129,7 @@ class Settings:
             return Setting(options, device, views, deterministic, excluded)
 
         setting = self._known.get(key, make)
-        # Equal options make equal programs; the caller's object is compared by identity at the next call.
-        setting.options = options
+        setting.use(options)
         return setting
 
     def _excluded_by(self, options: Options, deterministic: bool) -> Exclusions:

@@ -40,6 +40,11 @@ def key_parts(name: str, value: Val, sizes: frozenset[Val]) -> list[str]:
     parts = [f"{name}.__class__", f"{name}.shape", f"{name}.stride()", f"{name}.dtype", f"{name}.device"]
     if value.is_cpu:
         return parts  # its value is asked for, which resolves what is lazy
-    # A tensor without memory has address 0, which a half keeps apart from aligned addresses.
-    parts += [f"({name}.data_ptr() or 0.5) % {ALIGNMENT_BYTES}", f"{name}.is_neg()"]
+    parts += [address_part(name), f"{name}.is_neg()"]
     return [*parts, f"{name}.is_conj()"] if value.dtype.is_complex else parts
+
+
+def address_part(name: str) -> str:
+    """What the key has of a tensor's address, as Python."""
+    # A tensor without memory has address 0, which a half keeps apart from aligned addresses.
+    return f"({name}.data_ptr() or 0.5) % {ALIGNMENT_BYTES}"

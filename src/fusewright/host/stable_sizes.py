@@ -34,6 +34,10 @@ class StableSizes:
                 changed.add(symbol)
         return frozenset(symbol for symbol, size in sizes.items() if size and symbol not in changed)
 
+    def are_still(self, stable: frozenset[Symbol]) -> bool:
+        """Whether all of these are, and so no others than before, as far as calls have been told of."""
+        return not stable or stable.isdisjoint(self._changed)
+
     def at(self, sizes: Mapping[Symbol, int]) -> frozenset[Symbol]:
         """What `with_call` would return of a call with these, which this is none."""
         return frozenset(

@@ -7,7 +7,7 @@ values, `canonical` (what a group of nodes is but for names), `verify` and `text
 Start reading at `value.TensorView`, then `node`.
 """
 
-from fusewright.ir.axis import IterDomain, IterKind, Merge, Reverse, ShiftedSplit, Split, Swizzle, Transform
+from fusewright.ir.axis import IterDomain, IterKind, Merge, Split, Swizzle
 from fusewright.ir.fusion import INDEX_HEADROOM, Fusion, Output, check_offsets
 from fusewright.ir.index_map import (
     IndexMap,
@@ -67,8 +67,6 @@ __all__ = [
     "Relabel",
     "Scalar",
     "Scan",
-    "Reverse",
-    "ShiftedSplit",
     "Split",
     "Squeeze",
     "Storage",
@@ -77,7 +75,6 @@ __all__ = [
     "Swizzle",
     "TensorView",
     "Traits",
-    "Transform",
     "Val",
     "check_offsets",
     "fusion_text",

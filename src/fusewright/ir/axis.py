@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
 
-from fusewright.core.enums import ParallelType
+from fusewright.core.enums import KeyEnum, ParallelType
 from fusewright.sym import ONE, ZERO, Expr, as_int, bitxor, ceildiv, divides, floordiv, mod
 
 
-class IterKind(Enum):
+class IterKind(KeyEnum):
     """What an axis of a tensor is: iterated over, reduced away, or a size-1 dimension to be broadcast."""
 
     ITERATION = "i"

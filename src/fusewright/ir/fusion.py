@@ -312,7 +312,8 @@ class Fusion:
         A scalar that a size stands for takes the size's name; scalars are numbered after the sizes.
         """
         self._tensors, self._scalars = 0, len(sizes)
-        for value in self.values():
+        values, axes = self.values(), self.axes()
+        for value in values:
             if isinstance(value, TensorView):
                 value.number, value.label = self._tensors, f"T{self._tensors}"
                 self._tensors += 1
@@ -322,35 +323,29 @@ class Fusion:
                 value.name = own.name
             else:
                 value.name = f"{_scalar_prefix(value.dtype)}{self._next_scalar()}"
-        for number, axis in enumerate(self.axes()):
+        for number, axis in enumerate(axes):
             axis.number = number
             self._axes = number + 1
         self.naming = Naming()
         self.scalar_of = {sizes[s]: scalar for s, scalar in self.scalar_of.items()}
+        steps: list[Mapping[Symbol, Symbol]] = [sizes]
         # Bounds of positions, too, are made of sizes, and are renamed after the expressions that they are in.
         # So that no size has another's old name meanwhile, all have names that are nobody's at first.
-        high = {s: None if isinstance(s.hi, Expr) else s.hi for s in sizes}
-        passing = {s: symbol(f"{s.name}'", s.lo, high[s], s.multiple_of) for s in sizes}
-        self._substitute_sizes(passing)
-        self._substitute_sizes({passing[s]: own for s, own in sizes.items()})
+        if any(node.index_expressions() for node in self.nodes):
+            high = {s: None if isinstance(s.hi, Expr) else s.hi for s in sizes}
+            passing = {s: symbol(f"{s.name}'", s.lo, high[s], s.multiple_of) for s in sizes}
+            steps = [passing, {passing[s]: own for s, own in sizes.items()}]
+        for step in steps:
+            table: dict[Symbol, Expr | int] = dict(step)
+            memo: dict[Expr, Expr] = {}
+            rename = partial(substitute, replacements=table, memo=memo)
+            self._rename_in_axes_and_nodes(rename, axes)
+            for value in values:
+                if isinstance(value, Scalar) and value.extent is not None:
+                    value.extent = rename(value.extent)
 
-    def _substitute_sizes(self, sizes: Mapping[Symbol, Symbol]) -> None:
-        table: dict[Symbol, Expr | int] = dict(sizes)
-        memo: dict[Expr, Expr] = {}
-
-        def rename(e: Expr) -> Expr:
-            found = memo.get(e)
-            if found is None:
-                found = memo[e] = substitute(e, table)
-            return found
-
-        self._rename_in_axes_and_nodes(rename)
-        for value in self.values():
-            if isinstance(value, Scalar) and value.extent is not None:
-                value.extent = rename(value.extent)
-
-    def _rename_in_axes_and_nodes(self, rename: Callable[[Expr], Expr]) -> None:
-        for axis in self.axes():
+    def _rename_in_axes_and_nodes(self, rename: Callable[[Expr], Expr], axes: Sequence[IterDomain]) -> None:
+        for axis in axes:
             axis.extent = rename(axis.extent)
             if axis.expanded is not None:
                 axis.expanded = rename(axis.expanded)
@@ -358,7 +353,7 @@ class Fusion:
             node.with_sizes(rename)
 
     def _rename_sizes(self, rename: Callable[[Expr], Expr]) -> None:
-        self._rename_in_axes_and_nodes(rename)
+        self._rename_in_axes_and_nodes(rename, self.axes())
         self.checks = [(rename(condition), message) for condition, message in self.checks]
         for value in dict.fromkeys((*self.values(), *self.size_axes)):  # some are sizes of shapes alone
             if isinstance(value, Scalar) and value.extent is not None and value.extent not in self.scalar_of:

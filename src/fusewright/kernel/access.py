@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.once import cached_property
@@ -143,6 +143,36 @@ def readers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
     return Counter(buffer for stmt in statements for buffer in set(read_buffers(stmt)))
 
 
+def read_in(body: Iterable[k.Stmt]) -> set[k.Buffer]:
+    """The buffers that statements, and those nested in them, load from."""
+    return {buffer for stmt in k.walk(body) for buffer in read_buffers(stmt)}
+
+
+def written_in(body: Iterable[k.Stmt]) -> set[k.Buffer]:
+    """The buffers that statements, and those nested in them, store to."""
+    return {buffer for stmt in k.walk(body) for buffer in written_buffers(stmt)}
+
+
+def touched_in(body: Iterable[k.Stmt]) -> set[k.Buffer]:
+    """The buffers that statements, and those nested in them, load from or store to."""
+    return {b for stmt in k.walk(body) for b in (*read_buffers(stmt), *written_buffers(stmt))}
+
+
+def same_iterations(ours: Sequence[k.For], theirs: Sequence[k.For]) -> dict[Symbol, Expr] | None:
+    """The symbols of the loops around one leaf by those of the loops in the same places around another.
+
+    Loops that are around both are left out. None unless the others go through as many iterations, the first
+    of `theirs` through those of all of `ours`.
+    """
+    ours, theirs = (
+        [loop for loop in ours if loop not in theirs],
+        [loop for loop in theirs if loop not in ours],
+    )
+    if len(ours) > len(theirs) or any(a.extent is not b.extent for a, b in zip(ours, theirs)):
+        return None
+    return {b.symbol: a.symbol for a, b in zip(ours, theirs)}
+
+
 def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:
     """The buffers that the statement uses while it runs, with barriers of its own."""
     return _buffers(stmt, FIELDS[type(stmt)].scratch)
@@ -261,9 +291,9 @@ def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
 
 
 def map_buffers(stmt: k.Stmt, table: dict[k.Buffer, k.Buffer]) -> k.Stmt:
-    """The statement with every buffer in `table` replaced."""
-
-    old = {f.name: getattr(stmt, f.name) for f in dataclasses.fields(stmt)}
+    """The statement with every buffer in `table` replaced; those nested in it as they are."""
+    nested = ("body",) if isinstance(stmt, k.NESTING) else ()
+    old = {f.name: getattr(stmt, f.name) for f in dataclasses.fields(stmt) if f.name not in nested}
     new = {name: _with_buffers(value, table) for name, value in old.items()}
     changed = {name: value for name, value in new.items() if value != old[name]}
     return dataclasses.replace(stmt, **changed) if changed else stmt  # type: ignore[arg-type]

@@ -126,11 +126,7 @@ def _runs(parts: Sequence[Kernel]) -> list[range]:
 
 
 def _body(
-    kernel: Kernel,
-    part: _Part,
-    shared: str,
-    block: Expr,
-    chosen: Sequence[tuple[list[Param], ScalarParam]],
+    kernel: Kernel, part: _Part, shared: str, block: Expr, chosen: Sequence[tuple[list[Param], ScalarParam]]
 ) -> tuple[Stmt, ...]:
     """The code of one part, or of several equal ones under the name `shared`."""
     if len(chosen) == 1:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -420,6 +420,16 @@ def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, .
     return with_body(stmt, change(stmt.body)) if isinstance(stmt, NESTING) else stmt
 
 
+def rewritten(body: tuple[Stmt, ...], change: Callable[[Stmt], Sequence[Stmt]]) -> tuple[Stmt, ...]:
+    """`body` with `change` made of each statement, those nested in it first: what takes its place."""
+    result: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, NESTING):
+            stmt = with_body(stmt, rewritten(stmt.body, change))
+        result += change(stmt)
+    return body_of(body, result)
+
+
 def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:
     """`outer` with other statements in it; itself where they are the same."""
     # `verify` checks that the body of Roles is roles, and that of GridReduces grid reductions.
@@ -451,7 +461,7 @@ def spares_registers(kernel: Kernel) -> bool:
     return kernel.max_registers > 0 and is_cooperative(kernel)
 
 
-def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+def walk(body: Iterable[Stmt]) -> Iterator[Stmt]:
     """All statements of `body`, outer before inner, in program order."""
     for stmt in body:
         yield stmt

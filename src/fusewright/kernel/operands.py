@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from fusewright.core.dtype import DataType
+from fusewright.core.enums import KeyEnum
 from fusewright.sym import Expr, Symbol, floordiv
 
 
-class Space(Enum):
+class Space(KeyEnum):
     """Where a buffer lives."""
 
     GLOBAL = "global"

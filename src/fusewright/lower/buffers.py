@@ -14,27 +14,8 @@ from fusewright.lower.domains import Domains
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.interface import StrideArgument
 from fusewright.lower.loops import position_names
-from fusewright.lower.rings import (
-    Stages,
-    check_uniform,
-    counting_axes,
-    number,
-    stage_axes,
-    stages_of,
-)
-from fusewright.sym import (
-    ONE,
-    ZERO,
-    Expr,
-    FloorDiv,
-    Lt,
-    Symbol,
-    as_int,
-    const,
-    is_nonneg,
-    product,
-    symbol,
-)
+from fusewright.lower.rings import Stages, check_uniform, counting_axes, number, stage_axes, stages_of
+from fusewright.sym import ONE, ZERO, Expr, FloorDiv, Lt, Symbol, as_int, const, is_nonneg, product, symbol
 
 # A thread has at most 255 registers of 4 bytes; a local tensor beyond this would live in slow local memory.
 MAX_LOCAL_ELEMENTS = 1024

@@ -94,9 +94,7 @@ def vector_size(tensor: TensorView, domains: Domains, width: int) -> Expr | None
 
 
 def refine(
-    sizes: Sequence[tuple[Expr, int]],
-    ranges: Mapping[Symbol, tuple[int, int]],
-    assumed: Mapping[Symbol, int],
+    sizes: Sequence[tuple[Expr, int]], ranges: Mapping[Symbol, tuple[int, int]], assumed: Mapping[Symbol, int]
 ) -> dict[Symbol, Symbol]:
     """For each size symbol of which more is known (a divisor, a range), the symbol that says so.
 

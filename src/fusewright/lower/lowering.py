@@ -42,15 +42,7 @@ from fusewright.lower.interface import (
     TensorArgument,
     WorkspaceArgument,
 )
-from fusewright.lower.loops import (
-    Item,
-    LoopMap,
-    build_nest,
-    cluster_places,
-    cluster_size,
-    link,
-    name_loops,
-)
+from fusewright.lower.loops import Item, LoopMap, build_nest, cluster_places, cluster_size, link, name_loops
 from fusewright.lower.multipliers import with_multipliers
 from fusewright.lower.nodes import node_items
 from fusewright.lower.partial_vectors import misalignments

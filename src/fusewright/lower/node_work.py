@@ -9,14 +9,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, MemoryType
 from fusewright.core.op import ElementwiseOp
 from fusewright.ir.index_map import value_extent, value_of
-from fusewright.ir.node import (
-    Choose,
-    Copy,
-    Indexed,
-    Node,
-    Stored,
-    Update,
-)
+from fusewright.ir.node import Choose, Copy, Indexed, Node, Stored, Update
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.kernel.access import is_at_hand

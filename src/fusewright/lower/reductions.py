@@ -131,11 +131,7 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
 
 
 def _collective_item(
-    ctx: Context,
-    node: Reduction,
-    loops: tuple[Loop, ...],
-    order: int,
-    across: Across,
+    ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int, across: Across
 ) -> Item:
     out = node.output
     width = 1

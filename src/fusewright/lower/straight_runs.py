@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from fusewright.sym import Expr, FloorDiv, Mod, Symbol, build, floordiv, fold, land, le, mod
 
-__all__ = ["Straight", "straightened"]
-
 
 @dataclass(frozen=True)
 class Straight:

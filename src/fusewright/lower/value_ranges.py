@@ -216,10 +216,7 @@ _RULES: dict[str, Callable[[Sequence[Range]], Range | None]] = {
     "relu": lambda a: (max(a[0][0], 0), max(a[0][1], 0)),
     "maximum": lambda a: (max(a[0][0], a[1][0]), max(a[0][1], a[1][1])),
     "minimum": lambda a: (min(a[0][0], a[1][0]), min(a[0][1], a[1][1])),
-    "clamp": lambda a: (
-        min(max(a[0][0], a[1][0]), a[2][0]),
-        min(max(a[0][1], a[1][1]), a[2][1]),
-    ),
+    "clamp": lambda a: (min(max(a[0][0], a[1][0]), a[2][0]), min(max(a[0][1], a[1][1]), a[2][1])),
     "floor": lambda a: (math.floor(a[0][0]), math.floor(a[0][1])),
     "ceil": lambda a: (math.ceil(a[0][0]), math.ceil(a[0][1])),
     "round": lambda a: (round(a[0][0]), round(a[0][1])),

@@ -10,11 +10,7 @@ from fusewright.analyze.vectorize import is_shifted, is_shifted_run
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
-from fusewright.ir.node import (
-    Indexed,
-    Node,
-    Stored,
-)
+from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context

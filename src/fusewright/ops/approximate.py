@@ -20,19 +20,6 @@ from fusewright.core.dtype import Category
 from fusewright.core.op import ElementwiseOp, Rule, Spelling
 from fusewright.ops import real_functions
 
-__all__ = [
-    "ANY_POW",
-    "EXP2_OF_PRODUCT",
-    "EXPM1",
-    "HALF_ERFC",
-    "LOG1P",
-    "LOGISTIC2",
-    "POW",
-    "SILU",
-    "TANH",
-    "has_cheap_power",
-]
-
 
 def _exp2_of_product(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     return torch.exp2(x * factor)
@@ -85,13 +72,11 @@ LOG1P = _one("log1p", torch.log1p, 20)
 TANH = _one("tanh", torch.tanh, 27)
 #: x^y for a y that `has_cheap_power`
 POW = _row(
-    "approximate_pow",
-    Spelling("fw::approximate_pow({0}, {1})", torch.pow, ("approximate",), slots=24),
+    "approximate_pow", Spelling("fw::approximate_pow({0}, {1})", torch.pow, ("approximate",), slots=24)
 )
 #: x^y for any y, which is computed in full where `POW` would not do
 ANY_POW = _row(
-    "approximate_power",
-    Spelling("fw::approximate_power({0}, {1})", torch.pow, ("approximate",), slots=40),
+    "approximate_power", Spelling("fw::approximate_power({0}, {1})", torch.pow, ("approximate",), slots=40)
 )
 #: Of exponents: the error of a logarithm near 1, which is absolute, grows by it.
 _LARGEST_EXPONENT = 4.0

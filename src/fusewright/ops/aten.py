@@ -18,9 +18,6 @@ from fusewright.core.dtype import DataType
 from fusewright.core.errors import DefinitionError
 from fusewright.core.op import LibraryOp
 
-__all__ = ["AtenResult", "Operand", "aten_row", "is_composed", "named_overload", "refusal"]
-
-
 #: What operators may return; numbers, such as the lengths that attention hands back, are dropped.
 _RESULTS = frozenset({"Tensor", "int"})
 
@@ -86,6 +83,7 @@ def aten_row(name: str) -> LibraryOp:
         draws=torch.Tag.nondeterministic_seeded in overload.tags,
         strided_rank=sys.maxsize,
         anywhere=True,
+        typed=True,
     )
 
 

@@ -19,8 +19,6 @@ from fusewright.ir import TensorView
 from fusewright.ops.library import library_row
 from fusewright.sym import Expr
 
-__all__ = ["RANKS", "SDPFA_BWD", "SDPFA_FWD", "SEED_SIZE"]
-
 Tensor = torch.Tensor
 
 #: [N, H, L, E], and with a leading dimension of devices.

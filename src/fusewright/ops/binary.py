@@ -11,8 +11,6 @@ from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
 from fusewright.ops import complex_functions, real_functions
 
-__all__ = ["BINARY"]
-
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
 Tensor = torch.Tensor
 Torch = Callable[[Tensor, Tensor], Tensor]
@@ -31,13 +29,7 @@ def _binary(
     domains: tuple[Domain, ...] = (),
 ) -> ElementwiseOp:
     return ElementwiseOp(
-        name,
-        2,
-        rule,
-        MappingProxyType(spellings),
-        symbol=symbol,
-        domains=domains,
-        commutes=name in COMMUTING,
+        name, 2, rule, MappingProxyType(spellings), symbol=symbol, domains=domains, commutes=name in COMMUTING
     )
 
 
@@ -124,15 +116,7 @@ _ARITHMETIC = (
         },
         "/",
     ),
-    _binary(
-        "truediv",
-        Rule.FLOAT_UP,
-        {
-            FLOAT: _DIV,
-            COMPLEX: _COMPLEX_DIV,
-        },
-        "/",
-    ),
+    _binary("truediv", Rule.FLOAT_UP, {FLOAT: _DIV, COMPLEX: _COMPLEX_DIV}, "/"),
     _binary("mod", Rule.SAME_UP, {BOOL: _BOOL_MOD, INT: _INT_MOD, FLOAT: _FMOD}, "%"),
     _binary("fmod", Rule.SAME_UP, {BOOL: _BOOL_MOD, INT: _INT_MOD, FLOAT: _FMOD}),
     _binary(

@@ -10,8 +10,6 @@ import torch
 from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp, Rule, Spelling, converted
 
-__all__ = ["BITCASTS", "has_plain_bits"]
-
 
 def has_plain_bits(dtype: DataType) -> bool:
     """Whether any bits are an element of the type, and the same ones in a kernel and in memory."""

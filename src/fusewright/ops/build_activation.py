@@ -7,7 +7,14 @@ import math
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import DefinitionError, DtypeError
 from fusewright.ir import Fusion, TensorView
-from fusewright.ops.build_elementwise import apply_to_tensor, as_computed, as_value, convert, convert_tensor
+from fusewright.ops.build_elementwise import (
+    Elementwise,
+    apply_to_tensor,
+    as_computed,
+    as_value,
+    convert,
+    convert_tensor,
+)
 from fusewright.ops.registry import Operand, op
 
 
@@ -17,24 +24,23 @@ def gelu(fusion: Fusion, arg: TensorView, approximate: str = "none") -> TensorVi
 
     Computed in Float for reduced floats; the result is of the input's type.
     """
+    steps = Elementwise(fusion)
     x = as_computed(fusion, arg, "gelu")
-
-    def times(a: Operand, b: Operand) -> TensorView:
-        return apply_to_tensor(fusion, "mul", a, b)
+    times = Elementwise(fusion).mul
 
     if approximate == "none":
-        curve = apply_to_tensor(fusion, "erf", times(x, math.sqrt(0.5)))
+        curve = steps.erf(times(x, math.sqrt(0.5)))
     elif approximate == "tanh":
         cube = times(times(x, x), x)
-        inner = apply_to_tensor(fusion, "add", x, times(cube, 0.044715))
-        curve = apply_to_tensor(fusion, "tanh", times(inner, math.sqrt(2 / math.pi)))
+        inner = steps.add(x, times(cube, 0.044715))
+        curve = steps.tanh(times(inner, math.sqrt(2 / math.pi)))
     else:
         raise DefinitionError(
             "gelu: approximate argument must be either none or tanh",
             expected='"none" or "tanh"',
             given=f'"{approximate}"',
         )
-    out = times(times(x, 0.5), apply_to_tensor(fusion, "add", curve, 1.0))
+    out = times(times(x, 0.5), steps.add(curve, 1.0))
     return convert_tensor(fusion, out, arg.dtype)
 
 

@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from fusewright.core.dtype import DataType
 from fusewright.core.op import ReductionOp
 from fusewright.ir import Fusion, TensorView
-from fusewright.ops.build_elementwise import (
-    apply_to_tensor,
-    convert_tensor,
-    insert_axes,
-    scalar_of_extent,
-)
+from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor, insert_axes, scalar_of_extent
 from fusewright.ops.build_factory import filled, iota
 from fusewright.ops.build_reduction import (
     of_copies,

@@ -7,6 +7,7 @@ import inspect
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -260,6 +261,16 @@ def _check_condition(row: ElementwiseOp, operands: Sequence[Operand]) -> None:
 def apply(fusion: Fusion, name: str, *operands: Operand) -> Val:
     """`elementwise` by the name of the row."""
     return elementwise(fusion, ELEMENTWISE[name], *operands)
+
+
+class Elementwise:
+    """The operations on tensors of a fusion, as a formula is read: `steps.mul(x, y)` is `apply_to_tensor`."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._fusion = fusion
+
+    def __getattr__(self, name: str) -> Callable[..., TensorView]:
+        return partial(apply_to_tensor, self._fusion, name)
 
 
 def apply_to_tensor(fusion: Fusion, name: str, *operands: Operand) -> TensorView:

@@ -8,8 +8,8 @@ from fusewright.core.dtype import DataType
 from fusewright.core.errors import RankError
 from fusewright.ir import Fusion, Scalar, TensorView, positions
 from fusewright.ops.build_elementwise import (
+    Elementwise,
     apply,
-    apply_to_tensor,
     as_computed,
     constant,
     convert_tensor,
@@ -64,26 +64,28 @@ def _limited(
     fusion: Fusion, index: TensorView, weight: TensorView, limit: Scalar, order: Scalar
 ) -> TensorView:
     """`weight` with the rows that `index` names scaled to a norm of `limit` where theirs is larger."""
+    steps = Elementwise(fusion)
     rows = as_computed(fusion, weight, "embedding_fwd")
     norm = _norm(fusion, rows, order)
-    longer = apply_to_tensor(fusion, "gt", norm, limit)
-    taken = apply_to_tensor(fusion, "logical_and", longer, _named(fusion, index, weight))
-    factor = apply_to_tensor(fusion, "truediv", limit, apply_to_tensor(fusion, "add", norm, NORM_EPS))
-    factor = apply_to_tensor(fusion, "where", taken, factor, 1.0)
-    scaled = apply_to_tensor(fusion, "mul", rows, insert_axes(fusion, factor, [False, True]))
+    longer = steps.gt(norm, limit)
+    taken = steps.logical_and(longer, _named(fusion, index, weight))
+    factor = steps.truediv(limit, steps.add(norm, NORM_EPS))
+    factor = steps.where(taken, factor, 1.0)
+    scaled = steps.mul(rows, insert_axes(fusion, factor, [False, True]))
     return convert_tensor(fusion, scaled, weight.dtype)
 
 
 def _norm(fusion: Fusion, rows: TensorView, order: Scalar) -> TensorView:
-    size = apply_to_tensor(fusion, "abs", rows)
+    steps = Elementwise(fusion)
+    size = steps.abs(rows)
     if order.value == math.inf:
         return max_(fusion, size, 1)
     if order.value == 1:
         return sum_(fusion, size, 1)
     if order.value == 2:
-        return apply_to_tensor(fusion, "sqrt", sum_(fusion, apply_to_tensor(fusion, "mul", rows, rows), 1))
-    total = sum_(fusion, apply_to_tensor(fusion, "pow", size, order), 1)
-    return apply_to_tensor(fusion, "pow", total, apply(fusion, "truediv", 1.0, order))
+        return steps.sqrt(sum_(fusion, steps.mul(rows, rows), 1))
+    total = sum_(fusion, steps.pow(size, order), 1)
+    return steps.pow(total, apply(fusion, "truediv", 1.0, order))
 
 
 def _named(fusion: Fusion, index: TensorView, weight: TensorView) -> TensorView:

@@ -104,11 +104,7 @@ def define_tensor(
 
 
 def _define_pairs(
-    fusion: Fusion,
-    shape: Sequence[int],
-    contiguity: Contiguity,
-    dtype: DataType,
-    stride_order: Sequence[int],
+    fusion: Fusion, shape: Sequence[int], contiguity: Contiguity, dtype: DataType, stride_order: Sequence[int]
 ) -> TensorView:
     """The elements of an input of pairs. `shape` counts bytes if `dtype` is that of pairs, else elements."""
     if not shape:
@@ -204,10 +200,7 @@ def _output_order(values: list[Any]) -> None:
 
 @op(DEFINERS, arrange=_output_order, overloads={("output", "stride_order"): None})
 def add_output(
-    fusion: Fusion,
-    output: Operand,
-    alias_input: TensorView | None = None,
-    stride_order: Sequence[int] = (),
+    fusion: Fusion, output: Operand, alias_input: TensorView | None = None, stride_order: Sequence[int] = ()
 ) -> None:
     """The next output; with `alias_input` it is written into that input's memory and not returned.
 

@@ -159,12 +159,7 @@ def sort(
 
 @op()
 def topk(
-    fusion: Fusion,
-    arg: TensorView,
-    k: ScalarLike,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = False,
+    fusion: Fusion, arg: TensorView, k: ScalarLike, dim: int = -1, largest: bool = True, sorted: bool = False
 ) -> tuple[TensorView, TensorView]:
     """(values, indices) of the `k` largest, or smallest, elements along `dim`, in order if `sorted`.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import DefinitionError, DtypeError, RankError
 from fusewright.ir import Fusion, TensorView
-from fusewright.ops.build_elementwise import apply_to_tensor, as_computed, convert_tensor, insert_axes
+from fusewright.ops.build_elementwise import Elementwise, as_computed, convert_tensor, insert_axes
 from fusewright.ops.build_factory import real_scalar
 from fusewright.ops.build_indexing import take_along_axis
 from fusewright.ops.build_reduction import count_of, max_, sum_
-from fusewright.ops.registry import Operand, ScalarLike, op
+from fusewright.ops.registry import ScalarLike, op
 
 # How the losses of all targets become one.
 REDUCTIONS = ("none", "mean", "sum")
@@ -36,9 +36,7 @@ def cross_entropy(
     classes = min(1, logits.ndim - 1)
     _check(logits, target, weight, reduction)
     x = as_computed(fusion, logits, "cross_entropy")
-
-    def apply(name: str, *operands: Operand) -> TensorView:
-        return apply_to_tensor(fusion, name, *operands)
+    steps = Elementwise(fusion)
 
     def at_target(tensor: TensorView) -> TensorView:
         wide = insert_axes(fusion, target, [dim == classes for dim in range(logits.ndim)])
@@ -47,28 +45,28 @@ def cross_entropy(
 
     top = max_(fusion, x, classes)
     flags = [dim == classes for dim in range(logits.ndim)]
-    less = apply("sub", x, insert_axes(fusion, top, flags))
-    logarithm = apply("log", sum_(fusion, apply("exp", less), classes))
-    loss = apply("sub", logarithm, apply("sub", at_target(logits), top))
+    less = steps.sub(x, insert_axes(fusion, top, flags))
+    logarithm = steps.log(sum_(fusion, steps.exp(less), classes))
+    loss = steps.sub(logarithm, steps.sub(at_target(logits), top))
     factors: TensorView | None = None
     beside: TensorView | None = None
     if weight is not None:
         beside = insert_axes(fusion, weight, [dim != classes for dim in range(logits.ndim)])
         factors = at_target(beside)
-        loss = apply("mul", loss, factors)
+        loss = steps.mul(loss, factors)
     smoothing = real_scalar(fusion, "label_smoothing", label_smoothing)
     if smoothing.value != 0:
-        each = apply("sub", insert_axes(fusion, logarithm, flags), less)
-        spread = sum_(fusion, each if beside is None else apply("mul", each, beside), classes)
-        spread = apply("truediv", spread, count_of(fusion, logits, [classes]))
-        loss = apply("lerp", loss, spread, smoothing)
-    ignored = apply("eq", target, ignore_index)
-    loss = apply("where", ignored, 0.0, loss)
+        each = steps.sub(insert_axes(fusion, logarithm, flags), less)
+        spread = sum_(fusion, each if beside is None else steps.mul(each, beside), classes)
+        spread = steps.truediv(spread, count_of(fusion, logits, [classes]))
+        loss = steps.lerp(loss, spread, smoothing)
+    ignored = steps.eq(target, ignore_index)
+    loss = steps.where(ignored, 0.0, loss)
     if reduction != "none":
         total = sum_(fusion, loss)
         if reduction == "mean":
-            shares = apply("where", ignored, 0.0, 1.0 if factors is None else factors)
-            total = apply("truediv", total, sum_(fusion, shares))
+            shares = steps.where(ignored, 0.0, 1.0 if factors is None else factors)
+            total = steps.truediv(total, sum_(fusion, shares))
         loss = total
     return convert_tensor(fusion, loss, logits.dtype)
 

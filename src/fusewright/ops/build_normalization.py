@@ -13,6 +13,7 @@ import torch
 from fusewright.core.errors import OutputError, RankError, ShapeError
 from fusewright.ir import Fusion, Pointwise, Scalar, TensorView
 from fusewright.ops.build_elementwise import (
+    Elementwise,
     apply,
     apply_to_tensor,
     as_computed,
@@ -32,29 +33,15 @@ from fusewright.sym import ZERO, Expr, as_int, const, eq, floordiv, mod
 Normalized = tuple[TensorView, TensorView, TensorView]
 
 
-class _Steps:
-    """The arithmetic of a normalization, written as it is read."""
+def _inverse_deviation(fusion: Fusion, variance: TensorView, eps: ScalarLike) -> TensorView:
+    steps = Elementwise(fusion)
+    return steps.rsqrt(steps.add(variance, real_scalar(fusion, "eps", eps)))
 
-    def __init__(self, fusion: Fusion) -> None:
-        self._fusion = fusion
 
-    def add(self, a: Operand, b: Operand) -> TensorView:
-        return apply_to_tensor(self._fusion, "add", a, b)
-
-    def sub(self, a: Operand, b: Operand) -> TensorView:
-        return apply_to_tensor(self._fusion, "sub", a, b)
-
-    def mul(self, a: Operand, b: Operand) -> TensorView:
-        return apply_to_tensor(self._fusion, "mul", a, b)
-
-    def inverse_deviation(self, variance: TensorView, eps: ScalarLike) -> TensorView:
-        return apply_to_tensor(
-            self._fusion, "rsqrt", self.add(variance, real_scalar(self._fusion, "eps", eps))
-        )
-
-    def affine(self, x: TensorView, weight: TensorView | None, bias: TensorView | None) -> TensorView:
-        x = x if weight is None else self.mul(x, weight)
-        return x if bias is None else self.add(x, bias)
+def _affine(fusion: Fusion, x: TensorView, weight: TensorView | None, bias: TensorView | None) -> TensorView:
+    steps = Elementwise(fusion)
+    x = x if weight is None else steps.mul(x, weight)
+    return x if bias is None else steps.add(x, bias)
 
 
 def _variance(fusion: Fusion, m2: TensorView, x: TensorView, dims: Sequence[int], lost: int) -> TensorView:
@@ -114,12 +101,12 @@ def layer_norm(
     dims = _normalized_dims(fusion, "layer_norm", arg, normalized_shape)
     for what, factor in (("weight", weight), ("bias", bias)):
         _check_factor("layer_norm", what, factor, arg, dims)
-    steps, x = _Steps(fusion), as_computed(fusion, arg, "layer_norm")
+    steps, x = Elementwise(fusion), as_computed(fusion, arg, "layer_norm")
     average, m2, _ = moments(fusion, x, dims)
     average = with_kept_dims(fusion, average, dims, True)
     variance = _variance(fusion, m2, x, dims, 0)
-    invstd = with_kept_dims(fusion, steps.inverse_deviation(variance, eps), dims, True)
-    out = steps.affine(steps.mul(steps.sub(x, average), invstd), weight, bias)
+    invstd = with_kept_dims(fusion, _inverse_deviation(fusion, variance, eps), dims, True)
+    out = _affine(fusion, steps.mul(steps.sub(x, average), invstd), weight, bias)
     return convert_tensor(fusion, out, arg.dtype), average, invstd
 
 
@@ -138,10 +125,10 @@ def rms_norm(
     """
     dims = _normalized_dims(fusion, "rms_norm", arg, normalized_shape)
     _check_factor("rms_norm", "weight", weight, arg, dims)
-    steps, x = _Steps(fusion), as_computed(fusion, arg, "rms_norm")
+    steps, x = Elementwise(fusion), as_computed(fusion, arg, "rms_norm")
     safety = torch.finfo(x.dtype.torch).eps if eps is None else eps
-    invstd = steps.inverse_deviation(mean(fusion, steps.mul(x, x), dims, keepdim=True), safety)
-    out = steps.affine(steps.mul(x, invstd), weight, None)
+    invstd = _inverse_deviation(fusion, mean(fusion, steps.mul(x, x), dims, keepdim=True), safety)
+    out = _affine(fusion, steps.mul(x, invstd), weight, None)
     return convert_tensor(fusion, out, arg.dtype), invstd
 
 
@@ -162,7 +149,7 @@ def _normalized_channels(
     All is computed with the channels of a group as a dimension of their own, so that nothing but views stands
     before and after it.
     """
-    steps, apart = _Steps(fusion), groups is arg.extents[1]
+    steps, apart = Elementwise(fusion), groups is arg.extents[1]
 
     def grouped(tensor: TensorView, channel: int) -> TensorView:
         before, (channels, *after) = tensor.extents[:channel], tensor.extents[channel:]
@@ -176,10 +163,10 @@ def _normalized_channels(
     x = as_computed(fusion, grouped(arg, 1), name)
     dims = list(range(2, x.ndim))
     average, m2, _ = moments(fusion, x, dims)
-    invstd = steps.inverse_deviation(_variance(fusion, m2, x, dims, 0), eps)
+    invstd = _inverse_deviation(fusion, _variance(fusion, m2, x, dims, 0), eps)
     centre, scale = (with_kept_dims(fusion, t, dims, True) for t in (average, invstd))
     affine = [None if t is None else beside_channels(t) for t in (weight, bias)]
-    out = convert_tensor(fusion, steps.affine(steps.mul(steps.sub(x, centre), scale), *affine), arg.dtype)
+    out = convert_tensor(fusion, _affine(fusion, steps.mul(steps.sub(x, centre), scale), *affine), arg.dtype)
     return out if apart else reshaped(fusion, "Reshape", out, arg.extents), average, invstd
 
 
@@ -243,7 +230,7 @@ def _update(fusion: Fusion, what: str, running: TensorView, batch: TensorView, m
             problem=f"in training {what} must be an input of the fusion, or a cast of one",
             hint="pass the tensor that define_tensor returned",
         )
-    steps = _Steps(fusion)
+    steps = Elementwise(fusion)
     old = steps.mul(running, apply(fusion, "sub", 1.0, momentum))
     add_aliased_output(fusion, steps.add(old, steps.mul(batch, momentum)), source)
 
@@ -283,10 +270,10 @@ def batch_norm(
     for what, factor in factors.items():
         _check_factor("batch_norm", what, factor, arg, [channel])
     dims = [dim for dim in range(arg.ndim) if dim != channel]
-    steps, x = _Steps(fusion), as_computed(fusion, arg, "batch_norm")
+    steps, x = Elementwise(fusion), as_computed(fusion, arg, "batch_norm")
     if training or running_mean is None or running_var is None:
         average, m2, _ = moments(fusion, x, dims)
-        invstd = steps.inverse_deviation(_variance(fusion, m2, x, dims, 0), eps)
+        invstd = _inverse_deviation(fusion, _variance(fusion, m2, x, dims, 0), eps)
         if running_mean is not None and running_var is not None:
             momentum = real_scalar(fusion, "momentum", momentum)
             _update(fusion, "running_mean", running_mean, average, momentum)
@@ -294,11 +281,11 @@ def batch_norm(
     else:
         average, variance = (convert_tensor(fusion, t, x.dtype) for t in (running_mean, running_var))
         average = copy_tensor(fusion, average) if fusion.is_input(average) else average
-        invstd = steps.inverse_deviation(variance, eps)
+        invstd = _inverse_deviation(fusion, variance, eps)
 
     def beside_channels(tensor: TensorView) -> TensorView:
         return insert_axes(fusion, tensor, [dim != channel for dim in range(arg.ndim)])
 
     normalized = steps.mul(steps.sub(x, beside_channels(average)), beside_channels(invstd))
     scaled = [None if t is None else beside_channels(t) for t in (weight, bias)]
-    return convert_tensor(fusion, steps.affine(normalized, *scaled), arg.dtype), average, invstd
+    return convert_tensor(fusion, _affine(fusion, normalized, *scaled), arg.dtype), average, invstd

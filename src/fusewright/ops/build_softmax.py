@@ -12,7 +12,7 @@ from fusewright.core.dtype import Category, DataType
 from fusewright.core.errors import RankError
 from fusewright.ir import Fusion, TensorView
 from fusewright.ops.build_elementwise import (
-    apply_to_tensor,
+    Elementwise,
     as_computed,
     convert_tensor,
     copy_tensor,
@@ -41,30 +41,32 @@ def _shifted(
     source = arg if dtype is DataType.Null else convert_tensor(fusion, arg, dtype)
     along = wrap_index(dim, arg.ndim)
     x = as_computed(fusion, source, name)
-    return apply_to_tensor(fusion, "sub", x, max_(fusion, x, along, keepdim=True)), along, source.dtype
+    return Elementwise(fusion).sub(x, max_(fusion, x, along, keepdim=True)), along, source.dtype
 
 
 @op()
 def softmax(fusion: Fusion, arg: TensorView, dim: int, dtype: DataType = DataType.Null) -> TensorView:
     """exp(arg) over its sum along `dim`, in the input's type, or `dtype`, which is cast to first."""
     x, along, result = _shifted(fusion, "softmax", arg, dim, dtype)
-    powers = apply_to_tensor(fusion, "exp", x)
+    steps = Elementwise(fusion)
+    powers = steps.exp(x)
     total = sum_(fusion, powers, along, keepdim=True)
-    return convert_tensor(fusion, apply_to_tensor(fusion, "truediv", powers, total), result)
+    return convert_tensor(fusion, steps.truediv(powers, total), result)
 
 
 @op()
 def log_softmax(fusion: Fusion, arg: TensorView, dim: int, dtype: DataType = DataType.Null) -> TensorView:
     """The logarithm of `softmax`, of the same type."""
     x, along, result = _shifted(fusion, "log_softmax", arg, dim, dtype)
-    total = sum_(fusion, apply_to_tensor(fusion, "exp", x), along, keepdim=True)
-    out = apply_to_tensor(fusion, "sub", x, apply_to_tensor(fusion, "log", total))
-    return convert_tensor(fusion, out, result)
+    steps = Elementwise(fusion)
+    total = sum_(fusion, steps.exp(x), along, keepdim=True)
+    return convert_tensor(fusion, steps.sub(x, steps.log(total)), result)
 
 
 @op(aliases={"dim": "dims"}, arrange=one_dim_as_list)
 def logsumexp(fusion: Fusion, arg: TensorView, dims: Dims, keepdim: bool = False) -> TensorView:
     """log(sum(exp(arg))) over `dims`, in the input's type; bools and integers give Float."""
+    steps = Elementwise(fusion)
     source = arg
     if arg.dtype.category < Category.FLOAT:
         source = convert_tensor(fusion, arg, DataType.Float)
@@ -72,11 +74,11 @@ def logsumexp(fusion: Fusion, arg: TensorView, dims: Dims, keepdim: bool = False
     positions = reduced_dims(arg, dims)
     top = max_(fusion, x, positions)
     # An infinite maximum is the result by itself; less itself it would be NaN.
-    is_infinite = apply_to_tensor(fusion, "isinf", top)
-    top = apply_to_tensor(fusion, "where", is_infinite, fusion.new_scalar(top.dtype, 0.0), top)
-    less = apply_to_tensor(fusion, "sub", x, with_kept_dims(fusion, top, positions, True))
-    total = sum_(fusion, apply_to_tensor(fusion, "exp", less), positions)
-    out = apply_to_tensor(fusion, "add", apply_to_tensor(fusion, "log", total), top)
+    is_infinite = steps.isinf(top)
+    top = steps.where(is_infinite, fusion.new_scalar(top.dtype, 0.0), top)
+    less = steps.sub(x, with_kept_dims(fusion, top, positions, True))
+    total = sum_(fusion, steps.exp(less), positions)
+    out = steps.add(steps.log(total), top)
     return with_kept_dims(fusion, convert_tensor(fusion, out, source.dtype), positions, keepdim)
 
 
@@ -87,6 +89,7 @@ def max_sum_exp(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView
     One pass; a softmax is exp(arg - top) / total. The sum is 0 where the maximum is -inf, and inf where it is
     inf. Reduced floats give Float.
     """
+    steps = Elementwise(fusion)
     if not arg.ndim:
         raise RankError(what="the input of max_sum_exp", expected="at least 1", given=0)
     computed, _ = reduction_dtypes(MAX_SUM_EXP, arg.dtype)
@@ -96,11 +99,11 @@ def max_sum_exp(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView
         top, total = reduce_apart(fusion, MAX_SUM_EXP, reduced)
     else:
         largest = torch.finfo(computed.torch).max
-        shift = apply_to_tensor(fusion, "maximum", source, fusion.new_scalar(computed, -largest))
-        shift = apply_to_tensor(fusion, "minimum", shift, fusion.new_scalar(computed, largest))
+        shift = steps.maximum(source, fusion.new_scalar(computed, -largest))
+        shift = steps.minimum(shift, fusion.new_scalar(computed, largest))
         top = copy_tensor(fusion, source)
-        total = apply_to_tensor(fusion, "exp", apply_to_tensor(fusion, "sub", source, shift))
+        total = steps.exp(steps.sub(source, shift))
     if copies is not product(()):
-        total = apply_to_tensor(fusion, "mul", total, scalar_of_extent(fusion, copies))
+        total = steps.mul(total, scalar_of_extent(fusion, copies))
     least, none = MAX_SUM_EXP.identity(computed)
     return of_copies(fusion, copies, top, least), of_copies(fusion, copies, total, none)

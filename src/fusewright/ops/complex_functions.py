@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["FUNCTIONS", "WIDE_FUNCTIONS", "add", "sub"]
-
 Array = Any  # numpy's generic array types say nothing that holds for both widths
 _WIDER: Mapping[torch.dtype, type[np.complexfloating[Any, Any]]] = {
     torch.complex64: np.complex128,

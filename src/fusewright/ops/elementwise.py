@@ -10,9 +10,8 @@ from types import MappingProxyType
 from fusewright.core.op import ElementwiseOp
 from fusewright.ops.binary import BINARY
 from fusewright.ops.ternary import TERNARY
-from fusewright.ops.unary import CAST, UNARY
-
-__all__ = ["CAST", "ELEMENTWISE", "QUOTIENTS", "add_row", "remove_row"]
+from fusewright.ops.unary import CAST as CAST
+from fusewright.ops.unary import UNARY
 
 _ROWS: dict[str, ElementwiseOp] = {row.name: row for row in (*UNARY, *BINARY, *TERNARY)}
 ELEMENTWISE: Mapping[str, ElementwiseOp] = MappingProxyType(_ROWS)

@@ -51,8 +51,6 @@ from fusewright.ops.elementwise import CAST
 from fusewright.ops.random import BLOCK_BYTES
 from fusewright.sym import Expr, Symbol, as_int, evaluate, fold
 
-__all__ = ["RULES", "bind_sizes", "evaluate_fusion", "evaluate_values", "updated"]
-
 Value = torch.Tensor | PyScalar
 Values = dict[Val, torch.Tensor]
 Sizes = dict[Symbol, int]
@@ -414,6 +412,8 @@ def _random(run: _Evaluation, node: Random) -> Sequence[torch.Tensor]:
 def _library_call(run: _Evaluation, node: LibraryCall) -> Sequence[torch.Tensor]:
     function = (node.op.reference or node.op.function)(run.device.type, **node.options)
     operands = [run.get(v) if isinstance(v, TensorView) else run.get(v).item() for v in node.inputs]
+    if node.op.typed:
+        operands = [run.values[v] if isinstance(v, TensorView) else x for v, x in zip(node.inputs, operands)]
     results = function(*operands)
     return [results] if len(node.outputs) == 1 else results
 

@@ -9,8 +9,6 @@ from fusewright.core.op import ElementwiseOp, ReductionOp
 from fusewright.ops import approximate, bits, pairs, random, reductions, rounding
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 
-__all__ = ["Row", "rows_by_name"]
-
 Row: TypeAlias = "ElementwiseOp | ReductionOp"
 
 

@@ -12,8 +12,6 @@ from fusewright.core.dtype import DataType
 from fusewright.core.op import converted
 from fusewright.ops.library import contracted, library_row
 
-__all__ = ["GROUPED_MM", "SCALED_MM", "UNSCALED"]
-
 Tensor = torch.Tensor
 
 #: Types that need no scales.

@@ -15,8 +15,6 @@ from fusewright.core.op import LibraryOp
 from fusewright.ir import TensorView
 from fusewright.sym import Expr
 
-__all__ = ["LIBRARY", "contracted", "library_row"]
-
 #: What torch's contractions take on every device.
 CONTRACTED = (
     DataType.Half,

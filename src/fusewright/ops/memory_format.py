@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from fusewright.ir import Copy, Fusion, Indexed, IndexMap, IterDomain, Node, TensorView, Update, position_of
 from fusewright.sym import Expr
 
-__all__ = ["keep_memory_format", "lay_out", "lay_out_intermediates"]
-
 #: Of each dimension how far outside it lies in memory, 0 for the innermost; None for one without strides.
 Places = tuple[int | None, ...]
 

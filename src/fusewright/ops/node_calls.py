@@ -39,8 +39,6 @@ from fusewright.ops.reductions import ARGMAX, ARGMIN, LOGSUMEXP, MAX_SUM_EXP, SU
 from fusewright.ops.registry import OPS
 from fusewright.sym import ONE, TRUE, ZERO, Expr, Symbol, as_int, const, le, product, substitute
 
-__all__ = ["Argument", "Call", "Result", "calls_of", "expression_calls"]
-
 
 class Result:
     """The result of a call that is no value of the fusion."""

@@ -9,8 +9,6 @@ import torch
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import ElementwiseOp, Rule, Spelling, converted
 
-__all__ = ["HIGH", "LOW", "PACK", "elements_of_pairs"]
-
 # The magnitudes that the lower three of a Float4's bits stand for; the fourth is the sign.
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _SIGN = 8

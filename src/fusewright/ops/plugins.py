@@ -29,8 +29,6 @@ from fusewright.ops.registry import (
     register,
 )
 
-__all__ = ["REGISTERED", "REGISTERED_BY", "register_op", "registered_op", "unregister_op"]
-
 #: Every operation that was ever registered, by its key: definitions outlive registrations.
 REGISTERED: dict[str, OpDef] = {}
 #: By the same keys the module that registered it: another process has the operation once it imports that.

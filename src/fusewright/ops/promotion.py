@@ -14,8 +14,6 @@ from fusewright.core.dtype import Category, DataType, promote
 from fusewright.core.errors import DtypeError
 from fusewright.core.op import ElementwiseOp, Rule, result_dtype
 
-__all__ = ["Operand", "Tier", "common_dtype", "promote_operands"]
-
 
 class Tier(enum.IntEnum):
     """How much an operand's type counts."""

@@ -17,8 +17,6 @@ import torch
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import ElementwiseOp, Rule, Spelling
 
-__all__ = ["BLOCK_BYTES", "NORMAL", "UNIFORM", "philox"]
-
 # What one evaluation of Philox yields.
 BLOCK_BYTES = 16
 

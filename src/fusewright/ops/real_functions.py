@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["cosh", "fmod", "remainder", "sigmoid", "silu", "sinh", "sqrt"]
-
 
 def _by_numpy(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """A function of numpy, which is C's, of tensors."""

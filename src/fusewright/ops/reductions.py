@@ -14,21 +14,6 @@ from fusewright.core.errors import DtypeError
 from fusewright.core.op import CombineSpelling, ReductionOp, States
 from fusewright.ops import complex_functions
 
-__all__ = [
-    "ARGMAX",
-    "ARGMIN",
-    "LOGSUMEXP",
-    "MAX",
-    "MAX_SUM_EXP",
-    "MIN",
-    "NOWHERE",
-    "PROD",
-    "REDUCTIONS",
-    "SUM",
-    "WELFORD",
-    "reduction_dtypes",
-]
-
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
 Tensor = torch.Tensor
 Dims = tuple[int, ...]
@@ -158,13 +143,7 @@ def _extremum(
     packed = f"fw::{elementwise}_run<{{W}}>({{a0}}, {{x}})"
     in_warp = MappingProxyType({DataType.Float: f"warp_{elementwise}"})
     return _single(
-        name,
-        identity,
-        combine,
-        reduce_or_identity,
-        scan_values,
-        packed_run=packed,
-        over_warp=in_warp,
+        name, identity, combine, reduce_or_identity, scan_values, packed_run=packed, over_warp=in_warp
     )
 
 

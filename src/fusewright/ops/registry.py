@@ -20,24 +20,6 @@ from fusewright.core.dtype import DataType
 from fusewright.core.errors import ArgumentTypeError, RegistrationError
 from fusewright.ir import Fusion, Scalar, TensorView
 
-__all__ = [
-    "EQUALITY",
-    "OPS",
-    "Contiguity",
-    "Dims",
-    "Kind",
-    "OpDef",
-    "Operand",
-    "Result",
-    "ScalarLike",
-    "ScalarVector",
-    "Shape",
-    "Values",
-    "describe_argument",
-    "op",
-    "register",
-]
-
 
 class ScalarVector(tuple[Scalar, ...]):
     """Several scalars that a user holds by one handle."""

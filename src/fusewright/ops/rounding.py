@@ -12,16 +12,6 @@ import torch
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import ElementwiseOp, Rule, Spelling
 
-__all__ = [
-    "FLOAT_OF_SMALL",
-    "INTEGER_BELOW",
-    "INTEGER_OF_WHOLE",
-    "LARGEST_SMALL",
-    "NEAREST_WHOLE",
-    "ROUNDED",
-    "SATURATED_POSITION",
-]
-
 #: By the type that is rounded to: those that the GPU converts to more slowly than it rounds.
 ROUNDED: Mapping[DataType, ElementwiseOp] = MappingProxyType(
     {

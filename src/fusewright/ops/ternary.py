@@ -10,8 +10,6 @@ from fusewright.core.dtype import Category
 from fusewright.core.op import ElementwiseOp, Rule, Spelling, selected
 from fusewright.ops import complex_functions
 
-__all__ = ["TERNARY"]
-
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
 Tensor = torch.Tensor
 
@@ -70,12 +68,7 @@ TERNARY: tuple[ElementwiseOp, ...] = (
         3,
         Rule.SELECT,
         MappingProxyType(
-            {
-                BOOL: _WHERE,
-                INT: _WHERE,
-                FLOAT: _WHERE,
-                COMPLEX: Spelling(_WHERE.cuda, selected, ("complex",)),
-            }
+            {BOOL: _WHERE, INT: _WHERE, FLOAT: _WHERE, COMPLEX: Spelling(_WHERE.cuda, selected, ("complex",))}
         ),
     ),
     ElementwiseOp(
@@ -106,9 +99,6 @@ TERNARY: tuple[ElementwiseOp, ...] = (
     ),
     ElementwiseOp("clamp", 3, Rule.KEEP, MappingProxyType({BOOL: _CLAMP, INT: _CLAMP, FLOAT: _CLAMP})),
     ElementwiseOp(
-        "threshold",
-        3,
-        Rule.KEEP,
-        MappingProxyType({BOOL: _THRESHOLD, INT: _THRESHOLD, FLOAT: _THRESHOLD}),
+        "threshold", 3, Rule.KEEP, MappingProxyType({BOOL: _THRESHOLD, INT: _THRESHOLD, FLOAT: _THRESHOLD})
     ),
 )

@@ -11,8 +11,6 @@ from fusewright.core.dtype import Category
 from fusewright.core.op import Domain, ElementwiseOp, Rule, Spelling
 from fusewright.ops import complex_functions, real_functions
 
-__all__ = ["CAST", "UNARY"]
-
 BOOL, INT, FLOAT, COMPLEX = Category.BOOL, Category.INT, Category.FLOAT, Category.COMPLEX
 Torch = Callable[[torch.Tensor], torch.Tensor]
 
@@ -92,11 +90,7 @@ _RECIPROCAL = _unary(
             ),
             slots=8,
         ),
-        COMPLEX: Spelling(
-            "{T}(1) / {0}",
-            complex_functions.FUNCTIONS["reciprocal"],
-            ("complex",),
-        ),
+        COMPLEX: Spelling("{T}(1) / {0}", complex_functions.FUNCTIONS["reciprocal"], ("complex",)),
     },
 )
 

@@ -8,6 +8,7 @@ Both are lists of passes that change a fusion in place, keep its inputs and outp
 of what a reshape has merged), `reduced_relabels` (or put into another order), `nested_reductions` (in one
 step), `rows_first` (or in two), `common` (what is written twice), `partial_results` (of reductions, which
 others go on from), `roots` (as divisors), `logarithms` (of exponentials), `shared_sums` (of products),
+`narrow_sums` (in 32 bits),
 `row_factors` (multiplied first), `dead` (what no output needs), `slices` (of what is computed row by row),
 `aliases` (outputs that are views), `memory_order` (of what passes between kernels), and
 `operand_views` (a library reads what its operands are views of).

@@ -56,9 +56,12 @@ def _value(fusion: Fusion, e: Expr, args: tuple[Val, ...], output: TensorView) -
     """What computes an index, given what computes its operands: of Int, at each position of `output`."""
     if isinstance(e, Const):
         return constant(fusion, e.value)
+    if is_size(e):  # a whole one: the host computes no scalar for a segment alone
+        return scalar_of_extent(fusion, e)
     if isinstance(e, Symbol):
         dim = position_of(e)
-        return scalar_of_extent(fusion, e) if dim is None else _positions(fusion, output, dim)
+        assert dim is not None
+        return _positions(fusion, output, dim)
     return reduce(lambda a, b: apply(fusion, _OPERATIONS[e.kind], a, b), args)
 
 

@@ -2,7 +2,7 @@
 
     log(exp(x))             becomes    x
     log(exp(d) / s)         becomes    d - log(s)
-    exp(d - log(s))         becomes    exp(d) / s
+    exp(d - log(s))         becomes    exp(d) * (1 / s)
     x - (max(x) + log(s))   becomes    d - log(s)
 
 where d = x - max(x) and s = sum(exp(d)), along the same dimensions; a maximum that is infinite may be another
@@ -10,11 +10,13 @@ number there. So the logarithm of a softmax is a log-softmax, and the exponentia
 exponential an element in each case.
 
 No result is less accurate. An exponential is off by a few units of the last place, and its logarithm by as
-many of those of 1; it is 0 or infinite where its operand is neither. `max(x) + log(s)` loses what d keeps. d
-is not positive and s is 1 or more, so that nothing cancels, and nothing overflows: without the maximum,
-x - log(s) would be off by a unit of the last place of x, and exp(x) / s infinity by infinity, where the
-formulas as written have neither. A row with an element of +inf has NaN there in any case; as in a softmax,
-its other elements may be NaN, too.
+many of those of 1; it is 0 or infinite where its operand is neither. `d - log(s)` is off by half a unit of
+its own last place, and so its exponential by more than a product with a reciprocal, of which there is one a
+row; a division takes ten instructions an element. `max(x) + log(s)` loses what d keeps. d is not positive and
+s is 1 or more, so that nothing cancels, and nothing overflows: without the maximum, x - log(s) would be off
+by a unit of the last place of x, and exp(x) / s infinity by infinity, where the formulas as written have
+neither. A row with an element of +inf has NaN there in any case; as in a softmax, its other elements may be
+NaN, too.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from fusewright.ops.reductions import MAX, SUM
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, remove_dead, replace_node
 from fusewright.rewrite.shown import Shown, shown_by
 
-_ADD, _SUB, _MUL, _TRUEDIV, _EXP, _LOG, _RECIPROCAL, _WHERE = (
-    ELEMENTWISE[name] for name in ("add", "sub", "mul", "truediv", "exp", "log", "reciprocal", "where")
+_ADD, _SUB, _MUL, _EXP, _LOG, _RECIPROCAL, _WHERE = (
+    ELEMENTWISE[name] for name in ("add", "sub", "mul", "exp", "log", "reciprocal", "where")
 )
 #: Types that are computed in themselves.
 _TYPES = frozenset({DataType.Float, DataType.Double})
@@ -73,7 +75,8 @@ def _logarithm_of_power(fusion: Fusion, out: TensorView) -> Node | None:
             return Copy(x, out)
         for top, bottom in _quotients(power):
             if _shifted_powers(bottom.tensor) is top:
-                return Pointwise(_SUB, (*_operands(top, _EXP), _logarithm(fusion, bottom)), out)
+                logarithm = _before_shown(fusion, _LOG, bottom)
+                return Pointwise(_SUB, (*_operands(top, _EXP), logarithm), out)
     return None
 
 
@@ -88,11 +91,11 @@ def _quotients(tensor: TensorView) -> Iterator[tuple[TensorView, Shown]]:
                 yield top, Shown(divisor, shown.views)
 
 
-def _logarithm(fusion: Fusion, shown: Shown) -> TensorView:
-    """The logarithm of what is shown, computed before it is: once a row, if that is a value a row."""
+def _before_shown(fusion: Fusion, op: ElementwiseOp, shown: Shown) -> TensorView:
+    """`op` of what is shown, computed before it is: once a row, if that is a value a row."""
     source = shown.tensor
     result = fusion.new_like(source)
-    fusion.add_node(Pointwise(_LOG, (source,), result))
+    fusion.add_node(Pointwise(op, (source,), result))
     return shown.of(fusion, result)
 
 
@@ -104,7 +107,8 @@ def _power_of_logarithm(fusion: Fusion, out: TensorView) -> Node | None:
             for total in _operands(shown.tensor, _LOG):
                 power = _shifted_powers(total)
                 if power is not None and _operands(power, _EXP) == operands[:1]:
-                    return Pointwise(_TRUEDIV, (power, shown.of(fusion, total)), out)
+                    total_shown = Shown(total, shown.views)
+                    return Pointwise(_MUL, (power, _before_shown(fusion, _RECIPROCAL, total_shown)), out)
     return None
 
 

@@ -12,8 +12,6 @@ from fusewright.core.dtype import DataType
 from fusewright.ir import Fusion, LibraryCall, Node, Placement, TensorView, Val
 from fusewright.sym import as_int, product
 
-__all__ = ["view_operands"]
-
 # Strides of a tensor of which none are known: no dimension is a multiple of another.
 _PRIMES = (104729, 49999, 24989, 12497, 6247, 3121, 1559, 773, 389, 193, 97, 47, 23, 11, 5, 2)
 

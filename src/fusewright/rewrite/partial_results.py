@@ -18,8 +18,6 @@ from fusewright.ir.value import TensorView
 from fusewright.ops.build_reduction import reduce_states
 from fusewright.rewrite.replacement import combines_elements, return_instead
 
-__all__ = ["reduce_partial_results"]
-
 
 def reduce_partial_results(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which nothing reduces what is reduced along some of its dimensions anyway."""

@@ -17,7 +17,7 @@ from fusewright.ir.value import TensorView
 from fusewright.ops.build_indexed import regrouped, reshape_map
 from fusewright.ops.build_reduction import reduce_states
 from fusewright.rewrite.replacement import read_instead
-from fusewright.sym import ONE
+from fusewright.sym import ONE, TRUE
 
 
 def reduce_before_reshapes(fusion: Fusion) -> Fusion:
@@ -77,7 +77,10 @@ def _is_of_library(node: Node) -> bool:
 
 
 def _is_reshape(node: Indexed) -> bool:
+    """Whether it has all elements of its source, in their order: a slice from 0 on has the same map."""
     source, target = node.source.extents, node.output.extents
+    if node.inverse is None or node.inverse.pred is not TRUE:
+        return False
     if node.filled or any(axis.is_broadcast for axis in (*node.source.shape, *node.output.shape)):
         return False
     same: IndexMap = reshape_map(source, target, positions(target))

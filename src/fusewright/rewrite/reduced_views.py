@@ -15,8 +15,6 @@ from fusewright.ir.value import TensorView
 from fusewright.rewrite.lift import depends_on_more
 from fusewright.sym import TRUE
 
-__all__ = ["store_beside_views"]
-
 
 def store_beside_views(fusion: Fusion) -> Fusion:
     """`fusion` itself, whose outputs follow the one view of all elements that is reduced, if there is one."""

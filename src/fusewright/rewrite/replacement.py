@@ -11,17 +11,6 @@ from fusewright.ir.node import Copy, Node, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.sym import Expr
 
-__all__ = [
-    "combines_elements",
-    "drop_reduced_axes",
-    "is_in_memory_of_its_own",
-    "read_instead",
-    "remove_dead",
-    "replace_node",
-    "return_instead",
-    "shape_of",
-]
-
 
 def shape_of(tensor: TensorView) -> tuple[tuple[Expr, bool, Expr | None], ...]:
     """All that consumers see of a tensor's dimensions."""

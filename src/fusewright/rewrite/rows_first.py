@@ -17,8 +17,6 @@ from fusewright.ir.value import TensorView
 from fusewright.ops.build_reduction import reduce_states
 from fusewright.rewrite.replacement import combines_elements, return_instead
 
-__all__ = ["reduce_rows_first", "reduced_before"]
-
 
 def reduce_rows_first(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which a reduction along more dimensions than one before it is two."""

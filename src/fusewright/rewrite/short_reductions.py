@@ -30,7 +30,11 @@ def can_be_unrolled(node: Node) -> bool:
     if not isinstance(node, Reduction) or not combines_elements(node) or node.op not in COMBINING:
         return False
     x = node.tensor_inputs[0]
-    if x.is_cpu or node.output.dtype is not x.dtype or any(x.shape[d].is_broadcast for d in node.reduced_dims):
+    if (
+        x.is_cpu
+        or node.output.dtype is not x.dtype
+        or any(x.shape[d].is_broadcast for d in node.reduced_dims)
+    ):
         return False
     sizes = [as_int(x.shape[dim].extent) for dim in node.reduced_dims]
     count = 1

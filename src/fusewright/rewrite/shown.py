@@ -9,8 +9,6 @@ from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Expand
 
-__all__ = ["Shown", "shown_by"]
-
 
 @dataclass(frozen=True)
 class Shown:

@@ -187,6 +187,3 @@ class _Sink:
             node = tensor.definition
             if node is not None and tensor not in self.outputs and node in self.fusion.nodes:
                 self.fusion.remove_node(node)
-
-
-__all__ = ["sink_views"]

@@ -19,8 +19,6 @@ from fusewright.ir.value import TensorView, Val
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, remove_dead
 from fusewright.sym import TRUE, ZERO, Expr
 
-__all__ = ["move_slices_up"]
-
 #: Of a tensor's dimensions those that are sliced, and the slice's dimension that each is.
 _Cut = dict[int, int]
 

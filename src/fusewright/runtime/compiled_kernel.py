@@ -12,7 +12,7 @@ from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
 from fusewright.core.once import OnceCache, cached_property
 from fusewright.core.tracing import SILENT, Tracer
-from fusewright.cuda.driver import ArgLayout, Launcher, PackedArgs
+from fusewright.cuda.driver import ArgLayout, Dim3, Launcher, LoadedKernel, PackedArgs
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources
 from fusewright.cuda.printer import CudaSource, print_kernel
 from fusewright.ir import scheduled_text
@@ -236,22 +236,37 @@ class CompiledKernel:
             ScheduleError: blocks that wait for each other are more than the device holds at once, or it holds
                 no cluster of so many blocks.
         """
-        code = self.code(shape.threads, tracer=tracer)
+        bound = self._bound(None if self.has_fixed_block else shape.threads)
+        loaded = self._loaded.find((bound, device))
+        if loaded is None:
+            loaded = self._loaded.get((bound, device), lambda: self._load(bound, device, tracer))
+        kernel, resources = loaded
         if self.is_cooperative:
-            check_resident(shape, code.resources(tracer), self.hardware)
+            check_resident(shape, resources, self.hardware)
         launcher = Launcher(
-            code.loaded(device, tracer),
-            shape.grid,
-            shape.block,
-            shape.shared_bytes,
+            kernel,
+            *shape,
             self._packed,
             cooperative=self.is_cooperative,
-            cluster=(self.kernel.cluster, 1, 1) if self.kernel.cluster > 1 else None,
+            cluster=self._cluster,
         )
         if launcher.cluster is not None:
             wanted = prod(shape.grid) // self.kernel.cluster if self.is_cooperative else 1
             check_clusters(wanted, launcher.resident_clusters(), self.kernel.cluster, self.hardware)
         return launcher
+
+    def _load(self, bound: int, device: int, tracer: Tracer) -> tuple[LoadedKernel, Resources]:
+        """The machine code for blocks of up to `bound` threads on a device, and what it takes of it."""
+        code = self.code(bound, tracer=tracer)
+        return code.loaded(device, tracer), code.resources(tracer)
+
+    @cached_property
+    def _loaded(self) -> OnceCache[tuple[int, int], tuple[LoadedKernel, Resources]]:
+        return OnceCache()
+
+    @cached_property
+    def _cluster(self) -> Dim3 | None:
+        return (self.kernel.cluster, 1, 1) if self.kernel.cluster > 1 else None
 
     @cached_property
     def _packed(self) -> PackedArgs:

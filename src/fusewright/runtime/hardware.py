@@ -70,10 +70,7 @@ def from_device(index: int) -> HardwareInfo:
     tensor_tflops, float_tflops = _speeds(name, sm_count, clock_mhz)
     return HardwareInfo(
         name=name,
-        compute_capability=(
-            attribute("COMPUTE_CAPABILITY_MAJOR"),
-            attribute("COMPUTE_CAPABILITY_MINOR"),
-        ),
+        compute_capability=(attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")),
         sm_count=sm_count,
         memory_bytes=driver.device_memory(index),
         memory_bandwidth_gbs=_bandwidth(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from operator import gt
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import BULK_COPIES_SINCE, MAX_BLOCK, MAX_GRID, HardwareInfo
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from fusewright.runtime.compiled_kernel import CompiledKernel
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchShape:
+class LaunchShape(NamedTuple):
     """Extents of grid and block, x first, and bytes of dynamic shared memory."""
 
     grid: Dim3
@@ -33,7 +31,8 @@ class LaunchShape:
     @property
     def threads(self) -> int:
         """Threads a block."""
-        return prod(self.block)
+        x, y, z = self.block
+        return x * y * z
 
     def __str__(self) -> str:
         return f"grid {self.grid}, block {self.block}, {self.shared_bytes} bytes of shared memory"

@@ -17,8 +17,6 @@ from fusewright.ops.every_row import Row, rows_by_name
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.disk_cache import DiskCache
 
-__all__ = ["kernel_from", "kernel_to_bytes"]
-
 
 def _no_cache() -> DiskCache:
     return DiskCache(None)
@@ -32,7 +30,7 @@ class _Writer(pickle.Pickler):
 
 
 @dataclass
-class _Rows:
+class _OperationRows:
     """The rows, looked up again where a name is missing: users may have registered more."""
 
     known: dict[tuple[str, str], Row]
@@ -43,7 +41,7 @@ class _Rows:
         return self.known[name]
 
 
-_rows = _Rows({})
+_rows = _OperationRows({})
 
 
 class _Reader(pickle.Unpickler):

@@ -1,11 +1,11 @@
 """Scheduling: the primitives that users and automatic schedulers call, and their recorded trace.
 
 What lives here: `schedule` (the `Schedule` workbench that records), `transforms` (split, merge, reorder,
-swizzle), `caching` (cache_before/after/fork, memory types), `rfactor`, `propagate` (transform_like,
-bounded_transform_backward, parallelize_like), `inlining` with `ordering`, `assume` (ranges of sizes) and
-`trace` (print and replay). The computation stays what it was; only how it is iterated over
-and stored changes. It may import core, sym, ir, ops, analyze and rewrite.
-Start reading at `schedule.Schedule`.
+swizzle), `caching` (cache_before/after/fork, memory types), `holding`, `circular`, `rfactor`, `propagate`
+(transform_like, bounded_transform_backward, parallelize_like), `inlining` with `ordering`, `assume` (ranges
+of sizes), `completion` (what lowering needs besides), `trace` and `text` (print and replay) and `faults`
+(which primitive an error is due to). The computation stays what it was; only how it is iterated over and
+stored changes. It may import core, sym, ir, ops, analyze and rewrite. Start reading at `schedule.Schedule`.
 """
 
 from fusewright.schedule.schedule import Schedule, replay

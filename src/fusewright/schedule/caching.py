@@ -156,7 +156,7 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
     tensor.memory = memory
 
 
-def set_cache_op(fusion: Fusion, tensor: TensorView, cache_op: CacheOp) -> None:
+def set_cache_op(tensor: TensorView, cache_op: CacheOp) -> None:
     """The cache hint of a load, also of one by index, or of a store."""
     node = tensor.definition
     in_global = _is_in_global(node) or tensor.memory is MemoryType.global_
@@ -168,7 +168,7 @@ def set_cache_op(fusion: Fusion, tensor: TensorView, cache_op: CacheOp) -> None:
     node.cache = cache_op
 
 
-def allow_unaligned(fusion: Fusion, tensor: TensorView) -> None:
+def allow_unaligned(tensor: TensorView) -> None:
     """Vectors of a load from global memory may start at any element."""
     node = tensor.definition
     is_load = node is not None and (node.traits.move or node.traits.indexed)
@@ -187,7 +187,7 @@ def _is_in_global(node: Node | None) -> bool:
     return isinstance(source, TensorView) and source.memory is MemoryType.global_ and not source.is_cpu
 
 
-def all_reduce(fusion: Fusion, tensor: TensorView) -> None:
+def all_reduce(tensor: TensorView) -> None:
     """All blocks that a reduction is spread over get its result."""
     if not isinstance(tensor.definition, Reduction):
         raise ScheduleError(

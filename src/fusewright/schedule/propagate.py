@@ -136,11 +136,7 @@ def _closure(
 
 
 def bounded_transform_backward(
-    fusion: Fusion,
-    reference: TensorView,
-    pos: int,
-    to: Collection[TensorView],
-    propagate_parallel_type: bool,
+    fusion: Fusion, reference: TensorView, pos: int, to: Collection[TensorView], propagate_parallel_type: bool
 ) -> None:
     """Replays loops of `reference`, those left of `pos` (-1: all), on its producers up to those in `to`."""
     rank = len(reference.loop)

@@ -318,7 +318,7 @@ class Schedule:
     @_primitive
     def set_cache_op(self, tensor: TensorView, cache_op: CacheOp) -> None:
         """The cache hint of a load from global memory, also of one by index, or of a store to it."""
-        caching.set_cache_op(self.fusion, tensor, cache_op)
+        caching.set_cache_op(tensor, cache_op)
 
     @_primitive
     def allow_unaligned(self, tensor: TensorView) -> None:
@@ -327,7 +327,7 @@ class Schedule:
         Each is taken from the two aligned vectors that it lies in, so that the address of what is read and
         the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
         """
-        caching.allow_unaligned(self.fusion, tensor)
+        caching.allow_unaligned(tensor)
 
     @_primitive
     def hold_part(self, load: TensorView, again: Collection[TensorView], steps: int, pos: int) -> TensorView:
@@ -411,7 +411,7 @@ class Schedule:
         Without it the last block alone holds the result, and no axis of those blocks can be bound after it.
         The launch is cooperative: all of its blocks have to fit the GPU at once.
         """
-        caching.all_reduce(self.fusion, tensor)
+        caching.all_reduce(tensor)
 
     # ---- propagation
 
@@ -422,11 +422,7 @@ class Schedule:
 
     @_primitive
     def bounded_transform_backward(
-        self,
-        tensor: TensorView,
-        pos: int,
-        to: Collection[TensorView],
-        propagate_parallel_type: bool = False,
+        self, tensor: TensorView, pos: int, to: Collection[TensorView], propagate_parallel_type: bool = False
     ) -> None:
         """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
 

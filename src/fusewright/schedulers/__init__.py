@@ -1,16 +1,25 @@
 """Schedulers: each turns fusions of one kind into one kernel.
 
-What lives here: `base` (the protocol, what a scheduler is told, and how it is asked), `registry` (which are
+Asking them: `base` (the protocol, what a scheduler is told, and how it is asked), `registry` (which are
 asked), `heuristics` (a user's, in the place of a scheduler's own), `plugins` (the default registry, and how
-users extend it), `cost` (estimates), `params` (their decisions), `io` (caches of inputs and outputs, which
-all schedulers make alike), `reference_map`, `pointwise_space`, `reduction_space` and `inner_outer_space` (the
-dimensions that one kernel iterates over), `reduction_loops` (what schedulers of reductions do alike),
-`held_length` (how many threads hold a row), `held_rows` (what they hold of it, and where), `banks`
-(of shared memory), `contraction` (what a matrix product costs), `sizes` (arithmetic), and one file a
-scheduler, with one of its heuristic (`transpose_heuristic`) where that is long. Ways to hold, share or read
-rows and columns that several heuristics choose among have files of their own (`clustered_rows`,
-`column_tiles`, `sweep_heuristic`). Schedulers do not import each other. It may import core, sym, ir, ops,
-analyze, rewrite and schedule.
+users extend it), `params` (their decisions).
+
+The dimensions that one kernel iterates over: `reference_map` (how tensors relate to one of them), from
+which come `pointwise_space`, `reduction_space`, `inner_outer_space`, `inner_outer_persistent_space`, and
+`access_groups` of what turns.
+
+What several do alike: `io` (caches of inputs and outputs), `reduction_loops`, `reduction_planner`,
+`held_length` (how many threads hold a row), `held_rows` (what they hold of it, and where),
+`merged_vectors`, `divided_sizes`, `cost` with `sectors` and `contraction` (estimates), `banks` (of shared
+memory), `sizes` (arithmetic).
+
+One file a scheduler, with one of its heuristic (`transpose_heuristic`) where that is long. What heuristics
+choose among has files of its own: rows that are held or shared (`clustered_rows`, `streamed_rows`,
+`shared_rows`, `staged_rows`, `shifted_rows`, `rows_in_turns`), short ones (`row_tiles`, `row_threads`,
+`joined_rows`, `short_runs`), columns (`column_tiles`, `crossed_loads`), what nothing holds (`two_sweeps`,
+`sweep_heuristic`), tiles of transposes (`single_tiles`, `narrow_borders`).
+
+Schedulers do not import each other. It may import core, sym, ir, ops, analyze, rewrite and schedule.
 """
 
 from __future__ import annotations

@@ -163,6 +163,15 @@ class BuiltInScheduler:
 
 
 Space = TypeVar("Space")
+
+
+def planner_of(
+    make: Callable[[Fusion, Space], Planner], fusion: Fusion, space: Space | str
+) -> Planner | Reject:
+    """What `make` makes of a fusion and what an analysis found; where that is a reason, the Reject."""
+    return Reject(space) if isinstance(space, str) else make(fusion, space)
+
+
 _PACKAGE = __name__.rpartition(".")[0] + "."
 
 

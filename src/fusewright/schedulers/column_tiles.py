@@ -37,7 +37,7 @@ COPIED_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ColumnTile:
     """A way to hold tiles of columns.
 
     Attributes:
@@ -61,7 +61,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnsToHold:
     """Columns that are to be held.
 
     Attributes:
@@ -81,7 +81,7 @@ class Columns:
     known: bool
 
 
-def clustered_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
+def clustered_tile(columns: ColumnsToHold, hardware: HardwareInfo) -> ColumnTile | None:
     """How blocks of 256 threads hold the columns, those of a cluster together where one has no room.
 
     In shared memory where the number of threads is known: otherwise each access has an address of its own.
@@ -116,10 +116,10 @@ def clustered_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
     along, _, blocks = (busy or found[::-1])[0]
     batches = most if blocks == 1 and shared else ceil_div(columns.length, THREADS // along * blocks)
     down, batches = fewest_threads(columns.length, along, batches, blocks)
-    return Tile(along * bytes_of_vector, along, down, batches, columns.width, True, blocks, shared)
+    return ColumnTile(along * bytes_of_vector, along, down, batches, columns.width, True, blocks, shared)
 
 
-def register_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
+def register_tile(columns: ColumnsToHold, hardware: HardwareInfo) -> ColumnTile | None:
     """How the blocks of a cluster hold columns of a known length in registers.
 
     None where one block holds them, or more than eight are needed; where threads have no registers for as
@@ -138,10 +138,10 @@ def register_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
     if ceil_div(columns.count, along * width) * blocks < hardware.sm_count * FEW_BLOCKS:
         return None
     down, batches = fewest_threads(columns.length, along, ROWS_IN_REGISTERS, blocks)
-    return Tile(WIDE_ROW, along, down, batches, width, True, blocks)
+    return ColumnTile(WIDE_ROW, along, down, batches, width, True, blocks)
 
 
-def short_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
+def short_tile(columns: ColumnsToHold, hardware: HardwareInfo) -> ColumnTile | None:
     """How threads hold columns of few rows in registers: all of a column each, or a few threads of a block.
 
     None where columns are longer, or a warp's row would be shorter than memory is fast with.
@@ -159,7 +159,7 @@ def short_tile(columns: Columns, hardware: HardwareInfo) -> Tile | None:
         width //= 2
     if columns.length > LONGEST_SHORT or width * columns.element_bytes < COPIED_BYTES:
         return None
-    return Tile(along * width * columns.element_bytes, along, down, batches, width, True)
+    return ColumnTile(along * width * columns.element_bytes, along, down, batches, width, True)
 
 
 def fewest_threads(length: int, along: int, batches: int, blocks: int = 1) -> tuple[int, int]:
@@ -175,7 +175,7 @@ def fewest_threads(length: int, along: int, batches: int, blocks: int = 1) -> tu
     return down, ceil_div(length, down * blocks)
 
 
-def _threads_along(columns: Columns, row_bytes: int) -> int:
+def _threads_along(columns: ColumnsToHold, row_bytes: int) -> int:
     """Threads along a tile's row, and no more than half of them beyond the last column."""
     threads = max(1, row_bytes // (columns.width * columns.element_bytes))
     while threads > 1 and threads // 2 * columns.width >= columns.count:
@@ -183,9 +183,9 @@ def _threads_along(columns: Columns, row_bytes: int) -> int:
     return threads
 
 
-def _blocks(columns: Columns, along: int, batches: int) -> int:
+def _blocks(columns: ColumnsToHold, along: int, batches: int) -> int:
     return ceil_div(columns.length, THREADS // along * batches)
 
 
-def _tiles(columns: Columns, along: int) -> int:
+def _tiles(columns: ColumnsToHold, along: int) -> int:
     return ceil_div(columns.count, along * columns.width)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from math import trunc
 
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
@@ -109,7 +110,7 @@ class Arithmetic:
     space: points that all other values are computed at, where no loop is over a part of them.
     """
 
-    def __init__(self, fusion: Fusion, space: Iterable[IterDomain] | None = None) -> None:
+    def __init__(self, fusion: Fusion, space: tuple[IterDomain, ...] | None = None) -> None:
         of_points: dict[tuple[Expr, ...], int] = {}
         reduced = _reduced_points(fusion)
         loaded = _following_inputs(fusion)
@@ -239,7 +240,7 @@ class CostModel:
     def _cost(self, facts: Facts, hardware: HardwareInfo, reads: float, speed: float, steps: float) -> Cost:
         read, written = self._traffic.read(facts), self._traffic.written(facts)
         in_vain = self.sectors.in_vain(facts) if self.sectors is not None else 0
-        moved = int(read * reads) + written + in_vain
+        moved = trunc(read * reads) + written + in_vain
         bandwidth = _copy_speed(hardware)
         computing = self.computing_seconds(facts, hardware)
         unwritten = _unwritten(read, written, hardware)

@@ -49,7 +49,7 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     cache_inputs_and_outputs(schedule)
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
-    recompute(schedule, space, everything=project, loads=False)
+    recompute(schedule, space, everything=project)
     held = held_tensors(schedule.fusion, space)
     sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
     copied = sizes.pop() if len(sizes) == 1 else 0
@@ -190,13 +190,7 @@ def grows_too_much(fusion: Fusion) -> bool:
     return sum(times.values()) > MAX_GROWTH * len(fusion.nodes)
 
 
-def recompute(
-    schedule: Schedule,
-    space: ReductionSpace,
-    *,
-    everything: bool,
-    loads: bool,
-) -> None:
+def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool = False) -> None:
     """Recomputes what persists and is cheap.
 
     `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.

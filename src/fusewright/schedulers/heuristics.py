@@ -27,8 +27,6 @@ from fusewright.schedulers.base import (
     type_name,
 )
 
-__all__ = ["Default", "Heuristic", "TunedScheduler", "key_of", "untuned"]
-
 #: The params that the heuristic before it chooses for a call.
 Default = Callable[[Facts, HardwareInfo], Any]
 #: `heuristic(facts, hardware, default)` returns params, a dict of what to change in those of the default, a

@@ -23,7 +23,15 @@ from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import BuiltInScheduler, Facts, Planner, Proposal, Reject, accepted
+from fusewright.schedulers.base import (
+    BuiltInScheduler,
+    Facts,
+    Planner,
+    Proposal,
+    Reject,
+    accepted,
+    planner_of,
+)
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.inner_outer_space import InnerOuterSpace, Side, inner_outer_space
 from fusewright.schedulers.io import (
@@ -87,8 +95,7 @@ class InnerOuterScheduler(BuiltInScheduler):
     merges_last = True
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = inner_outer_space(fusion)
-        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
+        return planner_of(_Planner, fusion, inner_outer_space(fusion))
 
     def apply(self, schedule: Schedule, params: InnerOuterParams) -> None:
         original = accepted(self, inner_outer_space(schedule.fusion))

@@ -11,6 +11,7 @@ Then blocks store that, wait for each other, and each sums what all have found i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
@@ -18,7 +19,16 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Reject, Rewrite, accepted
+from fusewright.schedulers.base import (
+    BuiltInScheduler,
+    Facts,
+    Part,
+    Planner,
+    Reject,
+    Rewrite,
+    accepted,
+    planner_of,
+)
 from fusewright.schedulers.held_length import HeldLength
 from fusewright.schedulers.held_rows import grows_too_much, recompute, variance_in_two_passes
 from fusewright.schedulers.inner_outer_persistent_heuristic import (
@@ -84,8 +94,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
     merges_last = True
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = _space(fusion)
-        return Reject(space) if isinstance(space, str) else InnerOuterPersistentPlanner(fusion, space)
+        return planner_of(InnerOuterPersistentPlanner, fusion, _space(fusion))
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps, of rows that are held."""
@@ -127,28 +136,13 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         width = params.vectorization_factor
         points = (tuple(port for port in each if port not in last) for each in (ports.loads, ports.stores))
         vectorize_ports(schedule, Ports(*points), width, unaligned=params.unaligned_inputs)
-        recompute(schedule, rows, everything=params.project_persistent_buffers, loads=False)
+        recompute(schedule, rows, everything=params.project_persistent_buffers)
         targets = {*partials, *(each.partial for each in sums)}
         rings = [_through_ring(schedule, load, targets, params) for load in streamed]
         held = []
         if params.columns_in_shared_memory:
             held = [_hold_columns(schedule, source, space, params) for source in space.column_inputs]
-        for each in sums:
-            each.store(schedule, params)
-        reduced = {state for each in sums for state in each.total.siblings}
-        results = [tensor for tensor in space.of_columns if tensor not in reduced]
-        for each in sums:
-            end = each.finish(schedule, params)
-            following = [*each.reads, *end.siblings, *each.total.siblings, *results]
-            following = [tensor for tensor in following if tensor is not end]
-            schedule.transform_like(end, selected=following)
-            schedule.parallelize_like(end, selected=following)
-            if params.columns_a_thread > 1:
-                for tensor in each.total.siblings:  # one exchange for all of them
-                    schedule.parallelize(tensor, -1, ParallelType.unroll)
-                for read in each.reads:
-                    schedule.parallelize(read, -1, ParallelType.vectorize)
-            schedule.inline_at(end, len(end.loop) - 2, best_effort=True, selected=each.reads)
+        _finish_columns(schedule, sums, space, params)
         placed = [*held, *(read for each in sums for read in each.reads)]
         if rings:
             schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=rings)
@@ -159,6 +153,31 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
             schedule.prefetch(load)
             placed.append(load)
         inline(schedule, rows, partials, width, loops.batches, [each.partial for each in sums], placed)
+
+
+def _finish_columns(
+    schedule: Schedule,
+    sums: Sequence[_Exchange],
+    space: InnerOuterPersistentSpace,
+    params: InnerOuterPersistentParams,
+) -> None:
+    """Has blocks store what they found in their columns, and each sum its share of what all found."""
+    for each in sums:
+        each.store(schedule, params)
+    reduced = {state for each in sums for state in each.total.siblings}
+    results = [tensor for tensor in space.of_columns if tensor not in reduced]
+    for each in sums:
+        end = each.finish(schedule, params)
+        following = [*each.reads, *end.siblings, *each.total.siblings, *results]
+        following = [tensor for tensor in following if tensor is not end]
+        schedule.transform_like(end, selected=following)
+        schedule.parallelize_like(end, selected=following)
+        if params.columns_a_thread > 1:
+            for tensor in each.total.siblings:  # one exchange for all of them
+                schedule.parallelize(tensor, -1, ParallelType.unroll)
+            for read in each.reads:
+                schedule.parallelize(read, -1, ParallelType.vectorize)
+        schedule.inline_at(end, len(end.loop) - 2, best_effort=True, selected=each.reads)
 
 
 def _through_ring(

@@ -58,6 +58,7 @@ from fusewright.schedulers.shifted_rows import (
     rows_of_reductions,
 )
 from fusewright.schedulers.sizes import (
+    among_few,
     ceil_div,
     power_of_two_at_least,
     power_of_two_at_most,
@@ -175,7 +176,7 @@ class InnerOuterPersistentPlanner:
         cache_inputs_and_outputs(schedule)
         space = inner_outer_persistent_space(schedule.fusion)
         assert isinstance(space, InnerOuterPersistentSpace), space
-        recompute(schedule, space.rows, everything=everything, loads=False)
+        recompute(schedule, space.rows, everything=everything)
         return most_held(schedule.fusion, held_tensors(schedule.fusion, space.rows))
 
     @cached_property
@@ -325,7 +326,8 @@ class InnerOuterPersistentPlanner:
         threads = chosen.threads * at_once
         # All blocks have to be resident at once, so that they can wait for each other.
         registers = hardware.registers_a_thread(whole_warps(threads) * resident)
-        blocks = min(groups_of(replace(chosen, resident=resident), hardware), ceil_div(count, at_once))
+        together = groups_of(replace(chosen, resident=resident), hardware)
+        blocks = min(together, among_few(ceil_div(count, at_once)))
         groups = ceil_div(chosen.rows.length, chosen.lanes * blocks)
         ahead = chosen.choice.prefetches and count > blocks * at_once
         stages = self._stages(chosen, hardware) if ahead and chosen.choice.stages else 0

@@ -21,7 +21,16 @@ from fusewright.core.hardware import KIB, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Reject, Rewrite, accepted
+from fusewright.schedulers.base import (
+    BuiltInScheduler,
+    Facts,
+    Part,
+    Planner,
+    Reject,
+    Rewrite,
+    accepted,
+    planner_of,
+)
 from fusewright.schedulers.few_elements import elementwise_reductions
 from fusewright.schedulers.held_length import HeldLength
 from fusewright.schedulers.held_rows import (
@@ -73,8 +82,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
     fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": True, "fastest_dim": True}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = _space(fusion)
-        return Reject(space) if isinstance(space, str) else InnerPersistentPlanner(fusion, space)
+        return planner_of(InnerPersistentPlanner, fusion, _space(fusion))
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
@@ -114,7 +122,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
             all_reduce(schedule, space)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         project = params.project_persistent_buffers
-        recompute(schedule, space, everything=project, loads=False)
+        recompute(schedule, space, everything=project)
         if params.persistent_in_shared_memory:
             held = held_tensors(schedule.fusion, space)
             hold_in_shared(schedule, held, first=position if params.persistent_blocks else 0)

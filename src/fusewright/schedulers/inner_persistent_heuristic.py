@@ -465,7 +465,8 @@ def _params(
     vectors = max(1, ceil_div(length, width))
     in_flight = BYTES_IN_FLIGHT // max(1, width * planner.projected.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, in_flight))
-    threads, batches = threads_and_batches(rows, vectors, most, hardware)
+    cached = not planner.space.full_loads
+    threads, batches = threads_and_batches(rows, vectors, most, hardware, cached)
     if fits:
         threads, batches = least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK

@@ -140,19 +140,31 @@ def vectorize_ports(
         return
     for load in ports.loads:
         assert load.definition is not None
-        if _innermost_is(load, width) and loads_along_lane(load.definition, width, load.unaligned):
-            schedule.parallelize(load, -1, ParallelType.vectorize)
+        if not (_innermost_is(load, width) and loads_along_lane(load.definition, width, load.unaligned)):
+            continue
+        _split_wide(schedule, load, width)
+        schedule.parallelize(load, -1, ParallelType.vectorize)
     for store in ports.stores:
         _order_vectors_last(schedule, store, width)
-        own = min(width, MAX_VECTOR_BYTES // store.dtype.size)
-        if own < width and _innermost_is(store, width):
-            # A vector of narrower elements is stored by several accesses.
-            schedule.parallelize(store, -1, ParallelType.serial)
-            schedule.split(store, -1, own)
-            schedule.parallelize(store, -2, ParallelType.unroll)
+        own = _split_wide(schedule, store, width) if _innermost_is(store, width) else width
         in_part = store.is_placed and is_shifted(store)
         if _innermost_is(store, own) and stores_along_lane(store, own) and not in_part:
             schedule.parallelize(store, -1, ParallelType.vectorize)
+
+
+def _split_wide(schedule: Schedule, port: TensorView, width: int) -> int:
+    """Makes a vector of elements that are too wide for one access several accesses, of as many elements as
+    are returned.
+
+    Those that may start at any element, or may not be whole, stay as they are.
+    """
+    own = min(width, MAX_VECTOR_BYTES // port.dtype.size)
+    if own == width or port.unaligned or is_shifted(port):
+        return width
+    schedule.parallelize(port, -1, ParallelType.serial)
+    schedule.split(port, -1, own)
+    schedule.parallelize(port, -2, ParallelType.unroll)
+    return own
 
 
 def check_unaligned(fusion: Fusion, positions: Collection[int]) -> None:
@@ -203,6 +215,7 @@ class _Limit:
         dense: for a store that may be in an input, the extents from the inside of memory of its own.
         pieces: that vectors may start at any element instead, at the cost of two accesses: the sizes at whose
             multiples they are parted; None: they may not.
+        is_split: whether a vector may be several accesses.
     """
 
     element_bytes: int
@@ -212,6 +225,7 @@ class _Limit:
     dense: tuple[Expr, ...] = ()
     sizes: tuple[Expr, ...] = ()
     pieces: tuple[Expr, ...] | None = None
+    is_split: bool = False
 
     def width(self, facts: Facts, limit: int) -> int:
         """The widest vector up to `limit`, a power of two, whose addresses are its multiples in this call."""
@@ -220,7 +234,9 @@ class _Limit:
     def multiples(self, facts: Facts) -> list[int]:
         """What a vector of a power of two has to divide in this call."""
         alignment = FRESH_ALIGNMENT if self.position is None else facts.alignment[self.position]
-        found = [widest_aligned(self.element_bytes, alignment), facts.value(self.size)]
+        splits = self.is_split and alignment % MAX_VECTOR_BYTES == 0
+        widest = MAX_VECTOR_BYTES if splits else widest_aligned(self.element_bytes, alignment)
+        found = [widest, facts.value(self.size)]
         if self.position is not None:
             own = facts.strides[self.position]
             found += [own[dim] for dim, size in self.outer if facts.value(size) > 1]
@@ -293,9 +309,16 @@ class VectorLimits:
         inner: the dimension, of the reference.
         accesses: the loads and stores that may be vectors. One whose unit-stride dimension is another is done
             element by element and sets no limit.
+        split: those of which a vector of elements that are wider than others' may be several accesses.
     """
 
-    def __init__(self, fusion: Fusion, inner: IterDomain, accesses: Iterable[Access]) -> None:
+    def __init__(
+        self,
+        fusion: Fusion,
+        inner: IterDomain,
+        accesses: Iterable[Access],
+        split: Collection[Access] = (),
+    ) -> None:
         #: what must be multiples of the width for the dimension to be one
         self._sizes = divisors(inner.extent)
         accesses = list(accesses)
@@ -311,8 +334,8 @@ class VectorLimits:
                 if inner in access.sizes:  # goes along only a part of that dimension, perhaps
                     limit = replace(limit, size=inner.extent, sizes=access.sizes[inner])
                 pieces = unaligned_pieces(fusion, access, inner) if home is access.tensor else None
-                self._limits.append(replace(limit, pieces=pieces))
-        sizes = (MAX_VECTOR_BYTES // limit.element_bytes for limit in self._limits)
+                self._limits.append(replace(limit, pieces=pieces, is_split=access in split))
+        sizes = (MAX_VECTOR_BYTES // limit.element_bytes for limit in self._limits if not limit.is_split)
         self._widest = max(1, min(sizes, default=1))
 
     def width(self, facts: Facts) -> int:

@@ -156,7 +156,7 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     reductions = [node.output for node in _nodes(space)]
     partials = [schedule.rfactor(tensor, [first, first + 1]) for tensor in reductions]
     lead = partials[0]
-    final = {*_after(schedule.fusion, reductions), *(out for node in _nodes(space) for out in node.outputs)}
+    final = {*_after(reductions), *(out for node in _nodes(space) for out in node.outputs)}
     before = [t for t in schedule.tensors() if t.definition is not None and t not in final]
     held = [schedule.cache_after(partial) for partial in partials]
     schedule.merge(lead, first + 3)
@@ -198,7 +198,7 @@ def _finish(schedule: Schedule, reductions: list[TensorView], rows: int, among: 
     [(I,) blocks, y, joined, S] -> [(I BIDx,) S TIDx | blocks, y TIDy, joined].
     """
     first = min(rows, 1)
-    after = _after(schedule.fusion, reductions)
+    after = _after(reductions)
     partials, bound = [], {first: ParallelType.block_x}
     if rows:
         bound[0] = ParallelType.grid_x
@@ -213,7 +213,7 @@ def _finish(schedule: Schedule, reductions: list[TensorView], rows: int, among: 
     schedule.parallelize_like(lead, selected=others)
 
 
-def _after(fusion: Fusion, reductions: list[TensorView]) -> list[TensorView]:
+def _after(reductions: list[TensorView]) -> list[TensorView]:
     found: dict[TensorView, None] = {}
     stack = list(reductions)
     while stack:

@@ -30,6 +30,11 @@ MIXED_ELEMENTS, MIXED_BYTES = 4, 8
 # of 4097 bfloat16 and a bias by element reach 0.99 of a copy's speed on an H200, and 0.91 with vectors of the
 # bias, which start at any element.
 CACHED_COST = 0.1
+# The same for each byte of a vector that is read from the caches by element: what a warp reads at once lies a
+# vector apart, and the L1 cache serves a line of 128 bytes a cycle (an H200: two vectors of bfloat16 and two
+# of float beside three tensors of bfloat16 take twice as long as memory does; two of bfloat16 beside rows of
+# 4095 of two tensors 105 us by vectors of 8, 88 by vectors of 4).
+CACHED_BYTE_COST = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,8 @@ class _Lanes:
     Attributes:
         sizes: what a vector has to divide.
         runs: the accesses that can be vectors.
-        single: what those cost that cannot, an element.
+        single: what those cost that cannot, an element, but for those that come from the caches.
+        cached: bytes of an element of each of these; 0 for those of which neighbours read the same one.
         widest: elements of a vector that all loads among them can take.
     """
 
@@ -111,19 +117,22 @@ class _Lanes:
     sizes: tuple[Expr, ...]
     runs: tuple[_Run, ...]
     single: float
+    cached: tuple[int, ...] = ()
     widest: int = MAX_VECTOR_BYTES
 
     def vectors(self, facts: Facts) -> MergedVectors:
         """Those of the fewest accesses, where loads may start at any element."""
         if not self.runs:
-            return MergedVectors(self.dim, Vectors(1, (), self.single))
+            return MergedVectors(self.dim, Vectors(1, (), self._by_element(1)))
         divided = MAX_VECTOR_BYTES
         for each in self.sizes:
             divided = power_of_two_divisor(facts.value(each), divided)
         width = divided
         for run in self.runs:
             width = run.width(facts, width)
-        aligned = Vectors(width, (), len(self.runs) / width + self.single)
+        widths = [2**n for n in range(width.bit_length())] if self.cached else [width]
+        found = [Vectors(each, (), len(self.runs) / each + self._by_element(each)) for each in widths]
+        aligned = min(reversed(found), key=lambda vectors: vectors.cost)
         if width >= min(divided, self.widest):
             return MergedVectors(self.dim, aligned)
         wide = min(divided, self.widest)
@@ -132,8 +141,12 @@ class _Lanes:
                 wide = run.width(facts, wide)
         across = [run.position for run in self.runs if run.width(facts, wide) < wide]
         positions = tuple(sorted({position for position in across if position is not None}))
-        cost = (len(self.runs) + (UNALIGNED_COST - 1) * len(across)) / wide + self.single
+        cost = (len(self.runs) + (UNALIGNED_COST - 1) * len(across)) / wide + self._by_element(wide)
         return MergedVectors(self.dim, Vectors(wide, positions, cost) if cost < aligned.cost else aligned)
+
+    def _by_element(self, width: int) -> float:
+        """What the accesses cost that are no vectors of so many elements."""
+        return self.single + sum(max(CACHED_COST, CACHED_BYTE_COST * width * size) for size in self.cached)
 
 
 def _lanes(fusion: Fusion, axes: Sequence[IterDomain], dim: int, accesses: Sequence[Access]) -> _Lanes:
@@ -144,11 +157,17 @@ def _lanes(fusion: Fusion, axes: Sequence[IterDomain], dim: int, accesses: Seque
         return _Lanes(dim, (), (), len(accesses))
     single = [access for access in accesses if access not in runs]
     from_memory = [access for access in single if not is_cached(fusion, access, axes)]
-    cached = len(single) - len(from_memory)
+    cached = tuple(
+        [
+            access.tensor.dtype.size if axes[-1] in access.concrete else 0
+            for access in single
+            if access not in from_memory
+        ]
+    )
     others = len(from_memory) - max(0, len(parts_of_joins(fusion, from_memory)) - 1)
     found = tuple([_run(fusion, each, lanes, mixed=others > 0) for each in runs])
     widest = min((run.most for run in found if run.position is not None), default=MAX_VECTOR_BYTES)
-    return _Lanes(dim, sizes, found, others + CACHED_COST * cached, widest)
+    return _Lanes(dim, sizes, found, others, cached, widest)
 
 
 def parts_of_joins(fusion: Fusion, accesses: Sequence[Access]) -> list[Access]:

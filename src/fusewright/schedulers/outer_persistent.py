@@ -31,12 +31,13 @@ from fusewright.schedulers.base import (
     Reject,
     Rewrite,
     accepted,
+    planner_of,
 )
 from fusewright.schedulers.column_tiles import (
     FEWER_BATCHES,
     THREADS,
-    Columns,
-    Tile,
+    ColumnsToHold,
+    ColumnTile,
     clustered_tile,
     fewest_threads,
     register_tile,
@@ -105,8 +106,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
     fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": True, "fastest_dim": False}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = _space(fusion)
-        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
+        return planner_of(_Planner, fusion, _space(fusion))
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
@@ -126,7 +126,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
         partials = distribute(schedule, space, reference, ports, moved, width)
         # Once loops are bound, what is computed anew takes those of what it stands for.
         project = params.project_persistent_buffers
-        recompute(schedule, space, everything=project, loads=False)
+        recompute(schedule, space, everything=project)
         if params.persistent_in_shared_memory:
             hold_in_shared(schedule, held_tensors(schedule.fusion, space), first=batches)
         inline(schedule, space, partials, width, batches, serial=moved if runs else ())
@@ -227,10 +227,10 @@ class _Planner(ReductionPlanner):
         tile = self._tile(facts, hardware)
         return tile is None or tile.blocks > 1
 
-    def _columns(self, facts: Facts) -> Columns:
+    def _columns(self, facts: Facts) -> ColumnsToHold:
         space = self.space
         constant = are_stable(space, facts) or all(isinstance(axis.extent, Const) for axis in space.reduction)
-        return Columns(
+        return ColumnsToHold(
             space.iteration_size(facts),
             space.reduction_size(facts),
             self._width(facts),
@@ -240,7 +240,7 @@ class _Planner(ReductionPlanner):
             known=constant or is_one_size(space),
         )
 
-    def _tile(self, facts: Facts, hardware: HardwareInfo) -> Tile | None:
+    def _tile(self, facts: Facts, hardware: HardwareInfo) -> ColumnTile | None:
         """Short columns in wide rows of registers, others in clusters, the rest as registers allow."""
         columns = self._columns(facts)
         few = short_tile(columns, hardware)
@@ -255,7 +255,7 @@ class _Planner(ReductionPlanner):
         held = register_tile(columns, hardware) or clustered_tile(columns, hardware)
         return held or next(iter(tiles), None)
 
-    def _tiles(self, columns: int, length: int, width: int) -> Iterator[Tile]:
+    def _tiles(self, columns: int, length: int, width: int) -> Iterator[ColumnTile]:
         """The tiles that a block can hold in registers: the longest rows first, in the fewest threads."""
         most = MAX_BATCHES if width > 1 else MAX_SINGLE_BATCHES
         for row_bytes in TILE_ROW_BYTES:
@@ -270,9 +270,9 @@ class _Planner(ReductionPlanner):
                 for project, held in enumerate(self._held):
                     registers = REGISTERS_TO_HOLD if project else REGISTERS_TO_HOLD_ALL
                     if batches * width * held.at_once <= registers * REGISTER_BYTES:
-                        yield Tile(row_bytes, threads_x, threads_y, batches, width, bool(project))
+                        yield ColumnTile(row_bytes, threads_x, threads_y, batches, width, bool(project))
 
-    def _speed(self, tile: Tile, blocks: int, facts: Facts, hardware: HardwareInfo) -> float:
+    def _speed(self, tile: ColumnTile, blocks: int, facts: Facts, hardware: HardwareInfo) -> float:
         """The share of a copy's speed that is kept."""
         row_bytes = min(tile.row_bytes, TILE_ROW_BYTES[0])
         share = LEAST_SHARE + SHARE_A_DOUBLING * log2(row_bytes / TILE_ROW_BYTES[-1])

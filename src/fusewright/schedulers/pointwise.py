@@ -12,12 +12,11 @@ thread's loads are in flight before the first use; the rest is inlined to where 
 from __future__ import annotations
 
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_GRID
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import BuiltInScheduler, Planner, Reject, accepted
+from fusewright.schedulers.base import BuiltInScheduler, Planner, Reject, accepted, planner_of
 from fusewright.schedulers.divided_sizes import divided_sizes, size_dimensions
 from fusewright.schedulers.io import (
     cache_inputs_and_outputs,
@@ -43,8 +42,7 @@ class PointwiseScheduler(BuiltInScheduler):
     params_type = PointwiseParams
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = pointwise_space(fusion)
-        return Reject(space) if isinstance(space, str) else PointwisePlanner(fusion, space)
+        return planner_of(PointwisePlanner, fusion, pointwise_space(fusion))
 
     def apply(self, schedule: Schedule, params: PointwiseParams) -> None:
         space = accepted(self, pointwise_space(schedule.fusion))
@@ -68,10 +66,7 @@ class PointwiseScheduler(BuiltInScheduler):
 
 def _check_break_point(space: PointwiseSpace, params: PointwiseParams) -> None:
     last = max(0, len(space.axes) - 1)
-    if params.break_point > last:
-        raise ParamsError(
-            path="break_point", expected=f"0 to {last} for {space.reference.name}", given=params.break_point
-        )
+    params.require(params.break_point <= last, "break_point", f"0 to {last} for {space.reference.name}")
 
 
 def _assume_sizes(schedule: Schedule, space: PointwiseSpace, params: PointwiseParams) -> None:
@@ -83,13 +78,8 @@ def _assume_sizes(schedule: Schedule, space: PointwiseSpace, params: PointwisePa
     if not params.assumed_sizes:
         return
     sizes = divided_sizes(schedule.fusion, space, params.break_point)
-    if len(sizes) != len(params.assumed_sizes):
-        expected = ", ".join(map(str, sizes))
-        raise ParamsError(
-            path="assumed_sizes",
-            expected=f"() or ({expected})" if sizes else "(), as the kernel divides by no size",
-            given=params.assumed_sizes,
-        )
+    listed = f"() or ({', '.join(map(str, sizes))})" if sizes else "(), as the kernel divides by no size"
+    params.require(len(sizes) == len(params.assumed_sizes), "assumed_sizes", listed)
     dimensions = size_dimensions(schedule.fusion)
     for symbol, size in zip(sizes, params.assumed_sizes):
         schedule.assume(*dimensions[symbol], size, size)
@@ -103,17 +93,15 @@ def _merge_for_vectors(schedule: Schedule, space: PointwiseSpace, params: Pointw
     """
     dim = params.vectorized_dim
     if params.shift_rows:
-        if space.reference.is_placed:
-            raise ParamsError(
-                path="shift_rows", expected=f"False, as {space.reference.name} is stored by index", given=True
-            )
+        reason = f"False, as {space.reference.name} is stored by index"
+        params.require(not space.reference.is_placed, "shift_rows", reason)
         return max(1, sum(not axis.is_broadcast for axis in space.axes[params.break_point :]))
     if dim == -1:
         return 1
     lanes = [axis for axis in space.axes[dim:] if not axis.is_broadcast]
-    if len(lanes) < 2 or lanes[0] is not space.axes[dim] or space.reference.is_placed:
-        expected = f"-1, or a dimension of {space.reference.name} outside of the innermost"
-        raise ParamsError(path="vectorized_dim", expected=expected, given=dim)
+    is_outside = len(lanes) > 1 and lanes[0] is space.axes[dim] and not space.reference.is_placed
+    expected = f"-1, or a dimension of {space.reference.name} outside of the innermost"
+    params.require(is_outside, "vectorized_dim", expected)
     position = space.reference.logical.index(space.axes[dim])
     schedule.assume_multiple(space.reference, position, params.vectorization_factor)
     return len(lanes)

@@ -59,6 +59,12 @@ GATHERING_THREADS = 512
 # Threads of a block whose vectors are chosen from those of its neighbours, which are in the L1 cache but at
 # its ends (an H200: five neighbours in 16384 x 4096 bfloat16 take 67 us with so many, 72 with half as many).
 SHARING_THREADS = 256
+# Rows of a thread that have more bytes in common than of their own: one load from the caches serves them all
+# (an H200: a batch norm of channels-last images takes 71 us, not 79, rotations by tables 37.3, not 39.1).
+SHARING_ROWS = 2
+# Accesses of a thread that loads an input's neighbours by element, which come from memory only once (an H200:
+# three neighbours in rows of 4095 bfloat16 take 82 us with two, 87 with one or four).
+FEWEST_OF_NEIGHBOURS = 2
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
 # The same of single elements, whose addresses take most of a thread's instructions (an H200: 513 x 1023 x 129
@@ -134,7 +140,9 @@ class PointwisePlanner:
     @cached_property
     def _vectors(self) -> VectorLimits | None:
         inner = _innermost(self.space.reference)
-        return VectorLimits(self.fusion, inner, self._accesses) if inner is not None else None
+        if inner is None:
+            return None
+        return VectorLimits(self.fusion, inner, self._accesses, split=self._broadcast_loads)
 
     @cached_property
     def _concrete(self) -> list[Access]:
@@ -186,7 +194,11 @@ class PointwisePlanner:
             return None
         stores = [access for access in self._concrete if access.tensor is reference]
         aligned = stores[0] if stores else None
-        flat = ShiftedRows(self.fusion, reference.shape, inner, self._concrete, aligned, as_one=True)
+        # What each row has one of is loaded by element, beside what has an element for each point.
+        full = [each for each in self._concrete if each.concrete.issuperset(self._points)]
+        others = [each for each in self._concrete if each not in full]
+        along = full if all(inner not in each.concrete for each in others) else self._concrete
+        flat = ShiftedRows(self.fusion, reference.shape, inner, along, aligned, as_one=True)
         return flat if flat.are_all else None
 
     @cached_property
@@ -216,16 +228,26 @@ class PointwisePlanner:
         return sum(a.tensor.dtype.size for a in loads if a not in parts) + of_parts + twice
 
     @cached_property
+    def _points(self) -> list[IterDomain]:
+        """The dimensions of more than one point."""
+        return [axis for axis in self.space.axes if not axis.is_broadcast]
+
+    @cached_property
     def _full_loads(self) -> list[Access]:
-        wanted = [axis for axis in self.space.axes if not axis.is_broadcast]
         inputs = (access for access in self._accesses if self.fusion.is_input(access.tensor))
-        return [access for access in inputs if access.concrete.issuperset(wanted)]
+        return [access for access in inputs if access.concrete.issuperset(self._points)]
+
+    @cached_property
+    def _has_neighbours(self) -> bool:
+        """Whether an element needs several of one input, all of which are no parts to choose one from."""
+        loads = self._full_loads
+        chosen = parts_of_joins(self.fusion, loads)
+        return len({access.tensor for access in loads}) < len(loads) != len(chosen)
 
     @cached_property
     def _accessed_bytes(self) -> int:
         """Of one element of all loads and stores that are no broadcasts."""
-        wanted = [axis for axis in self.space.axes if not axis.is_broadcast]
-        return sum(a.tensor.dtype.size for a in self._accesses if a.concrete.issuperset(wanted))
+        return sum(a.tensor.dtype.size for a in self._accesses if a.concrete.issuperset(self._points))
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
@@ -241,6 +263,10 @@ class PointwisePlanner:
             )
         in_flight = self._in_flight(vectors, dim, facts, hardware)
         loaded = self._loaded_bytes(vectors, dim, facts) * width
+        if break_point and self._shares_most(break_point):
+            in_flight = max(in_flight, SHARING_ROWS * loaded)
+        elif dim != -1 and not vectors.unaligned and self._has_neighbours:
+            in_flight = max(in_flight, FEWEST_OF_NEIGHBOURS * loaded)
         several = (break_point and self._shares_elements(break_point)) or (
             width == 1 and self._are_apart(facts)
         )
@@ -326,8 +352,8 @@ class PointwisePlanner:
         vectors = cut.vectors
         if cut.at or cut.dim != -1 or cut.shifts or vectors.unaligned or vectors.width == 1:
             return None
-        for access in self._concrete:
-            found = self._short_run(access, sizes) if self.fusion.is_input(access.tensor) else None
+        for access in self._full_loads:
+            found = self._short_run(access, sizes)
             if found is None or prod(sizes[found:]) < TILE_COLUMNS * vectors.width:
                 continue
             return _Tile(found, TILE_COLUMNS, THREADS // TILE_COLUMNS)
@@ -345,7 +371,8 @@ class PointwisePlanner:
         own = [i for i, axis in enumerate(self.space.axes) if not axis.is_broadcast]
         for axis, expected in zip(reversed(kept), reversed(own)):
             if place[axis] != expected:
-                is_short = place[axis] < expected and run <= SHORT_RUN_BYTES
+                is_run = axis is not kept[-1]
+                is_short = is_run and place[axis] < expected and run <= SHORT_RUN_BYTES
                 return place[axis] + 1 if is_short else None
             run *= sizes[expected]
         return None
@@ -408,6 +435,14 @@ class PointwisePlanner:
         shared = [access for access in loads if access.concrete and access.concrete <= columns]
         units = ((access, unit_stride_axis(access.tensor)) for access in shared)
         return any(inner in a.concrete and a.axes.get(inner) is not unit for a, unit in units)
+
+    def _shares_most(self, break_point: int) -> bool:
+        """Whether rows load more bytes that they have in common than bytes of their own."""
+        columns = frozenset(self.space.axes[break_point:])
+        loads = {a.tensor: a for a in self._concrete if self.fusion.is_input(a.tensor)}
+        common = [tensor for tensor, access in loads.items() if access.concrete <= columns]
+        own = dict.fromkeys(access.tensor for access in self._full_loads)
+        return sum(each.dtype.size for each in common) > sum(each.dtype.size for each in own)
 
     def _threads(self, columns: int, vectors: Vectors, facts: Facts) -> int:
         """Of a block, for so many columns in vectors."""

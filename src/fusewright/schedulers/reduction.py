@@ -36,6 +36,7 @@ from fusewright.schedulers.base import (
     Reject,
     Rewrite,
     accepted,
+    planner_of,
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
 from fusewright.schedulers.crossed_loads import (
@@ -54,11 +55,13 @@ from fusewright.schedulers.reduction_heuristic import (
     FEWEST_SPLIT_VECTORS,
     SHORT_INNER,
     Columns,
+    RowAccesses,
     crossed_params,
     inner_params,
     outer_params,
     short_split_params,
     split_params,
+    with_words_in_flight,
 )
 from fusewright.schedulers.reduction_loops import (
     bind_rows,
@@ -93,8 +96,7 @@ class ReductionScheduler(BuiltInScheduler):
     fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": False}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = _space(fusion)
-        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
+        return planner_of(_Planner, fusion, _space(fusion))
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
@@ -246,8 +248,8 @@ class _Planner(ReductionPlanner):
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams:
         """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
-        loads = len(self.space.full_loads)
-        plain = inner_params(rows, length, width, hardware, self._states, loads, self._is_scattered)
+        accesses = self._row_accesses
+        plain = inner_params(rows, length, width, hardware, accesses)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
             return plain
         found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, facts)
@@ -255,8 +257,15 @@ class _Planner(ReductionPlanner):
             return plain
         vectors, shifts = found
         before = vectors.width - 1 if shifts else 0
-        wide = inner_params(rows, length + before, vectors.width, hardware, self._states, loads)
+        accesses = replace(accesses, scattered=False)
+        wide = inner_params(rows, length + before, vectors.width, hardware, accesses)
         return with_wider_vectors(wide, vectors, shifts)
+
+    @cached_property
+    def _row_accesses(self) -> RowAccesses:
+        space = self.space
+        loads = len(space.full_loads)
+        return RowAccesses(self._states, loads, space.element_bytes, space.stores_all, self._is_scattered)
 
     @cached_property
     def _is_scattered(self) -> bool:
@@ -276,7 +285,9 @@ class _Planner(ReductionPlanner):
         cost = cost or self._cost
         steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
-        if not self.space.stores_all and (cost.streams(facts, hardware) or self._is_narrow(params)):
+        if not self.space.stores_all and self._is_narrow(params):
+            params = with_words_in_flight(replace(params, streams_inputs=True), hardware)
+        elif not self.space.stores_all and cost.streams(facts, hardware):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)

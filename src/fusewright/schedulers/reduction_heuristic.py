@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import trunc
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.core.recorded import isqrt
-from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Vectors of a row that a thread sums while there are threads for the others (one, in rows of a few), and has
 # in flight at most, of all inputs together in long rows (an H200: a loss of 8192 x 4096 from three bfloat16
 # inputs takes 57.0 us with one of each in flight, 64.3 with four). On an H200, for bfloat16 rows of 64 to
 # 16384, two are 0.01 to 0.06 of a copy's speed faster than four. Of two inputs a thread has one of each in
-# rows that take more than a warp (16384 x 4096 multiplied and summed: 68.1 us, not 71.0).
+# rows that take more than a warp (16384 x 4096 multiplied and summed: 68.1 us, not 71.0), unless it stores
+# the rows as well, for which fewer threads wait then (16384 x 3136: 75.6 us, not 87.7). Of narrow vectors it
+# has as many bytes, while a warp has the row (two inputs of rows of 784 in vectors of four, and stored: 24.4
+# us, not 29.5; of 196 in vectors of two 15.5, not 24.5; the mean and maximum of rows of 784 12.7, not 15.4).
 VECTORS_A_THREAD, LOADS_IN_FLIGHT, FEW_VECTORS = 2, 4, 8
 # Rows whose last step would leave more than this share of the loads in vain have other threads, of as many
 # vectors in flight: one vector more than a power of two is one step more. (An H200: bfloat16 rows of 4097 at
@@ -56,16 +60,21 @@ SHORT_ROWS_BLOCK = 128
 # by index takes 4.5 us by 16 blocks, 10.3 by one).
 MIN_LOADS_PER_THREAD, MIN_SCATTERED_LOADS = 4, 1
 
-# Columns a thread sums side by side unless it writes them as well, and bytes of them that it has in flight,
-# in as many rows: more columns take registers that more rows use better, but only 16-byte stores reach the
-# full bandwidth. Measured on an H200 for 16384 x 4096 bfloat16 with one input (a sum), two (column sums of
-# a backward pass), and two with an output.
+# Columns a thread sums side by side, and bytes of them that it has in flight, in as many rows: more columns
+# take registers that more rows use better. Measured on an H200 for 16384 x 4096 bfloat16 with one input (a
+# sum) and two (column sums of a backward pass). Where each element is stored, too, four are no slower than
+# eight (us: 4319 x 1088 14.7 and 19.5, 10036 x 1664 32.5 and 40.3, 100000 x 256 46.8 and 49.6, 16384 x 4096
+# 104.3 and 104.6).
 COLUMNS = 4
 OUTER_BYTES_IN_FLIGHT = 64
 USUAL_ROWS_IN_FLIGHT, SINGLE_ROWS_IN_FLIGHT, MAX_ROWS_IN_FLIGHT = 8, 16, 32
 # Columns a block sums one by one, no vectors, if there are so many: its threads have more rows in flight (an
 # H200: 20000 x 4095 bfloat16 in 0.86 of the time).
 SINGLE_COLUMNS, MANY_SINGLE_COLUMNS = 128, 1024
+# Blocks of columns that are read word by word for which an SM has registers (an H200: columns of 511 bfloat16
+# beside two broadcasts are summed in 0.19 of the time, of 3333 half in 0.54, of 256 from two inputs in 0.70,
+# of 2000 in 0.83).
+BLOCKS_OF_WORDS_AN_SM = 2
 # Fewer columns, no longer than a single block takes, are summed one by one by blocks that have all of theirs:
 # of so many columns, with so many threads down each, where there are so many of them. (An H200, bfloat16, us:
 # 1024 x 257 6.3, in blocks that share columns 7.7; 1024 x 513 6.6, 7.7; 512 x 1023 6.5, 7.7.)
@@ -144,21 +153,41 @@ class Columns:
     states: int = 1
 
 
-def inner_params(
-    rows: int,
-    length: int,
-    width: int,
-    hardware: HardwareInfo,
-    states: int = 1,
-    loads: int = 1,
-    scattered: bool = False,
-) -> ReductionParams:
-    """How `rows` that are contiguous are reduced to so many states, in vectors of `width` of each load.
+@dataclass(frozen=True, slots=True)
+class RowAccesses:
+    """What a kernel loads and stores of rows that it reduces.
 
-    scattered: neighbours of some load lie apart in memory.
+    Attributes:
+        states: the most that a reduction has.
+        loads: inputs of which every element is loaded, of `element_bytes` together.
+        stores: whether every element is stored as well.
+        scattered: whether neighbours of some load lie apart in memory.
     """
+
+    states: int = 1
+    loads: int = 1
+    element_bytes: int = 0
+    stores: bool = False
+    scattered: bool = False
+
+    def vectors_a_thread(self, is_long: bool) -> int:
+        """Of each load, those of a thread."""
+        shares = is_long and not self.stores
+        return max(1, VECTORS_A_THREAD // max(1, self.loads)) if shares else VECTORS_A_THREAD
+
+    def to_whole(self, width: int) -> int:
+        """Vectors of so many elements that have the bytes of the widest."""
+        bytes_ = width * self.element_bytes // max(1, self.loads)
+        return max(1, MAX_VECTOR_BYTES // bytes_) if width > 1 and bytes_ else 1
+
+
+def inner_params(
+    rows: int, length: int, width: int, hardware: HardwareInfo, accesses: RowAccesses = RowAccesses()
+) -> ReductionParams:
+    """How `rows` that are contiguous are reduced, in vectors of `width` of each load."""
     vectors = max(1, ceil_div(length, width))
-    threads, unroll = _threads_of_row(rows, vectors, width, states, loads, hardware)
+    states = accesses.states
+    threads, unroll = _threads_of_row(rows, vectors, width, accesses, hardware)
     row_threads = max(1, WARP_SIZE // threads)
     # Twice the rows a block, while that leaves a block for each SM.
     while row_threads * threads < SHORT_ROWS_BLOCK and rows >= 2 * row_threads * hardware.sm_count:
@@ -175,7 +204,7 @@ def inner_params(
         resident = hardware.sm_count * hardware.max_threads_per_sm // threads
         if states >= MANY_STATES:
             resident = min(resident, BLOCKS_OF_STATES_AN_SM * hardware.sm_count)
-        least = threads * (MIN_SCATTERED_LOADS if scattered else max(MIN_LOADS_PER_THREAD, unroll))
+        least = threads * (MIN_SCATTERED_LOADS if accesses.scattered else max(MIN_LOADS_PER_THREAD, unroll))
         grid = min(max(1, resident // blocks), max(1, vectors // least))
         unroll = min(unroll, max(1, ceil_div(vectors, threads * grid)))
     a_block = row_threads * in_flight
@@ -193,9 +222,10 @@ def inner_params(
 
 
 def _threads_of_row(
-    rows: int, vectors: int, width: int, states: int, inputs: int, hardware: HardwareInfo
+    rows: int, vectors: int, width: int, accesses: RowAccesses, hardware: HardwareInfo
 ) -> tuple[int, int]:
     """Threads that reduce a row, and vectors that each has in flight."""
+    states, inputs = accesses.states, accesses.loads
     least, loads = WARP_SIZE if rows == 1 else 1, LOADS_IN_FLIGHT
     most = WIDEST_BLOCK if rows >= ROWS_OF_WIDEST_BLOCKS * hardware.sm_count else MAX_THREADS_A_ROW
     if states > 1:
@@ -210,9 +240,11 @@ def _threads_of_row(
     elif width == 1:
         wanted, loads = ceil_div(vectors, ELEMENTS_A_THREAD), ELEMENTS_A_THREAD
     else:
-        is_long = vectors > VECTORS_A_THREAD * WARP_SIZE
-        each = max(1, VECTORS_A_THREAD // max(1, inputs)) if is_long else VECTORS_A_THREAD
+        to_whole = accesses.to_whole(width)
+        each = accesses.vectors_a_thread(vectors > VECTORS_A_THREAD * WARP_SIZE * to_whole)
         wanted = vectors if vectors <= FEW_VECTORS else ceil_div(vectors, each)
+        # A warp reads narrow vectors as fast.
+        wanted = min(wanted, max(WARP_SIZE, ceil_div(wanted, to_whole)))
     threads = min(most, max(least, power_of_two_at_least(wanted)))
     if states == 1 and width > 1 and vectors > threads * loads:
         loads = max(1, loads // max(1, inputs))
@@ -319,7 +351,7 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     if columns.width == 1 and columns.count >= MANY_SINGLE_COLUMNS:
         threads_y = OUTER_BLOCK // SINGLE_COLUMNS
         return _tiles(columns, 1, SINGLE_COLUMNS, threads_y, NARROW_BYTES_IN_FLIGHT, hardware)
-    width = columns.width if columns.stores else min(columns.width, COLUMNS)
+    width = min(columns.width, COLUMNS)
     if width == 1 and not columns.stores and _is_for_single_blocks(columns):
         launch = LaunchParams(bdimx=SINGLE_BLOCK_COLUMNS, bdimy=SINGLE_BLOCK_DOWN, gdimy=1)
         return _params(columns, 1, launch, ceil_div(columns.length, SINGLE_BLOCK_DOWN))
@@ -343,6 +375,15 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     if few_steps is None and exchanges_much:
         return _tiles(columns, width, threads_x, threads_y, in_flight, hardware, blocks_share=2)
     return few_steps or _tiles(columns, width, threads_x, threads_y, in_flight, hardware)
+
+
+def with_words_in_flight(params: ReductionParams, hardware: HardwareInfo) -> ReductionParams:
+    """Registers for the words of columns that a thread has in flight: left alone, the CUDA compiler spares
+    them and waits for a few loads at a time.
+    """
+    launch = params.lparams
+    registers = hardware.registers_a_thread(BLOCKS_OF_WORDS_AN_SM * launch.bdimx * launch.bdimy)
+    return replace(params, cparams=CompileParams(maxrregcount=registers))
 
 
 def _is_for_single_blocks(columns: Columns) -> bool:
@@ -484,12 +525,12 @@ def _blocks_down(blocks: int, steps: int, in_flight: int, heard: int, hardware: 
     full = OUTER_BLOCKS_A_SM * hardware.sm_count * OUTER_BYTES_IN_FLIGHT
     wanted = full // max(OUTER_BYTES_IN_FLIGHT, in_flight)
     # grid / heard waits, steps / grid steps
-    most = max(1, min(steps // MIN_OUTER_STEPS, isqrt(int(WAITS_A_STEP * steps * heard))))
+    most = max(1, min(steps // MIN_OUTER_STEPS, isqrt(trunc(WAITS_A_STEP * steps * heard))))
     if blocks >= wanted or most == 1:
         return 1
     grid = wanted // max(1, blocks)
     if grid > MANY_BLOCKS_DOWN:
-        grid = max(MANY_BLOCKS_DOWN, int(grid * SHARE_OF_MANY))
+        grid = max(MANY_BLOCKS_DOWN, trunc(grid * SHARE_OF_MANY))
     grid = min(grid, most)
     while grid < most and _idle_share(blocks * grid, hardware) > IDLE_SHARE and blocks * grid < 2 * wanted:
         grid += 1

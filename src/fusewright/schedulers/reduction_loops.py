@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import ParallelType
-from fusewright.core.errors import ParamsError
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
@@ -21,12 +20,8 @@ def check_rows(space: ReductionSpace, params: ReductionParams) -> None:
         params.expect("fastest_dim", True, "where every dimension is reduced")
         params.expect("unroll_factor_iter_dom", 1, "where every dimension is reduced")
         params.expect("persistent_blocks", 0, "where every dimension is reduced")
-        if params.multiple_reds_per_blk:
-            raise ParamsError(
-                path="lparams.bdimy",
-                expected="1 where every dimension is reduced",
-                given=params.lparams.bdimy,
-            )
+        alone = not params.multiple_reds_per_blk
+        params.require(alone, "lparams.bdimy", "1 where every dimension is reduced")
 
 
 def merge_to_rows_and_reduction(schedule: Schedule, space: ReductionSpace, apart: int = 0) -> TensorView:

@@ -17,12 +17,21 @@ BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
 # of the time. Two batches that leave no thread idle, not three that do: 512 x 4096 in 0.97, layer norm in
 # 0.94; of 1024 x 1024 floats 0.97 and 0.90.)
 BUSY_SHARE, ROWS_OF_WARPS = 4, 8
-# Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper.
+# Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper. Of inputs
+# that come from the caches twice as many as are in flight (an H200: rows of 4608 products of two broadcast
+# inputs take 19.6 us with 18 elements a thread, 23.7 with 8). Where each row has an SM for itself, a block
+# may be as large as there are (a layer norm of one row of 4097 bfloat16 takes 5.1 us with a vector a thread,
+# 6.0 with three; of 64 x 4096 5.4, with two 5.8).
 COMFORTABLE_BLOCK = 256
 
 
-def threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareInfo) -> tuple[int, int]:
+def threads_and_batches(
+    rows: int, vectors: int, most: int, hardware: HardwareInfo, cached: bool = False
+) -> tuple[int, int]:
     """Threads for each of `rows` of `vectors`, and the vectors that each thread holds.
+
+    cached: rows have all of their inputs in common with others, so that these come from the caches: what
+    counts is how many rows an SM has at a time, not the loads in flight.
 
     A part of a warp, or one warp for what it holds with `most` vectors a thread; else whole warps. Up to
     BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in flight
@@ -34,7 +43,8 @@ def threads_and_batches(rows: int, vectors: int, most: int, hardware: HardwareIn
         if vectors <= WARP_SIZE * most:
             return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
     batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
-    while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < 2 * BATCHES else WIDEST_BLOCK):
+    comfortable = 2 * (max(BATCHES, most) if cached else BATCHES)
+    while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < comfortable else WIDEST_BLOCK):
         batches += 1
     batches = _for_few_rows(rows, vectors, batches, hardware)
     return whole_warps(ceil_div(vectors, batches)), batches
@@ -46,7 +56,8 @@ def _for_few_rows(rows: int, vectors: int, batches: int, hardware: HardwareInfo)
     """
     busy = hardware.sm_count * hardware.max_threads_per_sm // BUSY_SHARE
     usual, warps = batches, rows >= ROWS_OF_WARPS * hardware.sm_count
-    while batches > 1 and ceil_div(vectors, batches - 1) <= COMFORTABLE_BLOCK:
+    widest = WIDEST_BLOCK if 2 * rows <= hardware.sm_count else COMFORTABLE_BLOCK
+    while batches > 1 and ceil_div(vectors, batches - 1) <= widest:
         if warps and batches == 2 and vectors <= 2 * WARP_SIZE:
             break
         less_in_vain = batches < usual and _places(vectors, batches - 1) < _places(vectors, batches)

@@ -24,7 +24,6 @@ from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.analyze.scan_axes import scanned_root
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_THREADS_PER_BLOCK, WARP_SIZE, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
@@ -39,6 +38,7 @@ from fusewright.schedulers.base import (
     Proposal,
     Reject,
     accepted,
+    planner_of,
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
@@ -46,11 +46,7 @@ from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
 from fusewright.schedulers.pointwise_space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sectors import Sectors
-from fusewright.schedulers.sizes import (
-    ceil_div,
-    power_of_two_at_least,
-    power_of_two_at_most,
-)
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Bytes of loads that a thread has in flight: as many as a reduction's. Down columns, where the steps of a
 # block wait for each other, the next step's are loaded meanwhile, too (an H200: 4096 columns of 16384
@@ -144,8 +140,7 @@ class ScanScheduler(BuiltInScheduler):
     params_type = ScanParams
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        space = scan_space(fusion)
-        return Reject(space) if isinstance(space, str) else _Planner(fusion, space)
+        return planner_of(_Planner, fusion, scan_space(fusion))
 
     def apply(self, schedule: Schedule, params: ScanParams) -> None:
         original = accepted(self, scan_space(schedule.fusion))
@@ -172,8 +167,7 @@ def _check_single_row(params: ScanParams) -> None:
     """Raises ParamsError for params that need rows where there is one dimension."""
     where = "where there is no other dimension than the scanned one"
     params.expect("fastest_dim", True, where)
-    if params.lparams.bdimy != 1:
-        raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=params.lparams.bdimy)
+    params.require(params.lparams.bdimy == 1, "lparams.bdimy", f"1 {where}")
 
 
 def scan_space(fusion: Fusion) -> ScanSpace | str:

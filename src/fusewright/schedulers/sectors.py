@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import trunc
 
 from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.once import cached_property
@@ -80,7 +81,7 @@ def _in_vain(walks: Sequence[_Walk], facts: Facts) -> int:
     if wasted <= 1:
         return 0
     is_store = walks[0].access.node is None
-    return int(most * len(touched) * (wasted * PARTLY_WRITTEN - 1 if is_store else wasted - 1))
+    return trunc(most * len(touched) * (wasted * PARTLY_WRITTEN - 1 if is_store else wasted - 1))
 
 
 @dataclass(frozen=True)

@@ -87,10 +87,7 @@ def with_wider_vectors(params: ReductionParams, vectors: Vectors, shifts: bool) 
     """As `params`, with vectors that `wider_vectors` found."""
     how = "aligned by the start of each row" if shifts else "loaded from any element on"
     return replace(
-        params,
-        shift_rows=shifts,
-        unaligned_inputs=vectors.unaligned,
-        reason=f"{params.reason}; {how}",
+        params, shift_rows=shifts, unaligned_inputs=vectors.unaligned, reason=f"{params.reason}; {how}"
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fusewright.core.enums import MemoryType, ParallelType
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
@@ -158,15 +157,10 @@ def check_staged(space: ReductionSpace, params: ReductionParams) -> None:
     params.expect("shift_rows", False, where)
     params.expect("persistent_blocks", 0, where)
     params.expect("blocks_per_cluster", 1, where)
-    if not space.iteration:
-        raise ParamsError(path="staged_vector", expected="0, as all is one row", given=params.staged_vector)
+    params.require(bool(space.iteration), "staged_vector", "0, as all is one row")
     rows = params.lparams.bdimy * params.rows_in_flight
-    if rows % params.staged_vector:
-        raise ParamsError(
-            path="staged_vector",
-            expected=f"a divisor of {rows}, the rows of a block",
-            given=params.staged_vector,
-        )
+    fits = rows % params.staged_vector == 0
+    params.require(fits, "staged_vector", f"a divisor of {rows}, the rows of a block")
 
 
 def stage(schedule: Schedule, ports: Ports, space: ReductionSpace) -> list[TensorView]:

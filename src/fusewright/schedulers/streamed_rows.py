@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable
 from math import prod
 
 from fusewright.core.enums import MemoryType, ParallelType
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import BULK_BYTES, BULK_COPIES_SINCE, KIB, HardwareInfo
 from fusewright.ir.node import Copy
 from fusewright.ir.value import TensorView
@@ -51,12 +50,8 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     ports = cache_inputs_and_outputs(schedule, read_once, input_hint(params))
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
-    if not space.iteration or not is_one_size(space):
-        raise ParamsError(
-            path="circular_stages",
-            expected="0, as a row is no dimension of its own",
-            given=params.circular_stages,
-        )
+    has_rows = bool(space.iteration) and is_one_size(space)
+    params.require(has_rows, "circular_stages", "0, as a row is no dimension of its own")
     reference = merge_to_rows_and_reduction(schedule, space)
     _assume_length(schedule, space, params)
     width = params.unroll_factor_inner_reduction
@@ -74,7 +69,7 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     partials = distribute(
         schedule, space, reference, ports, [row, row + 1, row + 3], width, params.unaligned_inputs
     )
-    recompute(schedule, space, everything=True, loads=False)
+    recompute(schedule, space, everything=True)
     rings = list(held_tensors(schedule.fusion, space))
     _check_copied(rings, params)
     reads = [read for ring in rings for read in _copy_ahead(schedule, ring, params)]
@@ -182,12 +177,8 @@ def _assume_length(schedule: Schedule, space: ReductionSpace, params: ReductionP
 def _check_copied(rings: Iterable[TensorView], params: ReductionParams) -> None:
     """Raises ParamsError unless what is held are plain copies of inputs."""
     for ring in rings:
-        if not isinstance(ring.definition, Copy) or ring.loop[-1].parallel is not ParallelType.vectorize:
-            raise ParamsError(
-                path="circular_stages",
-                expected="0, as a row is not read from memory in vectors",
-                given=params.circular_stages,
-            )
+        copies = isinstance(ring.definition, Copy) and ring.loop[-1].parallel is ParallelType.vectorize
+        params.require(copies, "circular_stages", "0, as a row is not read from memory in vectors")
 
 
 def _copy_ahead(schedule: Schedule, ring: TensorView, params: ReductionParams) -> list[TensorView]:

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import trunc
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_planner import ReductionPlanner
-from fusewright.schedulers.sizes import (
-    ceil_div,
-    power_of_two_at_least,
-    power_of_two_at_most,
-    whole_warps,
-)
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
 # Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more
 # and need the registers for that. (An H200, softmax down 131072 rows of 128 bfloat16 in tiles of 64 columns:
@@ -50,9 +46,9 @@ FOUND_IN_L2 = 0.5
 # Of a copy's speed, what is left: all blocks wait for each other after each sweep.
 SPEED = 0.88
 # The share of its arithmetic that a sweep of rows adds to the time of its memory, where it waits for what it
-# loads at each step: two blocks of an SM have too few threads to hide it. (An H200, estimated without it and measured,
-# us: a LAMB step 92 and 131, x + r by its norm 39 and 73, rows of 2097152 standardized 163 and 320; one of LARS,
-# with a quarter of the arithmetic, 66 and 61. In two kernels they take 91, 50, 172 and 71.)
+# loads at each step: two blocks of an SM have too few threads to hide it. (An H200, us, estimated without it
+# and measured: a LAMB step 92 and 131, x + r by its norm 39 and 73, rows of 2097152 standardized 163 and 320;
+# a LARS step, with a quarter of the arithmetic, 66 and 61. Without sweeps they take 91, 50, 172 and 71.)
 EXPOSED_ARITHMETIC = 1.0
 
 
@@ -142,7 +138,7 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
     resident = THREADS_AN_SM // THREADS_OF_ROWS
     places = resident * hardware.sm_count
     near = hardware.sm_count * hardware.shared_memory_per_sm + FOUND_IN_L2 * hardware.l2_bytes
-    fitting = max(1, int(near) // max(1, what.length * what.element_bytes))
+    fitting = max(1, trunc(near) // max(1, what.length * what.element_bytes))
     turns = ceil_div(what.rows, min(fitting, places // LEAST_SHARE))
     at_once = ceil_div(what.rows, turns)  # in turns of equal length
     share = places // at_once
@@ -209,12 +205,7 @@ def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[Reductio
 
 
 def _held(
-    what: Swept,
-    params: ReductionParams,
-    grid: _Grid,
-    cost: CostModel,
-    facts: Facts,
-    hardware: HardwareInfo,
+    what: Swept, params: ReductionParams, grid: _Grid, cost: CostModel, facts: Facts, hardware: HardwareInfo
 ) -> Sweeping:
     """With what blocks hold of their steps."""
     each = grid.vectors * what.width * what.element_bytes

@@ -34,7 +34,16 @@ from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.access_groups import AccessGroups, access_groups
 from fusewright.schedulers.banks import padding
-from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Reject, Rewrite, accepted
+from fusewright.schedulers.base import (
+    BuiltInScheduler,
+    Facts,
+    Part,
+    Planner,
+    Reject,
+    Rewrite,
+    accepted,
+    planner_of,
+)
 from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.narrow_borders import narrow_borders
 from fusewright.schedulers.params import TransposeParams
@@ -48,8 +57,7 @@ class TransposeScheduler(BuiltInScheduler):
     params_type = TransposeParams
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        groups = access_groups(fusion)
-        return Reject(groups) if isinstance(groups, str) else TransposePlanner(fusion, groups)
+        return planner_of(TransposePlanner, fusion, access_groups(fusion))
 
     def apply(self, schedule: Schedule, params: TransposeParams) -> None:
         fusion = schedule.fusion
@@ -164,7 +172,7 @@ def _pad(schedule: Schedule, params: TransposeParams, staged: _Staged) -> tuple[
 
 def _assume_sizes(schedule: Schedule, groups: AccessGroups, params: TransposeParams) -> None:
     """The sizes that the params assume. ParamsError where the kernel can assume others, or none."""
-    axes, reference = assumable(schedule.fusion, groups, params), groups.space.reference
+    axes, reference = assumable(groups, params), groups.space.reference
     if len(params.assumed_sizes) not in (0, len(axes)):
         expected = f"() or ({', '.join(str(axis.extent) for axis in axes)})" if axes else "()"
         raise ParamsError(path="assumed_sizes", expected=expected, given=params.assumed_sizes)

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_VECTOR_BYTES, REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.access_groups import AccessAlong, AccessGroups
-from fusewright.schedulers.base import Facts, Proposal
+from fusewright.schedulers.base import Facts, Proposal, Reject
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
@@ -24,6 +23,10 @@ from fusewright.schedulers.single_tiles import Along, Tile, cheapest_tile, least
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.sym import Symbol
 
+# Bytes of an input's run of memory up to which tiles do not pay: what a warp reads by element is in few lines
+# then (an H200, channels-last images: two channels of one byte take 27 us, in tiles 71; three 27 and 36; four
+# 27 to 36 and 37; two of bfloat16 34 and 71, three 36 and 37; six of one byte 29 and 27).
+SHORTEST_RUN = 4
 # Bytes of a tile's row in global memory, of the smallest element: full lines of the L2 cache.
 ROW_BYTES = 128
 MIN_TILE, MAX_TILE = 32, 64
@@ -88,7 +91,7 @@ def _lengthened(least: int, most: int, size: int) -> int:
     return max(least, most)
 
 
-def assumable(fusion: Fusion, groups: AccessGroups, params: TransposeParams) -> tuple[IterDomain, ...]:
+def assumable(groups: AccessGroups, params: TransposeParams) -> tuple[IterDomain, ...]:
     """The dimensions whose sizes the params may assume: all but the outermost, which only counts blocks."""
     tiled = {groups.inner1, groups.inner2, *chain(*merged_dimensions(groups, params))}
     axes = groups.space.axes
@@ -108,10 +111,8 @@ def merged_dimensions(
     for name in ("dims_merged_with_1", "dims_merged_with_2"):
         positions = getattr(params, name)
         merged = [axes[p] for p in positions if 0 <= p < len(axes)]
-        if len(merged) < len(positions) or len({*taken, *merged}) < len(taken) + len(merged):
-            raise ParamsError(
-                path=name, expected="positions of dimensions that are not tiled", given=list(positions)
-            )
+        are_new = len(merged) == len(positions) and len({*taken, *merged}) == len(taken) + len(merged)
+        params.require(are_new, name, "positions of dimensions that are not tiled")
         taken.update(merged)
     first, second = params.dims_merged_with_1, params.dims_merged_with_2
     return [axes[p] for p in first], [axes[p] for p in second]
@@ -198,8 +199,10 @@ class TransposePlanner:
         is_measured = all(side.element_bytes == UNEVEN_ELEMENT for side in self._sides)
         return is_measured and bytes1 < bytes2 == MAX_VECTOR_BYTES
 
-    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
         sizes = [facts.value(axis.extent) for axis in self.groups.space.axes]
+        if run := self._short_run(sizes):
+            return Reject(f"runs of {run} bytes are read as fast by element")
         width1, width2 = (side.vectors.width(facts) for side in self._sides)
         merged, tile = self._usual_tile(sizes, width1, width2, hardware)
         if self._are_uneven(width1, width2):
@@ -223,6 +226,14 @@ class TransposePlanner:
         return Proposal(
             self._with_constants(params, facts), self._cost.estimate(facts, hardware, speed=speed)
         )
+
+    def _short_run(self, sizes: Sequence[int]) -> int:
+        """Bytes of the runs of memory that group 2 is read in, if these are short; 0: they are not."""
+        side = self._sides[1]
+        if any(member.is_store(self.fusion) for member in self.groups.second):
+            return 0
+        run = side.element_bytes * sizes[side.inner] * prod(sizes[p] for p in side.outer)
+        return run if run <= SHORTEST_RUN else 0
 
     @cached_property
     def _tile_bytes(self) -> int:
@@ -321,7 +332,7 @@ class TransposePlanner:
         """Sizes as constants, if they have not changed so far and elements are accessed one by one."""
         if not facts.stable or min(params.vectorize_factor1, params.vectorize_factor2) > 1:
             return params
-        symbols = [axis.extent for axis in assumable(self.fusion, self.groups, params)]
+        symbols = [axis.extent for axis in assumable(self.groups, params)]
         sizes = tuple(facts.value(symbol) for symbol in symbols)
         if not facts.stable.issuperset(symbols) or not all(sizes):
             return params

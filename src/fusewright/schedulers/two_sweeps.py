@@ -92,11 +92,7 @@ def _loads_of_all(schedule: Schedule, space: ReductionSpace) -> list[TensorView]
 
 
 def _hold(
-    schedule: Schedule,
-    loads: Sequence[TensorView],
-    sweeps: Mapping[TensorView, int],
-    steps: int,
-    step: int,
+    schedule: Schedule, loads: Sequence[TensorView], sweeps: Mapping[TensorView, int], steps: int, step: int
 ) -> None:
     """Holds what the first sweep loads in its first steps, for the later ones."""
     by_source: dict[Val, list[TensorView]] = {}

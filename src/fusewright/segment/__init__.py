@@ -13,31 +13,26 @@ may import core, sym, ir, ops, analyze, rewrite, schedule and schedulers.
 Start reading at `partition.partition`.
 """
 
-from fusewright.segment.canonical import Names
 from fusewright.segment.decision import Planned
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.extract import extract
 from fusewright.segment.layouts import InputLayout, input_layout, written_alike
 from fusewright.segment.partition import partition
-from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
+from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
 from fusewright.segment.selection import Partitions
-from fusewright.segment.separation import Declined, Separation, SeparationKind, separation
+from fusewright.segment.separation import Separation, separation
 from fusewright.segment.state import Call, State, estimated
 
 __all__ = [
     "NO_EXCLUSIONS",
-    "Attempt",
     "Call",
-    "Declined",
     "Exclusions",
     "InputLayout",
-    "Names",
     "Partitions",
     "Planned",
     "Segment",
     "SegmentedFusion",
     "Separation",
-    "SeparationKind",
     "State",
     "Trial",
     "estimated",

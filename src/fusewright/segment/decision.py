@@ -16,15 +16,7 @@ from functools import partial
 
 from fusewright.core.errors import NoSchedulerError, RejectedError
 from fusewright.ir import Node, Update
-from fusewright.schedulers.base import (
-    Cost,
-    Proposal,
-    Reject,
-    Rewrite,
-    naming,
-    type_name,
-    wrong_answer,
-)
+from fusewright.schedulers.base import Cost, Proposal, Reject, Rewrite, naming, type_name, wrong_answer
 from fusewright.schedulers.cost import KERNEL_SECONDS
 from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft

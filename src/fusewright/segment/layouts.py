@@ -14,8 +14,6 @@ from math import inf
 from fusewright.ir import Fusion, TensorView
 from fusewright.ops.memory_format import lay_out
 
-__all__ = ["InputLayout", "input_layout", "lay_out_inputs", "written_alike"]
-
 
 @dataclass(frozen=True, slots=True)
 class InputLayout:

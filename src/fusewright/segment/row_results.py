@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fusewright.ir import Node, Reduction, Scan, TensorView, Val
 
-__all__ = ["with_row_results"]
-
 Group = list[Node]
 
 

@@ -44,9 +44,10 @@ class Activity:
         if self.mask is not None:
             mask = self.mask & mask
         result = None
-        if bool(mask.all()):
+        holding = int(mask.count_nonzero())  # takes less time than one of `all` and `any`
+        if holding == mask.numel():
             result = self
-        elif bool(mask.any()):
+        elif holding:
             result = Activity(self.blocks, self.threads, mask, self.team)
         if len(self._narrowed) >= KEPT_GUARDS:
             self._narrowed.pop(next(iter(self._narrowed)))

@@ -97,10 +97,7 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     if stmt.is_last is not None and math.prod(launch.grid[BLOCK_AXES.index(a)] for a in stmt.grid_axes) > 1:
         _publish(machine, stmt.exchange, present)
     contributions = _contributions(machine, stmt)
-    dims = (
-        *(THREAD_DIMS[axis] for axis in stmt.thread_axes),
-        *(BLOCK_DIMS[axis] for axis in stmt.grid_axes),
-    )
+    dims = (*(THREAD_DIMS[axis] for axis in stmt.thread_axes), *(BLOCK_DIMS[axis] for axis in stmt.grid_axes))
     reduced = _reduce(machine, stmt, contributions, (*grid, *block), dims)
     if stmt.is_last is None:
         _store_results(machine, stmt, reduced, machine.active)

@@ -80,6 +80,8 @@ class IndexEvaluator:
         """The value of `expr`. A Fault for an unbound symbol or a division by zero."""
         if isinstance(expr, Const):
             return expr.value
+        if isinstance(expr, Symbol):
+            return self._symbol(expr)
         value = self._values.get(expr)
         if value is None:
             value = _EVALUATE[type(expr)](self, expr)
@@ -238,7 +240,6 @@ def _not(evaluate: IndexEvaluator, expr: Not) -> Lanes:
 
 
 _EVALUATE: dict[type[Expr], Callable[..., Lanes]] = {
-    Symbol: IndexEvaluator._symbol,
     Add: _add,
     Mul: _mul,
     FloorDiv: _floordiv,

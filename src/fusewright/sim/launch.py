@@ -102,10 +102,7 @@ def check_launch(kernel: Kernel, launch: Launch, hardware: HardwareInfo | None) 
             f"`{kernel.name}` cannot be launched on {where}: {what} is {value}, the limit {limit}"
         )
 
-    for what, extents, limits in (
-        ("grid", launch.grid, MAX_GRID),
-        ("block", launch.block, MAX_BLOCK),
-    ):
+    for what, extents, limits in (("grid", launch.grid, MAX_GRID), ("block", launch.block, MAX_BLOCK)):
         least = 1 if what == "block" else 0
         if any(not least <= extent <= limit for extent, limit in zip(extents, limits)):
             refuse(f"the {what}", extents, limits)

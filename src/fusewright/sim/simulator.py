@@ -50,14 +50,7 @@ from fusewright.sim.collectives import (
     run_grid_reduce,
     run_grid_reduces,
 )
-from fusewright.sim.launch import (
-    Argument,
-    Dim3,
-    check_alignments,
-    check_launch,
-    launch_of,
-    size_symbols,
-)
+from fusewright.sim.launch import Argument, Dim3, check_alignments, check_launch, launch_of, size_symbols
 from fusewright.sim.machine import Handler, Machine, Program, SimOptions
 from fusewright.sim.report import SimReport
 from fusewright.sim.scans import run_block_scan, run_grid_scan

@@ -10,13 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fusewright.kernel.access import (
-    read_buffers,
-    read_refs,
-    scratch_buffers,
-    written_buffers,
-    written_refs,
-)
+from fusewright.kernel.access import read_buffers, read_refs, scratch_buffers, written_buffers, written_refs
 from fusewright.kernel.ir import (
     THREAD_AXES,
     Alloc,

@@ -85,11 +85,14 @@ def remainder_known(x: Expr, k: Expr) -> Expr | None:
 def quotient_extract(x: Expr, k: Expr) -> Expr | None:
     """(a*k + b) // k -> a + b // k"""
     q, rest = divide_with_rest(x, k)
+    low = _reduce_coefficients(rest, k.value) if isinstance(k, Const) else rest
+    folded = _known_quotient(low, k) if low is not rest or q is not ZERO else None
+    if folded is not None:
+        within = exact_quotient(minus(rest, low), k)
+        assert within is not None
+        return plus_constant(plus(q, within), folded)
     if q is ZERO:
         return None
-    folded = _known_quotient(rest, k)
-    if folded is not None:
-        return plus_constant(q, folded)
     if rest.constant == -1 and q.constant > 0:
         # (a + k - 1) // k is a ceiling division: leave its k inside.
         q, rest = plus_constant(q, -1), plus(rest, k)

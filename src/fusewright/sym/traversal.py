@@ -54,9 +54,7 @@ def build(kind: str, args: Iterable[Expr | int]) -> Expr:
 
 
 def fold(
-    e: Expr,
-    visit: Callable[[Expr, tuple[ResultT, ...]], ResultT],
-    memo: dict[Expr, ResultT] | None = None,
+    e: Expr, visit: Callable[[Expr, tuple[ResultT, ...]], ResultT], memo: dict[Expr, ResultT] | None = None
 ) -> ResultT:
     """`visit(node, results of node.args)` from the leaves up, once for each distinct node.
 
@@ -77,12 +75,15 @@ def _fold(
     return result
 
 
-def substitute(e: Expr, replacements: Mapping[Symbol, Expr | int]) -> Expr:
+def substitute(
+    e: Expr, replacements: Mapping[Symbol, Expr | int], memo: dict[Expr, Expr] | None = None
+) -> Expr:
     """`e` with symbols replaced, simplified again. Bounds of symbols that stay are not rewritten.
 
-    Each replacement must lie in its symbol's declared range, since `e` was simplified under it.
+    Each replacement must lie in its symbol's declared range, since `e` was simplified under it. A `memo`
+    passed in is read and filled, so that several expressions share the work.
     """
-    return _substitute(e, replacements, {})
+    return _substitute(e, replacements, {} if memo is None else memo)
 
 
 def _substitute(node: Expr, replacements: Mapping[Symbol, Expr | int], results: dict[Expr, Expr]) -> Expr:

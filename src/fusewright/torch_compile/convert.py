@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +36,7 @@ from fusewright.torch_compile.recording import (
 )
 from fusewright.torch_compile.report import Evaluated, Report
 from fusewright.torch_compile.result_views import ResultView, base_of, result_views
-from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known, is_size
-
-__all__ = ["ConvertedGraph", "from_fx"]
+from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, HostSizes, is_known, is_size
 
 Environment = dict[fx.Node, Any]
 
@@ -82,11 +80,19 @@ class ConvertedGraph:
         definitions: in the order in which they run; one, where the graph could be one.
     """
 
-    def __init__(self, pure: PureGraph, steps: Sequence[_Step], evaluated: Sequence[Evaluated]) -> None:
+    def __init__(
+        self,
+        pure: PureGraph,
+        steps: Sequence[_Step],
+        evaluated: Sequence[Evaluated],
+        sizes: Callable[[Environment], Environment],
+    ) -> None:
+        """`sizes`: the values of nodes that are known from those of the arguments."""
         self.definitions = tuple(step.fd for step in steps if isinstance(step, _Definition))
         self._pure = pure
         self._steps = steps
         self._evaluated = tuple(evaluated)
+        self._sizes = sizes
         self._known = dict(zip(pure.placeholders[pure.arguments :], pure.constants))
         self._copies = tuple(pair for step in steps for pair in step.copies)
 
@@ -106,6 +112,7 @@ class ConvertedGraph:
             raise InputError(f"Expected {self._pure.arguments} arguments, but got {len(arguments)}")
         values: Environment = dict(zip(self._pure.placeholders, arguments))
         values.update(self._known)
+        values.update(self._sizes(values))
         if ACTIVE.every is None:
             self._run(values)
         else:
@@ -153,6 +160,10 @@ class _Definition:
     copies: tuple[tuple[fx.Node, fx.Node], ...] = ()
     views: tuple[ResultView, ...] = ()
 
+    @property
+    def reads(self) -> Iterable[fx.Node]:
+        return self.inputs
+
     def run(self, values: Environment) -> None:
         inputs = [values[node] for node in self.inputs]
         try:
@@ -170,6 +181,10 @@ class _Torch:
 
     nodes: tuple[fx.Node, ...]
     copies: tuple[tuple[fx.Node, fx.Node], ...] = ()
+
+    @property
+    def reads(self) -> Iterable[fx.Node]:
+        return [source for node in self.nodes for source in node.all_input_nodes]
 
     def run(self, values: Environment) -> None:
         with torch.no_grad():
@@ -198,6 +213,7 @@ class _Conversion:
             max_length=_MANY_RECORDS, options=options, registry=registry
         )
         self.outside: dict[fx.Node, str] = dict(refused)
+        self.sizes = HostSizes(pure.graph)
         self._results = frozenset(r for r in pure.results if isinstance(r, fx.Node))
         self._leaving = self._results.union(value for value, _ in pure.written)
         self._on_gpu = any(t.device.type == "cuda" for n in pure.graph.nodes for t in result_tensors(n))
@@ -226,7 +242,9 @@ class _Conversion:
             evaluated += [_evaluated(node, reason, True) for node, reason in within.items()]
             if step is not None:
                 steps.append(step)
-        return ConvertedGraph(self.pure, steps, [e for e in evaluated if e.operator])
+        read = [node for step in steps for node in step.reads]
+        sizes = self.sizes.program([*read, *self._results])
+        return ConvertedGraph(self.pure, steps, [e for e in evaluated if e.operator], sizes)
 
     # ---- stages
 
@@ -241,10 +259,11 @@ class _Conversion:
                 self.outside[node] = ""
         if self._on_gpu:
             self._find_on_host()
-        # Where torch computes between definitions, or a size is a result, it computes the sizes, too.
+        # Where torch computes between definitions, or a size is a result, it computes other sizes, too.
         if self.outside or any(is_size(meta_of(r)) for r in self._results):
             for node in self.pure.graph.nodes:
-                if node.op == "call_function" and node.target in SIZE_FUNCTIONS:
+                is_function = node.op == "call_function" and node.target in SIZE_FUNCTIONS
+                if is_function and node not in self.sizes.nodes:
                     self.outside.setdefault(node, "")
 
     def _find_on_host(self) -> None:
@@ -265,12 +284,12 @@ class _Conversion:
                 self.outside[node] = ""
 
     def _stages(self) -> dict[fx.Node, int]:
-        """Of each node that computes something: the earliest that it can have.
+        """Of each node that computes something but sizes known from arguments: the earliest that it can have.
 
         A definition's node that reads arguments alone has the latest, so that one definition holds as much as
         can be: it is not computed before what torch computes from arguments.
         """
-        nodes = [node for node in self.pure.graph.nodes if node.op == "call_function"]
+        nodes = [n for n in self.pure.graph.nodes if n.op == "call_function" and n not in self.sizes.nodes]
         earliest = self._earliest(nodes, {})
         last = max((stage for stage in earliest.values() if not stage % 2), default=0)
         latest: dict[fx.Node, int] = {}
@@ -313,8 +332,11 @@ class _Conversion:
             # Another stage may read what an input was before: then torch copies into it at the end.
             in_place = [(v, home) for v, home in written if is_last and self._takes_result(home, stage)]
             read += [home for _, home in in_place]
-            for source in sorted(set(read) - self.numbers.keys(), key=self._place.__getitem__):
+            sizes = [source for source in dict.fromkeys(read) if self._is_size(source)]
+            for source in sorted({*read} - {*sizes} - self.numbers.keys(), key=self._place.__getitem__):
                 recording.add_input(source)
+            for source in sizes:
+                recording.add_size(source)
             for node in nodes:
                 recording.record(node)
                 made = recording.value(node)
@@ -329,6 +351,10 @@ class _Conversion:
         if not outputs and not in_place:
             return None, recording.evaluated
         return _Definition(fd, tuple(recording.inputs), outputs, copies, views), recording.evaluated
+
+    def _is_size(self, node: fx.Node) -> bool:
+        """Whether it is a size that a call knows from its arguments."""
+        return node in self.sizes.nodes or (node.op == "placeholder" and is_size(meta_of(node)))
 
     def _written_by(self, nodes: Collection[fx.Node]) -> list[tuple[fx.Node, fx.Node]]:
         """Which of the nodes are written into inputs, and into which."""
@@ -365,7 +391,7 @@ class _Conversion:
         return node in self._results or self._is_read_elsewhere(node, inside)
 
     def _is_read_elsewhere(self, node: fx.Node, inside: Collection[fx.Node]) -> bool:
-        return any(user.op == "call_function" and user not in inside for user in node.users)
+        return any(user in self.stages and user not in inside for user in node.users)
 
     def _takes_result(self, home: fx.Node, stage: int) -> bool:
         """Whether the definition of a stage may write into an input."""

@@ -202,10 +202,21 @@ def angle(r: Recording, x: Any) -> Any:
     return r.ops.where(r.ops.ne(x, x), x, turned) if x.dtype.is_floating else turned
 
 
+@row("polar.default")
+def polar(r: Recording, x: Any, angle: Any) -> Any:
+    return r.ops.complex(r.ops.mul(x, r.ops.cos(angle)), r.ops.mul(x, r.ops.sin(angle)))
+
+
 @row("addcdiv.default")
 def addcdiv(r: Recording, x: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
     quotient = r.ops.truediv(tensor1, tensor2)
     return r.ops.add(x, quotient if value == 1 else r.ops.mul(quotient, value))
+
+
+@row("prims.fma.default")
+def fma(r: Recording, x: Any, b: Any, c: Any) -> Any:
+    """What torch.compile makes of the steps of an optimizer, `addcmul_` and others."""
+    return r.ops.add(r.ops.mul(x, b), c)
 
 
 # ---- lists of tensors --------------------------------------------------------------------------------------

@@ -26,8 +26,6 @@ from fusewright.torch_compile.recording import meta_of
 from fusewright.torch_compile.rows import ROWS, Overload
 from fusewright.torch_compile.sizes import SIZE_FUNCTIONS
 
-__all__ = ["PureGraph", "decompositions", "pure_graph"]
-
 Decompositions = Mapping[Any, Callable[..., Any]]
 
 #: Decomposed beside ATen's core: normalizations, activations and losses, which are then ordinary operations.
@@ -296,6 +294,8 @@ def _check(graph: fx.Graph) -> None:
         if node.target is operator.getitem and "val" in node.args[0].meta:
             source, place = node.args
             node.meta.setdefault("val", source.meta["val"][place])  # make_fx notes no None
+        if isinstance(node.target, Overload) and not node.target._schema.returns:
+            node.meta.setdefault("val", None)  # an assertion
         if node.op in ("placeholder", "call_function") and "val" not in node.meta:
             raise GraphError(problem=f"nothing is known of the sizes of {node.name}", hint=_HINT)
 

@@ -17,18 +17,13 @@ from fusewright.frontend.operators import Operators
 from fusewright.ops.aten import refusal
 from fusewright.ops.library import LIBRARY
 from fusewright.torch_compile.rows import PLACEMENT, ROWS, NotRecordable, Overload, Row, bound_arguments
-from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, is_known
-
-__all__ = [
-    "Recording",
-    "UnsupportedNode",
-    "is_on_host",
-    "meta_of",
-    "restrided",
-    "result_tensors",
-    "stride_order",
-    "takes_dtype",
-]
+from fusewright.torch_compile.sizes import (
+    SIZE_FUNCTIONS,
+    computed_size,
+    expression_of,
+    is_computable,
+    is_known,
+)
 
 SYMBOLIC = -1
 
@@ -120,6 +115,11 @@ class Recording:
                 return
         raise UnsupportedNode(node, f"an input that is a {type(value).__name__}")
 
+    def add_size(self, node: fx.Node) -> None:
+        """A size that a call knows: computed from those of the inputs, where that can be, else an input."""
+        if not is_known(meta_of(node)) and not self._is_computable(expression_of(meta_of(node))):
+            self.add_input(node)
+
     def _define_tensor(self, value: torch.Tensor) -> Tensor:
         symbols = [not isinstance(size, int) for size in value.shape]
         hints = [int(size) if isinstance(size, int) else _hint(size) for size in value.shape]
@@ -137,6 +137,8 @@ class Recording:
     def value(self, argument: Any) -> Any:
         """The handle that a node stands for; numbers and lists as they are."""
         if isinstance(argument, fx.Node):
+            if argument not in self._values:
+                self._values[argument] = self._size(meta_of(argument))
             return self._values[argument]
         if isinstance(argument, (list, tuple)):
             return [self.value(item) for item in argument]
@@ -147,6 +149,10 @@ class Recording:
     def sizes(self, tensor: Tensor) -> list[int | Scalar]:
         """The sizes of an argument: numbers, where the definition knows them."""
         return [self._size(size) for size in self._stated[tensor.index].shape]
+
+    def are_of_one_size(self, a: Tensor, b: Tensor) -> bool:
+        """Whether torch knows that two arguments have the same sizes."""
+        return [*map(str, self._stated[a.index].shape)] == [*map(str, self._stated[b.index].shape)]
 
     def shape(self, result: int | None = None) -> list[int | Scalar]:
         """The sizes of the current node's result, or of one of several."""
@@ -180,12 +186,22 @@ class Recording:
         return result_tensors(self._node)[index or 0]
 
     def _size(self, size: Any) -> int | Scalar:
-        if isinstance(size, int):
+        if is_known(size):
             return size
-        known = self._sizes.get(str(size))
-        if known is None:
+        if not self._is_computable(size.node.expr):
             raise NotRecordable(f"the size {size} is computed from others")
-        if not isinstance(known, Scalar):
+        found = computed_size(self.ops, size.node.expr, self._known_size)
+        if isinstance(found, Scalar):
+            self._sizes[str(size)] = found
+        return found
+
+    def _is_computable(self, size: Any) -> bool:
+        return is_computable(size, lambda part: str(part) in self._sizes)
+
+    def _known_size(self, size: Any) -> Scalar | None:
+        """The scalar of an expression of sizes that a tensor has or a node computed."""
+        known = self._sizes.get(str(size))
+        if isinstance(known, tuple):
             tensor, dim = known
             known = self._sizes[str(size)] = self.ops.size(tensor, dim)
         return known

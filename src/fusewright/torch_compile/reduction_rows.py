@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.dtype import DataType
@@ -22,59 +23,28 @@ def _widened(r: Recording, x: Any) -> Any:
     return x if x.dtype is dtype or dtype.is_reduced_float else r.ops.cast(x, dtype)
 
 
-@row("sum.default", "sum.dim_IntList")
-def sum_(r: Recording, x: Any, dtype: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return r.ops.sum(_widened(r, x), _dims(dim), keepdim)
+def _converted(name: str, r: Recording, x: Any, dtype: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return getattr(r.ops, name)(_widened(r, x), _dims(dim), keepdim)
 
 
-@row("mean.default", "mean.dim")
-def mean(r: Recording, x: Any, dtype: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return r.ops.mean(_widened(r, x), _dims(dim), keepdim)
+def _extremum(name: str, r: Recording, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return getattr(r.ops, name)(x, _dims(dim), keepdim)
 
 
-@row("prod.default", "prod.dim_int")
-def prod(r: Recording, x: Any, dtype: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return r.ops.prod(_widened(r, x), _dims(dim), keepdim)
+def _with_place(name: str, r: Recording, x: Any, dim: int, keepdim: bool) -> Any:
+    return getattr(r.ops, name)(x, dim, keepdim), getattr(r.ops, f"arg{name}")(x, dim, keepdim)
 
 
-@row("amax.default", "max.default")
-def amax(r: Recording, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return r.ops.max(x, _dims(dim), keepdim)
+def _plain(name: str, r: Recording, x: Any, dim: Any, keepdim: bool) -> Any:
+    return getattr(r.ops, name)(x, dim, keepdim)
 
 
-@row("amin.default", "min.default")
-def amin(r: Recording, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return r.ops.min(x, _dims(dim), keepdim)
+def _of_truth(name: str, r: Recording, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return getattr(r.ops, name)(r.ops.cast(x, DataType.Bool), _dims(dim), keepdim)
 
 
-@row("max.dim")
-def max_with_place(r: Recording, x: Any, dim: int, keepdim: bool) -> Any:
-    return r.ops.max(x, dim, keepdim), r.ops.argmax(x, dim, keepdim)
-
-
-@row("min.dim")
-def min_with_place(r: Recording, x: Any, dim: int, keepdim: bool) -> Any:
-    return r.ops.min(x, dim, keepdim), r.ops.argmin(x, dim, keepdim)
-
-
-@row("argmax.default")
-def argmax(r: Recording, x: Any, dim: Any, keepdim: bool) -> Any:
-    return r.ops.argmax(x, dim, keepdim)
-
-
-@row("argmin.default")
-def argmin(r: Recording, x: Any, dim: Any, keepdim: bool) -> Any:
-    return r.ops.argmin(x, dim, keepdim)
-
-
-@row("any.default", "any.dim", "any.dims")
-def any_(r: Recording, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return r.ops.any(r.ops.cast(x, DataType.Bool), _dims(dim), keepdim)
-
-
-@row("all.default", "all.dim", "all.dims")
-def all_(r: Recording, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return r.ops.all(r.ops.cast(x, DataType.Bool), _dims(dim), keepdim)
+def _deviation(name: str, r: Recording, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    return getattr(r.ops, name)(_wide(r, x), _dims(dim), _correction(correction), keepdim)
 
 
 def _correction(correction: Any) -> int:
@@ -86,21 +56,6 @@ def _correction(correction: Any) -> int:
 def _wide(r: Recording, x: Any) -> Any:
     """`x` in the type that it is computed in."""
     return r.ops.cast(x, x.dtype.compute) if x.dtype.is_reduced_float else x
-
-
-@row("var.correction")
-def var(r: Recording, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
-    return r.ops.var(_wide(r, x), _dims(dim), _correction(correction), keepdim)
-
-
-@row("std.correction")
-def std(r: Recording, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
-    return r.ops.std(_wide(r, x), _dims(dim), _correction(correction), keepdim)
-
-
-@row("var_mean.correction")
-def var_mean(r: Recording, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
-    return r.ops.var_mean(_wide(r, x), _dims(dim), _correction(correction), keepdim)
 
 
 @row("cummax.default")
@@ -132,14 +87,8 @@ def logsumexp(r: Recording, x: Any, dim: Any, keepdim: bool) -> Any:
     return r.ops.logsumexp(_widened(r, x), dim, keepdim)
 
 
-@row("cumsum.default")
-def cumsum(r: Recording, x: Any, dim: int, dtype: Any) -> Any:
-    return r.ops.cumsum(_widened(r, x), dim)
-
-
-@row("cumprod.default")
-def cumprod(r: Recording, x: Any, dim: int, dtype: Any) -> Any:
-    return r.ops.cumprod(_widened(r, x), dim)
+def _scanned(name: str, r: Recording, x: Any, dim: int, dtype: Any) -> Any:
+    return getattr(r.ops, name)(_widened(r, x), dim)
 
 
 @row("logcumsumexp.default")
@@ -147,14 +96,32 @@ def logcumsumexp(r: Recording, x: Any, dim: int) -> Any:
     return r.ops.logcumsumexp(x, dim)
 
 
-@row("_softmax.default")
-def softmax(r: Recording, x: Any, dim: int, half_to_float: bool) -> Any:
-    return r.ops.softmax(x, dim, r.dtype())
+def _normalized(name: str, r: Recording, x: Any, dim: int, half_to_float: bool) -> Any:
+    return getattr(r.ops, name)(x, dim, r.dtype())
 
 
-@row("_log_softmax.default")
-def log_softmax(r: Recording, x: Any, dim: int, half_to_float: bool) -> Any:
-    return r.ops.log_softmax(x, dim, r.dtype())
+# What records, the operation, and the overloads that it stands for.
+for _record, _name, *_overloads in (
+    (_converted, "sum", "sum.default", "sum.dim_IntList"),
+    (_converted, "mean", "mean.default", "mean.dim"),
+    (_converted, "prod", "prod.default", "prod.dim_int"),
+    (_extremum, "max", "amax.default", "max.default"),
+    (_extremum, "min", "amin.default", "min.default"),
+    (_with_place, "max", "max.dim"),
+    (_with_place, "min", "min.dim"),
+    (_plain, "argmax", "argmax.default"),
+    (_plain, "argmin", "argmin.default"),
+    (_of_truth, "any", "any.default", "any.dim", "any.dims"),
+    (_of_truth, "all", "all.default", "all.dim", "all.dims"),
+    (_deviation, "var", "var.correction"),
+    (_deviation, "std", "std.correction"),
+    (_deviation, "var_mean", "var_mean.correction"),
+    (_scanned, "cumsum", "cumsum.default"),
+    (_scanned, "cumprod", "cumprod.default"),
+    (_normalized, "softmax", "_softmax.default"),
+    (_normalized, "log_softmax", "_log_softmax.default"),
+):
+    row(*_overloads)(partial(_record, _name))
 
 
 # ---- sorting and products, which torch computes ------------------------------------------------------------

@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Evaluated", "Report"]
-
 
 @dataclass(frozen=True)
 class Evaluated:

@@ -15,8 +15,6 @@ from torch import fx
 from fusewright.torch_compile.recording import meta_of, restrided, result_tensors, stride_order
 from fusewright.torch_compile.rows import Overload
 
-__all__ = ["ResultView", "base_of", "result_views"]
-
 
 @dataclass(frozen=True, eq=False)
 class ResultView:
@@ -47,11 +45,17 @@ def base_of(node: fx.Node) -> fx.Node:
     return node
 
 
+#: Views whose elements are other values than those in memory.
+_OTHER_VALUES = frozenset({torch.ops.aten._conj.default, torch.ops.aten._neg_view.default})
+
+
 def _is_view(node: fx.Node) -> bool:
     target = node.target
     assert isinstance(target, Overload)
     if target is torch.ops.aten._unsafe_view.default:
         return True
+    if target in _OTHER_VALUES:
+        return False
     results = target._schema.returns
     return bool(results) and results[0].alias_info is not None and not target._schema.is_mutable
 

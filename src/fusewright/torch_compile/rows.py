@@ -17,8 +17,6 @@ import torch
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
 
-__all__ = ["ROWS", "NotRecordable", "Row", "add_row", "bound_arguments", "row"]
-
 Overload = torch._ops.OpOverload
 
 #: Arguments that say where a result lies, which a definition decides by itself.
@@ -72,10 +70,13 @@ _Record = TypeVar("_Record", bound=Callable[..., Any])
 
 
 def add_row(name: str, record: Callable[..., Any], takes: frozenset[str], ignores_rest: bool = False) -> None:
-    """Adds a row, where this version of torch has the overload and there is none yet."""
+    """Adds a row, where this version of torch has the overload and there is none yet.
+
+    Some of "prims" exist only once a part of torch is imported, so these have a row in any case.
+    """
     namespace, packet, overload = name.split(".")
     found = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
-    if found is not None:
+    if found is not None or namespace == "prims":
         ROWS.setdefault(name, Row(name, record, takes, ignores_rest))
 
 

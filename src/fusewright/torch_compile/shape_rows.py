@@ -1,4 +1,4 @@
-"""Rows of operators that move, copy or make elements: views, joins, indexing and factories."""
+"""Rows of operators that move, copy or make elements: views, joins and factories."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from fusewright.core.dtype import DataType
+from fusewright.core.dtype import Category, DataType
 from fusewright.frontend.handles import Tensor
 from fusewright.ops.bits import BITCASTS
 from fusewright.torch_compile.rows import NotRecordable, row
+from fusewright.torch_compile.sizes import is_number
 
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
@@ -138,7 +139,7 @@ def to_copy(r: Recording, x: Any, dtype: Any) -> Any:
 def copied(r: Recording, x: Any, src: Any) -> Any:
     """`src` in the type and shape of `x`."""
     value = r.ops.cast(src, x.dtype) if src.dtype is not x.dtype else src
-    return r.ops.expand(value, r.shape()) if r.sizes(src) != r.sizes(x) else value
+    return value if r.are_of_one_size(src, x) else r.ops.expand(value, r.shape())
 
 
 @row("prims.convert_element_type.default")
@@ -160,7 +161,7 @@ def view_dtype(r: Recording, x: Any, dtype: Any) -> Any:
 def cat(r: Recording, tensors: Any, dim: int) -> Any:
     # An empty tensor of rank 1 joins with anything, and adds nothing.
     ranked = [t for t in tensors if t.ndim == r.rank()]
-    parts = [t for t in ranked if r.rank() > 1 or r.sizes(t) != [0]] or ranked[:1]
+    parts = [t for t in ranked if r.rank() > 1 or not is_number(r.sizes(t)[0], 0)] or ranked[:1]
     converted = [part if part.dtype is r.dtype() else r.ops.cast(part, r.dtype()) for part in parts]
     return r.ops.cat(converted, dim) if len(converted) > 1 else converted[0]
 
@@ -172,7 +173,16 @@ def stack(r: Recording, tensors: Any, dim: int) -> Any:
 
 @row("constant_pad_nd.default")
 def constant_pad(r: Recording, x: Any, pad: Any, value: Any) -> Any:
-    return r.ops.pad(x, pad, value if r.dtype().is_floating or r.dtype().is_complex else int(value))
+    return r.ops.pad(x, pad, _NUMBERS[x.dtype.category](value))
+
+
+#: The numbers of Python that are values of a category's types.
+_NUMBERS = {
+    Category.BOOL: bool,
+    Category.INT: int,
+    Category.FLOAT: float,
+    Category.COMPLEX: complex,
+}
 
 
 @row("view_as_real.default", "view_as_real_copy.default")
@@ -183,6 +193,16 @@ def view_as_real(r: Recording, x: Any) -> Any:
 @row("view_as_complex.default", "view_as_complex_copy.default")
 def view_as_complex(r: Recording, x: Any) -> Any:
     return r.ops.complex(r.ops.select(x, 0, x.ndim - 1), r.ops.select(x, 1, x.ndim - 1))
+
+
+@row("_conj.default")
+def conj(r: Recording, x: Any) -> Any:
+    return r.ops.complex(r.ops.real(x), r.ops.neg(r.ops.imag(x)))
+
+
+@row("_neg_view.default")
+def neg_view(r: Recording, x: Any) -> Any:
+    return r.ops.neg(x)
 
 
 @row("flip.default")
@@ -252,93 +272,6 @@ def triu(r: Recording, x: Any, diagonal: Any) -> Any:
     return r.ops.triu(x, diagonal)
 
 
-# ---- indexing ----------------------------------------------------------------------------------------------
-
-
-@row("index_select.default")
-def index_select(r: Recording, x: Any, dim: int, index: Any) -> Any:
-    return r.ops.index_select(x, index, dim)
-
-
-@row("gather.default")
-def gather(r: Recording, x: Any, dim: int, index: Any) -> Any:
-    return r.ops.gather(x, index, dim)
-
-
-@row("embedding.default")
-def embedding(r: Recording, weight: Any, indices: Any, padding_idx: Any, scale_grad_by_freq: Any) -> Any:
-    return r.ops.embedding_fwd(indices, weight)
-
-
-@row("embedding_dense_backward.default")
-def embedding_backward(
-    r: Recording, grad_output: Any, indices: Any, num_weights: Any, padding_idx: int, scale_grad_by_freq: bool
-) -> Any:
-    padding = padding_idx if padding_idx >= 0 else None
-    return r.ops.embedding_bwd(grad_output, indices, num_weights, padding, scale_grad_by_freq)
-
-
-@row("index.Tensor", "_unsafe_index.Tensor")
-def index(r: Recording, x: Any, indices: Sequence[Any]) -> Any:
-    given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
-    if not all(i.dtype.is_integral for _, i in given):
-        raise NotRecordable("a mask")
-    dims = [dim for dim, _ in given]
-    dim, last = dims[0], dims[-1]
-    if len(dims) != last - dim + 1:
-        raise NotRecordable("index tensors of dimensions that are no neighbours")
-    sizes = r.sizes(x)
-    # torch counts negative indices from the end.
-    each = [r.ops.where(r.ops.lt(i, 0), r.ops.add(i, sizes[d]), i) for d, i in given]
-    wrapped = each[0]
-    if len(each) > 1:
-        # Dimensions side by side are one, with one index.
-        if not _are_ints(*sizes):
-            raise NotRecordable("several index tensors, and sizes that are not known")
-        for d, i in zip(dims[1:], each[1:]):
-            wrapped = r.ops.add(r.ops.mul(wrapped, sizes[d]), i)
-        x = r.ops.reshape(x, [*sizes[:dim], prod(sizes[dim : last + 1]), *sizes[last + 1 :]])
-    places = wrapped
-    if places.ndim == 1:
-        return r.ops.index_select(x, wrapped, dim)
-    if not places.ndim:
-        return r.ops.reshape(r.ops.index_select(x, r.ops.reshape(wrapped, [1]), dim), r.shape())
-    taken = r.ops.index_select(x, r.ops.flatten(wrapped), dim)
-    return r.ops.reshape(taken, r.shape())
-
-
-@row("index_put.default", "_unsafe_index_put.default")
-def index_put(r: Recording, x: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
-    given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
-    if len(given) != 1 or not given[0][1].dtype.is_integral or given[0][1].ndim != 1:
-        raise NotRecordable("several index tensors, one of another rank, or a mask")
-    dim, places = given[0]
-    sizes = r.sizes(x)
-    wrapped = r.ops.where(r.ops.lt(places, 0), r.ops.add(places, sizes[dim]), places)
-    shape = [*sizes[:dim], *r.sizes(places), *sizes[dim + 1 :]]
-    missing = x.ndim - values.ndim
-    wide = r.ops.broadcast(values, [i < missing for i in range(x.ndim)]) if missing else values
-    source = r.ops.expand(wide, shape)
-    if not accumulate:
-        along = r.ops.broadcast(wrapped, [i != dim for i in range(x.ndim)])
-        return r.ops.scatter(x, r.ops.expand(along, shape), source, dim)
-    order = [dim, *(i for i in range(x.ndim) if i != dim)]
-    back = [order.index(i) for i in range(x.ndim)]
-    first, moved = (r.ops.permute(t, order) if dim else t for t in (x, source))
-    made = r.ops.index_put_accumulate(first, wrapped, moved)
-    return r.ops.permute(made, back) if dim else made
-
-
-@row("scatter.src")
-def scatter(r: Recording, x: Any, dim: int, index: Any, src: Any) -> Any:
-    return r.ops.scatter(x, index, src, dim)
-
-
-@row("scatter.value")
-def scatter_value(r: Recording, x: Any, dim: int, index: Any, value: Any) -> Any:
-    return r.ops.scatter(x, index, value, dim)
-
-
 # ---- factories ---------------------------------------------------------------------------------------------
 
 
@@ -359,6 +292,8 @@ def scalar_tensor(r: Recording, s: Any, **_: Any) -> Any:
     "empty.memory_format",
     "empty_like.default",
     "new_empty.default",
+    "empty_strided.default",
+    "new_empty_strided.default",
 )
 def zeros(r: Recording, **_: Any) -> Any:
     """Zeros; also for tensors whose values do not matter."""

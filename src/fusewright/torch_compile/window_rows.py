@@ -11,7 +11,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.dtype import DataType
+from fusewright.frontend.handles import Scalar
 from fusewright.torch_compile.rows import NotRecordable, row
+from fusewright.torch_compile.sizes import is_number
 
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
@@ -185,18 +187,48 @@ def diagonal(r: Recording, x: Any, offset: int, dim1: int, dim2: int) -> Any:
 @row("slice_scatter.default")
 def slice_scatter(r: Recording, x: Any, src: Any, dim: int, start: Any, end: Any, step: int) -> Any:
     """What is before the slice, what replaces it, and what is behind it, joined."""
-    sizes, place = _known(r.sizes(x)), dim % x.ndim
-    if step != 1 or not all(i is None or isinstance(i, int) for i in (start, end)):
-        raise NotRecordable("a step, or places that are not known")
-    low, high, _ = slice(start, end).indices(sizes[place])
-    high = max(low, high)
+    sizes, place = r.sizes(x), dim % x.ndim
+    size, count = sizes[place], r.sizes(src)[place]
+    inside = src if src.dtype is x.dtype else r.ops.cast(src, x.dtype)
+    low: Any = 0 if start is None else start
+    if isinstance(low, int) and low < 0:
+        low = max(0, low + size) if isinstance(size, int) else r.ops.maximum(0, r.ops.add(size, low))
+    if isinstance(low, int) and isinstance(size, int):
+        low = min(low, size)
+    if step != 1:
+        return _every(r, x, inside, count, place, low, step)
+    if r.are_of_one_size(x, src):
+        return r.ops.set(inside)
 
-    def part(begin: int, stop: int) -> Any:
+    def part(begin: Any, stop: Any) -> Any:
         starts = [begin if i == place else 0 for i in range(x.ndim)]
-        stops = [stop if i == place else size for i, size in enumerate(sizes)]
+        stops = [stop if i == place else extent for i, extent in enumerate(sizes)]
         return r.ops.slice(x, starts, stops, [1] * x.ndim)
 
-    inside = src if src.dtype is x.dtype else r.ops.cast(src, x.dtype)
-    ends = [part(0, low)] if low else [], [part(high, sizes[place])] if high < sizes[place] else []
-    parts = [*ends[0], *([inside] if high > low else []), *ends[1]]
+    high = r.ops.add(low, count) if _has_scalar(low, count) else low + count
+    parts = [] if is_number(count, 0) else [inside]
+    if not is_number(low, 0):
+        parts.insert(0, part(0, low))
+    if not isinstance(size, int) or not is_number(high, size):
+        parts.append(part(high, size))
     return r.ops.cat(parts, place) if len(parts) > 1 else r.ops.set(parts[0])
+
+
+def _every(r: Recording, x: Any, src: Any, count: Any, place: int, low: Any, step: int) -> Any:
+    """Every so many-th element replaced: pads lay those apart, and a mask chooses between the two."""
+    size = r.sizes(x)[place]
+    reach = r.ops.mul(count, step) if isinstance(count, Scalar) else count * step
+    apart = [*r.sizes(x)[:place], reach, *r.sizes(x)[place + 1 :]]
+    behind = [0, 0] * (x.ndim - 1 - place)
+    lines = r.ops.broadcast(src, [i == place + 1 for i in range(x.ndim + 1)])
+    spread = r.ops.reshape(r.ops.pad(lines, [*behind, 0, step - 1]), apart)
+    over = r.ops.sub(r.ops.sub(size, low), reach) if _has_scalar(size, low, reach) else size - low - reach
+    moved = r.ops.pad(spread, [*behind, low, over])
+    line = r.ops.sub(r.ops.iota(size, 0, 1, DataType.Int), low)
+    within = r.ops.logical_and(r.ops.ge(line, 0), r.ops.lt(line, reach))
+    chosen = r.ops.logical_and(within, r.ops.eq(r.ops.remainder(line, step), 0))
+    return r.ops.where(r.ops.broadcast(chosen, [i != place for i in range(x.ndim)]), moved, x)
+
+
+def _has_scalar(*values: Any) -> bool:
+    return any(isinstance(value, Scalar) for value in values)

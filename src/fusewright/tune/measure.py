@@ -35,10 +35,15 @@ class Clock:
         self.device = device
         self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
 
-    def spans(self, calls: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
-        """Seconds of each run of each call; the calls take turns, so that what drifts meets them all."""
+    def spans(
+        self, calls: Sequence[Callable[[], object]], repeats: int, ahead: int = FLUSHES_AHEAD
+    ) -> list[list[float]]:
+        """Seconds of each run of each call; the calls take turns, so that what drifts meets them all.
+
+        ahead: flushes before the first.
+        """
         events: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = [[] for _ in calls]
-        self._busy(FLUSHES_AHEAD)
+        self._busy(ahead)
         for _ in range(repeats):
             for call, own in zip(calls, events):
                 self._flush.zero_()
@@ -77,7 +82,7 @@ class Clock:
         Where the fastest of the first few runs is beyond the limit, it counts: that of all others is what
         disturbs a busy machine. So does the first one alone, where nothing can disturb it so much.
         """
-        [[first], [other]] = self.spans([call, copy], 1)
+        [[first], [other]] = self.spans([call, copy], 1, ahead=0)  # only what is far too slow matters
         if first > max(LONG_SECONDS, HOPELESS * other):
             return first / other
         for _ in range(warm_up):

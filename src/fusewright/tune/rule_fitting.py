@@ -207,25 +207,28 @@ class _Table:
 
         rows: of the changes. within: limits that these problems are within already.
         """
+        among, weights = torch.tensor(own, dtype=torch.int64), self._weights[rows]
         for name, values in self._features.items():
-            here = [i for i in own if not isnan(values[i])]
+            here = among[~values[among].isnan()]
             if name in within or len(here) < LEAST_SUPPORT:
                 continue
-            ordered, order = values[here].sort(stable=True)
-            least, most = _beyond(float(ordered[0]), float(ordered[-1]))
-            at = [i for i in range(1, len(here)) if ordered[i] > ordered[i - 1]]
-            sums = self._weights[rows][:, torch.tensor(here)[order]].cumsum(1)
+            in_order, order = values[here].sort(stable=True)
+            ordered = in_order.tolist()  # an element of a tensor takes a microsecond
+            least, most = _beyond(ordered[0], ordered[-1])
+            at = [i for i in range(1, len(ordered)) if ordered[i] > ordered[i - 1]]
+            sums = weights[:, here[order]].cumsum(1)
             for is_low in (True, False):
-                cuts = [i for i in at if (i if is_low else len(here) - i) >= LEAST_SUPPORT]
+                cuts = [i for i in at if (i if is_low else len(ordered) - i) >= LEAST_SUPPORT]
                 if not cuts:
                     continue
                 before = sums[:, [i - 1 for i in cuts]]
-                score, column = (before if is_low else sums[:, -1:] - before).max(1)
-                for row in torch.nonzero(score > 0).flatten().tolist():
-                    cut = cuts[int(column[row])]
-                    between = _between(float(ordered[cut - 1]), float(ordered[cut]))
-                    limits = (least, between) if is_low else (between, most)
-                    yield _Choice(float(score[row]), rows[row], {**within, name: limits})
+                scores, columns = (before if is_low else sums[:, -1:] - before).max(1)
+                for row, score, column in zip(rows, scores.tolist(), columns.tolist()):
+                    if score > 0:
+                        cut = cuts[column]
+                        between = _between(ordered[cut - 1], ordered[cut])
+                        limits = (least, between) if is_low else (between, most)
+                        yield _Choice(score, row, {**within, name: limits})
 
 
 def _weights(gains: torch.Tensor) -> torch.Tensor:

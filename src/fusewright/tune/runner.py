@@ -277,10 +277,7 @@ class Runner:
         self._sources[attempt.problem.key].tell(trial, ran.copy_seconds)
 
     def race(
-        self,
-        races: Sequence[RaceOf],
-        record: Callable[[Problem, Race], None],
-        seconds: float | None = None,
+        self, races: Sequence[RaceOf], record: Callable[[Problem, Race], None], seconds: float | None = None
     ) -> None:
         """Times configurations of problems in turns: of many trials the fastest was lucky, too.
 

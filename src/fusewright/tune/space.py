@@ -282,6 +282,3 @@ def points_of(space: ParamsSpace, count: int | None, seed: int) -> Iterator[Any]
         if fitted not in seen and (fitted == point or space.is_legal(fitted)):
             seen.add(fitted)
             yield fitted
-
-
-__all__ = ["Legalized", "ParamsSpace", "Space", "Step", "TableSpace", "points_of"]

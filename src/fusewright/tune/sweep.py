@@ -19,7 +19,7 @@ SPACE = "space"
 
 
 @dataclass(frozen=True)
-class Effort:
+class SweepEffort:
     """How much to try.
 
     Attributes:
@@ -36,7 +36,7 @@ class Effort:
 
 
 @dataclass
-class Progress:
+class SweepProgress:
     """What a sweep has done so far, for whoever watches.
 
     Attributes:
@@ -60,12 +60,12 @@ def sweep(
     problems: Sequence[Problem],
     journal: Journal,
     load: Load,
-    effort: Effort,
+    effort: SweepEffort,
     options: Options,
     *,
     on_gpu: bool,
-    report: Callable[[Progress], None],
-) -> Progress:
+    report: Callable[[SweepProgress], None],
+) -> SweepProgress:
     """Tries params of each problem's space that the journal does not know, the heuristic's first.
 
     Interrupting loses what is being tried, and nothing else.
@@ -76,7 +76,7 @@ def sweep(
     Raises:
         TuneError: the journal cannot be written, or no processes started.
     """
-    progress = Progress(None if effort.points is None else 0)
+    progress = SweepProgress(None if effort.points is None else 0)
     with Runner(load, options, effort.compilers, on_gpu) as runner:
         swept = [
             _Swept(problem, Planned(problem, load, options), journal, effort, on_gpu, progress)
@@ -100,9 +100,9 @@ class _Swept:
         problem: Problem,
         planned: Planned,
         journal: Journal,
-        effort: Effort,
+        effort: SweepEffort,
         on_gpu: bool,
-        progress: Progress,
+        progress: SweepProgress,
     ) -> None:
         self.problem = problem
         self.best: Best | None = None

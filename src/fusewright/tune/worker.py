@@ -76,6 +76,7 @@ class Attempt:
     Attributes:
         best: a configuration that is clearly slower is not timed to the end.
         copy_seconds: of a copy of as many bytes, which others were timed beside; None: the first one.
+        slower: how many times as long as the best it takes to be clearly slower.
         lowered: as of `Made`, once it is made.
     """
 
@@ -84,6 +85,7 @@ class Attempt:
     origin: str
     best: Best | None = None
     copy_seconds: float | None = None
+    slower: float = CLEARLY_SLOWER
     lowered: bytes | None = field(default=None, repr=False)
 
 
@@ -256,7 +258,7 @@ class Runner:
             except AssertionError as error:
                 return Ran(Status.WRONG, detail=_line(error))
             copy_seconds = attempt.copy_seconds or self.copy_seconds
-            limit = inf if attempt.best is None else CLEARLY_SLOWER * attempt.best.seconds / copy_seconds
+            limit = inf if attempt.best is None else attempt.slower * attempt.best.seconds / copy_seconds
             ratio = self._clock.beside(call, self._copy, limit, TRIAL_REPEATS, WARM_UP)
             return Ran(Status.MEASURED, ratio * copy_seconds, copy_seconds=copy_seconds)
 

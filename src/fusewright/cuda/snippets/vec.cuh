@@ -1,6 +1,7 @@
 // requires: cache_policy
 // One access of 1 to 16 bytes for N neighbouring elements, with a cache hint where the name has one:
-// ca all levels, cg level two only, cs streaming (evicted first), el evicted from level two last. memcpy to or from registers costs nothing.
+// ca all levels, cg level two only, cs streaming (evicted first; cs_word in order), el evicted from level two last. memcpy to or
+// from registers costs nothing.
 // load_or reads memory only if `there`, and else fills every element. Plain and hinted stores are to global memory,
 // store_shared to shared memory.
 
@@ -66,6 +67,22 @@ __device__ __forceinline__ void write_last(uint4* to, uint4 bits) {
 }
 #endif
 
+// Words that are evicted first, under a predicate of their own and in the order that they are written in, too: given a
+// condition, the CUDA compiler moves each load to where its element is used, so that few are in flight.
+template <class T> __device__ __forceinline__ void read_word(T& bits, const T* from, bool there) {
+  if (there) bits = __ldcs(from);
+}
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ void read_word(unsigned short& bits, const unsigned short* from, bool there) {
+  asm volatile("{ .reg .pred there; setp.ne.u32 there, %1, 0; @there ld.global.cs.u16 %0, [%2]; }"
+               : "+h"(bits) : "r"(unsigned(there)), "l"(__cvta_generic_to_global(from)));
+}
+__device__ __forceinline__ void read_word(unsigned int& bits, const unsigned int* from, bool there) {
+  asm volatile("{ .reg .pred there; setp.ne.u32 there, %1, 0; @there ld.global.cs.u32 %0, [%2]; }"
+               : "+r"(bits) : "r"(unsigned(there)), "l"(__cvta_generic_to_global(from)));
+}
+#endif
+
 // ACCESS changes `bits` to what is at `from` if `there`.
 #define FW_LOAD(NAME, ACCESS)                                                                                \
   template <int N, class T> __device__ __forceinline__ void NAME(T* local, const T* memory) {                \
@@ -101,6 +118,7 @@ FW_LOAD(load, FW_READ)
 FW_LOAD(load_ca, FW_READ_CA)
 FW_LOAD(load_cg, FW_READ_CG)
 FW_LOAD(load_cs, FW_READ_CS)
+FW_LOAD(load_cs_word, read_word)
 FW_LOAD(load_el, read_last)
 FW_STORE(store, write_global)
 FW_STORE(store_shared, FW_WRITE)

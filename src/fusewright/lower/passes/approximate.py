@@ -27,6 +27,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.passes.registers import Registers
 from fusewright.ops.approximate import (
     ANY_POW,
     EXP2_OF_PRODUCT,
@@ -41,7 +42,7 @@ from fusewright.ops.approximate import (
 )
 from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
 from fusewright.ops.reductions import SUM
-from fusewright.sym import ZERO, as_int, const
+from fusewright.sym import ZERO, as_int
 
 #: Types to which rounding is far coarser than these errors.
 ROUNDED_TYPES = frozenset({DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2})
@@ -74,7 +75,8 @@ def approximate(kernel: k.Kernel) -> k.Kernel:
     body = pass_.body(kernel.body, ())
     if body is kernel.body:
         return kernel
-    return k.with_body(kernel, _without_unread((*map(k.Alloc, pass_.registers), *body)))
+    changed = pass_.registers.declared(kernel, body)
+    return k.with_body(changed, _without_unread(changed.body))
 
 
 def _exact_buffers(statements: Sequence[k.Stmt]) -> set[k.Buffer]:
@@ -198,21 +200,18 @@ class _Around:
 
 def _without_unread(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
     """`body` without what computes registers that nothing reads."""
-    read = {buffer for stmt in k.walk(body) for buffer in access.read_buffers(stmt)}
+    read = access.read_in(body)
     unread = {
         stmt.dst.buffer
         for stmt in k.walk(body)
         if isinstance(stmt, k.Compute) and access.is_register(stmt.dst.buffer) and stmt.dst.buffer not in read
     }
 
-    def is_left(stmt: k.Stmt) -> bool:
+    def left(stmt: k.Stmt) -> list[k.Stmt]:
         touched = (access.declared_buffer(stmt), *access.written_buffers(stmt))
-        return k.children(stmt) != () or unread.isdisjoint(touched)
+        return [stmt] if unread.isdisjoint(touched) else []
 
-    def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        return k.body_of(body, [k.with_children(stmt, change) for stmt in body if is_left(stmt)])
-
-    return _without_unread(change(body)) if unread else body
+    return _without_unread(k.rewritten(body, left)) if unread else body
 
 
 class _Pass:
@@ -225,7 +224,7 @@ class _Pass:
     def __init__(self, exact: set[k.Buffer]) -> None:
         self.exact = exact
         self.scaled: set[k.Ref] = set()
-        self.registers: list[k.Buffer] = []
+        self.registers = Registers()
 
     def body(self, body: tuple[k.Stmt, ...], around: tuple[_Around, ...]) -> tuple[k.Stmt, ...]:
         """`body` with cheaper statements; `around`: the loops that it stands in."""
@@ -250,9 +249,8 @@ class _Pass:
 
     def _register(self, made: list[k.Stmt], op: ElementwiseOp, *args: k.Operand) -> k.Ref:
         """A register that a statement added to `made` computes."""
-        name = f"approximate_{len(self.registers) + 1}"
-        self.registers.append(k.Buffer(name, DataType.Float, k.Space.LOCAL, const(1)))
-        ref = k.Ref(self.registers[-1], ZERO)
+        register = self.registers.new(f"approximate_{len(self.registers) + 1}", DataType.Float)
+        ref = k.Ref(register, ZERO)
         made.append(k.Compute(op, ref, args, DataType.Float))
         return ref
 

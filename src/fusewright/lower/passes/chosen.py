@@ -18,7 +18,8 @@ from typing import TypeGuard
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.loads import is_load, used_symbols, without_foreign_guards
-from fusewright.sym import ZERO, Symbol, const
+from fusewright.lower.passes.registers import Registers
+from fusewright.sym import ZERO, Symbol
 
 
 def load_chosen_once(kernel: k.Kernel) -> k.Kernel:
@@ -26,8 +27,7 @@ def load_chosen_once(kernel: k.Kernel) -> k.Kernel:
         return kernel
     lifter = _Lifter(access.writers(k.walk(kernel.body)))
     body = lifter.body(kernel.body)
-    allocations = tuple(k.Alloc(buffer) for buffer in lifter.registers)
-    return k.with_body(kernel, k.body_of(kernel.body, (*allocations, *body)))
+    return lifter.registers.declared(kernel, body)
 
 
 class _Lifter:
@@ -38,7 +38,7 @@ class _Lifter:
 
     def __init__(self, writers: Counter[k.Buffer]) -> None:
         self.writers = writers
-        self.registers: list[k.Buffer] = []
+        self.registers = Registers()
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
         """`body` with what its loops do not change at its beginning, behind what names its indices."""
@@ -99,8 +99,7 @@ class _Lifter:
         if load.dst.buffer in self.registers:
             return load.dst
         name = f"{load.dst.buffer.name}_chosen{len(self.registers)}"
-        self.registers.append(k.Buffer(name, load.dst.buffer.dtype, k.Space.LOCAL, const(1)))
-        return k.Ref(self.registers[-1], ZERO)
+        return k.Ref(self.registers.new(name, load.dst.buffer.dtype), ZERO)
 
     def _is_element(self, stmt: k.Stmt, writers: Counter[k.Buffer]) -> TypeGuard[k.Copy]:
         """Whether it loads an element that no thread writes into a register that nothing else sets.

@@ -11,9 +11,11 @@ that is long enough for a ring are whole.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.guards import Conditions, conditions_of, necessary, with_pred
+from fusewright.lower.guards import Conditions, conditions_of, guarded, necessary, with_pred
 from fusewright.sym import FALSE, Expr, Le, Lt, Symbol, as_int, const, land, le, lnot, substitute
 
 
@@ -70,7 +72,8 @@ def _of_chunks(loop: k.For, threads: frozenset[Symbol]) -> k.For:
     whole = land(*necessary(everywhere.values()))
     if not everywhere or as_int(whole) is not None:
         return loop
-    inside = _where(loop.body, frozenset(everywhere))
+    implied = frozenset(everywhere)
+    inside = k.rewritten(loop.body, lambda stmt: _where(stmt, implied))
     return k.with_body(loop, (k.If(whole, inside), k.If(lnot(whole), loop.body)))
 
 
@@ -94,26 +97,15 @@ def _everywhere(condition: Expr, moving: frozenset[Symbol]) -> Expr | None:
     return le(0, substitute(slack, ends))
 
 
-def _where(body: tuple[k.Stmt, ...], implied: Conditions) -> tuple[k.Stmt, ...]:
-    """`body` where these conditions hold."""
-    result: list[k.Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, k.If):
-            cond = _left(stmt.cond, implied)
-            inner = () if cond is FALSE else _where(stmt.body, implied)
-            if inner:
-                result += inner if cond is k.TRUE else [k.If(cond, inner)]
-            continue
-        if isinstance(stmt, (k.Copy, k.Combine)):
-            pred = _left(stmt.pred, implied)
-            if pred is not stmt.pred:
-                stmt = with_pred(stmt, pred)
-        elif k.children(stmt):
-            stmt = k.with_children(stmt, lambda inner: _where(inner, implied))
-            if not k.children(stmt):
-                continue
-        result.append(stmt)
-    return tuple(result)
+def _where(stmt: k.Stmt, implied: Conditions) -> Sequence[k.Stmt]:
+    """A statement where these conditions hold."""
+    if isinstance(stmt, k.If):
+        cond = _left(stmt.cond, implied)
+        return () if cond is FALSE or not stmt.body else guarded([cond], stmt.body)
+    if isinstance(stmt, (k.Copy, k.Combine)):
+        pred = _left(stmt.pred, implied)
+        return [stmt if pred is stmt.pred else with_pred(stmt, pred)]
+    return [stmt] if k.children(stmt) or not isinstance(stmt, k.NESTING) else ()
 
 
 def _left(cond: Expr, implied: Conditions) -> Expr:

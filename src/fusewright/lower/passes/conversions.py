@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from fusewright.core.dtype import DataType
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.passes.registers import Registers
 from fusewright.ops.elementwise import CAST
 from fusewright.sym import ZERO, as_int, substitute
 
@@ -29,10 +30,8 @@ def convert_in_pairs(kernel: k.Kernel) -> k.Kernel:
     if not any(map(_converts, statements)):
         return kernel
     pass_ = _Pass(access.writers(statements), _copied_by_element(statements))
-    body = pass_.body(kernel.body)
-    if body is kernel.body:
-        return kernel
-    return k.with_body(kernel, (*map(k.Alloc, pass_.registers), *body))
+    body = k.rewritten(kernel.body, pass_.converted)
+    return pass_.registers.declared(kernel, body)
 
 
 def _converts(stmt: k.Stmt) -> bool:
@@ -64,21 +63,13 @@ class _Pass:
     def __init__(self, writers: Counter[k.Buffer], by_element: set[k.Buffer]) -> None:
         self.writers = writers
         self.by_element = by_element
-        self.registers: list[k.Buffer] = []
+        self.registers = Registers()
 
-    def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        result: list[k.Stmt] = []
-        for stmt in body:
-            stmt = k.with_children(stmt, self.body)
-            after: list[k.Stmt] = []
-            if isinstance(stmt, k.For) and stmt.unroll and (as_int(stmt.extent) or 1) % 2 == 0:
-                stmt, after = self._converted_after(stmt)
-            result += [stmt, *after]
-        return k.body_of(body, result)
-
-    def _converted_after(self, loop: k.For) -> tuple[k.For, list[k.Stmt]]:
-        """The loop without its conversions to elements side by side, and these."""
-        read = {buffer for stmt in k.walk(loop.body) for buffer in access.read_buffers(stmt)}
+    def converted(self, loop: k.Stmt) -> list[k.Stmt]:
+        """A loop without its conversions to elements side by side, and these; others as they are."""
+        if not isinstance(loop, k.For) or not loop.unroll or (as_int(loop.extent) or 1) % 2:
+            return [loop]
+        read = access.read_in(loop.body)
         kept: list[k.Stmt] = []
         after: list[k.Stmt] = []
         for stmt in loop.body:
@@ -87,11 +78,11 @@ class _Pass:
                 continue
             narrow = stmt.dst.buffer
             wide = dataclasses.replace(narrow, name=f"{narrow.name}_wide", dtype=DataType.Float, align=0)
-            self.registers.append(wide)
+            self.registers.add(wide)
             kept.append(k.Copy(k.Ref(wide, stmt.dst.index), stmt.args[0]))
             first = substitute(stmt.dst.index, {loop.symbol: ZERO})
             after.append(k.Convert(k.Ref(narrow, first), k.Ref(wide, first), as_int(loop.extent) or 0))
-        return k.with_body(loop, k.body_of(loop.body, kept)), after
+        return [k.with_body(loop, k.body_of(loop.body, kept)), *after]
 
     def _is_run(self, stmt: k.Compute, loop: k.For, read: set[k.Buffer]) -> bool:
         """Whether the iterations of a loop convert neighbours, which nothing in it needs before."""

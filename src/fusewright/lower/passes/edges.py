@@ -17,22 +17,17 @@ from fusewright.sym import Expr, as_int, land, lnot
 
 
 def separate_edges(kernel: k.Kernel) -> k.Kernel:
-    return k.with_body(kernel, _separated(kernel.body))
+    return k.with_body(kernel, k.rewritten(kernel.body, _separated))
 
 
-def _separated(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    result: list[k.Stmt] = []
-    for stmt in body:
-        stmt = k.with_children(stmt, _separated)
-        whole = _whole(stmt) if isinstance(stmt, k.For) else None
-        if whole is None:
-            result.append(stmt)
-            continue
-        assert isinstance(stmt, k.For)
-        cond, implied = whole
-        inside = tuple([_without(each, implied) for each in stmt.body])
-        result += [k.If(cond, (dataclasses.replace(stmt, body=inside),)), k.If(lnot(cond), (stmt,))]
-    return k.body_of(body, result)
+def _separated(stmt: k.Stmt) -> list[k.Stmt]:
+    whole = _whole(stmt) if isinstance(stmt, k.For) else None
+    if whole is None:
+        return [stmt]
+    assert isinstance(stmt, k.For)
+    cond, implied = whole
+    inside = tuple([_without(each, implied) for each in stmt.body])
+    return [k.If(cond, (dataclasses.replace(stmt, body=inside),)), k.If(lnot(cond), (stmt,))]
 
 
 def _whole(loop: k.For) -> tuple[Expr, Conditions] | None:

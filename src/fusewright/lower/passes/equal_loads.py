@@ -25,11 +25,10 @@ def share_equal_loads(kernel: k.Kernel) -> k.Kernel:
     statements = list(k.walk(kernel.body))
     if sum(is_load(stmt) and stmt.width > 1 for stmt in statements) < 2:
         return kernel
-    touched = {buffer for stmt in statements for buffer in access.written_buffers(stmt)}
-    written = {buffer for buffer in touched if buffer.space is k.Space.GLOBAL}
+    written = {buffer for buffer in access.writers(statements) if buffer.space is k.Space.GLOBAL}
     sharing = _Sharing(written)
     sharing.find(kernel.body)
-    return k.with_body(kernel, sharing.rewritten(kernel.body)) if sharing.replaced else kernel
+    return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [sharing.replaced.get(stmt) or stmt]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,9 +101,6 @@ class _Sharing:
         self.replaced[first.copy] = dataclasses.replace(earlier, covering=_of_both(first, earlier, second))
         src = dataclasses.replace(first.copy.dst, index=first.moved(first.copy.dst.index, second.loops))
         self.replaced[second.copy] = k.Copy(second.copy.dst, src, second.copy.width)
-
-    def rewritten(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        return k.body_of(body, [self.replaced.get(s) or k.with_children(s, self.rewritten) for s in body])
 
 
 def _loads(stmt: k.Stmt, loops: tuple[k.For, ...]) -> Iterator[_Load | None]:

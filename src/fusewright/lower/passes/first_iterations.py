@@ -10,38 +10,36 @@ a branch of its own, over which the CUDA compiler moves nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of, guarded
-from fusewright.sym import ZERO, Eq, Expr, Symbol, as_int, is_nonneg, substitute
+from fusewright.sym import ZERO, Eq, Symbol, as_int, is_nonneg, substitute
 
 
 def store_before_loops(kernel: k.Kernel) -> k.Kernel:
-    return k.with_body(kernel, _body(kernel.body))
+    return k.with_body(kernel, k.rewritten(kernel.body, _with_stores_before))
 
 
-def _body(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    result: list[k.Stmt] = []
-    for stmt in body:
-        stmt = k.with_children(stmt, _body)
-        if isinstance(stmt, k.For) and stmt.unroll and (as_int(stmt.extent) or 0) > 0:
-            moved = [inner for inner in stmt.body if _is_of_first(inner, stmt)]
-            first: dict[Symbol, Expr] = {stmt.symbol: ZERO}
-            for inner in moved:
-                result += _at(inner, first)
-            kept = [inner for inner in stmt.body if inner not in moved]
-            if not kept:
-                continue
-            stmt = k.with_body(stmt, k.body_of(stmt.body, kept))
-        result.append(stmt)
-    return k.body_of(body, result)
+def _with_stores_before(stmt: k.Stmt) -> Sequence[k.Stmt]:
+    if not isinstance(stmt, k.For) or not stmt.unroll or not as_int(stmt.extent):
+        return [stmt]
+    moved = tuple(inner for inner in stmt.body if _is_of_first(inner, stmt))
+    if not moved:
+        return [stmt]
+    kept = tuple(inner for inner in stmt.body if inner not in moved)
+    return (*_at_first(moved, stmt), *([k.with_body(stmt, kept)] if kept else []))
 
 
-def _at(stmt: k.Stmt, first: dict[Symbol, Expr]) -> list[k.Stmt]:
-    """The statement in that iteration, without a guard that always holds there."""
-    stmt = access.map_expressions(stmt, lambda e: substitute(e, first))
-    stmt = k.with_children(stmt, lambda body: tuple(s for inner in body for s in _at(inner, first)))
-    return guarded([stmt.cond], stmt.body) if isinstance(stmt, k.If) else [stmt]
+def _at_first(body: tuple[k.Stmt, ...], loop: k.For) -> tuple[k.Stmt, ...]:
+    """The statements in the loop's first iteration, without guards that always hold there."""
+
+    def at(stmt: k.Stmt) -> Sequence[k.Stmt]:
+        stmt = access.map_expressions(stmt, lambda e: substitute(e, {loop.symbol: ZERO}))
+        return guarded([stmt.cond], stmt.body) if isinstance(stmt, k.If) else [stmt]
+
+    return k.rewritten(body, at)
 
 
 def _is_of_first(stmt: k.Stmt, loop: k.For) -> bool:
@@ -51,15 +49,13 @@ def _is_of_first(stmt: k.Stmt, loop: k.For) -> bool:
     if not _is_zero(loop.symbol, conditions_of(cond)) or not all(map(_stores, k.children(stmt) or own)):
         return False
     others = [inner for inner in k.walk(loop.body) if inner not in own]
-    written = {b for other in others for b in access.written_buffers(other)}
-    touched = written | {b for other in others for b in access.read_buffers(other)}
-    if any(b in touched for each in own for b in access.written_buffers(each)):
+    written = set(access.writers(others))
+    touched = written | set(access.readers(others))
+    if not touched.isdisjoint(access.writers(own)):
         return False
     named = access.defined_symbols(others)
     symbols = {symbol for each in own for e in access.expressions(each) for symbol in e.free_symbols}
-    return named.isdisjoint(symbols) and not any(
-        b in written for each in own for b in access.read_buffers(each)
-    )
+    return named.isdisjoint(symbols) and written.isdisjoint(access.readers(own))
 
 
 def _stores(stmt: k.Stmt) -> bool:

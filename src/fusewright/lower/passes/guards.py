@@ -144,7 +144,9 @@ class _Tree:
         if isinstance(stmt, (k.For, k.LetValue)):
             self._varying.add(stmt.symbol)
         if not k.children(stmt):
-            own = conditions_of(stmt.pred) if isinstance(stmt, _PREDICATED) else _NONE
+            own = _NONE
+            if isinstance(stmt, _PREDICATED):
+                own = conditions_of(stmt.pred)
             node = _Node(stmt, own, [], around, isinstance(stmt, k.COLLECTIVES), loops)
             self._note_loads(node)
             for buffer in dict.fromkeys((*access.read_buffers(stmt), *access.written_buffers(stmt))):
@@ -286,11 +288,9 @@ def _read_back_under(writer: _Node, other: _Node, buffer: k.Buffer) -> Condition
     assert writer.stmt is not None and other.stmt is not None
     if buffer in access.written_buffers(other.stmt):
         return _NONE
-    ours = [loop for loop in writer.loops if loop not in other.loops]
-    theirs = [loop for loop in other.loops if loop not in writer.loops]
-    if len(ours) > len(theirs) or any(a.extent is not b.extent for a, b in zip(ours, theirs)):
+    table = access.same_iterations(writer.loops, other.loops)
+    if table is None:
         return _NONE
-    table = {b.symbol: a.symbol for a, b in zip(ours, theirs)}
     first = next(ref.index for ref in access.written_refs(writer.stmt) if ref.buffer is buffer)
     written, read = getattr(writer.stmt, "width", 1), getattr(other.stmt, "width", 1)
     for ref in access.read_refs(other.stmt):
@@ -305,13 +305,9 @@ def _branches_in(node: _Node, around: _Branches) -> _Branches:
     """Which branches may be made in a loop or branch that stands where `around` may."""
     if around is _Branches.NONE or not (isinstance(node.stmt, k.For) and node.stmt.unroll):
         return around
-    loads = (
-        buffer.space is k.Space.GLOBAL
-        for leaf in node.leaves()
-        if leaf.stmt is not None
-        for buffer in access.read_buffers(leaf.stmt)
-    )
-    return _Branches.NONE if any(loads) else _Branches.LARGE
+    read = access.readers(leaf.stmt for leaf in node.leaves() if leaf.stmt is not None)
+    loads = any(buffer.space is k.Space.GLOBAL for buffer in read)
+    return _Branches.NONE if loads else _Branches.LARGE
 
 
 def _pays(group: Sequence[_Node]) -> bool:

@@ -125,14 +125,13 @@ def _whole_iterations(loop: k.For, uses: Counter[k.Buffer]) -> tuple[list[k.Stmt
     inside = Counter(buffer for stmt in statements for buffer in access.read_buffers(stmt))
     loaded = dict.fromkeys(stmt.dst.buffer for stmt in single)
     own = {b: replace(b, name=f"{b.name}_last") for b in loaded if uses[b] == inside[b]}
-    last = [each for stmt in loop.body for each in _with(stmt, {loop.symbol: count}, own)]
-    return [_part(loop, again, count, again), k.If(lt(count, loop.extent), tuple(last))], [*own.values()]
+    last = _with(loop.body, {loop.symbol: count}, own)
+    return [_part(loop, again, count, again), k.If(lt(count, loop.extent), last)], [*own.values()]
 
 
 def _part(loop: k.For, index: Symbol, extent: Expr, value: Expr) -> k.For:
     """The iterations of a loop in which its symbol has these values."""
-    body = tuple(each for stmt in loop.body for each in _with(stmt, {loop.symbol: value}))
-    return replace(loop, symbol=index, extent=extent, body=body)
+    return replace(loop, symbol=index, extent=extent, body=_with(loop.body, {loop.symbol: value}))
 
 
 def _is_single(copy: k.Copy, iteration: Symbol) -> bool:
@@ -159,28 +158,26 @@ def _comparisons(condition: Expr) -> list[Expr]:
 def _iterations(loop: k.For, start: int, count: int) -> tuple[k.Stmt, ...]:
     """`count` iterations of the loop from `start` on."""
     if count == 1:
-        return tuple(each for stmt in loop.body for each in _with(stmt, {loop.symbol: const(start)}))
+        return _with(loop.body, {loop.symbol: const(start)})
     again = symbol(loop.symbol.name, 0, count - 1)
     return (_part(loop, again, const(count), again + start),)
 
 
 def _with(
-    stmt: k.Stmt, values: dict[Symbol, Expr], buffers: dict[k.Buffer, k.Buffer] | None = None
-) -> list[k.Stmt]:
-    """The statement with these values of symbols, and other buffers, without guards that always hold."""
-    stmt = access.map_expressions(stmt, lambda e: substitute(e, values))
-    stmt = access.map_buffers(stmt, buffers) if buffers else stmt
-    stmt = k.with_children(
-        stmt, lambda body: tuple(each for inner in body for each in _with(inner, values, buffers))
-    )
-    if isinstance(stmt, k.If):
-        return [] if stmt.cond is FALSE or not stmt.body else guarded([stmt.cond], stmt.body)
-    if isinstance(stmt, k.Combine) and stmt.pred is FALSE:
-        return []
-    if isinstance(stmt, k.Copy) and stmt.pred is FALSE and stmt.fill is None:
-        return []
-    if isinstance(stmt, k.Copy) and stmt.pred is k.TRUE:
-        stmt = with_pred(stmt, stmt.pred)
-    if isinstance(stmt, k.For) and not stmt.body:
-        return []
-    return [stmt]
+    body: tuple[k.Stmt, ...], values: dict[Symbol, Expr], buffers: dict[k.Buffer, k.Buffer] | None = None
+) -> tuple[k.Stmt, ...]:
+    """`body` with these values of symbols, and other buffers, without guards that always hold."""
+
+    def change(stmt: k.Stmt) -> list[k.Stmt]:
+        stmt = access.map_expressions(stmt, lambda e: substitute(e, values))
+        stmt = access.map_buffers(stmt, buffers) if buffers else stmt
+        if isinstance(stmt, k.If):
+            return [] if stmt.cond is FALSE or not stmt.body else guarded([stmt.cond], stmt.body)
+        if isinstance(stmt, k.Copy) and stmt.pred is k.TRUE:
+            stmt = with_pred(stmt, stmt.pred)
+        stays = stmt.fill is not None if isinstance(stmt, k.Copy) else False
+        never = isinstance(stmt, (k.Copy, k.Combine)) and stmt.pred is FALSE
+        is_empty = isinstance(stmt, k.For) and not stmt.body
+        return [] if (never and not stays) or is_empty else [stmt]
+
+    return k.rewritten(body, change)

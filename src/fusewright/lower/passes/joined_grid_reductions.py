@@ -79,11 +79,7 @@ def _orders(stmt: k.Stmt) -> bool:
 
 def _is_private(stmt: k.Stmt) -> bool:
     """Whether a statement reads and writes registers alone."""
-    return all(
-        buffer.space is k.Space.LOCAL
-        for inner in k.walk((stmt,))
-        for buffer in (*access.read_buffers(inner), *access.written_buffers(inner))
-    )
+    return all(buffer.space is k.Space.LOCAL for buffer in access.touched_in((stmt,)))
 
 
 def _depends(later: k.Stmt, earlier: k.Stmt) -> bool:
@@ -109,4 +105,4 @@ def _written(stmt: k.Stmt) -> set[k.Buffer]:
 
 
 def _touched(stmt: k.Stmt) -> set[k.Buffer]:
-    return _written(stmt) | {buffer for inner in k.walk((stmt,)) for buffer in access.read_buffers(inner)}
+    return _written(stmt) | access.read_in((stmt,))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.passes.registers import Registers
 from fusewright.sym import ZERO, const
 
 # Reductions that share an exchange, at most: each takes registers and room in the workspace.
@@ -36,7 +37,7 @@ def join_reductions(kernel: k.Kernel) -> k.Kernel:
     used = {buffer for stmt in k.walk(body) for buffer in access.scratch_buffers(stmt)}
     idle = joiner.left - used
     kept = [stmt for stmt in body if not (isinstance(stmt, k.Alloc) and stmt.buffer in idle)]
-    return k.with_body(kernel, (*map(k.Alloc, joiner.made), *kept))
+    return joiner.made.declared(kernel, kept)
 
 
 def _may_join(stmt: k.Stmt) -> bool:
@@ -57,7 +58,7 @@ class _Joiner:
     """
 
     def __init__(self) -> None:
-        self.made: list[k.Buffer] = []
+        self.made = Registers()
         self.left: set[k.Buffer] = set()
         self._rooms: dict[tuple[k.Buffer, int], k.Buffer] = {}
 
@@ -109,17 +110,14 @@ class _Joiner:
         return body
 
     def _registers(self, ref: k.Ref, what: str, count: int) -> k.Buffer:
-        name = f"{ref.buffer.name}_{what}{len(self.made)}"
-        self.made.append(k.Buffer(name, ref.buffer.dtype, k.Space.LOCAL, const(count)))
-        return self.made[-1]
+        return self.made.new(f"{ref.buffer.name}_{what}{len(self.made)}", ref.buffer.dtype, count)
 
     def _room(self, workspace: k.Buffer, count: int) -> k.Buffer:
         """A workspace for `count` times as many values; the same for all reductions that had the same."""
         key = workspace, count
         if key not in self._rooms:
             name, size = f"{workspace.name}_of{count}", workspace.size * count
-            self._rooms[key] = dataclasses.replace(workspace, name=name, size=size)
-            self.made.append(self._rooms[key])
+            self._rooms[key] = self.made.add(dataclasses.replace(workspace, name=name, size=size))
         return self._rooms[key]
 
 
@@ -151,8 +149,5 @@ def _needs(stmt: k.Stmt, reduction: k.BlockReduce) -> bool:
     """Whether a statement has to come after a reduction: it touches the result, or what is reduced."""
     results = {ref.buffer for ref in reduction.dst}
     sources = {src.buffer for src in reduction.src if isinstance(src, k.Ref)}
-    for inner in k.walk((stmt,)):
-        written = set(access.written_buffers(inner))
-        if not results.isdisjoint((*access.read_buffers(inner), *written)) or not sources.isdisjoint(written):
-            return True
-    return False
+    touched, written = access.touched_in((stmt,)), access.written_in((stmt,))
+    return not results.isdisjoint(touched) or not sources.isdisjoint(written)

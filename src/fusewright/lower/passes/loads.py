@@ -19,7 +19,8 @@ from typing import TypeGuard
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import conditions_of, with_pred
-from fusewright.sym import ZERO, Expr, Lt, Symbol, as_int, const, land
+from fusewright.lower.passes.registers import Registers
+from fusewright.sym import ZERO, Expr, Lt, Symbol, as_int, land
 
 # Bytes that a thread loads at once: a quarter of its registers.
 MAX_BYTES_IN_FLIGHT = 256
@@ -27,9 +28,7 @@ MAX_BYTES_IN_FLIGHT = 256
 
 def bring_loads_forward(kernel: k.Kernel) -> k.Kernel:
     lifter = _Lifter()
-    body = _ahead(lifter.body(kernel.body))
-    allocations = tuple(k.Alloc(buffer) for buffer in lifter.registers)
-    return k.with_body(kernel, k.body_of(kernel.body, (*allocations, *body)))
+    return lifter.registers.declared(kernel, _ahead(k.rewritten(kernel.body, lifter.lifted)))
 
 
 def is_load(stmt: k.Stmt) -> TypeGuard[k.Copy]:
@@ -56,25 +55,17 @@ class _Lifter:
     """
 
     def __init__(self) -> None:
-        self.registers: list[k.Buffer] = []
+        self.registers = Registers()
 
-    def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        """`body` with the loads before its unrolled loops that are the same in all their iterations."""
-        result: list[k.Stmt] = []
-        for stmt in body:
-            stmt = without_foreign_guards(k.with_children(stmt, self.body))
-            if isinstance(stmt, k.For) and stmt.unroll and (as_int(stmt.extent) or 0) > 0:
-                lifted, stmt = self._without_invariant_loads(stmt)
-                result += lifted
-            result.append(stmt)
-        return k.body_of(body, result)
-
-    def _without_invariant_loads(self, loop: k.For) -> tuple[list[k.Stmt], k.For]:
+    def lifted(self, loop: k.Stmt) -> list[k.Stmt]:
+        """An unrolled loop, behind its loads that are the same in all iterations; any other statement."""
+        if not isinstance(loop, k.For) or not loop.unroll or not as_int(loop.extent):
+            return [without_foreign_guards(loop)]
         inner = list(k.walk(loop.body))
         if any(
             _writes_memory(stmt) or isinstance(stmt, (k.Barrier, k.GridBarrier, k.LetValue)) for stmt in inner
         ):
-            return [], loop
+            return [loop]
         varying = {loop.symbol, *access.defined_symbols(inner)}
         lifted: list[k.Stmt] = []
         kept: list[k.Stmt] = []
@@ -88,11 +79,10 @@ class _Lifter:
                 kept.append(stmt)
             else:
                 name = f"{stmt.dst.buffer.name}_once{len(self.registers)}"
-                register = k.Buffer(name, stmt.dst.buffer.dtype, k.Space.LOCAL, const(1))
-                self.registers.append(register)
+                register = self.registers.new(name, stmt.dst.buffer.dtype)
                 lifted.append(dataclasses.replace(stmt, dst=k.Ref(register, ZERO)))
                 kept.append(k.Copy(stmt.dst, k.Ref(register, ZERO)))
-        return lifted, k.with_body(loop, k.body_of(loop.body, kept))
+        return [*lifted, k.with_body(loop, k.body_of(loop.body, kept))]
 
 
 def without_foreign_guards(stmt: k.Stmt) -> k.Stmt:
@@ -186,17 +176,12 @@ def _may_follow(stmt: k.Stmt, load: k.Stmt, symbols: frozenset[Symbol], waits: b
         _loaded_bytes(stmt) is not None and not waits
     ):
         return False
-    loaded = {buffer for each in k.walk((load,)) for buffer in access.written_buffers(each)}
+    if not access.written_in((load,)).isdisjoint(access.touched_in((stmt,))):
+        return False
     for each in k.walk((stmt,)):
         # A collective may make visible what other threads have stored, and the load reads.
         if isinstance(each, (*k.COLLECTIVES, k.LetValue)):
             return False
-        if _writes_memory(each) or not loaded.isdisjoint(_touched(each)):
-            return False
-        if isinstance(each, k.For) and not each.unroll:
+        if _writes_memory(each) or (isinstance(each, k.For) and not each.unroll):
             return False
     return True
-
-
-def _touched(stmt: k.Stmt) -> Sequence[k.Buffer]:
-    return [*access.read_buffers(stmt), *access.written_buffers(stmt)]

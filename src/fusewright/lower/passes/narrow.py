@@ -19,9 +19,10 @@ from fusewright.core.dtype import DataType
 from fusewright.core.op import ElementwiseOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.passes.registers import Registers
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.rounding import SATURATED_POSITION
-from fusewright.sym import ZERO, Expr, Symbol, as_int, const, is_nonneg
+from fusewright.sym import ZERO, Expr, Symbol, as_int, is_nonneg
 
 _COMPARISONS = frozenset(ELEMENTWISE[name] for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 _SUB = ELEMENTWISE["sub"]
@@ -37,7 +38,7 @@ def narrow_comparisons(kernel: k.Kernel) -> k.Kernel:
         return kernel
     pass_ = _Pass(access.writers(statements))
     body = pass_.body(kernel.body, {}, frozenset())
-    return k.with_body(kernel, k.body_of(kernel.body, (*map(k.Alloc, pass_.registers), *body)))
+    return pass_.registers.declared(kernel, body)
 
 
 def _is_wide_comparison(stmt: k.Compute) -> bool:
@@ -52,7 +53,7 @@ class _Pass:
 
     def __init__(self, writers: Counter[k.Buffer]) -> None:
         self.writers = writers
-        self.registers: list[k.Buffer] = []
+        self.registers = Registers()
 
     def body(
         self, body: tuple[k.Stmt, ...], around: _Positions, unrolled: frozenset[Symbol]
@@ -104,8 +105,7 @@ class _Pass:
 
     def _register(self, made: list[k.Stmt], op: ElementwiseOp, dtype: DataType, *args: k.Operand) -> k.Ref:
         """A register of 32 bits that a statement added to `made` computes."""
-        register = k.Buffer(f"narrow_{len(self.registers) + 1}", DataType.Int32, k.Space.LOCAL, const(1))
-        self.registers.append(register)
+        register = self.registers.new(f"narrow_{len(self.registers) + 1}", DataType.Int32)
         dst = k.Ref(register, ZERO)
         made.append(k.Compute(op, dst, args, dtype))
         return dst

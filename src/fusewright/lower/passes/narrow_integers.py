@@ -63,10 +63,7 @@ class _Simplifier:
         self.ranges = ranges
 
     def body(
-        self,
-        body: tuple[k.Stmt, ...],
-        around: dict[k.Buffer, Expr],
-        renamed: dict[Symbol, Expr],
+        self, body: tuple[k.Stmt, ...], around: dict[k.Buffer, Expr], renamed: dict[Symbol, Expr]
     ) -> tuple[k.Stmt, ...]:
         """`body` with the same results. `around`: registers that hold positions. `renamed`: indices, by what
         they are known as.
@@ -222,7 +219,7 @@ class _Narrowing:
             for stmt in statements:
                 for buffer in self._excluded(stmt):
                     self.narrow.pop(buffer, None)
-        return self._rewritten(self._body)
+        return k.rewritten(self._body, lambda stmt: [self._statement(stmt)])
 
     def _excluded(self, stmt: k.Stmt) -> Iterable[k.Buffer]:
         """Registers that a statement needs to be of the type that they are of."""
@@ -239,9 +236,6 @@ class _Narrowing:
             refs = [ref.buffer for ref in (stmt.dst, stmt.src, stmt.fill) if isinstance(ref, k.Ref)]
             return () if all(buffer in self.narrow for buffer in refs) else refs
         return (*access.read_buffers(stmt), *access.written_buffers(stmt))
-
-    def _rewritten(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        return k.body_of(body, [k.with_children(self._statement(s), self._rewritten) for s in body])
 
     def _statement(self, stmt: k.Stmt) -> k.Stmt:
         computes = stmt.dtype if isinstance(stmt, k.Compute) else None

@@ -41,7 +41,7 @@ def fill_with_neutral_elements(kernel: k.Kernel) -> k.Kernel:
             changed[leaf.stmt] = plain
             fill = k.Imm(neutral.value, load.dst.buffer.dtype)
             changed[load] = dataclasses.replace(load, fill=fill, fill_is_value=True)
-    return k.with_body(kernel, _replaced(kernel.body, changed)) if changed else kernel
+    return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [changed.get(stmt) or stmt]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,19 +102,10 @@ def _is_filled_elsewhere(load: _Leaf, reader: _Leaf, ref: k.Ref, user: k.Stmt) -
     """Whether an element that is read is a fill exactly where the user's predicate does not hold."""
     copy = load.stmt
     assert isinstance(copy, k.Copy) and isinstance(user, k.Copy)
-    theirs = [loop for loop in reader.loops if loop not in load.loops]
-    ours = [loop for loop in load.loops if loop not in reader.loops]
-    if len(ours) > len(theirs) or any(a.extent is not b.extent for a, b in zip(ours, theirs)):
+    table = access.same_iterations(load.loops, reader.loops)
+    if table is None:
         return False
-    table = {b.symbol: a.symbol for a, b in zip(ours, theirs)}
     low, high = bounds(substitute(ref.index, table) - copy.dst.index)
     if low is None or high is None or low < 0 or high >= copy.width:
         return False
     return substitute(user.pred, table) is copy.pred
-
-
-def _replaced(body: tuple[k.Stmt, ...], changed: dict[k.Stmt, k.Stmt]) -> tuple[k.Stmt, ...]:
-    result = [
-        k.with_children(changed.get(stmt, stmt), lambda inner: _replaced(inner, changed)) for stmt in body
-    ]
-    return k.body_of(body, result)

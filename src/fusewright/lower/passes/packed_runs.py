@@ -22,11 +22,7 @@ def combine_packed_runs(kernel: k.Kernel) -> k.Kernel:
     if not any(isinstance(stmt, k.Combine) and stmt.op.packed_run for stmt in k.walk(kernel.body)):
         return kernel
     read_later = set(_read_later(kernel.body))
-
-    def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        return k.body_of(body, [_run(stmt, read_later) or k.with_children(stmt, change) for stmt in body])
-
-    return k.with_body(kernel, change(kernel.body))
+    return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [_run(stmt, read_later) or stmt]))
 
 
 def _read_later(body: tuple[k.Stmt, ...]) -> Iterator[k.Buffer]:

@@ -11,10 +11,9 @@ for each other.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from fusewright.core.hardware import WARP_SIZE
@@ -62,7 +61,7 @@ class _Join:
     """
 
     pieces: tuple[_Load, ...]
-    joined: dict[k.Stmt, k.Stmt | None]
+    joined: dict[k.Stmt, tuple[k.Stmt, ...]]
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,7 @@ class _Joiner:
         for join in joins:
             body = _joined(body, join)
         if joins:
-            used = {buffer for stmt in k.walk(body) for buffer in access.read_buffers(stmt)}
-            used |= {buffer for stmt in k.walk(body) for buffer in access.written_buffers(stmt)}
+            used = access.touched_in(body)
             body = tuple([stmt for stmt in body if not isinstance(stmt, k.Alloc) or stmt.buffer in used])
         return body
 
@@ -120,12 +118,12 @@ class _Joiner:
     ) -> _Join | None:
         """The join whose value `last` chooses, if its pieces may be in the same registers."""
         chosen: list[tuple[k.Ref, Expr | None]] = []
-        joined: dict[k.Stmt, k.Stmt | None] = {}
+        joined: dict[k.Stmt, tuple[k.Stmt, ...]] = {}
         choice = last
         while True:
             assert isinstance(choice.src, k.Ref) and isinstance(choice.fill, k.Ref)
             chosen.append((choice.src, choice.pred))
-            joined[choice] = None
+            joined[choice] = ()
             following = choices.get(choice.fill.buffer)
             if following is None or following.dst != choice.fill or not self._is_private(choice.fill.buffer):
                 break
@@ -136,12 +134,12 @@ class _Joiner:
         pieces = [loads[ref.buffer] for ref, _ in chosen]
         if not _fit(pieces, chosen, loops):
             return None
-        joined[last] = with_pred(dataclasses.replace(last, src=_within(chosen[-1][0], pieces)), k.TRUE)
+        joined[last] = (with_pred(replace(last, src=_within(chosen[-1][0], pieces)), k.TRUE),)
         return _Join(tuple(pieces), joined)
 
 
 def _within(ref: k.Ref, pieces: Sequence[_Load]) -> k.Ref:
-    return dataclasses.replace(ref, buffer=pieces[0].copy.dst.buffer)
+    return replace(ref, buffer=pieces[0].copy.dst.buffer)
 
 
 def _is_choice(stmt: k.Stmt) -> TypeGuard[k.Copy]:
@@ -218,7 +216,7 @@ def _joined(body: tuple[k.Stmt, ...], join: _Join) -> tuple[k.Stmt, ...]:
     kept = [stmt for position, stmt in enumerate(body) if position not in positions]
     place = max(positions) + 1 - len(positions)
     kept[place:place] = [_to_common(piece.stmt, table) for piece in reversed(join.pieces)]
-    return _replaced(tuple(kept), join.joined)
+    return k.rewritten(tuple(kept), lambda stmt: join.joined.get(stmt, (stmt,)))
 
 
 def _only_loads(stmt: k.Stmt) -> bool:
@@ -228,14 +226,6 @@ def _only_loads(stmt: k.Stmt) -> bool:
 def _to_common(load: k.Stmt, table: dict[k.Buffer, k.Buffer]) -> k.Stmt:
     """The load to the registers of all pieces, which it leaves as they are where there is nothing to load."""
     if isinstance(load, k.Copy):
-        dst = dataclasses.replace(load.dst, buffer=table[load.dst.buffer])
-        return dataclasses.replace(load, dst=dst, fill=None, fill_is_value=False)
+        dst = replace(load.dst, buffer=table[load.dst.buffer])
+        return replace(load, dst=dst, fill=None, fill_is_value=False)
     return k.with_children(load, lambda inner: tuple([_to_common(each, table) for each in inner]))
-
-
-def _replaced(body: tuple[k.Stmt, ...], changed: Mapping[k.Stmt, k.Stmt | None]) -> tuple[k.Stmt, ...]:
-    kept = [changed.get(stmt, stmt) for stmt in body]
-    return k.body_of(
-        body,
-        [k.with_children(each, lambda inner: _replaced(inner, changed)) for each in kept if each is not None],
-    )

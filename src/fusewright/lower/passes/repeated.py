@@ -128,16 +128,15 @@ class _Pass:
 
     def without_arrays(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
         """The statements without those that make the arrays, and without loops that are empty then."""
-        result: list[k.Stmt] = []
-        for stmt in body:
+
+        def left(stmt: k.Stmt) -> list[k.Stmt]:
             if isinstance(stmt, k.Alloc) and stmt.buffer in self.computed:
-                stmt = k.Alloc(self.computed[stmt.buffer])
+                return [k.Alloc(self.computed[stmt.buffer])]
             made = (access.declared_buffer(stmt), *access.written_buffers(stmt))
-            inner = k.with_children(stmt, self.without_arrays)
-            was_emptied = bool(k.children(stmt)) and not k.children(inner)
-            if self.registers.keys().isdisjoint(made) and not was_emptied:
-                result.append(inner)
-        return k.body_of(body, result)
+            is_emptied = isinstance(stmt, k.NESTING) and not stmt.body
+            return [stmt] if self.registers.keys().isdisjoint(made) and not is_emptied else []
+
+        return k.rewritten(body, left)
 
 
 def _fills(stmt: k.Stmt) -> list[k.Copy | k.Compute]:

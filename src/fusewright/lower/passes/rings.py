@@ -85,16 +85,11 @@ def _copies(body: Iterable[k.Stmt]) -> tuple[k.Stmt, ...]:
 
 
 def _without_copies(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    result: list[k.Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, k.BulkCopy):
-            continue
-        if k.children(stmt):
-            stmt = k.with_children(stmt, _without_copies)
-            if not k.children(stmt):
-                continue
-        result.append(stmt)
-    return k.body_of(body, result)
+    def left(stmt: k.Stmt) -> list[k.Stmt]:
+        is_emptied = isinstance(stmt, k.NESTING) and not stmt.body
+        return [] if is_emptied or isinstance(stmt, k.BulkCopy) else [stmt]
+
+    return k.rewritten(body, left)
 
 
 @dataclass(frozen=True)
@@ -164,13 +159,10 @@ def _of_ring(body: Sequence[k.Stmt], ring: k.Ring) -> tuple[k.Stmt, ...]:
 
 
 def _substituted(body: Sequence[k.Stmt], values: dict[Symbol, Expr]) -> tuple[k.Stmt, ...]:
-    def change(e: Expr) -> Expr:
-        return substitute(e, values)
+    def change(stmt: k.Stmt) -> list[k.Stmt]:
+        return [access.map_expressions(stmt, lambda e: substitute(e, values))]
 
-    return tuple(
-        k.with_children(access.map_expressions(stmt, change), lambda inner: _substituted(inner, values))
-        for stmt in body
-    )
+    return k.rewritten(tuple(body), change)
 
 
 def _first_thread(kernel: k.Kernel) -> Expr:
@@ -212,12 +204,7 @@ class _Reader:
                 result[i] = k.with_body(
                     stmt,
                     self._in_stage(
-                        inner,
-                        number,
-                        reading[0],
-                        reading[-1],
-                        wait=i == readers[0],
-                        release=i == readers[-1],
+                        inner, number, reading[0], reading[-1], wait=i == readers[0], release=i == readers[-1]
                     ),
                 )
             return k.body_of(body, result)

@@ -37,11 +37,9 @@ def round_in_registers(kernel: k.Kernel) -> k.Kernel:
             isinstance(reader, k.Compute) and reader.op.stored is None for reader in readers[stmt.dst.buffer]
         )
     }
-
-    def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        return k.body_of(body, [k.with_children(_widened(stmt, wide), change) for stmt in body])
-
-    return k.with_body(kernel, change(kernel.body)) if wide else kernel
+    if not wide:
+        return kernel
+    return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [_widened(stmt, wide)]))
 
 
 def _rounds(stmt: k.Compute) -> bool:

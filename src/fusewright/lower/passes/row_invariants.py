@@ -12,7 +12,7 @@ too. Other loads stay in their loop: they would hold registers throughout it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
@@ -22,43 +22,36 @@ from fusewright.sym import Symbol
 def keep_invariant_vectors(kernel: k.Kernel) -> k.Kernel:
     if not any(isinstance(stmt, k.Window) for stmt in k.walk(kernel.body)):
         return kernel
-    return k.with_body(kernel, _Keeper(kernel.body).body(kernel.body))
+    written = access.written_in(kernel.body)
+
+    def separated(stmt: k.Stmt) -> list[k.Stmt]:
+        if not isinstance(stmt, k.For) or stmt.unroll:
+            return [stmt]
+        kept = _invariant(stmt, written)
+        left = k.body_of(stmt.body, [inner for inner in stmt.body if inner not in kept])
+        return [*(inner for inner in stmt.body if inner in kept), k.with_body(stmt, left)]
+
+    return k.with_body(kernel, k.rewritten(kernel.body, separated))
 
 
-class _Keeper:
-    """`body`: of the whole kernel."""
+def _invariant(loop: k.For, written: set[k.Buffer]) -> Collection[k.Stmt]:
+    """The statements of a loop that can stand before it: choices of vectors, and their loads.
 
-    def __init__(self, body: Sequence[k.Stmt]) -> None:
-        self._written = _written(body)
-
-    def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        result: list[k.Stmt] = []
-        for stmt in body:
-            stmt = k.with_children(stmt, self.body)
-            if isinstance(stmt, k.For) and not stmt.unroll:
-                kept = self._invariant(stmt)
-                result += [inner for inner in stmt.body if inner in kept]
-                stmt = k.with_body(stmt, k.body_of(stmt.body, [s for s in stmt.body if s not in kept]))
-            result.append(stmt)
-        return k.body_of(body, result)
-
-    def _invariant(self, loop: k.For) -> Collection[k.Stmt]:
-        """The statements of a loop that can stand before it: choices of vectors, and their loads."""
-        varying = {loop.symbol, *access.defined_symbols(k.walk(loop.body))}
-        found = [stmt for stmt in loop.body if _only_loads(stmt) and not _uses(stmt, varying)]
-        while True:
-            others = _written(stmt for stmt in loop.body if stmt not in found)
-            made = _written(found)
-            rest = [
-                stmt
-                for stmt in found
-                if others.isdisjoint(_written([stmt]))
-                and all(b in made or b not in self._written for b in _read([stmt]))
-            ]
-            if len(rest) == len(found):
-                break
-            found = rest
-        return _with_choices(found)
+    written: by the whole kernel.
+    """
+    varying = {loop.symbol, *access.defined_symbols(k.walk(loop.body))}
+    found = [stmt for stmt in loop.body if _only_loads(stmt) and not _uses(stmt, varying)]
+    while True:
+        others = access.written_in(stmt for stmt in loop.body if stmt not in found)
+        given = written - access.written_in(found)
+        rest = [
+            stmt
+            for stmt in found
+            if others.isdisjoint(access.written_in([stmt])) and given.isdisjoint(access.read_in([stmt]))
+        ]
+        if len(rest) == len(found):
+            return _with_choices(found)
+        found = rest
 
 
 def _with_choices(found: Sequence[k.Stmt]) -> Collection[k.Stmt]:
@@ -66,10 +59,10 @@ def _with_choices(found: Sequence[k.Stmt]) -> Collection[k.Stmt]:
     what was chosen.
     """
     choices = [stmt for stmt in found if any(isinstance(each, k.Window) for each in k.walk((stmt,)))]
-    chosen = _written(choices)
-    buffers = chosen | _read(choices)
-    buffers |= _written(stmt for stmt in found if not chosen.isdisjoint(_read([stmt])))
-    return [stmt for stmt in found if not buffers.isdisjoint(_written([stmt]))]
+    chosen = access.written_in(choices)
+    buffers = access.touched_in(choices)
+    buffers |= access.written_in(stmt for stmt in found if not chosen.isdisjoint(access.read_in([stmt])))
+    return [stmt for stmt in found if not buffers.isdisjoint(access.written_in([stmt]))]
 
 
 def _only_loads(stmt: k.Stmt) -> bool:
@@ -81,18 +74,10 @@ def _only_loads(stmt: k.Stmt) -> bool:
             return False
         if isinstance(each, k.For) and not each.unroll:
             return False
-    return all(buffer.space is not k.Space.GLOBAL for buffer in _written([stmt]))
+    return all(buffer.space is not k.Space.GLOBAL for buffer in access.written_in([stmt]))
 
 
 def _uses(stmt: k.Stmt, symbols: Collection[Symbol]) -> bool:
     own = access.defined_symbols(k.walk((stmt,)))
     used = {s for each in k.walk((stmt,)) for e in access.expressions(each) for s in e.free_symbols}
     return not used.isdisjoint(set(symbols) - own)
-
-
-def _written(body: Iterable[k.Stmt]) -> set[k.Buffer]:
-    return {buffer for stmt in k.walk(tuple(body)) for buffer in access.written_buffers(stmt)}
-
-
-def _read(body: Iterable[k.Stmt]) -> set[k.Buffer]:
-    return {buffer for stmt in k.walk(tuple(body)) for buffer in access.read_buffers(stmt)}

@@ -25,18 +25,10 @@ def place_shared(kernel: k.Kernel) -> k.Kernel:
             end = _aligned(start + buffer.size * buffer.dtype.size, _LEAST_ALIGN)
     if not placed:
         return kernel
-    return dataclasses.replace(kernel, body=_replace(kernel.body, placed), shared_bytes=end)
+    body = k.rewritten(kernel.body, lambda stmt: [access.map_buffers(stmt, placed)])
+    return dataclasses.replace(kernel, body=body, shared_bytes=end)
 
 
 def _aligned(bytes_: Expr, align: int) -> Expr:
     """The next multiple of `align`."""
     return ceildiv(bytes_, align) * align
-
-
-def _replace(body: tuple[k.Stmt, ...], table: dict[k.Buffer, k.Buffer]) -> tuple[k.Stmt, ...]:
-    return tuple(
-        k.with_children(stmt, lambda nested: _replace(nested, table))
-        if k.children(stmt)
-        else access.map_buffers(stmt, table)
-        for stmt in body
-    )

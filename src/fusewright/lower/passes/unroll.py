@@ -16,17 +16,13 @@ MAX_UNROLL = 128
 
 
 def unroll_register_loops(kernel: k.Kernel) -> k.Kernel:
-    return k.with_body(kernel, _unroll(kernel.body))
+    return k.with_body(kernel, k.rewritten(kernel.body, _unrolled))
 
 
-def _unroll(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    result: list[k.Stmt] = []
-    for stmt in body:
-        stmt = k.with_children(stmt, _unroll)
-        if isinstance(stmt, k.For) and not stmt.unroll and _is_short(stmt) and _indexes_registers(stmt):
-            stmt = dataclasses.replace(stmt, unroll=True)
-        result.append(stmt)
-    return k.body_of(body, result)
+def _unrolled(stmt: k.Stmt) -> list[k.Stmt]:
+    if isinstance(stmt, k.For) and not stmt.unroll and _is_short(stmt) and _indexes_registers(stmt):
+        return [dataclasses.replace(stmt, unroll=True)]
+    return [stmt]
 
 
 def _is_short(loop: k.For) -> bool:

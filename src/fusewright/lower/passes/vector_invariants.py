@@ -20,7 +20,8 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of
 from fusewright.lower.passes.invariants import Known, known_inside, note_values
-from fusewright.sym import ZERO, Symbol, as_int, const
+from fusewright.lower.passes.registers import Registers
+from fusewright.sym import ZERO, Symbol, as_int
 
 # Slots (`core.op.Spelling`) of what is moved at least: an addition costs no more than its register.
 LEAST_SLOTS = 8
@@ -33,10 +34,7 @@ def hoist_vector_invariants(kernel: k.Kernel) -> k.Kernel:
     if not any(map(_takes_long, statements)):
         return kernel
     hoister = _Hoister(access.writers(statements), access.readers(statements))
-    body = hoister.body(kernel.body, {})
-    if not hoister.kept:
-        return kernel
-    return k.with_body(kernel, (*map(k.Alloc, hoister.kept), *body))
+    return hoister.kept.declared(kernel, hoister.body(kernel.body, {}))
 
 
 def _takes_long(stmt: k.Stmt) -> bool:
@@ -52,7 +50,7 @@ class _Hoister:
     def __init__(self, writers: Counter[k.Buffer], readers: Counter[k.Buffer]) -> None:
         self.writers = writers
         self.readers = readers
-        self.kept: list[k.Buffer] = []
+        self.kept = Registers()
 
     def body(self, body: tuple[k.Stmt, ...], known: Known) -> tuple[k.Stmt, ...]:
         """`body` with what is moved before its loops; `known` is written before it."""
@@ -126,9 +124,7 @@ class _Hoister:
         return dataclasses.replace(loop, body=tuple(rest))
 
     def _array(self, register: k.Buffer, size: int) -> k.Buffer:
-        name = f"{register.name}_once{len(self.kept)}"
-        self.kept.append(k.Buffer(name, register.dtype, k.Space.LOCAL, const(size)))
-        return self.kept[-1]
+        return self.kept.new(f"{register.name}_once{len(self.kept)}", register.dtype, size)
 
     def _is_invariant(
         self, stmt: k.Stmt, along: Symbol, usable: Collection[k.Buffer], bound: Collection[Symbol]

@@ -107,10 +107,10 @@ def _is_small(buffer: k.Buffer) -> bool:
 def _with_twins(body: tuple[k.Stmt, ...], twins: dict[k.Buffer, k.Buffer]) -> tuple[k.Stmt, ...]:
     """`body` with each second workspace that it uses declared beside the first."""
     used = {buffer for stmt in k.walk(body) for buffer in access.scratch_buffers(stmt)}
-    result: list[k.Stmt] = []
-    for stmt in body:
-        result.append(k.with_children(stmt, lambda inner: _with_twins(inner, twins)))
-        if isinstance(stmt, k.Alloc) and (twin := twins.get(stmt.buffer)) in used:
-            assert twin is not None
-            result.append(k.Alloc(twin))
-    return k.body_of(body, result)
+    added = {first: twin for first, twin in twins.items() if twin in used}
+
+    def change(stmt: k.Stmt) -> list[k.Stmt]:
+        twin = added.get(stmt.buffer) if isinstance(stmt, k.Alloc) else None
+        return [stmt] if twin is None else [stmt, k.Alloc(twin)]
+
+    return k.rewritten(body, change)

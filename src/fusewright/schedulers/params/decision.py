@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from fusewright.core.declaration import shown
@@ -152,9 +153,12 @@ class Decision(metaclass=_Constructed):
 
     def expect(self, name: str, value: object, where: str = "for this fusion") -> None:
         """Raises ParamsError unless the field has the one value that works there."""
-        given = getattr(self, name)
-        if given != value:
-            raise ParamsError(path=name, expected=f"{shown(value)} {where}", given=shown(given))
+        self.require(getattr(self, name) == value, name, f"{shown(value)} {where}")
+
+    def require(self, holds: bool, path: str, expected: str) -> None:
+        """Raises ParamsError about the value at `path`, as `lparams.bdimx`, unless it is as expected."""
+        if not holds:
+            raise ParamsError(path=path, expected=expected, given=shown(attrgetter(path)(self)))
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import Decision, choice
 from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS
@@ -28,31 +27,26 @@ class SchedulerHyperParameters(Decision):
     threads_per_block_max: int = choice(1, counts(1, lambda hardware: hardware.max_threads_per_block))
     is_warp_specialized: bool = False
 
-    def applied_to(self, params: InnerOuterParams, hardware: HardwareInfo) -> InnerOuterParams:
+    def applied_to(self, params: InnerOuterParams) -> InnerOuterParams:
         """Params that have what these ask for, where they are no defaults.
 
         Raises:
             ParamsError: a value that no kernel can have.
         """
-        asked = SchedulerHyperParameters()
-        width = params.vectorization_factor
-        if self.vectorize_factor != asked.vectorize_factor:
-            width = self.vectorize_factor
-        unroll = params.unroll_factor
-        if self.unroll_factor != asked.unroll_factor:
-            unroll = self.unroll_factor
         launch = params.lparams
-        across = launch.bdimx * launch.bdimz
-        rows = launch.bdimy
-        if self.threads_per_block_max != asked.threads_per_block_max:
+        across, rows = launch.bdimx * launch.bdimz, launch.bdimy
+        if self.threads_per_block_max != 1:
             rows = max(1, min(rows, self.threads_per_block_max // across))
-        if self.threads_per_block_min != asked.threads_per_block_min:
+        if self.threads_per_block_min != 1:
             rows = max(rows, -(-self.threads_per_block_min // across))
+        unroll = params.unroll_factor if self.unroll_factor == 1 else self.unroll_factor
         step = rows * unroll
         return replace(
             params,
             lparams=replace(launch, bdimy=rows),
-            vectorization_factor=width,
+            vectorization_factor=(
+                params.vectorization_factor if self.vectorize_factor == 1 else self.vectorize_factor
+            ),
             unroll_factor=unroll,
             rows_per_block=-(-params.rows_per_block // step) * step,
         )
@@ -60,9 +54,6 @@ class SchedulerHyperParameters(Decision):
     def validate(self, hardware: HardwareInfo) -> None:
         Decision.validate(self, hardware)
         self.expect("is_warp_specialized", False, "as there are no warps that only load yet")
-        if self.threads_per_block_max != 1 and self.threads_per_block_max < self.threads_per_block_min:
-            raise ParamsError(
-                path="threads_per_block_max",
-                expected=f"at least threads_per_block_min ({self.threads_per_block_min})",
-                given=self.threads_per_block_max,
-            )
+        least, most = self.threads_per_block_min, self.threads_per_block_max
+        fits = most == 1 or most >= least
+        self.require(fits, "threads_per_block_max", f"at least threads_per_block_min ({least})")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
@@ -67,13 +66,7 @@ class InnerOuterParams(HeuristicParams):
     def validate(self, hardware: HardwareInfo) -> None:
         HeuristicParams.validate(self, hardware)
         step = self.rows_in_flight
-        if self.rows_per_block % step:
-            raise ParamsError(
-                path="rows_per_block",
-                expected=f"a multiple of lparams.bdimy * unroll_factor ({step})",
-                given=self.rows_per_block,
-            )
-        if self.prefetch_rows and self.rows_per_block == step:
-            raise ParamsError(
-                path="prefetch_rows", expected=f"False where rows_per_block is {step}", given=True
-            )
+        is_whole = self.rows_per_block % step == 0
+        self.require(is_whole, "rows_per_block", f"a multiple of lparams.bdimy * unroll_factor ({step})")
+        if self.rows_per_block == step:
+            self.expect("prefetch_rows", False, f"where rows_per_block is {step}")

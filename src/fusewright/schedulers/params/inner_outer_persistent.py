@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import MAX_UNROLL, TRIED_UNROLL, WIDTHS, HeuristicParams
@@ -86,16 +85,11 @@ class InnerOuterPersistentParams(HeuristicParams):
             return
         self.expect("columns_in_shared_memory", False, "where rows are shifted")
         self.expect("columns_a_thread", 1, "where rows are shifted")
-        if self.prefetch_rows and not self.circular_stages:
-            raise ParamsError(
-                path="circular_stages", expected="2 or more where shifted rows are loaded ahead", given=0
-            )
-        if self.lparams.gdimx % self.vectorization_factor:
-            raise ParamsError(
-                path="lparams.gdimx",
-                expected=f"a multiple of {self.vectorization_factor} where rows are shifted",
-                given=self.lparams.gdimx,
-            )
+        stages = bool(self.circular_stages) or not self.prefetch_rows
+        self.require(stages, "circular_stages", "2 or more where shifted rows are loaded ahead")
+        width = self.vectorization_factor
+        alike = self.lparams.gdimx % width == 0
+        self.require(alike, "lparams.gdimx", f"a multiple of {width} where rows are shifted")
 
     @property
     def vector_widths(self) -> tuple[int, ...]:

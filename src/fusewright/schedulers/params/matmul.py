@@ -71,12 +71,9 @@ class CircularBufferOptions(Decision):
 
     def validate(self, hardware: HardwareInfo) -> None:
         Decision.validate(self, hardware)
-        if self.smem_circular_buffer_prefetch_gap > self.smem_circular_buffer_stage:
-            raise ParamsError(
-                path="smem_circular_buffer_prefetch_gap",
-                expected=f"at most smem_circular_buffer_stage ({self.smem_circular_buffer_stage})",
-                given=self.smem_circular_buffer_prefetch_gap,
-            )
+        gap, stages = self.smem_circular_buffer_prefetch_gap, self.smem_circular_buffer_stage
+        expected = f"at most smem_circular_buffer_stage ({stages})"
+        self.require(gap <= stages, "smem_circular_buffer_prefetch_gap", expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +145,11 @@ class MmaMacro(Decision):
                 self.expect(name, 0, "without matrix instructions (no_mma)")
             return
         shapes = _SHAPES[self.arch]
-        if not shapes.run_on(hardware.compute_capability):
-            raise ParamsError(
-                path="arch", expected=f"a generation that {hardware.arch} has", given=self.arch.name
-            )
+        runs = shapes.run_on(hardware.compute_capability)
+        self.require(runs, "arch", f"a generation that {hardware.arch} has")
         for name, legal in (("m", shapes.m), ("n", shapes.n), ("k", (shapes.k,))):
-            if getattr(self, name) not in legal:
-                expected = f"one of {', '.join(map(str, legal))} for {self.arch.name}"
-                raise ParamsError(path=name, expected=expected, given=getattr(self, name))
+            expected = f"one of {', '.join(map(str, legal))} for {self.arch.name}"
+            self.require(getattr(self, name) in legal, name, expected)
 
 
 @dataclass
@@ -212,11 +206,9 @@ class MatmulParams(HeuristicParams):
 
     def validate(self, hardware: HardwareInfo) -> None:
         HeuristicParams.validate(self, hardware)
-        if min(self.grid_traversal_factor) < 1:
-            raise ParamsError(
-                path="grid_traversal_factor", expected="1 or more each", given=self.grid_traversal_factor
-            )
-        self.expect_reuse()
+        self.require(min(self.grid_traversal_factor) >= 1, "grid_traversal_factor", "1 or more each")
+        if not self.use_smem_epilogue:
+            self.expect("promote_prologue_smem_reuse", False, "without use_smem_epilogue")
         if self.mma_macro.arch is not MmaMacroArch.no_mma:
             macro = self.mma_macro
             tile = GemmTile(macro.m, macro.n, macro.k)
@@ -228,10 +220,6 @@ class MatmulParams(HeuristicParams):
                 expected=f"operands of {hardware.shared_memory_per_block_optin} bytes in all stages",
                 given=f"{needed} bytes",
             )
-
-    def expect_reuse(self) -> None:
-        if not self.use_smem_epilogue:
-            self.expect("promote_prologue_smem_reuse", False, "without use_smem_epilogue")
 
     def operand_bytes(self) -> int:
         """Shared memory that the operands' tiles take at least, in all stages."""

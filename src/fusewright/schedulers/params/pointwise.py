@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import SHIFTED_WIDTH, UNROLLING, WIDTHS, HeuristicParams
@@ -76,12 +75,8 @@ class PointwiseParams(HeuristicParams):
 
     def validate(self, hardware: HardwareInfo) -> None:
         HeuristicParams.validate(self, hardware)
-        if self.vectorized_dim != -1 and self.vectorized_dim < self.break_point:
-            raise ParamsError(
-                path="vectorized_dim",
-                expected=f"-1, or at least break_point ({self.break_point})",
-                given=self.vectorized_dim,
-            )
+        inside = self.vectorized_dim == -1 or self.vectorized_dim >= self.break_point
+        self.require(inside, "vectorized_dim", f"-1, or at least break_point ({self.break_point})")
         if self.shift_rows:
             self.expect("vectorized_dim", -1, "where rows are shifted (shift_rows)")
         if self.flip_grid_binding:

@@ -7,7 +7,6 @@ from math import prod
 
 from fusewright.core.declaration import derived, unavailable
 from fusewright.core.enums import ParallelType
-from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import BULK_COPIES_SINCE, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import (
@@ -69,8 +68,7 @@ _ROWS_SIDE_BY_SIDE = When(
     "in an inner kernel that reads its rows again, or with schedule_3d",
 )
 _IN_TURNS = When(
-    lambda params: params.persistent_kernel and params.fastest_dim,
-    "unless a persistent kernel reduces rows",
+    lambda params: params.persistent_kernel and params.fastest_dim, "unless a persistent kernel reduces rows"
 )
 _READS_AGAIN = When(
     lambda params: params.persistent_kernel and not params.holds_batches,
@@ -332,18 +330,11 @@ class ReductionParams(HeuristicParams):
     block_dim_inner_reduction_extra = unavailable(ParallelType.serial, _OF_INNER_OUTER)
 
     def validate(self, hardware: HardwareInfo) -> None:
-        if self.blocks_per_cluster > hardware.max_cluster == 1:
-            raise ParamsError(
-                path="blocks_per_cluster",
-                expected=f"1, as {hardware.name} has no clusters",
-                given=self.blocks_per_cluster,
-            )
-        if self.blocks_per_cluster > 1 and self.cross_grid_inner_reduction:
-            raise ParamsError(
-                path="lparams.gdimy",
-                expected="1 where a cluster shares a reduction",
-                given=self.lparams.gdimy,
-            )
+        cluster = self.blocks_per_cluster
+        fits = cluster <= hardware.max_cluster or hardware.max_cluster > 1
+        self.require(fits, "blocks_per_cluster", f"1, as {hardware.name} has no clusters")
+        apart = cluster == 1 or not self.cross_grid_inner_reduction
+        self.require(apart, "lparams.gdimy", "1 where a cluster shares a reduction")
         HeuristicParams.validate(self, hardware)
         if self.persistent_kernel:
             self._validate_persistent()
@@ -354,13 +345,11 @@ class ReductionParams(HeuristicParams):
         if self.vectorize_iter_dom:
             WIDTHS.check("unroll_factor_iter_dom", self.unroll_factor_iter_dom, hardware)
         threads = self.lparams.bdimx
-        if self.pad_inner_reduction_to_warp and threads > 0 and threads % self.padded_threads:
-            raise ParamsError(
-                path="lparams.bdimx",
-                expected=f"a multiple of {WARP_SIZE} or a power of two below, with "
-                "pad_inner_reduction_to_warp",
-                given=threads,
-            )
+        self.require(
+            not self.pad_inner_reduction_to_warp or threads < 1 or threads % self.padded_threads == 0,
+            "lparams.bdimx",
+            f"a multiple of {WARP_SIZE} or a power of two below, with pad_inner_reduction_to_warp",
+        )
 
     def _validate_persistent(self) -> None:
         if not self.fastest_dim:
@@ -378,31 +367,18 @@ class ReductionParams(HeuristicParams):
 
     def _validate_stages(self, hardware: HardwareInfo) -> None:
         where = "with circular_stages"
-        if hardware.compute_capability < BULK_COPIES_SINCE:
-            raise ParamsError(
-                path="circular_stages",
-                expected=f"0, as {hardware.name} has no bulk copies",
-                given=self.circular_stages,
-            )
-        for name in (
-            "project_persistent_buffers",
-            "persistent_in_shared_memory",
-            "vectorize_inner_reduction",
-        ):
-            self.expect(name, True, where)
+        can_copy = hardware.compute_capability >= BULK_COPIES_SINCE
+        self.require(can_copy, "circular_stages", f"0, as {hardware.name} has no bulk copies")
+        self.expect("project_persistent_buffers", True, where)
+        self.expect("persistent_in_shared_memory", True, where)
+        self.expect("vectorize_inner_reduction", True, where)
         self.expect("unroll_factor_iter_dom", 1, where)
         if self.blocks_per_cluster > 1:
             self.expect("warp_specialized", False, "where clusters hold rows")
-        if self.lparams.bdimy > 1:
-            raise ParamsError(path="lparams.bdimy", expected=f"1 {where}", given=self.lparams.bdimy)
-        if self.circular_stages < 2:
-            raise ParamsError(path="circular_stages", expected="0, or 2 or more", given=self.circular_stages)
+        threads = self.lparams.bdimx
+        self.require(self.lparams.bdimy <= 1, "lparams.bdimy", f"1 {where}")
+        self.require(self.circular_stages >= 2, "circular_stages", "0, or 2 or more")
         most = hardware.max_threads_per_block - WARP_SIZE * self.warp_specialized
-        if self.lparams.bdimx % WARP_SIZE or self.lparams.bdimx > most:
-            raise ParamsError(
-                path="lparams.bdimx",
-                expected=f"a multiple of {WARP_SIZE} up to {most} {where}",
-                given=self.lparams.bdimx,
-            )
-        if self.persistent_blocks < 1:
-            raise ParamsError(path="persistent_blocks", expected=f"1 or more {where}", given=0)
+        fits = threads % WARP_SIZE == 0 and threads <= most
+        self.require(fits, "lparams.bdimx", f"a multiple of {WARP_SIZE} up to {most} {where}")
+        self.require(self.persistent_blocks >= 1, "persistent_blocks", f"1 or more {where}")

@@ -59,10 +59,7 @@ class TransposeParams(HeuristicParams):
         HeuristicParams.validate(self, hardware)
         for group in "12":
             size, width = getattr(self, f"tile_size{group}"), getattr(self, f"vectorize_factor{group}")
-            if size % width:
-                raise ParamsError(
-                    path=f"tile_size{group}", expected=f"a multiple of vectorize_factor{group}", given=size
-                )
+            self.require(size % width == 0, f"tile_size{group}", f"a multiple of vectorize_factor{group}")
             self._expect_at_most(self.tile_size1 * self.tile_size2 // width, MAX_UNROLL * self.threads)
         # A tile of the smallest elements. Of wider ones and several tensors, lowering counts the bytes.
         self._expect_at_most(self.tile_size1 * self.tile_size2, hardware.shared_memory_per_block_optin)

@@ -6,13 +6,9 @@ from fusewright.tune.heuristic import HeuristicRegistry
 from fusewright.tune.heuristics.broadcasts import Broadcasts
 from fusewright.tune.heuristics.built_in import BuiltIn
 from fusewright.tune.heuristics.few_columns import FewColumns
-from fusewright.tune.heuristics.held_columns import HeldColumns
 from fusewright.tune.heuristics.near_sizes import NearSizes
 from fusewright.tune.heuristics.odd_sizes import OddSizes
 from fusewright.tune.heuristics.persistent_rows import PersistentRows
-from fusewright.tune.heuristics.row_and_column_sums import RowAndColumnSums
-from fusewright.tune.heuristics.row_gradients import RowGradients
-from fusewright.tune.heuristics.row_sums import RowSums
 from fusewright.tune.heuristics.seed_table import SeedTable
 from fusewright.tune.heuristics.transposes import Transposes
 from fusewright.tune.heuristics.variations import Variations
@@ -22,13 +18,9 @@ __all__ = [
     "Broadcasts",
     "BuiltIn",
     "FewColumns",
-    "HeldColumns",
     "OddSizes",
     "NearSizes",
     "PersistentRows",
-    "RowAndColumnSums",
-    "RowGradients",
-    "RowSums",
     "SeedTable",
     "Transposes",
     "Variations",
@@ -42,11 +34,7 @@ _DEFAULT = HeuristicRegistry(
         WideVectors(),
         Variations(),
         PersistentRows(),
-        HeldColumns(),
         FewColumns(),
-        RowSums(),
-        RowGradients(),
-        RowAndColumnSums(),
         Broadcasts(),
         OddSizes(),
         Transposes(),

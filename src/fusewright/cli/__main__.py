@@ -1,7 +1,0 @@
-"""`python -m fusewright.cli`, the same as the command `fusewright`."""
-
-import sys
-
-from fusewright.cli.main import main
-
-sys.exit(main())

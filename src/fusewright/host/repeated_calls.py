@@ -1,0 +1,79 @@
+"""Whether a call is like the one before it, without the key of its inputs.
+
+The key of a tensor asks it seven questions from Python. What torch.compile's own programs are guarded by
+asks all tensors of a call for most of that at once, in a tenth of the time. It tells
+tensors apart that have equal keys (one needs a gradient, the other does not), so the key has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fusewright.host.programs import BoundProgram
+from fusewright.host.signature import ALIGNMENT_BYTES, address_part
+from fusewright.ir import Fusion, TensorView, Val
+
+Matches = Callable[[Sequence[Any]], bool]
+
+_guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+_TensorGuards = getattr(_guards, "TensorGuards", None)
+
+
+class RepeatedCall:
+    """A call that came twice in a row.
+
+    Attributes:
+        matches: whether flat inputs have its key. Raises AttributeError, TypeError or ValueError for those
+            that no call takes. program: what serves it.
+    """
+
+    __slots__ = ("matches", "program")
+
+    def __init__(self, matches: Matches, program: BoundProgram) -> None:
+        self.matches = matches
+        self.program = program
+
+
+def repeated_call(
+    fusion: Fusion, sizes: frozenset[Val], inputs: Sequence[Any], program: BoundProgram
+) -> RepeatedCall:
+    """That with these inputs. Where their key alone tells, nothing matches it.
+
+    Args:
+        sizes: the scalars whose value is part of the key.
+    """
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if _TensorGuards is None or not tensors:
+        return RepeatedCall(_never, program)
+    shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+    guard = _TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides).check
+    if not guard(*tensors):  # one of them comes twice
+        return RepeatedCall(_never, program)
+    names = [f"a{i}" for i in range(len(inputs))]
+    known: dict[str, Any] = {"guard": guard, "strided": torch.strided}
+    of_tensors, plain, conditions = list[str](), list[str](), list[str]()
+    for name, value, given in zip(names, fusion.inputs, inputs):
+        if isinstance(value, TensorView):
+            of_tensors.append(name)
+            # The guard asks for strides, and ends the process where there are none.
+            plain.append(f"{name}.layout is strided and not {name}.is_nested")
+            if not value.is_cpu:
+                part = address_part(name)
+                conditions.append(f"{part} == {(given.data_ptr() or 0.5) % ALIGNMENT_BYTES!r}")
+            continue
+        known[f"class_{name}"] = type(given)
+        conditions.append(f"{name}.__class__ is class_{name}")
+        if value in sizes:
+            known[f"value_{name}"] = given
+            conditions.append(f"{name} == value_{name}")
+    asked = " and ".join([*plain, f"guard({', '.join(of_tensors)})", *conditions])
+    source = f"def matches(inputs):\n {', '.join(names)}, = inputs\n return {asked}\n"
+    exec(compile(source, "<fusewright repeated call>", "exec"), known)
+    return RepeatedCall(known["matches"], program)
+
+
+def _never(inputs: Sequence[Any]) -> bool:
+    return False

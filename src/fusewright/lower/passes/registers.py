@@ -1,0 +1,35 @@
+"""Registers that a pass adds to a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.core.dtype import DataType
+from fusewright.kernel import ir as k
+from fusewright.sym import const
+
+
+class Registers:
+    """The registers that a pass has added so far."""
+
+    def __init__(self) -> None:
+        self._made: list[k.Buffer] = []
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __contains__(self, buffer: k.Buffer) -> bool:
+        return buffer in self._made
+
+    def new(self, name: str, dtype: DataType, size: int = 1) -> k.Buffer:
+        """A register of this type, or an array of so many."""
+        return self.add(k.Buffer(name, dtype, k.Space.LOCAL, const(size)))
+
+    def add(self, buffer: k.Buffer) -> k.Buffer:
+        """A buffer to be declared with the registers."""
+        self._made.append(buffer)
+        return buffer
+
+    def declared(self, kernel: k.Kernel, body: Sequence[k.Stmt]) -> k.Kernel:
+        """The kernel with `body`, which uses them; itself if nothing is new."""
+        return k.with_body(kernel, k.body_of(kernel.body, (*map(k.Alloc, self._made), *body)))
