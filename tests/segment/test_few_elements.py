@@ -1,4 +1,4 @@
-"""Reductions of a few elements as elementwise work, and reads of parts: how many kernels, and what they compute."""
+"""Reductions of a few elements as elementwise work, and reads of parts: kernels, and what they compute."""
 
 from __future__ import annotations
 
