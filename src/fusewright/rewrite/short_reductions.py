@@ -3,7 +3,7 @@
     sum(x, [-1])  of x of [N, 3]    becomes    x[:, 0] + x[:, 1] + x[:, 2]
 
 A kernel that reduces goes over what it reduces. What reads the result at each element of a larger tensor, or
-reduces it further, is another kernel then, and the result passes through memory. Read by index the elements are
+reduces it further, is another kernel then, and the result passes through memory. Read by index, elements are
 loads like others, in whatever kernel needs them. Whoever computes these says that it pays.
 """
 
