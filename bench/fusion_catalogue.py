@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.fusion_arrays import ARRAYS
 from bench.fusion_attention import ATTENTION
 from bench.fusion_elementwise import ELEMENTWISE
+from bench.fusion_geometry import GEOMETRY
 from bench.fusion_language import LANGUAGE
 from bench.fusion_layouts import LAYOUTS
 from bench.fusion_models import MODELS
@@ -28,5 +29,6 @@ CATALOGUE: tuple[Operation, ...] = (
     *TRAINING,
     *LANGUAGE,
     *ARRAYS,
+    *GEOMETRY,
     *NATIVE,
 )

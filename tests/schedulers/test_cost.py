@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial, reduce
+from math import prod
 
 import pytest
 
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import described
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_ptx
-from fusewright.ir import Fusion
+from fusewright.ir import Fusion, TensorView
 from fusewright.ops.binary import BINARY
 from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_factory import iota
+from fusewright.ops.build_indexing import index_select, select
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import sum_
 from fusewright.ops.build_resize import flip
-from fusewright.ops.build_shape import permute
+from fusewright.ops.build_shape import broadcast, expand, permute
 from fusewright.ops.unary import UNARY
+from fusewright.rewrite import canonicalize
 from fusewright.schedulers import Facts
-from fusewright.schedulers.base import Proposal, Reject
+from fusewright.schedulers.base import Cost, Proposal, Reject
 from fusewright.schedulers.cost import COPY_SHARE, KERNEL_SECONDS, UNWRITTEN_SHARE, CostModel
 from fusewright.schedulers.pointwise import PointwiseScheduler
 from fusewright.schedulers.reduction import ReductionScheduler
@@ -51,6 +57,79 @@ def test_arithmetic_counts_where_it_takes_longer_than_the_bytes():
     one, many = (seconds(["exp"] * n, DataType.BFloat16, count) for n in (1, 12))
     assert many > 1.5 * one
     assert seconds(["exp"], DataType.Float, count) == pytest.approx(seconds(["neg"], DataType.Float, count))
+
+
+def planned_cost(build: Callable[[Fusion, TensorView], TensorView], *shape: int) -> Cost:
+    """Of the pointwise kernel for a contiguous input of these sizes."""
+    fusion = Fusion()
+    x = define_tensor(fusion, shape, True, DataType.Float)
+    add_output(fusion, build(fusion, x))
+    canonicalize(fusion)
+    planner = PointwiseScheduler().prepare(fusion)
+    assert not isinstance(planner, Reject)
+    strides = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+    proposal = planner(Facts({}, (strides,), (256,)), H200)
+    assert isinstance(proposal, Proposal) and proposal.estimate is not None
+    return proposal.estimate()
+
+
+def added(fusion: Fusion, *values: TensorView) -> TensorView:
+    return reduce(partial(apply_to_tensor, fusion, "add"), values)
+
+
+def test_components_that_are_read_one_by_one_share_sectors():
+    """All of a sector is used by the same threads; of one component a quarter is."""
+    count = 1 << 22
+    one = planned_cost(lambda fusion, x: select(fusion, x, 1, 1), count, 4)
+    all_four = planned_cost(
+        lambda fusion, x: added(fusion, *(select(fusion, x, i, 1) for i in range(4))), count, 4
+    )
+    assert one.bytes == pytest.approx(4 * 4 * count + 4 * count, rel=0.01)
+    assert all_four.bytes == pytest.approx(one.bytes, rel=0.01)
+
+
+def test_indices_that_follow_from_positions_move_along():
+    """A reflection reads whole sectors; values of an input may be anywhere."""
+
+    def reflected(fusion: Fusion, x: TensorView) -> TensorView:
+        places = apply_to_tensor(fusion, "abs", iota(fusion, 4096, -2, 1, DataType.Int))
+        return index_select(fusion, x, places, 1)
+
+    rows = 1 << 12
+    assert planned_cost(reflected, rows, 4096).bytes == pytest.approx(2 * 4 * rows * 4096, rel=0.01)
+
+
+def test_what_lacks_an_inner_dimension_is_computed_at_each_point():
+    """Of one dimension for all threads: the same work takes as long before the rows are widened as after."""
+
+    def wide(fusion: Fusion, x: TensorView, first: bool) -> TensorView:
+        for name in ["exp", "log"] * (6 * first):
+            x = apply_to_tensor(fusion, name, x)
+        x = expand(fusion, broadcast(fusion, x, [False, True]), [-1, 9])
+        for name in ["exp", "log"] * (6 * (not first)):
+            x = apply_to_tensor(fusion, name, x)
+        return apply_to_tensor(fusion, "neg", x)
+
+    before, after = (planned_cost(partial(wide, first=first), 1 << 22).seconds for first in (True, False))
+    assert before == pytest.approx(after, rel=0.1)
+
+
+def test_what_is_reduced_is_computed_at_each_point_of_it():
+    """Distances of pairs, say, which each component of a force is multiplied by."""
+
+    def seconds_of(inner: bool) -> float:
+        fusion = Fusion()
+        x, y = (define_tensor(fusion, [4096, n], True, DataType.Float) for n in (4096, 8))
+        work = broadcast(fusion, x, [False, False, True])
+        if inner:
+            work = apply_to_tensor(fusion, "mul", work, broadcast(fusion, y, [False, True, False]))
+        for name in ["exp", "log"] * 8:
+            work = apply_to_tensor(fusion, name, work)
+        work = apply_to_tensor(fusion, "mul", work, broadcast(fusion, y, [False, True, False]))
+        add_output(fusion, sum_(fusion, work, [1]))
+        return CostModel(fusion).estimate(Facts({}), H200)().seconds
+
+    assert seconds_of(inner=False) == pytest.approx(seconds_of(inner=True), rel=0.05)
 
 
 def test_a_kernel_that_reads_waits_for_what_was_written_before():

@@ -19,7 +19,8 @@ down to the stores), `implied` (choices by the position that are made already), 
 both), `separate` (small tensors that are read before a reduction and elsewhere), `powers` (small ones as
 products).
 
-`two_pass`, `one_pass_softmax`, `columns_first`, `chunks` and `split_k` are ones that schedulers propose. It
+`two_pass`, `one_pass_softmax`, `columns_first`, `short_reductions`, `chunks` and `split_k` are ones that
+schedulers propose. It
 may import core, sym, ir, ops and analyze.
 """
 

@@ -12,6 +12,7 @@ from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.view import Expand, Relabel
 from fusewright.ops.build_elementwise import copy_tensor
 from fusewright.rewrite.lift_positions import lift_over_positions
+from fusewright.rewrite.parts import part_read, read_part
 from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
 
 
@@ -24,6 +25,10 @@ def lift_indexed(
     """
     if isinstance(above, Iota):
         return [] if lift_over_positions(fusion, node, above) else None
+    part = part_read(node) if isinstance(above, Choose) else None
+    if part is not None:
+        read_part(fusion, node, part)
+        return [node]
     lift = _Lift(fusion, node, lifted)
     if above.traits.relabel or isinstance(above, Expand):
         return lift.over_relabel(above)

@@ -19,12 +19,12 @@ def read_parts(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which an indexed read of a join reads the part that it reads elements of."""
     for node in fusion.ordered_nodes():
         if isinstance(node, Indexed) and not node.indices:
-            while (part := _part(node)) is not None:
-                _read(fusion, node, part)
+            while (part := part_read(node)) is not None:
+                read_part(fusion, node, part)
     return fusion
 
 
-def _part(node: Indexed) -> TensorView | None:
+def part_read(node: Indexed) -> TensorView | None:
     """What the choice above takes at all positions that a read asks for."""
     choice = node.source.definition
     if not isinstance(choice, Choose) or choice.index_tensors:
@@ -34,7 +34,8 @@ def _part(node: Indexed) -> TensorView | None:
     return part if isinstance(part, TensorView) and not part.is_cpu else None
 
 
-def _read(fusion: Fusion, node: Indexed, part: TensorView) -> None:
+def read_part(fusion: Fusion, node: Indexed, part: TensorView) -> None:
+    """Lets a read by index of a join read this part of it."""
     old = node.source
     fusion.replace_inputs(node, {old: part})
     copies = [axis.is_broadcast for axis in part.shape]

@@ -17,6 +17,7 @@ from fusewright.ir.index_map import IndexMap
 from fusewright.ir.node import Choose, Copy, Indexed, Node, Stored
 from fusewright.ir.value import TensorView, Val
 from fusewright.rewrite.lift import depends_on_more, lift_views
+from fusewright.rewrite.replacement import shape_of
 from fusewright.sym import ONE, TRUE, ZERO, Expr
 
 
@@ -102,10 +103,15 @@ class _Sink:
         return any(ours.is_broadcast and not theirs.is_broadcast for ours, theirs in pairs)
 
     def _has_own_place(self, region: Sequence[Node]) -> bool:
-        """Whether the source is needed as it is: it is not computed again, or not only for the region."""
-        source = self.node.source
+        """Whether the source is needed as it is: it is not computed again, or not only for the region.
+
+        Other reads by index need no more than elements of it. Where these are of one shape, as the parts
+        that a stencil adds up, their space serves all of them.
+        """
+        source, shape = self.node.source, shape_of(self.node.output)
         others = [use for use in source.uses if use is not self.node and use not in region]
-        return source in self.more or source in self.outputs or bool(others)
+        is_needed = any(not isinstance(use, Indexed) or shape_of(use.output) != shape for use in others)
+        return source in self.more or source in self.outputs or is_needed
 
     def _is_same_read(self, value: TensorView) -> bool:
         """Whether a tensor is another one of the source's space, read in the same way."""

@@ -9,7 +9,7 @@ The estimate is there to compare partitions of one graph for one call; figures f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from math import trunc
@@ -17,6 +17,7 @@ from math import trunc
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.core.recorded import exp
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView
@@ -102,20 +103,61 @@ def _points(tensor: TensorView) -> Product:
 
 
 class Arithmetic:
-    """What one kernel of `fusion` computes at least: each value once for each point of its dimensions."""
+    """What one kernel of `fusion` computes at least: each value once for each point of its dimensions.
 
-    def __init__(self, fusion: Fusion) -> None:
+    What is reduced follows from values at each point that is reduced, whether they differ along all of its
+    dimensions or not. What follows from positions alone is index arithmetic, which lowering simplifies.
+    space: points that all other values are computed at, where no loop is over a part of them.
+    """
+
+    def __init__(self, fusion: Fusion, space: tuple[IterDomain, ...] | None = None) -> None:
         of_points: dict[tuple[Expr, ...], int] = {}
+        reduced = _reduced_points(fusion)
+        loaded = _following_inputs(fusion)
         for node in fusion.nodes:
             slots = _slots(node)
             if slots:
-                points = tuple(a.extent for a in node.output.maybe_root if not a.is_broadcast)
+                points = _extents(node.output.maybe_root)
+                if node in loaded:
+                    points = reduced.get(node, points if space is None else _extents(space))
                 of_points[points] = of_points.get(points, 0) + slots
         self._slots = [(slots, Product(points)) for points, slots in of_points.items()]
 
     def slots(self, facts: Facts) -> int:
         """In all: multiples of an addition in one thread."""
         return sum([each * points.value(facts.sizes) for each, points in self._slots])
+
+
+def _extents(axes: Iterable[IterDomain]) -> tuple[Expr, ...]:
+    return tuple(axis.extent for axis in axes if not axis.is_broadcast)
+
+
+def _following_inputs(fusion: Fusion) -> set[Node]:
+    """The nodes that compute with elements of inputs."""
+    found: set[Node] = set()
+    for node in fusion.ordered_nodes():
+        if any(v.definition is None or v.definition in found for v in node.tensor_inputs):
+            found.add(node)
+    return found
+
+
+def _reduced_points(fusion: Fusion) -> dict[Node, tuple[Expr, ...]]:
+    """For nodes that reductions follow from, which differ along what is reduced: the points that are."""
+    found: dict[Node, tuple[Expr, ...]] = {}
+    for node in fusion.nodes:
+        if not isinstance(node, Reduction) or any(v.definition is None for v in node.tensor_inputs):
+            continue
+        source = node.tensor_inputs[0]
+        stack = [value.definition for value in node.tensor_inputs]
+        while stack:
+            above = stack.pop()
+            if above is None or above in found or not isinstance(above, Pointwise) or above.is_scalar:
+                continue
+            shape = above.output.shape
+            if len(shape) == source.ndim and any(not shape[dim].is_broadcast for dim in node.reduced_dims):
+                found[above] = _extents(source.shape)
+                stack += [value.definition for value in above.tensor_inputs]
+    return found
 
 
 def _slots(node: Node) -> int:
@@ -137,10 +179,12 @@ class CostModel:
 
     Attributes:
         sectors: how threads go through memory. None: along each tensor's contiguous dimension.
+        space: the points that all values are computed at, where no loop is over a part of them.
     """
 
     fusion: Fusion
     sectors: Sectors | None = None
+    space: tuple[IterDomain, ...] | None = None
 
     @cached_property
     def _traffic(self) -> Traffic:
@@ -148,7 +192,7 @@ class CostModel:
 
     @cached_property
     def _arithmetic(self) -> Arithmetic:
-        return Arithmetic(self.fusion)
+        return Arithmetic(self.fusion, self.space)
 
     def estimate(
         self,

@@ -31,6 +31,7 @@ from fusewright.schedulers.base import (
     accepted,
     planner_of,
 )
+from fusewright.schedulers.few_elements import elementwise_reductions
 from fusewright.schedulers.held_length import HeldLength
 from fusewright.schedulers.held_rows import (
     grows_too_much,
@@ -138,7 +139,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
 
         Columns first where memory has rows in runs so short that sectors are read in part.
 
-        One reduction of a long row in place of two: for short ones it is dearer.
+        One reduction of a long row in place of two: for short ones it is dearer. Of a few elements, none.
         """
         planner = part.planner
         rewrite = None
@@ -151,7 +152,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
             and planner.row_bytes(facts) >= LEAST_ONE_PASS
         ):
             rewrite = softmax_in_one_pass(part)
-        return rewrite
+        return rewrite or elementwise_reductions(part)
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:

@@ -44,6 +44,7 @@ from fusewright.schedulers.column_tiles import (
     short_tile,
 )
 from fusewright.schedulers.cost import busy_share
+from fusewright.schedulers.few_elements import elementwise_reductions
 from fusewright.schedulers.held_length import (
     HeldLength,
     are_stable,
@@ -131,9 +132,13 @@ class OuterPersistentScheduler(BuiltInScheduler):
         inline(schedule, space, partials, width, batches, serial=moved if runs else ())
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Two sums in place of Welford's steps; one exchange in place of two where blocks share columns."""
+        """Two sums in place of Welford's steps; one exchange in place of two where blocks share columns; no
+        reduction where it is of a few elements.
+        """
         shared = isinstance(part.planner, _Planner) and part.planner.shares_columns(facts, hardware)
-        return variance_in_two_passes(part) or softmax_in_one_pass(part, shared)
+        return (
+            variance_in_two_passes(part) or softmax_in_one_pass(part, shared) or elementwise_reductions(part)
+        )
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:

@@ -5,7 +5,7 @@ or tiles, and how many accesses a thread has in flight.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 
@@ -127,6 +127,11 @@ class PointwisePlanner:
     @cached_property
     def _cost(self) -> CostModel:
         return CostModel(self.fusion, Sectors.along(self.fusion, self._accesses, self.space.axes))
+
+    @cached_property
+    def _cost_in_one(self) -> CostModel:
+        """Where threads go over all dimensions as one, all values are computed at each point."""
+        return replace(self._cost, space=self.space.axes)
 
     @cached_property
     def _accesses(self) -> list[Access]:
@@ -292,10 +297,13 @@ class PointwisePlanner:
             + ("; some from any element on" if vectors.unaligned else "")
             + ("; for these sizes only" if assumed else ""),
         )
-        estimate = partial(self._estimate, facts, hardware, total / (width * unroll), width * unroll)
+        cost = self._cost if break_point else self._cost_in_one
+        estimate = partial(self._estimate, cost, facts, hardware, total / (width * unroll), width * unroll)
         return Proposal(params, estimate)
 
-    def _estimate(self, facts: Facts, hardware: HardwareInfo, threads: float, elements: int) -> Cost:
+    def _estimate(
+        self, cost: CostModel, facts: Facts, hardware: HardwareInfo, threads: float, elements: int
+    ) -> Cost:
         """Of threads that compute so many elements each.
 
         What they load and store stays in registers. So those of many tensors leave room for few blocks on an
@@ -304,11 +312,11 @@ class PointwisePlanner:
         blocks = threads / THREADS
         registers = REGISTERS_TO_ADDRESS + elements * self._accessed_bytes // REGISTER_BYTES
         resident = hardware.registers_per_sm // (THREADS * min(registers, MAX_REGISTERS_PER_THREAD))
-        computing = self._cost.thread_seconds(facts, hardware, max(1.0, threads))
-        moving = self._cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
+        computing = cost.thread_seconds(facts, hardware, max(1.0, threads))
+        moving = cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
         kept = overlap(resident, moving, LATENCY_SECONDS + BESIDE_OTHERS * computing)
         speed = busy_share(blocks, hardware) * kept
-        return self._cost.estimate(facts, hardware, speed=speed, steps=computing)()
+        return cost.estimate(facts, hardware, speed=speed, steps=computing)()
 
     @cached_property
     def _cuts(self) -> list[int]:

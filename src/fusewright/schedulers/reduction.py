@@ -46,6 +46,7 @@ from fusewright.schedulers.crossed_loads import (
     loads_down_columns,
     vectorize_down,
 )
+from fusewright.schedulers.few_elements import elementwise_reductions
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.joined_rows import join_rows, joined_params, joins_rows
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
@@ -124,13 +125,13 @@ class ReductionScheduler(BuiltInScheduler):
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two kernels in place of one that is estimated to leave most of the memory's speed unused, by short
-        runs of memory or for want of blocks.
+        runs of memory or for want of blocks. None where a few elements are reduced, which others may read.
         """
         planner = part.planner
         if not isinstance(planner, _Planner):
             return None
         rewrite = columns_first(part, planner.space, facts)
-        return rewrite or _in_chunks(part, planner, facts, hardware)
+        return rewrite or _in_chunks(part, planner, facts, hardware) or elementwise_reductions(part)
 
 
 def _in_chunks(part: Part, planner: _Planner, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:

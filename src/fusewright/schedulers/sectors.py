@@ -2,8 +2,9 @@
 
 Memory and the L2 cache move sectors of 32 bytes. Threads that go along a tensor's contiguous dimension use
 all of each; along another dimension each element takes a sector of its own. That the rest of a sector is
-wanted later, by other threads, helps little: the L2 cache then serves as many sectors. A sector that is
-written in part is read as well, so such stores count twice. (Measured on an H200: a column
+wanted later, by other threads, helps little: the L2 cache then serves as many sectors. What the same threads
+read of it beside that is in the L1 cache: the components of points, say, each of which is read by itself. A
+sector that is written in part is read as well, so such stores count twice. (Measured on an H200: a column
 sum that also writes its input's transpose, in two types and at six sizes, within a fifth.)
 """
 
@@ -17,7 +18,7 @@ from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import IndexMap, position_of
+from fusewright.ir.index_map import IndexMap, position_of, value_of
 from fusewright.ir.node import Indexed, Stored
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
@@ -48,19 +49,39 @@ class Sectors:
 
     def in_vain(self, facts: Facts) -> int:
         """Bytes that are moved besides the accessed elements."""
-        return sum(each.in_vain(facts) for each in self._walks)
+        return sum(_in_vain(walks, facts) for walks in self._walks)
 
     @cached_property
-    def _walks(self) -> list[_Walk]:
+    def _walks(self) -> list[list[_Walk]]:
+        """Loads of one tensor by threads that go along the same axes are together."""
         aliases = {output.tensor: output.alias for output in self.fusion.outputs if output.alias is not None}
         positions = {value: i for i, value in enumerate(self.fusion.inputs)}
-        walks = []
+        walks: dict[tuple[object, ...], list[_Walk]] = {}
         for access, axes in self.accesses:
             moved = tuple(axis for axis in reversed(axes) if axis in access.concrete)
             if moved:
                 home = aliases.get(access.tensor, access.tensor)
-                walks.append(_Walk(access, moved, positions.get(home)))
-        return walks
+                together = access.tensor, moved, access.node is None
+                walks.setdefault(together, []).append(_Walk(access, moved, positions.get(home)))
+        return list(walks.values())
+
+
+def _in_vain(walks: Sequence[_Walk], facts: Facts) -> int:
+    """Bytes that walks through one tensor move besides the elements that they touch."""
+    touched: set[int] = set()
+    most = 0.0  # bytes for each place among those of a warp
+    for walk in walks:
+        places, used = walk.touched(facts)
+        touched |= places
+        most = max(most, used / max(1, len(places)))
+    size = walks[0].access.tensor.dtype.size
+    if len(touched) < WARP_SIZE or max(touched) - min(touched) == (len(touched) - 1) * size:
+        return 0
+    wasted = len({place // SECTOR_BYTES for place in touched}) * SECTOR_BYTES / (len(touched) * size)
+    if wasted <= 1:
+        return 0
+    is_store = walks[0].access.node is None
+    return trunc(most * len(touched) * (wasted * PARTLY_WRITTEN - 1 if is_store else wasted - 1))
 
 
 @dataclass(frozen=True)
@@ -76,25 +97,21 @@ class _Walk:
     axes: tuple[IterDomain, ...]
     position: int | None
 
-    def in_vain(self, facts: Facts) -> int:
+    def touched(self, facts: Facts) -> tuple[set[int], int]:
+        """Where in memory, in bytes, a warp's first elements lie; and the bytes that all touch in all.
+
+        Nowhere, if they follow one another, as most do: then nothing is in vain.
+        """
         tensor = self.access.tensor
         used = min(self._points.value(facts.sizes), self._elements.value(facts.sizes)) * tensor.dtype.size
         if not used:
-            return 0  # and index maps divide by sizes
+            return set(), 0  # and index maps divide by sizes
         strides = self._strides(facts)
         if self._is_one_run(strides, facts):
-            return 0  # as most are
+            return set(), 0
         touched = self._touched(strides, facts)
-        wasted = (
-            len({place // SECTOR_BYTES for place in touched})
-            * SECTOR_BYTES
-            / (len(touched) * tensor.dtype.size)
-        )
-        are_one_run = max(touched) - min(touched) == (len(touched) - 1) * tensor.dtype.size
-        if wasted <= 1 or are_one_run or len(touched) < WARP_SIZE:
-            return 0
-        is_store = self.access.node is None
-        return trunc(used * (wasted * PARTLY_WRITTEN - 1 if is_store else wasted - 1))
+        is_one_run = max(touched) - min(touched) == (len(touched) - 1) * tensor.dtype.size
+        return (set(), 0) if is_one_run else (touched, used)
 
     @cached_property
     def _points(self) -> Product:
@@ -119,8 +136,8 @@ class _Walk:
         return True
 
     def _touched(self, strides: Mapping[IterDomain, int], facts: Facts) -> set[int]:
-        """Where in memory, in bytes, a warp's first elements lie, counted from the first."""
-        places = [0]
+        """Where in memory, in bytes, a warp's first elements lie."""
+        places = [self._first(strides, facts)]
         for axis in self.axes:
             count = min(facts.value(axis.extent), -(-WARP_SIZE // len(places)))
             if count > 1:
@@ -129,6 +146,14 @@ class _Walk:
             if len(places) >= WARP_SIZE:
                 break
         return {place * self.access.tensor.dtype.size for place in places}
+
+    def _first(self, strides: Mapping[IterDomain, int], facts: Facts) -> int:
+        """Where the first element lies, in elements."""
+        if self._map is None:
+            return 0
+        first = _start(self._map, facts)
+        own = zip(self.access.tensor.shape, self._map.indices)
+        return sum(evaluate(e, first) * strides.get(ours, 0) for ours, e in own)
 
     def _strides(self, facts: Facts) -> Mapping[IterDomain, int]:
         """Of the tensor's axes, in elements."""
@@ -149,9 +174,9 @@ class _Walk:
         if self._reads_an_index(axis):
             return range(0, count * SECTOR_BYTES, SECTOR_BYTES)
         own = [(e, strides.get(ours, 0)) for ours, e in zip(access.tensor.shape, index_map.indices)]
-        moving = [(e, stride) for e, stride in own if any(position_of(s) == dim for s in e.free_symbols)]
         first = _start(index_map, facts)
-        symbols = [s for s in first if position_of(s) == dim]
+        symbols = {s for s in first if position_of(s) == dim or value_of(s) in self._indices_along(axis)}
+        moving = [(e, stride) for e, stride in own if not symbols.isdisjoint(e.free_symbols)]
 
         def place(step: int) -> int:
             at = {**first, **dict.fromkeys(symbols, step)}
@@ -169,11 +194,27 @@ class _Walk:
         return node.map if self.access.by_index and isinstance(node, (Indexed, Stored)) else None
 
     def _reads_an_index(self, axis: IterDomain) -> bool:
-        """Whether the elements along an axis are wherever the values of an index tensor say."""
-        node = self.access.node if self.access.node is not None else self.access.tensor.definition
-        tensors = getattr(node, "index_tensors", ())
+        """Whether the elements along an axis are wherever the values of an input say."""
+        return any(_follows_inputs(self._index_tensors[n]) for n in self._indices_along(axis))
+
+    def _indices_along(self, axis: IterDomain) -> list[int]:
+        """The numbers of the index tensors that differ along an axis.
+
+        What is computed of positions alone, as that of a reflection, moves along as positions do.
+        """
         dim = self.access.dims[axis]
-        return any(not tensor.shape[dim].is_broadcast for tensor in tensors)
+        return [n for n, each in enumerate(self._index_tensors) if not each.shape[dim].is_broadcast]
+
+    @property
+    def _index_tensors(self) -> Sequence[TensorView]:
+        node = self.access.node if self.access.node is not None else self.access.tensor.definition
+        return getattr(node, "index_tensors", ())
+
+
+def _follows_inputs(tensor: TensorView) -> bool:
+    """Whether a tensor is, or is computed of, one in memory."""
+    node = tensor.definition
+    return node is None or any(_follows_inputs(value) for value in node.tensor_inputs)
 
 
 def _start(index_map: IndexMap, facts: Facts) -> dict[Symbol, int]:

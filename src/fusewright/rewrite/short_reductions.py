@@ -1,0 +1,74 @@
+"""Reductions of a few elements as elementwise work.
+
+    sum(x, [-1])  of x of [N, 3]    becomes    x[:, 0] + x[:, 1] + x[:, 2]
+
+A kernel that reduces goes over what it reduces. What reads the result at each element of a larger tensor, or
+reduces it further, is another kernel then, and the result passes through memory. Read by index, elements are
+loads like others, in whatever kernel needs them. Whoever computes these says that it pays.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import IndexMap, positions
+from fusewright.ir.node import Node, Pointwise, Reduction
+from fusewright.ir.value import TensorView
+from fusewright.ops.build_indexed import indexed
+from fusewright.ops.build_scan import COMBINING
+from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.rewrite.replacement import combines_elements
+from fusewright.sym import ZERO, Expr, as_int, const
+
+# Each element that is reduced is a load and an operation of its own in every kernel that reads the result.
+MAX_ELEMENTS = 8
+
+
+def can_be_unrolled(node: Node) -> bool:
+    """Whether a node reduces a few elements, of known number, by an operation of two elements."""
+    if not isinstance(node, Reduction) or not combines_elements(node) or node.op not in COMBINING:
+        return False
+    x = node.tensor_inputs[0]
+    if (
+        x.is_cpu
+        or node.output.dtype is not x.dtype
+        or any(x.shape[d].is_broadcast for d in node.reduced_dims)
+    ):
+        return False
+    sizes = [as_int(x.shape[dim].extent) for dim in node.reduced_dims]
+    count = 1
+    for size in sizes:
+        if not size:
+            return False
+        count *= size
+    return count <= MAX_ELEMENTS
+
+
+def unrolled_reduction(fusion: Fusion, node: Reduction) -> dict[TensorView, TensorView]:
+    """A reduction as operations of two elements, the first ones first.
+
+    Adds its nodes, beside those there are; returns what the reduction's output became.
+    """
+    x, reduced = node.tensor_inputs[0], node.reduced_dims
+    ranges = [range(as_int(x.shape[dim].extent) or 0) for dim in reduced]
+    result: TensorView | None = None
+    for place in product(*ranges):
+        element = _element(fusion, x, dict(zip(reduced, map(const, place))))
+        if result is None:
+            result = element
+            continue
+        both = fusion.new_like(element, x.dtype)
+        fusion.add_node(Pointwise(ELEMENTWISE[COMBINING[node.op]], (result, element), both))
+        result = both
+    assert result is not None
+    return {node.output: result}
+
+
+def _element(fusion: Fusion, x: TensorView, at: dict[int, Expr]) -> TensorView:
+    """The elements at some place along some dimensions, which the result lacks."""
+    axes = [fusion.copy_axis(axis) for dim, axis in enumerate(x.shape) if dim not in at]
+    kept = iter(positions([axis.extent for axis in axes]))
+    places = [at[dim] if dim in at else next(kept) for dim in range(x.ndim)]
+    indices = tuple(ZERO if axis.is_broadcast else place for axis, place in zip(x.shape, places))
+    return indexed(fusion, "Select", x, axes, IndexMap(indices))

@@ -1,0 +1,160 @@
+"""Reductions of a few elements as elementwise work, and reads of parts: kernels, and what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fusewright import FusionDefinition
+from fusewright.core.dtype import DataType
+from fusewright.ir import Fusion, TensorView
+from fusewright.ir.node import Reduction
+from fusewright.ops.build_inputs import add_output, define_tensor
+from fusewright.ops.build_reduction import max_, sum_, var_mean
+from fusewright.rewrite.short_reductions import MAX_ELEMENTS, can_be_unrolled
+from fusewright.torch_compile import decompositions, from_fx
+
+Tensor = torch.Tensor
+
+
+def definition(function: Callable[..., object], *inputs: Tensor) -> FusionDefinition:
+    return from_fx(make_fx(function, decompositions(), tracing_mode="fake")(*inputs)).definitions[0]
+
+
+def planned(function: Callable[..., object], *shapes: tuple[int, ...]) -> list[str]:
+    """The schedulers of the kernels for float inputs of these shapes, whose memory nothing touches."""
+    inputs = [torch.empty(shape) for shape in shapes]
+    return [kernel.scheduler for kernel in definition(function, *inputs).kernels_for(inputs)]
+
+
+def distances(points: Tensor) -> Tensor:
+    return (points[:, None] - points[None]).square().sum(-1).add(1).rsqrt().sum(1)
+
+
+def forces(points: Tensor) -> Tensor:
+    apart = points[:, None] - points[None]
+    near = 1 / (apart.square().sum(-1) + 0.1)
+    return (near[..., None] * apart).sum(1)
+
+
+def saturation(x: Tensor) -> Tensor:
+    largest, least = x.amax(1), x.amin(1)
+    return torch.stack([(largest - least) / (largest + 1e-6), largest], 1)
+
+
+def nearest(a: Tensor, b: Tensor) -> Tensor:
+    return (a[:, None] - b[None]).norm(dim=-1).amin(1)
+
+
+def barycentric(p: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    dots = [(v * w).sum(-1) for v, w in ((a, a), (a, b), (b, b), (p, a), (p, b))]
+    scale = dots[0] * dots[2] - dots[1] * dots[1]
+    v = (dots[2] * dots[3] - dots[1] * dots[4]) / scale
+    w = (dots[0] * dots[4] - dots[1] * dots[3]) / scale
+    return torch.stack([1 - v - w, v, w], -1)
+
+
+def reflected(x: Tensor) -> Tensor:
+    y, n = F.pad(x, (2, 2), mode="reflect"), x.shape[-1]
+    return (y[..., :n] + y[..., 4:]) * 0.25 + y[..., 1 : 1 + n] + y[..., 3 : 3 + n]
+
+
+def normals(depth: Tensor) -> Tensor:
+    p = F.pad(depth, (1, 1, 1, 1), mode="replicate")
+    dx, dy = p[:, 1:-1, 2:] - p[:, 1:-1, :-2], p[:, 2:, 1:-1] - p[:, :-2, 1:-1]
+    n = torch.stack([-dx, -dy, torch.ones_like(dx)], 1)
+    return n * (n[:, 0] ** 2 + n[:, 1] ** 2 + n[:, 2] ** 2).rsqrt()[:, None]
+
+
+@pytest.mark.parametrize(
+    "function, shapes",
+    [
+        (distances, [(4096, 3)]),
+        (forces, [(4096, 3)]),
+        (nearest, [(4096, 3), (4096, 3)]),
+        (saturation, [(64, 3, 224, 224)]),
+        (barycentric, [(2097152, 3)] * 3),
+        (reflected, [(8192, 4096)]),
+        (normals, [(32, 512, 512)]),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_one_kernel(function: Callable[..., object], shapes: list[tuple[int, ...]]) -> None:
+    assert len(planned(function, *shapes)) == 1
+
+
+@pytest.mark.parametrize(
+    "function, shapes",
+    [
+        (distances, [(33, 3)]),
+        (forces, [(33, 3)]),
+        (nearest, [(40, 2), (17, 2)]),
+        (saturation, [(2, 3, 8, 9)]),
+        (barycentric, [(70, 3)] * 3),
+        (reflected, [(5, 67)]),
+        (normals, [(2, 9, 16)]),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_results(
+    function: Callable[..., Tensor], shapes: list[tuple[int, ...]], target: torch.device
+) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape, device=target) for shape in shapes]
+    (result,) = definition(function, *inputs).execute(inputs)
+    torch.testing.assert_close(result, function(*inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.int64], ids=str)
+def test_each_operation(reduce: str, dtype: torch.dtype, target: torch.device) -> None:
+    """What a few elements come to, read by a kernel that reduces something else."""
+
+    def function(x: Tensor) -> Tensor:
+        return getattr(x[:, None] - x[None], reduce)(-1).amax(1)
+
+    x = torch.randint(-9, 9, (30, 3), device=target).to(dtype)
+    fd = definition(function, x)
+    (result,) = fd.execute([x])
+    assert torch.equal(result, function(x))
+
+
+def test_a_row_that_is_held_stays() -> None:
+    """Each element would compute the sum for itself, which saves no kernel."""
+
+    def normal(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return F.normalize(torch.linalg.cross(b - a, c - a), dim=-1)
+
+    assert planned(normal, *[(2097152, 3)] * 3) == ["inner_persistent"]
+
+
+def test_work_that_each_component_would_repeat_is_a_kernel() -> None:
+    """One kernel would compute all of it for each of the nine results."""
+
+    def turned(r: Tensor) -> Tensor:
+        x = F.normalize(r[..., :3], dim=-1)
+        y = F.normalize(r[..., 3:] - (x * r[..., 3:]).sum(-1, keepdim=True) * x, dim=-1)
+        return torch.stack([x, y, torch.linalg.cross(x, y)], -2)
+
+    assert len(planned(turned, (1048576, 6))) == 2
+
+
+def test_what_can_be_unrolled() -> None:
+    def reduction(size: int, reduce: Callable[[Fusion, TensorView], TensorView]) -> Reduction:
+        fusion = Fusion()
+        add_output(fusion, reduce(fusion, define_tensor(fusion, [-1, size], True, DataType.Float)))
+        return next(node for node in fusion.nodes if isinstance(node, Reduction))
+
+    def summed(fusion: Fusion, x: TensorView) -> TensorView:
+        return sum_(fusion, x, [1])
+
+    assert can_be_unrolled(reduction(MAX_ELEMENTS, summed))
+    assert can_be_unrolled(reduction(3, lambda fusion, x: max_(fusion, x, [1])))
+    assert not can_be_unrolled(reduction(MAX_ELEMENTS + 1, summed))
+    assert not can_be_unrolled(reduction(0, summed))
+    assert not can_be_unrolled(reduction(-1, summed))  # of any size
+    assert not can_be_unrolled(reduction(3, lambda fusion, x: var_mean(fusion, x, [1])[0]))
