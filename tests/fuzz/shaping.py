@@ -128,6 +128,23 @@ def slice_(w: Writer) -> None:
     w.call("slice", x, starts, ends, *more, dims=tuple(dims))
 
 
+def numbered(w: Writer) -> None:
+    """Positions along one dimension of a tensor, beside its elements, in another shape."""
+    x = w.tensor(lambda s: s.ndim > 1 and not s.is_complex)
+    if x is None:
+        return
+    along = w.rng.randrange(x.ndim)
+    size = w.operand_of(x.dims[along])
+    line = None if size is None else w.call("iota", size, 0, 1, DataType.Int, dims=(x.dims[along],))
+    if line is None:
+        return
+    dims = tuple(dim if i == along else None for i, dim in enumerate(x.dims))
+    row = w.call("broadcast", line, [i != along for i in range(x.ndim)], dims=dims)
+    made = row and w.call("add", x, row, dims=x.dims)
+    if made:
+        reshaped(w, made, w.pick((_merged, lambda w, dims: [times(dims)]))(w, list(made.dims)))
+
+
 def first(w: Writer) -> None:
     """The first elements along one dimension, all along the others, which nothing but a reduction reads."""
     x = w.tensor()
@@ -459,6 +476,7 @@ SHAPING: dict[str, Callable[[Writer], None]] = {
             reshape,
             flatten,
             first,
+            numbered,
             parts,
             pad,
             join,
