@@ -156,15 +156,14 @@ def test_what_a_transposing_kernel_hands_on_is_as_narrow_as_its_input() -> None:
     assert isinstance(handed_on, TensorView) and handed_on.dtype is DataType.BFloat16
 
 
-@pytest.mark.parametrize("functions, kernels", [(0, 1), (4, 2)])
-def test_a_tensor_by_its_norm(functions: int, kernels: int) -> None:
-    """Blocks that go over it twice have too few threads to hide much arithmetic: then two kernels are faster."""
+def test_a_tensor_by_its_norm() -> None:
+    """Blocks that go over it twice have too few threads to hide much arithmetic: two kernels are faster."""
 
     def build(fusion: Fusion, x: TensorView, y: TensorView) -> list[TensorView]:
-        z = apply_to_tensor(fusion, "add", cast(fusion, x, DataType.Float), y)
-        for _ in range(functions):
+        z = apply_to_tensor(fusion, "add", x, y)
+        for _ in range(4):
             z = apply_to_tensor(fusion, "tanh", z)
-        squares = sum_(fusion, apply_to_tensor(fusion, "mul", z, z), [0, 1])
-        return [apply_to_tensor(fusion, "mul", z, apply_to_tensor(fusion, "rsqrt", squares))]
+        norm = apply_to_tensor(fusion, "sqrt", sum_(fusion, apply_to_tensor(fusion, "mul", z, z), [0, 1]))
+        return [apply_to_tensor(fusion, "truediv", z, norm)]
 
-    assert len(schedulers(select(build, (8192, 2048), (8192, 2048)))) == kernels
+    assert schedulers(select(build, (8192, 2048), (8192, 2048))) == ["reduction", "pointwise"]
