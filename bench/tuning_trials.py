@@ -266,7 +266,11 @@ class OfGpu:
     def _changed(self, each: Found, others: Mapping[str, Sequence[Change]]) -> Iterator[Any]:
         """The formula's params with each of the changes, where that is legal."""
         for change in others.get(each.problem.scheduler, ()):
-            params = self._with(each, change.fields(each.formula))
+            try:
+                fields = change.fields(each.formula)
+            except ParamsError:
+                continue
+            params = self._with(each, fields)
             if params is not None:
                 yield params
 
