@@ -263,7 +263,6 @@ def test_blocks_share_rows_that_no_block_holds(monkeypatch):
     executor = softmax(*default_registry())
     for rows, length, several in (
         (2, 90_000, True),
-        (200, 90_000, True),
         (200, 200_000, True),
         (200, 20_000, False),
     ):

@@ -66,10 +66,10 @@ def test_a_row_length_is_a_constant_until_it_changes(target):
     constant, general = sorted(made, key=lambda kernel: not kernel.params.assumed_reduction_sizes)
     assert constant.reason.endswith("for rows of this length only") and str(ODD) in constant.cuda_text
     assert replace(constant.params, assumed_reduction_sizes=()) == general.params
-    # A size that is a constant is no argument. Of eight batches of 288 threads only the last is not full.
+    # A size that is a constant is no argument. Of three batches of 768 threads only the last is not full.
     assert len(constant.arguments) == len(general.arguments) - 1
     guards = set(re.findall(r"if \((.*)\) ", constant.cuda_text))
-    assert {re.sub(r"j\d+", "j", guard) for guard in guards} == {f"j * 288 + threadIdx_x < {ODD}"}
+    assert {re.sub(r"j\d+", "j", guard) for guard in guards} == {f"j * 768 + threadIdx_x < {ODD}"}
 
 
 def test_every_family_of_params_has_one_general_kernel():
@@ -87,9 +87,9 @@ def test_equal_fusions_make_equal_kernels_for_equal_calls():
 
 def test_which_rows_are_constant():
     assert assumed(softmax(), 3, ODD) == (ODD,)
-    assert assumed(softmax(), 3, EVEN) == ()  # few wide accesses
+    assert assumed(softmax(), 300, EVEN) == ()  # few wide accesses
     assert assumed(softmax(), 3, 99) == ()  # few accesses
-    assert assumed(softmax(masked=True), 3, EVEN) == (EVEN,)
+    assert assumed(softmax(masked=True), 300, EVEN) == (EVEN,)
     assert assumed(softmax(shape=(-1, ODD)), 3, ODD) == ()  # constant in the definition
     assert assumed(softmax(shape=(-1, -1, -1), dims=(1, 2)), 3, 59, 39) == (59, 39)
     assert assumed(softmax(shape=(-1, 59, -1), dims=(1, 2)), 3, 59, 39) == (59, 39)
@@ -160,7 +160,7 @@ def test_params_keep_in_json_and_schedules_replay():
     [
         ((ODD, 2), -1, rf"`assumed_reduction_sizes`: expected \(\) or \(i1\), got \({ODD}, 2\)"),
         ((0,), -1, r"`assumed_reduction_sizes\[0\]`: expected 1 or more, got 0"),
-        ((ODD,), 32, rf"`lparams.bdimx`: expected -1 or 288, for rows of {ODD}, got 32"),
+        ((ODD,), 32, rf"`lparams.bdimx`: expected -1 or 768, for rows of {ODD}, got 32"),
     ],
 )
 def test_params_that_do_not_fit_the_rows(sizes, bdimx, message):
