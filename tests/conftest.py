@@ -2,10 +2,9 @@
 
 Options:
     --target=sim|gpu|all    which targets the `target` fixture runs on (default all: those that are there)
-    --matrix=some|all       which cells of tests/matrix (default some)
-    --mutants=some|all      which mutants of kernels the simulator runs (default some)
+    --thorough              all cases of what a run by default takes a fixed part of: tests marked `sampled`,
+                            the cells of tests/matrix, mutants of kernels and the corpus of models
     --update-golden         rewrite the golden files, running only the tests that compare with one
-    --corpus                every graph of the corpus of models, where a run has one case of them
     --replay                also paste every automatic schedule that a test prints, and compare the kernels
 """
 
@@ -33,6 +32,7 @@ from fusewright.runtime import compiled_kernel
 from tests.compilation import BATCH, CompileCheck
 from tests.readback.kernels import check_kernel
 from tests.replays import ReplayCheck
+from tests.sampling import sampled
 
 GOLDEN_DIR = Path(__file__).parent / "golden"
 CACHE_VARIABLE = "FUSEWRIGHT_CACHE_DIR"
@@ -53,19 +53,9 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fusewright")
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files in tests/golden")
-    group.addoption("--corpus", action="store_true", help="run every graph of the corpus of models")
     group.addoption("--replay", action="store_true", help="paste every automatic schedule that a test makes")
     group.addoption(
-        "--matrix",
-        choices=("some", "all"),
-        default="some",
-        help="which cells of tests/matrix (default: some)",
-    )
-    group.addoption(
-        "--mutants",
-        choices=("some", "all"),
-        default="some",
-        help="which mutants of kernels tests/sim runs (default: some)",
+        "--thorough", action="store_true", help="run all cases of tests that run a part of them by default"
     )
     group.addoption(
         "--target",
@@ -117,6 +107,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("target", targets, indirect=True)
 
 
+@pytest.hookimpl(trylast=True)  # after -k and -m, so that a part of what they select runs
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         skip = pytest.mark.skip(reason="needs a GPU")
@@ -127,6 +118,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         golden = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=[item for item in items if item not in golden])
         items[:] = golden
+    elif not (config.getoption("--thorough") or torch.cuda.is_available()):
+        left_out = set(items).difference(sampled(items))
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)
@@ -225,6 +220,12 @@ def no_internal_faults(request: pytest.FixtureRequest) -> Iterator[None]:
     logger.removeHandler(handler)
     if records and request.node.get_closest_marker("faults") is None:
         pytest.fail("\n".join(record.getMessage() for record in records), pytrace=False)
+
+
+@pytest.fixture
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether to run all cases: `--thorough`."""
+    return bool(request.config.getoption("--thorough"))
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ SAMPLE = selected(
 )
 
 
+@pytest.mark.sampled(0.5, "fusion")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("fusion", SAMPLE, ids=lambda fusion: fusion.name)
 def test_a_fusion_is_right(fusion: Operation, dtype: torch.dtype, target: torch.device) -> None:

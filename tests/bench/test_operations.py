@@ -17,6 +17,7 @@ def name(value: Any) -> str:
     return value.name if isinstance(value, Operation) else "x".join(map(str, value))
 
 
+@pytest.mark.sampled(0.5, "operation")
 @pytest.mark.parametrize(("operation", "shape"), CASES, ids=name)
 def test_operation_is_right(operation: Operation, shape: Shape, target: torch.device) -> None:
     inputs = operation.inputs(shape, Inputs(target))

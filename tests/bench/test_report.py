@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -58,7 +59,9 @@ def test_host_runs_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_compile_counts_kernels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"ROUNDS": 1, "LAYERS": 3, "MANY_LAYERS": 1, "CHAINS": {8: 1.0}}.items():
+    sizes: dict[str, Any] = {"ROUNDS": 1, "LAYERS": 3, "MANY_LAYERS": 1, "CHAINS": {8: 1.0}}
+    sizes |= {"EQUAL_UPDATES": 3, "OPTIMIZED_LAYERS": 1}
+    for name, value in sizes.items():
         monkeypatch.setattr(compile, name, value)
     assert main(["compile", "--json", str(tmp_path / "compile.json")]) == 0
     rows = json.loads((tmp_path / "compile.json").read_text())["rows"]

@@ -55,6 +55,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
 }
 
 
+@pytest.mark.sampled(0.4, "name", "arch")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_compiles_without_spills(name: str, arch: str) -> None:

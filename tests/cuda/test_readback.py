@@ -58,6 +58,7 @@ def test_every_conversion(source: DataType, index_dtype: DataType) -> None:
         check_kernel(kernel, print_kernel(kernel))
 
 
+@pytest.mark.sampled(0.5, "dtype", "index_dtype")
 @pytest.mark.parametrize("index_dtype", [DataType.Int, DataType.Int32])
 @pytest.mark.parametrize("dtype", COMPUTED)
 def test_every_operation_of_every_kind_of_operand(dtype: DataType, index_dtype: DataType) -> None:
@@ -135,6 +136,7 @@ def _form(op: ElementwiseOp, dtype: DataType) -> Any:
     return parse_form(op.spelling(dtype).cuda, (("T", dtype.cuda),))
 
 
+@pytest.mark.sampled(0.4, "outer", "dtype")
 @pytest.mark.parametrize(("outer", "dtype"), _ROWS, ids=[f"{op.name}-{d.name}" for op, d in _ROWS])
 def test_every_spelling_in_every_place_of_another(outer: ElementwiseOp, dtype: DataType) -> None:
     for inner, other in _ROWS:

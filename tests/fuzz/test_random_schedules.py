@@ -209,6 +209,7 @@ def _replayed(schedule: Schedule) -> tuple[Call, ...]:
     return again.trace()
 
 
+@pytest.mark.sampled(0.5, "name")
 @pytest.mark.parametrize("is_symbolic", [False, True], ids=["constant", "symbolic"])
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_random_primitives(name: str, is_symbolic: bool) -> None:

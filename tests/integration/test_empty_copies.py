@@ -83,6 +83,7 @@ def _assert_same(actual: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(actual.cpu(), expected, rtol=2e-3, atol=0, equal_nan=True)
 
 
+@pytest.mark.sampled(0.4, "name", "dtype")
 @pytest.mark.parametrize("name, dtype", CASES, ids=lambda v: str(v).removeprefix("torch."))
 def test_reduction_of_copies_is_torchs(target: torch.device, name: str, dtype: torch.dtype) -> None:
     x = torch.tensor(VALUES[dtype], dtype=dtype).reshape(2, 1, -1)

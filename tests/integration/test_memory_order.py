@@ -65,6 +65,7 @@ def _check(outputs: Sequence[torch.Tensor], y: torch.Tensor) -> None:
         _check_equal(given, wanted)
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("order", STRIDE_ORDERS, ids=str)
 def test_an_intermediate_in_any_memory_order_is_read_in_it(
     order: tuple[int, ...], target: torch.device
@@ -86,6 +87,7 @@ def test_an_intermediate_in_any_memory_order_is_read_in_it(
         _check(rest, x)
 
 
+@pytest.mark.sampled(0.6)
 @pytest.mark.parametrize("order", [*STRIDE_ORDERS[:8], CHANNELS_LAST], ids=str)
 def test_an_in_place_output_in_any_memory_order_is_read_in_it(
     order: tuple[int, ...], target: torch.device
@@ -104,6 +106,7 @@ def test_an_in_place_output_in_any_memory_order_is_read_in_it(
         _check(rest, doubled)
 
 
+@pytest.mark.sampled(0.5, "order", "unit")
 @pytest.mark.parametrize("unit", [0, 1, 2])
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
 def test_a_broadcast_dimension_of_an_intermediate_has_its_place_in_memory(

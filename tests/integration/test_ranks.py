@@ -126,6 +126,7 @@ CASES = [
 
 
 # The sizes of a tensor and its strides are the work of different code.
+@pytest.mark.sampled(0.5, "case")
 @pytest.mark.parametrize(
     "contiguous, static", [(True, False), (False, True)], ids=["contiguous-symbolic", "strided-static"]
 )
@@ -144,6 +145,7 @@ def test_work_grows_slowly(
     assert counts[1] < min(MOST_CALLS, MOST_GROWTH * counts[0]), counts
 
 
+@pytest.mark.sampled(0.5, "case")
 @pytest.mark.parametrize("contiguous, rank", [(True, 12), (False, 24)])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__[1:])
 def test_results_of_many_dimensions(case: Callable[..., None], contiguous: bool, rank: int) -> None:

@@ -101,6 +101,7 @@ ROWS: dict[str, tuple[Callable[..., Any], Callable[..., torch.Tensor], tuple[tor
 }
 
 
+@pytest.mark.sampled(0.5, "name")
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", ROWS)
 def test_shape_operation_is_torchs_in_one_kernel(target, name: str, static: bool):

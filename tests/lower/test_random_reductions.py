@@ -71,7 +71,7 @@ def _run(schedule: Schedule, values: torch.Tensor) -> torch.Tensor:
 
 
 @given(st.data(), shapes, st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_sums_of_random_schedules(data, shape, symbolic):
     dims = reduced_dims(data.draw, shape)
     fusion, x, values = input_of(shape, symbolic)
@@ -88,7 +88,7 @@ def test_sums_of_random_schedules(data, shape, symbolic):
 
 
 @given(st.data(), shapes)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_normalizations_of_random_schedules(data, shape):
     """x - mean(x) with Welford: the row is held while it is reduced, on any threads."""
     dims = reduced_dims(data.draw, shape)

@@ -1,6 +1,6 @@
 """Every operation, type and shape of the matrix against torch, with computed error bounds.
 
-The run by default takes some cells, the same each time, in which every operation occurs; `--matrix=all` takes
+The run by default takes some cells, the same each time, in which every operation occurs; `--thorough` takes
 all.
 """
 
@@ -31,7 +31,7 @@ SECONDS_TO_SHRINK = 5.0
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "place" in metafunc.fixturenames:
-        found = list(places()) if metafunc.config.getoption("--matrix") == "all" else chosen()
+        found = list(places()) if metafunc.config.getoption("--thorough") else chosen()
         metafunc.parametrize("place", found, ids=str)
 
 

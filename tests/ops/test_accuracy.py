@@ -65,6 +65,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL | None:
     return spelled.host_library(names, functions, tmp_path_factory.mktemp("accuracy"))
 
 
+@pytest.mark.sampled(0.5, "op", "dtype")
 @needs_wide
 @pytest.mark.parametrize(("op", "dtype"), COMPUTED, ids=_ids(COMPUTED))
 def test_row_is_within_its_bound(library: ctypes.CDLL | None, op: ElementwiseOp, dtype: DataType) -> None:

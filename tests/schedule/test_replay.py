@@ -44,6 +44,7 @@ def kernels_of(program: BoundProgram) -> list[tuple[Segment, CompiledKernel]]:
     ]
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("case", FUSIONS, ids=str)
 def test_printed_schedule_and_replayed_trace(case: Case) -> None:
     """Each kernel of a definition has the schedule that the definition prints, and no other."""

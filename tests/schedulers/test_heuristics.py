@@ -59,6 +59,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(0.4, "case", "gpu")
 @pytest.mark.parametrize("gpu", DESCRIBED)
 @pytest.mark.parametrize("case", CASES)
 def test_every_launch_is_one_that_the_gpu_takes(case, gpu):

@@ -333,6 +333,7 @@ def _spilled(fusion: Fusion, params: InnerOuterPersistentParams) -> int:
     return used.spill_stores
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("columns", [1600, 2560, 3328])
 def test_threads_have_the_registers_that_vectors_of_some_take(columns: int) -> None:
     """Where the last vectors of a row are fewer than its threads: each has a guard."""
@@ -355,6 +356,7 @@ def test_clusters_load_rows_ahead_that_blocks_do_not(columns: int, blocks: int) 
     assert not _spilled(fusion, params)
 
 
+@pytest.mark.sampled(0.5, "cluster")
 @pytest.mark.parametrize(
     "rows, columns, cluster, clusters, on_an_sm, spilled",
     [

@@ -180,8 +180,9 @@ def edited(draw: st.DrawFn, params: Any) -> Any:
     return params
 
 
+@pytest.mark.sampled(0.6)
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_any_edit_gives_the_right_result_or_says_what_is_wrong(name: str, data: st.DataObject) -> None:
     params = data.draw(edited(PROPOSED[name]))

@@ -118,7 +118,7 @@ def _made(cls: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_round_trip(cls: Any, data: st.DataObject) -> None:
     params = data.draw(_made(cls))

@@ -2,8 +2,8 @@
 
 A mutant is *reported* where simulating it raises a SimulationError, *wrong* where it leaves other bytes in
 memory than the right kernel does, and *unnoticed* otherwise. None goes unnoticed unless one of EXPLANATIONS
-shows that no result can depend on what was changed. `pytest -s` prints the counts. A run takes one of two
-mutants, the same each time; with `--mutants=all` it takes all.
+shows that no result can depend on what was changed. `pytest -s` prints the counts. A run takes one of four
+mutants, the same each time; with `--thorough` it takes all.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from tests.sim.mutation_cases import CASES
 from tests.sim.mutations import Mutant, condition_of, mutants_of
 
 # One of so many mutants is run by default: most statements have several mutants that the same check reports.
-EACH = 2
+EACH = 4
 # Mistakes that need no comparison of values to be found.
 REPORTED = {"predicate dropped", "barrier dropped", "initialisation dropped", "index off by one"}
 
@@ -326,8 +326,8 @@ EXPLANATIONS: dict[str, Sequence[Explanation]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_mistakes_are_noticed(name: str, request: pytest.FixtureRequest) -> None:
-    each_of = 1 if request.config.getoption("--mutants") == "all" else EACH
+def test_mistakes_are_noticed(name: str, thorough: bool) -> None:
+    each_of = 1 if thorough else EACH
     case = CASES[name]
     calls = [inputs() for inputs in (case.inputs, *case.others)]
     expected = case.reference(*[x.clone() for x in calls[0]])

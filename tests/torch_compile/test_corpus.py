@@ -1,6 +1,6 @@
 """Blocks of models, both passes, and an AdamW step over their parameters: right against torch, at tiny sizes.
 
-`--corpus` runs all of them in both types. Otherwise one case does: which one, a digest of the corpus'
+`--thorough` runs all of them in both types. Otherwise one case does: which one, a digest of the corpus'
 text says.
 """
 
@@ -17,7 +17,7 @@ from bench.corpus import BLOCKS, adamw_graph, block_graphs
 from bench.graphs import DTYPES, TINY, checked
 
 CASES = [(name, kind, dtype) for name in BLOCKS for kind in ("passes", "adamw") for dtype in DTYPES]
-#: Of a run without `--corpus`.
+#: Of a run without `--thorough`.
 FEW = 1
 
 
@@ -28,8 +28,8 @@ def _chosen() -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("name, kind, dtype", CASES)
 def test_a_graph_of_the_corpus_is_right(request, name, kind, dtype):
-    if not request.config.getoption("--corpus") and (name, kind, dtype) not in _chosen():
-        pytest.skip("--corpus runs it")
+    if not request.config.getoption("--thorough") and (name, kind, dtype) not in _chosen():
+        pytest.skip("--thorough runs it")
     block, numbers = BLOCKS[name], DTYPES[dtype]
     graphs = (
         block_graphs(block, TINY, numbers, "cpu")

@@ -30,6 +30,7 @@ def _of_sizes(computation: Computation) -> list[Any]:
     return [pytest.param(computation, sizes, id=named(sizes)) for sizes in computation.sizes]
 
 
+@pytest.mark.sampled(0.4, "computation")
 @pytest.mark.parametrize("computation, sizes", [case for c in COMPUTATIONS for case in _of_sizes(c)])
 def test_all_ways_take_as_many_kernels_and_bytes(computation: Computation, sizes: Mapping[str, int]):
     costs = {way: computation.planned(way, sizes)[1] for way in computation.ways}
