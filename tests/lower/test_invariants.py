@@ -172,7 +172,7 @@ def test_a_register_is_read_instead_of_an_array_of_it_only_where_both_are_of_one
 
 def test_a_scale_that_is_stored_in_pieces_of_a_vector_is_a_register_of_the_loop_around() -> None:
     """Scales beside rows of eight bits: a vector of floats is wider than a store, in a loop of its own."""
-    x = torch.randn(16, 4096).bfloat16()
+    x = torch.randn(80, 4096).bfloat16()  # rows of which a thread holds two vectors
     with FusionDefinition() as fd:
         row = fd.ops.cast(fd.from_pytorch(x, static_sizes=True), DataType.Float)
         scale = fd.ops.truediv(fd.ops.max(fd.ops.abs(row), dims=[-1], keepdim=True), 448.0)

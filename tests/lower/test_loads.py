@@ -140,6 +140,9 @@ def test_a_row_that_is_read_on_both_sides_of_a_reduction_is_held() -> None:
 
 # ---- whole kernels -----------------------------------------------------------------------------------
 
+# Enough that a thread holds several vectors of a row; where rows have an SM for themselves, it holds one.
+MANY_ROWS = 80
+
 
 def _kernel_of(define, *inputs: torch.Tensor) -> k.Kernel:
     with FusionDefinition() as fd:
@@ -160,7 +163,7 @@ def _softmax(fd, x):
 
 def test_loads_of_a_row_are_apart_from_its_work() -> None:
     """No branch between the loads, and one around the first work of each vector."""
-    found = _kernel_of(_softmax, torch.randn(3, 8 * 600, dtype=torch.bfloat16))
+    found = _kernel_of(_softmax, torch.randn(MANY_ROWS, 8 * 600, dtype=torch.bfloat16))
     loops = [s for s in k.walk(found.body) if isinstance(s, k.For) and s.unroll]
     [loading] = [s for s in loops if isinstance(s.body[0], k.Copy) and s.body[0].width == 8][:1]
     first = loops[loops.index(loading) + 1]
@@ -170,7 +173,7 @@ def test_loads_of_a_row_are_apart_from_its_work() -> None:
 
 def test_a_lost_branch_is_found() -> None:
     """Without the branch, a reduction of registers that nothing was loaded into is reported."""
-    x = torch.randn(2, 8 * 265, dtype=torch.bfloat16)
+    x = torch.randn(MANY_ROWS, 8 * 265, dtype=torch.bfloat16)
     found = _kernel_of(_softmax, x)
 
     def without(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:

@@ -136,6 +136,9 @@ ROWS = _sizes((5, 1024), (5, 1026), (3, 1536), (2, 1790))
 COLUMNS = _sizes((64, 61), (65, 57), (70, 64), (71, 58))
 # Whole steps of their loops, and a last one that is not.
 LONG_COLUMNS = _sizes((384, 61), (380, 57), (370, 64), (320, 58))
+# Enough rows that a block which holds one shares its SM with others: its threads have two vectors each.
+MANY_ROWS = 80
+HELD_ROWS = "bundle", "eight bits", "softmax", "layer norm"
 
 
 def _bundle(fd: FusionDefinition, t: list[Any]) -> None:
@@ -148,7 +151,7 @@ def _bundle(fd: FusionDefinition, t: list[Any]) -> None:
 CASES: dict[str, Case] = {
     "bundle": Case(
         _bundle,
-        _random((3, 37), (3, 37), (5, 45), (5, 45), (3, 509)),
+        _random((3, 37), (3, 37), (5, 45), (5, 45), (MANY_ROWS, 509)),
         lambda a, b, c, d, x: [x - x.amax(1, keepdim=True)],
     ),
     "pointwise": Case(_pointwise, _random((3, 77), (77,)), _add_exp),
@@ -189,9 +192,9 @@ CASES: dict[str, Case] = {
     ),
     "eight bits": Case(
         _eight_bits,
-        _random((24, 1032)),  # rows whose maximum lies in any element of a vector
+        _random((MANY_ROWS, 1032)),  # rows whose maximum lies in any element of a vector
         lambda x: [(x * (1 / x.amax(1, keepdim=True))).to(torch.float8_e4m3fn)],
-        _sizes((5, 1028), (3, 1536)),
+        _sizes((MANY_ROWS - 1, 1028), (MANY_ROWS - 2, 1536)),
     ),
     "two kernels": Case(
         _below_maximum,
@@ -202,7 +205,12 @@ CASES: dict[str, Case] = {
     "scan": Case(
         _scan(0), _random((1100, 20)), lambda x: [(2 * x).cumsum(0)], _sizes((1095, 18), (1200, 17))
     ),
-    "softmax": Case(_softmax, _random((5, 301)), lambda x: [x.softmax(1)], _sizes((5, 299), (4, 257))),
+    "softmax": Case(
+        _softmax,
+        _random((MANY_ROWS, 301)),
+        lambda x: [x.softmax(1)],
+        _sizes((MANY_ROWS, 299), (MANY_ROWS - 1, 257)),
+    ),
     "scattered sum": Case(
         _scattered_sum,
         _elements_and_places(301, 1030),
@@ -211,8 +219,8 @@ CASES: dict[str, Case] = {
     ),
     "layer norm": Case(
         _layer_norm,
-        _random((5, 1028), (1028,)),
+        _random((MANY_ROWS, 1028), (1028,)),
         _norm,
-        [_random((4, 1032), (1032,)), _random((3, 1280), (1280,))],
+        [_random((MANY_ROWS - 1, 1032), (1032,)), _random((MANY_ROWS - 2, 1280), (1280,))],
     ),
 }

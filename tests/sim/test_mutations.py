@@ -53,7 +53,7 @@ from fusewright.sim.statements import input_dtype, load_states
 from fusewright.sym import const, lt, symbol
 from tests.kernel import builders
 from tests.sim.launches import Launch, launches_of
-from tests.sim.mutation_cases import CASES
+from tests.sim.mutation_cases import CASES, HELD_ROWS
 from tests.sim.mutations import Mutant, condition_of, mutants_of
 
 # One of so many mutants is run by default: most statements have several mutants that the same check reports.
@@ -354,6 +354,15 @@ def test_mistakes_are_noticed(name: str, thorough: bool) -> None:
     for (kind, outcome), count in sorted(counts.items()):
         print(f"  {kind}: {count} {outcome}")
     assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("name", HELD_ROWS)
+def test_threads_hold_two_vectors_of_a_row(name: str) -> None:
+    """Else a row has no loop over vectors and no guard of its last ones, in which to make mistakes."""
+    launches, _ = launches_of(CASES[name].define, CASES[name].inputs())
+    copies = [stmt for launch in launches[0] for stmt in walk(launch.kernel.body) if isinstance(stmt, Copy)]
+    loads = [each for each in copies if each.dst.buffer.name == "T0_copy"]
+    assert loads and all(each.dst.buffer.size == const(2 * each.width) for each in loads)
 
 
 def test_nothing_explains_a_mistake_in_a_statement_that_never_runs() -> None:
