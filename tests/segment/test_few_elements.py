@@ -143,6 +143,19 @@ def test_work_that_each_component_would_repeat_is_a_kernel() -> None:
     assert len(planned(turned, (1048576, 6))) == 2
 
 
+def test_a_result_that_is_read_at_many_points_is_a_kernel() -> None:
+    """Each of the elements would add up the channels of its group."""
+
+    def group_norm(x: Tensor, weight: Tensor) -> Tensor:
+        groups = x.float().unflatten(-1, (32, 8))
+        variance, mean = torch.var_mean(groups, (1, 3), correction=0, keepdim=True)
+        return (((groups - mean) * torch.rsqrt(variance + 1e-5)).flatten(2) * weight).bfloat16()
+
+    inputs = [torch.empty(shape, dtype=torch.bfloat16) for shape in ((32, 4096, 256), (256,))]
+    kernels = definition(group_norm, *inputs).kernels_for(inputs)
+    assert [kernel.scheduler for kernel in kernels] == ["reduction", "inner_persistent", "pointwise"]
+
+
 def test_what_can_be_unrolled() -> None:
     def reduction(size: int, reduce: Callable[[Fusion, TensorView], TensorView]) -> Reduction:
         fusion = Fusion()
