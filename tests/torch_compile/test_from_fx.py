@@ -75,14 +75,18 @@ def test_an_assertion_is_torchs():
         return torch.nn.functional.one_hot(labels, 3) * x
 
     x, labels = torch.randn(4, 3), torch.tensor([0, 2, 1, 1])
-    compiled = torch.compile(function, backend=aot_autograd(fw_compiler=_boxed), fullgraph=True)
+    targets: list[str] = []
+
+    def boxed(graph, example_inputs):
+        targets.extend(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(from_fx(graph))
+
+    compiled = torch.compile(function, backend=aot_autograd(fw_compiler=boxed), fullgraph=True)
     torch.testing.assert_close(compiled(x, labels), function(x, labels))
+    if not any("assert" in target for target in targets):
+        pytest.skip("this torch compiles one_hot without its assertion")
     with pytest.raises(RuntimeError, match="Class values must be"):
         compiled(x, labels + 1)
-
-
-def _boxed(graph, example_inputs):
-    return make_boxed_func(from_fx(graph))
 
 
 def test_a_size_that_is_a_number_must_be_that():
