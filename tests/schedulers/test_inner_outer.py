@@ -213,3 +213,17 @@ def test_rows_of_no_elements_are_not_loaded() -> None:
 
     sums, mean = Scheduled().execute([torch.ones(130, 31, 0, dtype=torch.bfloat16)])
     assert sums.shape == (31, 130) and not sums.any() and mean.isnan()
+
+
+def test_rows_stay_rows_where_caches_change_who_computes_a_result() -> None:
+    """Neither input has all dimensions: the reductions say which are rows, and caches make others of them."""
+    with FusionDefinition() as fd:
+        y = fd.define_tensor([7, -1], contiguity=[True, None], dtype=DataType.BFloat16, stride_order=[0, 1])
+        x = fd.define_tensor([-1, -1], contiguity=[True, None], dtype=DataType.Half)
+        product = fd.ops.mul(x, y)
+        fd.add_output(fd.ops.sum(product, [0]))
+        fd.add_output(fd.ops.sub(x, fd.ops.mul(y, fd.ops.sum(product, [1], keepdim=True))))
+    for columns in (5, 4):  # the second may have vectors along the columns, but not along the seven rows
+        y = torch.randn(columns).bfloat16().expand(7, columns)
+        x = torch.randn(7).half()[:, None].expand(7, columns)
+        fd.validate([y, x])

@@ -102,7 +102,9 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
     if len(reductions) < 2:
         return "it has less than two reductions"
     reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]
-    reference = max(reductions, key=lambda t: sum(not a.is_broadcast for a in t.logical))
+    # Of several that which reduces the first dimensions: caches change the order of nodes and who computes an
+    # output, and rows must not become columns then.
+    reference = min(reductions, key=_fewest_broadcasts_first)
     maps = reference_maps(reference, reference.logical)
     reduced = reduced_axes(reference, reductions, maps)
     if isinstance(reduced, str):
@@ -140,6 +142,11 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
         tuple(stores(fusion, maps)),
         inner,
     )
+
+
+def _fewest_broadcasts_first(tensor: TensorView) -> tuple[int, list[int]]:
+    concrete = sum(not axis.is_broadcast for axis in tensor.logical)
+    return -concrete, [i for i, axis in enumerate(tensor.logical) if axis.is_reduction]
 
 
 def _rows_and_columns(
