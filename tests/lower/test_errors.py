@@ -109,6 +109,17 @@ def test_vectors_across_memory():
     refused(schedule, "is vectorized by 4, but its elements are not contiguous in T0", "innermost contiguous")
 
 
+def test_vectors_along_a_constant_that_is_no_multiple_of_them():
+    """Every row is the same memory, so no vector starts between multiples; the last one would end beyond it."""
+    fusion = Fusion()
+    add_output(fusion, copy_tensor(fusion, define_tensor(fusion, [4, 7], [None, True])))
+    schedule = Schedule(fusion)
+    load = schedule.cache_before(schedule.tensor(1))
+    schedule.split(load, 1, 2)
+    schedule.parallelize(load, 2, P.vectorize)
+    refused(schedule, "is vectorized by 2 along a dimension of 7", "a narrower vector")
+
+
 def test_vectors_that_start_between_multiples():
     fusion = Fusion()
     add_output(fusion, copy_tensor(fusion, define_tensor(fusion, [4, 6], True)))

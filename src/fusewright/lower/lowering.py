@@ -175,7 +175,11 @@ def _are_whole(tensor: TensorView) -> bool:
 
 
 def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int]]:
-    """(size, width): sizes that these vector accesses need to be multiples of their width."""
+    """(size, width): sizes that these vector accesses need to be multiples of their width.
+
+    Raises:
+        ScheduleError: a constant is none.
+    """
     facts: dict[tuple[Expr, int], None] = {}
     for node in vectors:
         out = node.output
@@ -186,7 +190,15 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
         if isinstance(node, (Indexed, Stored)) and lane is not None:
             run = lane_run(node, lane)
             sizes = [*sizes, *run.sizes] if run is not None and run.moves else []
-        unproved = (size for size in sizes if not divides(width, size))
+        unproved = [size for size in sizes if not divides(width, size)]
+        for size in unproved:
+            if as_int(size) is not None:
+                raise ScheduleError(
+                    f"{out.name} is vectorized by {width} along a dimension of {size}",
+                    expected=f"a multiple of {width}",
+                    given=str(size),
+                    hint="use a narrower vector",
+                )
         facts.update(((divisor, width), None) for size in unproved for divisor in divisors(size) or ())
     return list(facts)
 
