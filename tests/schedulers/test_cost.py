@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from functools import partial, reduce
 from math import prod
+from types import FrameType
 
 import pytest
 
@@ -97,6 +99,32 @@ def test_indices_that_follow_from_positions_move_along():
 
     rows = 1 << 12
     assert planned_cost(reflected, rows, 4096).bytes == pytest.approx(2 * 4 * rows * 4096, rel=0.01)
+
+
+def test_indices_of_many_operations_are_looked_through_once():
+    """Each of which reads the one before it twice: there are three times as many ways through for one more."""
+
+    def calls(length: int) -> int:
+        def moved(fusion: Fusion, x: TensorView) -> TensorView:
+            places = iota(fusion, 4096, 0, 1, DataType.Int)
+            for _ in range(length):
+                places = apply_to_tensor(fusion, "sub", added(fusion, places, places), places)
+            return index_select(fusion, x, places, 1)
+
+        counted = 0
+
+        def count(frame: FrameType, event: str, _: object) -> None:
+            nonlocal counted
+            counted += event == "call"
+
+        sys.setprofile(count)
+        try:
+            planned_cost(moved, 1 << 12, 4096)
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert calls(12) < 3 * calls(6)
 
 
 def test_what_lacks_an_inner_dimension_is_computed_at_each_point():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import trunc
 
+from fusewright.analyze.inputs import following_inputs
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.core.recorded import exp
@@ -113,7 +114,7 @@ class Arithmetic:
     def __init__(self, fusion: Fusion, space: tuple[IterDomain, ...] | None = None) -> None:
         of_points: dict[tuple[Expr, ...], int] = {}
         reduced = _reduced_points(fusion)
-        loaded = _following_inputs(fusion)
+        loaded = following_inputs(fusion)
         for node in fusion.nodes:
             slots = _slots(node)
             if slots:
@@ -130,15 +131,6 @@ class Arithmetic:
 
 def _extents(axes: Iterable[IterDomain]) -> tuple[Expr, ...]:
     return tuple(axis.extent for axis in axes if not axis.is_broadcast)
-
-
-def _following_inputs(fusion: Fusion) -> set[Node]:
-    """The nodes that compute with elements of inputs."""
-    found: set[Node] = set()
-    for node in fusion.ordered_nodes():
-        if any(v.definition is None or v.definition in found for v in node.tensor_inputs):
-            found.add(node)
-    return found
 
 
 def _reduced_points(fusion: Fusion) -> dict[Node, tuple[Expr, ...]]:

@@ -10,16 +10,17 @@ sum that also writes its input's transpose, in two types and at six sizes, withi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import trunc
 
+from fusewright.analyze.inputs import following_inputs
 from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position_of, value_of
-from fusewright.ir.node import Indexed, Stored
+from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.reference_map import Access
@@ -56,13 +57,14 @@ class Sectors:
         """Loads of one tensor by threads that go along the same axes are together."""
         aliases = {output.tensor: output.alias for output in self.fusion.outputs if output.alias is not None}
         positions = {value: i for i, value in enumerate(self.fusion.inputs)}
+        loaded = following_inputs(self.fusion) if any(a.by_index for a, _ in self.accesses) else set()
         walks: dict[tuple[object, ...], list[_Walk]] = {}
         for access, axes in self.accesses:
             moved = tuple(axis for axis in reversed(axes) if axis in access.concrete)
             if moved:
                 home = aliases.get(access.tensor, access.tensor)
                 together = access.tensor, moved, access.node is None
-                walks.setdefault(together, []).append(_Walk(access, moved, positions.get(home)))
+                walks.setdefault(together, []).append(_Walk(access, moved, positions.get(home), loaded))
         return list(walks.values())
 
 
@@ -75,13 +77,18 @@ def _in_vain(walks: Sequence[_Walk], facts: Facts) -> int:
         touched |= places
         most = max(most, used / max(1, len(places)))
     size = walks[0].access.tensor.dtype.size
-    if len(touched) < WARP_SIZE or max(touched) - min(touched) == (len(touched) - 1) * size:
+    if len(touched) < WARP_SIZE or _follow_one_another(touched, size):
         return 0
     wasted = len({place // SECTOR_BYTES for place in touched}) * SECTOR_BYTES / (len(touched) * size)
     if wasted <= 1:
         return 0
     is_store = walks[0].access.node is None
     return trunc(most * len(touched) * (wasted * PARTLY_WRITTEN - 1 if is_store else wasted - 1))
+
+
+def _follow_one_another(places: set[int], size: int) -> bool:
+    """Whether elements of so many bytes at these places have nothing between them."""
+    return max(places) - min(places) == (len(places) - 1) * size
 
 
 @dataclass(frozen=True)
@@ -91,11 +98,13 @@ class _Walk:
     Attributes:
         axes: the scheduler's axes along which other elements are touched, the fastest first.
         position: of the input that it is or is stored in; None for memory of its own.
+        loaded: what computes with elements of inputs, where there are accesses by index.
     """
 
     access: Access
     axes: tuple[IterDomain, ...]
     position: int | None
+    loaded: Collection[Node]
 
     def touched(self, facts: Facts) -> tuple[set[int], int]:
         """Where in memory, in bytes, a warp's first elements lie; and the bytes that all touch in all.
@@ -109,9 +118,8 @@ class _Walk:
         strides = self._strides(facts)
         if self._is_one_run(strides, facts):
             return set(), 0
-        touched = self._touched(strides, facts)
-        is_one_run = max(touched) - min(touched) == (len(touched) - 1) * tensor.dtype.size
-        return (set(), 0) if is_one_run else (touched, used)
+        places = self._places(strides, facts)
+        return (set(), 0) if _follow_one_another(places, tensor.dtype.size) else (places, used)
 
     @cached_property
     def _points(self) -> Product:
@@ -135,7 +143,7 @@ class _Walk:
                 break
         return True
 
-    def _touched(self, strides: Mapping[IterDomain, int], facts: Facts) -> set[int]:
+    def _places(self, strides: Mapping[IterDomain, int], facts: Facts) -> set[int]:
         """Where in memory, in bytes, a warp's first elements lie."""
         places = [self._first(strides, facts)]
         for axis in self.axes:
@@ -194,14 +202,15 @@ class _Walk:
         return node.map if self.access.by_index and isinstance(node, (Indexed, Stored)) else None
 
     def _reads_an_index(self, axis: IterDomain) -> bool:
-        """Whether the elements along an axis are wherever the values of an input say."""
-        return any(_follows_inputs(self._index_tensors[n]) for n in self._indices_along(axis))
-
-    def _indices_along(self, axis: IterDomain) -> list[int]:
-        """The numbers of the index tensors that differ along an axis.
+        """Whether the elements along an axis are wherever the values of an input say.
 
         What is computed of positions alone, as that of a reflection, moves along as positions do.
         """
+        definitions = [self._index_tensors[n].definition for n in self._indices_along(axis)]
+        return any(node is None or node in self.loaded for node in definitions)
+
+    def _indices_along(self, axis: IterDomain) -> list[int]:
+        """The numbers of the index tensors that differ along an axis."""
         dim = self.access.dims[axis]
         return [n for n, each in enumerate(self._index_tensors) if not each.shape[dim].is_broadcast]
 
@@ -209,12 +218,6 @@ class _Walk:
     def _index_tensors(self) -> Sequence[TensorView]:
         node = self.access.node if self.access.node is not None else self.access.tensor.definition
         return getattr(node, "index_tensors", ())
-
-
-def _follows_inputs(tensor: TensorView) -> bool:
-    """Whether a tensor is, or is computed of, one in memory."""
-    node = tensor.definition
-    return node is None or any(_follows_inputs(value) for value in node.tensor_inputs)
 
 
 def _start(index_map: IndexMap, facts: Facts) -> dict[Symbol, int]:
