@@ -110,7 +110,7 @@ def test_vectors_across_memory():
 
 
 def test_vectors_along_a_constant_that_is_no_multiple_of_them():
-    """Every row is the same memory, so no vector starts between multiples; the last one would end beyond it."""
+    """All rows are one memory: no vector starts between multiples, but the last one ends beyond it."""
     fusion = Fusion()
     add_output(fusion, copy_tensor(fusion, define_tensor(fusion, [4, 7], [None, True])))
     schedule = Schedule(fusion)

@@ -102,7 +102,7 @@ def test_indices_that_follow_from_positions_move_along():
 
 
 def test_indices_of_many_operations_are_looked_through_once():
-    """Each of which reads the one before it twice: there are three times as many ways through for one more."""
+    """Each of which reads the one before it twice: one more has three times as many ways through."""
 
     def calls(length: int) -> int:
         def moved(fusion: Fusion, x: TensorView) -> TensorView:

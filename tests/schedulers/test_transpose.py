@@ -1,10 +1,10 @@
-"""The transpose scheduler: right for all layouts and sizes, coalesced, without races or bank conflicts."""
+"""The transpose scheduler: right for all layouts and sizes, and chosen where it pays."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,18 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusewright import DataType, FusionDefinition, SchedulerType
-from fusewright.core.enums import ParallelType
+from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import described
-from fusewright.core.tracing import Tracer
-from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
 from fusewright.host.executor import FusionExecutor
-from fusewright.kernel import ir as k
-from fusewright.kernel.text import kernel_text
-from fusewright.lower import LowerOptions, lower
-from fusewright.runtime.compiled_kernel import CompiledKernel
-from fusewright.schedule import Schedule, replay
+from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     Facts,
     LaunchParams,
@@ -33,124 +26,31 @@ from fusewright.schedulers import (
     TransposeScheduler,
     apply,
 )
-from fusewright.sim import SimReport, simulate
-from tests.compilation import ARCHITECTURES
 from tests.integration.cases import widened
 from tests.integration.tolerance import assert_close
 from tests.lower.running import run
-from tests.schedulers.banks import shared_accesses
-
-Define = Callable[..., None]
-BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
-
-
-def define(body: Define, inputs: Sequence[torch.Tensor]) -> FusionDefinition:
-    """A definition for inputs of these shapes and layouts."""
-    with FusionDefinition() as fd:
-        body(fd, *[fd.from_pytorch(x) for x in inputs])
-    return fd
-
-
-def random(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(shape, dtype=F64, generator=generator).to(dtype)
-
-
-def check(
-    body: Define, reference: Callable[..., Any], inputs: Sequence[torch.Tensor], scheduler: str = "transpose"
-) -> None:
-    """One kernel of this scheduler gives what `reference` gives in float64."""
-    fd = define(body, inputs)
-    results = fd.execute(list(inputs))
-    expected = reference(*[widened(x.cpu()) for x in inputs])
-    for actual, wide in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
-        assert_close(actual, wide)
-    assert kernel_names(fd, inputs) == [scheduler]
-
-
-def kernel_names(fd: FusionDefinition, inputs: Sequence[torch.Tensor]) -> list[str]:
-    return re.findall(r"fusewright_([a-z_]+)_[0-9a-f]+\(", fd.cuda_code_for(list(inputs)))
-
-
-def compiled(body: Define, inputs: Sequence[torch.Tensor]) -> tuple[Any, CompiledKernel]:
-    """The segment and the kernel of a fusion that is one kernel, not run."""
-    executor = FusionExecutor(define(body, inputs)._finished().fusion)
-    (kernel,) = executor.compile(list(inputs)).kernels
-    (segment,) = executor.segments().segments
-    assert segment.scheduler.type is SchedulerType.transpose
-    return segment, kernel
-
-
-# ---- fusions
-
-
-def turned_sum(fd: FusionDefinition, x: Any, y: Any) -> None:
-    fd.add_output(fd.ops.cast(fd.ops.permute(x, [1, 0]) + y, y.dtype))
-
-
-def permuted(*dims: int) -> tuple[Define, Callable[..., torch.Tensor]]:
-    def body(fd: FusionDefinition, x: Any) -> None:
-        fd.add_output(fd.ops.cast(fd.ops.permute(x, list(dims)) * 2.0, x.dtype))
-
-    return body, lambda x: x.permute(dims) * 2
-
-
-def with_its_transpose(fd: FusionDefinition, x: Any) -> None:
-    fd.add_output(fd.ops.sin(fd.ops.exp(fd.ops.permute(x, [1, 0]))) + x)
-
-
-def cast_both_ways(fd: FusionDefinition, x: Any) -> None:
-    narrow = fd.ops.cast(x * 0.5, DataType.BFloat16)
-    fd.add_output(narrow)
-    fd.add_output(fd.ops.cast(-fd.ops.permute(narrow, [1, 0]), DataType.BFloat16))
-
-
-def several_of_each(fd: FusionDefinition, x: Any, y: Any, z: Any, w: Any) -> None:
-    """Two inputs and an output in either layout."""
-    turned = fd.ops.permute(x, [1, 0])
-    fd.add_output(turned + y)
-    fd.add_output(fd.ops.permute(turned * z, [1, 0]) - w)
-    fd.add_output(y * 3.0)
-
-
-def separate(fd: FusionDefinition, x: Any) -> None:
-    """Two results that meet in nothing but the input."""
-    fd.add_output(fd.ops.exp(fd.ops.permute(x, [1, 0])))
-    fd.add_output(fd.ops.sin(x))
-
-
-def biased(fd: FusionDefinition, x: Any, bias: Any, row: Any) -> None:
-    wide = fd.ops.permute(x, [0, 3, 1, 2])
-    fd.add_output(wide + fd.ops.broadcast(bias, [True, False, True, True]) * row)
-
-
-def masked(fd: FusionDefinition, x: Any, mask: Any) -> None:
-    fd.add_output(fd.ops.where(mask, fd.ops.permute(x, [1, 0]), 0.0))
-
-
-def three_layouts(fd: FusionDefinition, x: Any, y: Any, z: Any) -> None:
-    fd.add_output(fd.ops.permute(x, [0, 2, 1]) + fd.ops.permute(y, [2, 1, 0]) + z)
-
-
-def keys(batch: int, length: int, heads: int, size: int) -> tuple[Define, Callable[..., torch.Tensor]]:
-    """The transposed keys of a product [batch * length, queries and keys and values of all heads]."""
-
-    def body(fd: FusionDefinition, x: Any) -> None:
-        split = fd.ops.reshape(x, [batch, length, 3, heads, size])
-        fd.add_output(fd.ops.set(fd.ops.permute(fd.ops.select(split, index=1, dim=2), [0, 2, 3, 1])))
-
-    return body, lambda x: x.reshape(batch, length, 3, heads, size)[:, :, 1].permute(0, 2, 3, 1)
-
-
-def framed(fd: FusionDefinition, x: Any) -> None:
-    """A part of the columns, in a frame, turned."""
-    cut = fd.ops.slice(x, [0, 4], [x.size(0), x.size(1)], [1, 1])
-    fd.add_output(fd.ops.permute(fd.ops.pad(cut, [4, 0, 0, 1]), [1, 0]) * 2.0)
-
-
-def rows_by_index(fd: FusionDefinition, x: Any, rows: Any) -> None:
-    fd.add_output(fd.ops.permute(fd.ops.embedding_fwd(rows, x), [1, 0]) * 2.0)
-
+from tests.schedulers.transposes import (
+    BF16,
+    F32,
+    F64,
+    Define,
+    biased,
+    cast_both_ways,
+    check,
+    compiled,
+    define,
+    framed,
+    keys,
+    masked,
+    permuted,
+    random,
+    rows_by_index,
+    separate,
+    several_of_each,
+    three_layouts,
+    turned_sum,
+    with_its_transpose,
+)
 
 # ---- numerics
 
@@ -449,145 +349,7 @@ def test_sizes_are_constants_until_they_change(target: torch.device) -> None:
     assert even.params.vectorize_factor1 == 8 and not even.params.assumed_sizes
 
 
-# ---- kernels
-
-KERNELS: list[tuple[Define, Sequence[torch.Tensor]]] = [
-    (turned_sum, [random(128, 256, dtype=BF16), random(256, 128, dtype=BF16)]),
-    (turned_sum, [random(128, 256), random(256, 128)]),
-    (turned_sum, [random(99, 77), random(77, 99)]),
-    (turned_sum, [random(99, 77, dtype=BF16), random(77, 99, dtype=BF16)]),
-    (permuted(1, 0)[0], [random(900, 1001, dtype=BF16)]),
-    (permuted(1, 0)[0], [random(901, 1000, dtype=BF16)]),
-    (permuted(1, 0)[0], [random(64, 64, dtype=torch.float8_e4m3fn)]),
-    (permuted(0, 3, 1, 2)[0], [random(2, 14, 14, 64)]),
-    (cast_both_ways, [random(128, 128)]),
-    (several_of_each, [random(96, 64), random(64, 96), random(64, 96), random(96, 64)]),
-    (keys(2, 64, 3, 64)[0], [random(128, 576, dtype=BF16)]),
-    (keys(2, 65, 3, 20)[0], [random(130, 180)]),
-]
-NAMES = [
-    "bf16",
-    "f32",
-    "odd f32",
-    "odd bf16",
-    "full odd tiles",
-    "wide in, odd out",
-    "fp8",
-    "channels",
-    "cast",
-    "several",
-    "keys",
-    "odd keys",
-]
-
-
-@pytest.mark.parametrize("body, inputs", KERNELS, ids=NAMES)
-def test_replay(body: Define, inputs: Sequence[torch.Tensor]) -> None:
-    segment, kernel = compiled(body, inputs)
-    original = Schedule(segment.fusion)
-    apply(segment.scheduler, original, kernel.params, kernel.hardware)
-    again = replay(segment.fusion, original.trace())
-    again.complete()
-    lowered = lower(again.fusion, LowerOptions(kernel.name, kernel.index_dtype), Tracer())
-    assert kernel_text(lowered.kernel) == kernel_text(kernel.kernel)
-
-
-@pytest.mark.sampled(0.5, "arch")
-@pytest.mark.parametrize("body, inputs", KERNELS, ids=NAMES)
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_no_spills(body: Define, inputs: Sequence[torch.Tensor], arch: str) -> None:
-    _, kernel = compiled(body, inputs)
-    (resources,) = compile_cubin(kernel.full_text, NvrtcOptions(arch)).resources.values()
-    assert resources.spill_loads == resources.spill_stores == resources.stack_frame == 0
-
-
-@pytest.mark.parametrize("body, inputs", KERNELS, ids=NAMES)
-def test_no_bank_conflicts(body: Define, inputs: Sequence[torch.Tensor]) -> None:
-    _, kernel = compiled(body, inputs)
-    accesses = shared_accesses(kernel.kernel)
-    assert len(accesses) >= 2
-    # Where a tile is written in wider vectors than it is read across, rows meet in as many places as a row
-    # has vectors: 16 in 8 for vectors of 2 read across those of 4, 32 in 8 for single elements across 8 or 4.
-    widths = kernel.params.vectorize_factor1, kernel.params.vectorize_factor2
-    allowed = {(2, 4): 2, (1, 8): 4, (1, 4): 4}.get(widths, 1)
-    assert {text: ways for text, ways in accesses if ways > allowed} == {}
-
-
-@pytest.mark.parametrize("name, method", [("bf16", "store_along"), ("wide in, odd out", "swizzle")])
-def test_the_storage_is_what_avoids_conflicts(name: str, method: str) -> None:
-    """The estimate sees conflicts: those of the same kernel with its tiles stored in order."""
-    segment, kernel = compiled(*KERNELS[NAMES.index(name)])
-    schedule = Schedule(segment.fusion)
-    apply(segment.scheduler, schedule, kernel.params, kernel.hardware)
-    calls = schedule.trace()
-    assert {call.method for call in calls} & {"store_along", "swizzle"} == {method}
-    plain = replay(segment.fusion, [call for call in calls if call.method != method])
-    plain.complete()
-    lowered = lower(plain.fusion, LowerOptions("plain", kernel.index_dtype), Tracer())
-    assert max(ways for _, ways in shared_accesses(lowered.kernel)) >= 4
-
-
-def report(body: Define, inputs: Sequence[torch.Tensor], elements: int = 0) -> SimReport:
-    """Of the fusion's kernel, for contiguous inputs; outputs, of so many elements, are not looked at."""
-    segment, kernel = compiled(body, inputs)
-    fusion = segment.fusion
-    sizes = {}
-    for tensor, x in zip(fusion.inputs, inputs):
-        sizes |= {str(axis.extent): n for axis, n in zip(tensor.shape, x.shape)}
-    count = elements or inputs[0].numel()
-    memory = iter([*inputs, *(torch.empty(count, dtype=t.dtype.torch) for t in fusion.output_tensors())])
-    arguments = [
-        next(memory) if isinstance(p, k.TensorParam) else sizes[p.name] for p in kernel.kernel.params
-    ]
-    return simulate(kernel.kernel, arguments)
-
-
-@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
-def test_traffic(dtype: torch.dtype) -> None:
-    """Every input is read once and every output written once, 16 bytes at a time; one barrier a block."""
-    x, y = random(192, 256, dtype=dtype), random(256, 192, dtype=dtype)
-    moved = report(turned_sum, [x, y])
-    size = x.numel() * x.element_size()
-    traffic = moved.global_traffic
-    assert (traffic.bytes_loaded, traffic.bytes_stored) == (2 * size, size)
-    assert (traffic.loads, traffic.stores) == (2 * size // 16, size // 16)
-    assert (moved.shared_traffic.bytes_stored, moved.shared_traffic.stores) == (size, size // 16)
-    assert moved.shared_traffic.bytes_loaded == size
-    assert moved.barriers == moved.blocks
-
-
-def test_traffic_of_reads_by_index() -> None:
-    """A third of the input, in vectors along the dimension that lies together there; nothing across it."""
-    moved = report(keys(2, 64, 3, 64)[0], [random(128, 576, dtype=BF16)], elements := 128 * 192)
-    size = elements * BF16.itemsize
-    traffic = moved.global_traffic
-    assert (traffic.bytes_loaded, traffic.bytes_stored) == (size, size)
-    assert (traffic.loads, traffic.stores) == (size // 16, size // 16)
-
-
-def test_loads_are_in_flight_before_the_barrier() -> None:
-    """Of both groups, and all of a thread's."""
-    _, kernel = compiled(*KERNELS[0])
-    text = kernel.full_text
-    before, after = text[text.index("__global__") :].split("__syncthreads();")
-    assert before.count("fw::load") == 2 and "fw::load" not in after
-
-
-@pytest.mark.parametrize("shape", [(4, 3, 1025), (2, 65, 77)], ids=str)
-def test_odd_tiles(shape: tuple[int, ...]) -> None:
-    """A fill goes to the tile as any value does; one barrier stands between writes and reads of the tile."""
-    _, kernel = compiled(permuted(0, 2, 1)[0], [random(*shape, dtype=BF16)])
-    before, after = kernel.cuda_text.partition("{")[2].split("__syncthreads();")
-    assert "if (" not in before and "if (" in after
-
-
-def test_threads_follow_the_reference() -> None:
-    segment, kernel = compiled(*KERNELS[0])
-    schedule = Schedule(segment.fusion)
-    apply(segment.scheduler, schedule, kernel.params, kernel.hardware)
-    kinds = [axis.parallel for axis in schedule.fusion.output_tensors()[0].loop]
-    wanted = (ParallelType.grid_x, ParallelType.unroll, ParallelType.block_x, ParallelType.vectorize)
-    assert kinds == list(wanted)
+# ---- which kernels it computes
 
 
 def test_vectors_go_across_a_dimension_that_a_stack_adds(target: torch.device) -> None:

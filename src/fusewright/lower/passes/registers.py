@@ -13,7 +13,7 @@ class Registers:
     """The registers that a pass has added so far."""
 
     def __init__(self) -> None:
-        self._made: list[k.Buffer] = []
+        self._made: dict[k.Buffer, None] = {}  # in order
 
     def __len__(self) -> int:
         return len(self._made)
@@ -27,7 +27,7 @@ class Registers:
 
     def add(self, buffer: k.Buffer) -> k.Buffer:
         """A buffer to be declared with the registers."""
-        self._made.append(buffer)
+        self._made[buffer] = None
         return buffer
 
     def declared(self, kernel: k.Kernel, body: Sequence[k.Stmt]) -> k.Kernel:
