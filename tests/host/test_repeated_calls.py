@@ -8,7 +8,7 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import InputError
-from fusewright.host.repeated_calls import repeated_call
+from fusewright.host.repeated_calls import matcher
 from fusewright.host.signature import compile_key_function
 from tests.host.fusions import Definition
 
@@ -70,10 +70,10 @@ def test_what_is_taken_for_a_repeated_call_has_its_key():
     others = [[a, b, s] for a, b in itertools.product(tensors(), tensors()) for s in (2.0, 3.0, 2)]
     found = 0
     for first in calls[::11]:
-        known = repeated_call(fusion, frozenset(), first, None)
-        assert known.matches(first)
+        known = matcher(fusion, frozenset(), first)
+        assert known(first)
         for other in (*calls, *others):
-            if known.matches(other):
+            if known(other):
                 found += 1
                 assert key(other) == key(first)
     assert found > len(calls[::11])
@@ -83,24 +83,22 @@ def test_scalars_that_are_sizes_count_with_their_value():
     fusion = definition().fusion
     size = fusion.inputs[2]
     x, y = torch.ones(4, 8), torch.ones(4, 8)
-    known = repeated_call(fusion, frozenset([size]), [x, y, 2.0], None)
-    assert known.matches([x, y, 2.0]) and not known.matches([x, y, 3.0]) and not known.matches([x, y, 2])
-    assert not repeated_call(fusion, frozenset([size]), [x, y, float("nan")], None).matches(
-        [x, y, float("nan")]
-    )
+    known = matcher(fusion, frozenset([size]), [x, y, 2.0])
+    assert known([x, y, 2.0]) and not known([x, y, 3.0]) and not known([x, y, 2])
+    assert not matcher(fusion, frozenset([size]), [x, y, float("nan")])([x, y, float("nan")])
 
 
 @pytest.mark.parametrize("given", [[], [torch.ones(4, 8)], [1, 2, 3], [torch.ones(4, 8), None, 2.0]])
 def test_what_no_call_takes(given):
     fusion = definition().fusion
-    known = repeated_call(fusion, frozenset(), [torch.ones(4, 8), torch.ones(4, 8), 2.0], None)
+    known = matcher(fusion, frozenset(), [torch.ones(4, 8), torch.ones(4, 8), 2.0])
     with suppress(AttributeError, TypeError, ValueError):
-        assert not known.matches(given)
+        assert not known(given)
 
 
 def test_one_tensor_twice_is_left_to_the_key():
     fusion, x = definition().fusion, torch.ones(4, 8)
-    assert not repeated_call(fusion, frozenset(), [x, x, 2.0], None).matches([x, x, 2.0])
+    assert not matcher(fusion, frozenset(), [x, x, 2.0])([x, x, 2.0])
 
 
 def test_calls_in_turn():

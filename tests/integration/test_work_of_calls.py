@@ -55,3 +55,17 @@ def test_calls_cost_little(name: str) -> None:
         again = function_calls(lambda: fd.execute(calls[-1]))
     assert new <= MOST_OF_A_NEW_SIZE
     assert again <= MOST_OF_A_REPEATED_CALL
+
+
+def test_calls_that_take_turns_are_recognized_as_before() -> None:
+    """Two of a size, two of another: nothing is made anew where they change."""
+    FusionCache.reset()
+    [operation] = selected(["softmax"])
+    with without_simulator():
+        first, second = (operation.inputs((rows, 4096), Inputs(torch.device("cpu"))) for rows in (300, 310))
+        fd = operation.definition(first)
+        turns = [first, first, second, second]
+        for inputs in 2 * turns:
+            fd.execute(inputs)
+        found = function_calls(lambda: [fd.execute(inputs) for inputs in turns])
+    assert found <= len(turns) * MOST_OF_A_REPEATED_CALL

@@ -26,7 +26,7 @@ from fusewright.host.plan import LaunchError, LaunchPlan, StepPlan, placed
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.programs import NO_VIEWS, BoundProgram, Chosen, Programs
 from fusewright.host.recall import Decided, Recall
-from fusewright.host.repeated_calls import repeated_call
+from fusewright.host.repeated_calls import matcher
 from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
 from fusewright.host.selection import Selection
 from fusewright.host.settings import DeviceState, Setting, Settings
@@ -148,8 +148,8 @@ class FusionExecutor:
         program: BoundProgram | None
         try:
             repeated = setting.repeated
-            if repeated is not None and user_schedule is None and repeated.matches(inputs):
-                program = repeated.program
+            if repeated is not None and user_schedule is None and repeated[0](inputs):
+                program = repeated[1]
             else:
                 key = self.signature(inputs)
                 program = setting.programs.find(key if user_schedule is None else (user_schedule, key))
@@ -407,10 +407,10 @@ class FusionExecutor:
         return setting.programs.find(key if schedule is None else (schedule, key))
 
     def _note_repeated(self, setting: Setting, inputs: Inputs, program: BoundProgram) -> None:
-        """`program` served the call before, too."""
-        if setting.repeated is None or setting.repeated.program is not program:
-            sizes = self._binder.size_scalars.inputs
-            setting.repeated = repeated_call(self.fusion, sizes, inputs, program)
+        """`program` served the call before, too. It keeps what it is recognized by: calls may take turns."""
+        if program.matches is None:
+            program.matches = matcher(self.fusion, self._binder.size_scalars.inputs, inputs)
+        setting.repeated = program.matches, program
 
     # ---- a call with a new signature
 

@@ -48,6 +48,9 @@ from fusewright.sym import Symbol
 MAX_TEMPLATES = 1024
 MAX_WORKSPACES = 1024
 
+#: Whether flat inputs are like those of an earlier call.
+Matches = Callable[[Sequence[Any]], bool]
+
 NO_VIEWS: Views = {}
 # Bytes that a tensor without elements needs of its storage, wherever in it it starts.
 NO_BYTES = -(2**63)
@@ -60,9 +63,12 @@ class BoundProgram:
         values: what the template is bound to.
         stable: the sizes that its kernels may take to be constant.
         binding: what is known of its calls, or what finds it when somebody asks.
+
+    Attributes:
+        matches: whether inputs are those of its calls, once it has served two in a row (`repeated_calls`).
     """
 
-    __slots__ = ("run", "template", "values", "stable", "_binding")
+    __slots__ = ("run", "matches", "template", "values", "stable", "_binding")
 
     def __init__(
         self,
@@ -72,6 +78,7 @@ class BoundProgram:
         binding: Binding | Callable[[], Binding],
     ) -> None:
         self.run: Program = template.make(*values)
+        self.matches: Matches | None = None
         self.template = template
         self.values = values
         self.stable = stable

@@ -7,51 +7,34 @@ tensors apart that have equal keys (one needs a gradient, the other does not), s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from fusewright.host.programs import BoundProgram
+from fusewright.host.programs import Matches
 from fusewright.host.signature import ALIGNMENT_BYTES, address_part
 from fusewright.ir import Fusion, TensorView, Val
-
-Matches = Callable[[Sequence[Any]], bool]
 
 _guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 _TensorGuards = getattr(_guards, "TensorGuards", None)
 
 
-class RepeatedCall:
-    """A call that came twice in a row.
+def matcher(fusion: Fusion, sizes: frozenset[Val], inputs: Sequence[Any]) -> Matches:
+    """Whether other flat inputs have the key of these. Where the key alone tells, none has.
 
-    Attributes:
-        matches: whether flat inputs have its key. Raises AttributeError, TypeError or ValueError for those
-            that no call takes. program: what serves it.
-    """
-
-    __slots__ = ("matches", "program")
-
-    def __init__(self, matches: Matches, program: BoundProgram) -> None:
-        self.matches = matches
-        self.program = program
-
-
-def repeated_call(
-    fusion: Fusion, sizes: frozenset[Val], inputs: Sequence[Any], program: BoundProgram
-) -> RepeatedCall:
-    """That with these inputs. Where their key alone tells, nothing matches it.
+    It raises AttributeError, TypeError or ValueError for inputs that no call takes.
 
     Args:
         sizes: the scalars whose value is part of the key.
     """
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if _TensorGuards is None or not tensors:
-        return RepeatedCall(_never, program)
+        return _never
     shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
     guard = _TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides).check
     if not guard(*tensors):  # one of them comes twice
-        return RepeatedCall(_never, program)
+        return _never
     names = [f"a{i}" for i in range(len(inputs))]
     known: dict[str, Any] = {"guard": guard, "strided": torch.strided}
     of_tensors, plain, conditions = list[str](), list[str](), list[str]()
@@ -72,7 +55,8 @@ def repeated_call(
     asked = " and ".join([*plain, f"guard({', '.join(of_tensors)})", *conditions])
     source = f"def matches(inputs):\n {', '.join(names)}, = inputs\n return {asked}\n"
     exec(compile(source, "<fusewright repeated call>", "exec"), known)
-    return RepeatedCall(known["matches"], program)
+    matches: Matches = known["matches"]
+    return matches
 
 
 def _never(inputs: Sequence[Any]) -> bool:

@@ -16,9 +16,8 @@ from fusewright.host.bundles import Bundles
 from fusewright.host.calls import hardware_for
 from fusewright.host.evaluation import EvaluatePlan
 from fusewright.host.plan import LaunchPlan
-from fusewright.host.programs import BoundProgram, Programs
+from fusewright.host.programs import BoundProgram, Matches, Programs
 from fusewright.host.recorded_calls import Kind
-from fusewright.host.repeated_calls import RepeatedCall
 from fusewright.ir import Fusion, LibraryCall
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.compiler import KernelCompiler
@@ -77,8 +76,8 @@ class Setting:
         self.horizontal = not options.disabled("horizontal_fusion")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[Hashable, BoundProgram] = OnceCache(MAX_PROGRAMS)
-        #: the call that last came twice in a row
-        self.repeated: RepeatedCall | None = None
+        #: what last served two calls in a row, and how to tell further ones
+        self.repeated: tuple[Matches, BoundProgram] | None = None
         #: those of users' schedules, by the schedule's text; devices of one kind share them
         self.user_kernels: OnceCache[tuple[Hashable, ...], CompiledKernel] = OnceCache(MAX_KERNELS)
         #: of inputs; what serves calls that differ from those before them in nothing but numbers
