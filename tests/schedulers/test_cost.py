@@ -28,8 +28,8 @@ from fusewright.rewrite import canonicalize
 from fusewright.schedulers import Facts
 from fusewright.schedulers.base import Cost, Proposal, Reject
 from fusewright.schedulers.cost import COPY_SHARE, KERNEL_SECONDS, UNWRITTEN_SHARE, CostModel
-from fusewright.schedulers.pointwise import PointwiseScheduler
-from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.pointwise.scheduler import PointwiseScheduler
+from fusewright.schedulers.reduction.scheduler import ReductionScheduler
 from fusewright.schedulers.sectors import SECTOR_BYTES
 
 H200 = described("h200")
