@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
-from fusewright.ir import Node, Reduction, TensorView, Val
+from fusewright.ir import Node, Reduction, Scan, TensorView, Val
 
 
 def launch_order(
@@ -122,6 +122,21 @@ def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
             yield tuple(part)
         if len(part) < len(inside) < len(group):
             yield tuple([node for node in group if node in inside])
+
+
+def beside_reductions(group: Sequence[Node]) -> tuple[Node, ...]:
+    """What no reduction of the group needs, and what needs none; nothing if the group has no reduction."""
+    reducing = [node for node in group if isinstance(node, (Reduction, Scan))]
+    after: set[Val] = {out for node in reducing for out in node.outputs}
+    before: set[Val] = {value for node in reducing for value in node.inputs}
+    for node in group:
+        if not after.isdisjoint(node.inputs):
+            after.update(node.outputs)
+    for node in reversed(group):
+        if not before.isdisjoint(node.outputs):
+            before.update(node.inputs)
+    concerned = after | before
+    return tuple([node for node in group if reducing and concerned.isdisjoint(node.outputs)])
 
 
 def surroundings(groups: Sequence[Sequence[Node]], index: int) -> list[int]:

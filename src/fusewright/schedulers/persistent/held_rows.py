@@ -165,11 +165,14 @@ def _computed_with(tensor: TensorView, held: Collection[TensorView]) -> set[Tens
 
 
 def grows_too_much(fusion: Fusion) -> bool:
-    """Whether several kernels are cheaper than to compute what lies between reductions anew for each use."""
+    """Whether several kernels are cheaper than to compute what lies between reductions anew for each use.
+
+    What follows from results of reductions alone is computed once.
+    """
     times: dict[Node, int] = {}
     for node in reversed(fusion.ordered_nodes()):
         users = sum(times.get(user, 0) for out in node.outputs for user in out.uses)
-        times[node] = 1 if isinstance(node, Reduction) else max(1, users)
+        times[node] = 1 if node.reduced else max(1, users)
     return sum(times.values()) > MAX_GROWTH * len(fusion.nodes)
 
 
@@ -184,7 +187,8 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
     # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
-        if tensor not in persistent or tensor in outputs or tensor.is_reduction:
+        # One element a row stays in a register: anew for each use, chains of them would double at each step.
+        if tensor not in persistent or tensor in outputs or node.reduced:
             continue
         wanted = loads if fusion.is_input(node.inputs[0]) else everything
         if wanted or _is_cheap(fusion, tensor, space):
