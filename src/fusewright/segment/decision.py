@@ -22,7 +22,7 @@ from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import Exclusions
 from fusewright.segment.order import (
-    beside_reductions,
+    across_memory,
     independent_parts,
     launch_order,
     reductions_apart,
@@ -387,11 +387,11 @@ class Decision:
                 change = f": {rewrites[0].name}, as {rewrites[0].reason}"
                 yield Idea(segments, change, tuple(rewrites))
             slow = [segment for segment, cost in known if len(segment.nodes) > 1 and may_be_split(cost)]
-            # A reduction's kernel stores across memory what lies in another order than it goes.
-            beside = [segment for segment in slow if beside_reductions(segment.nodes)]
-            segments = self._untried("beside", beside)
-            if segments:
-                yield Idea(segments, " with reductions in other kernels", beside_reductions=True)
+            # A reduction's kernel would store an element a sector.
+            for i in range(len(across_memory(slow[0].nodes)) if slow else 0):
+                segments = self._untried(f"across {i}", slow)
+                if segments:
+                    yield Idea(segments, f" without its part {i} across memory", across=i)
             segments = self._untried("split", slow)
             if segments:
                 yield Idea(segments, f" without {name}")
@@ -466,8 +466,8 @@ class Decision:
         for change in changes:
             nodes.update(node for node in change.made if node in draft.position and not node.is_scalar)
         ordered = sorted(nodes, key=draft.position.__getitem__)
-        if idea.beside_reductions:
-            excluded = self._reductions_apart(idea.segments, ordered, excluded)
+        if idea.across is not None:
+            excluded = self._reductions_apart(idea.segments, idea.across, ordered, excluded)
         elif not changes:
             for segment in idea.segments:
                 excluded = excluded.without_nodes(type_name(segment.scheduler.type), segment.nodes)
@@ -488,12 +488,12 @@ class Decision:
         return after if isinstance(after, State) else None
 
     def _reductions_apart(
-        self, segments: Sequence[Segment], region: Sequence[Node], excluded: Exclusions
+        self, segments: Sequence[Segment], across: int, region: Sequence[Node], excluded: Exclusions
     ) -> Exclusions:
-        """No kernel of the region computes reductions and what of the segments has nothing to do with them."""
+        """No kernel of the region computes reductions and this part of one of the segments."""
         reductions = [node for node in region if isinstance(node, (Reduction, Scan))]
         for segment in segments:
+            part = across_memory(segment.nodes)[across]
             for scheduler in self.draft.registry:
-                name, part = type_name(scheduler.type), beside_reductions(segment.nodes)
-                excluded = excluded.without_merges(name, part, reductions)
+                excluded = excluded.without_merges(type_name(scheduler.type), part, reductions)
         return excluded

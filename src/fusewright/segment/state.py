@@ -78,14 +78,14 @@ class State:
 
 @dataclass(frozen=True)
 class Idea:
-    """A change to try with segments that are equal: without their scheduler, a rewrite of each, or what of
-    them has nothing to do with reductions in kernels without any.
+    """A change to try with segments that are equal: without their scheduler, a rewrite of each, or one of
+    the parts that go over memory in an order of their own, by its number, in a kernel without reductions.
     """
 
     segments: tuple[Segment, ...]
     change: str
     rewrites: tuple[Rewrite, ...] = ()
-    beside_reductions: bool = False
+    across: int | None = None
 
     @property
     def text(self) -> str:
@@ -95,7 +95,7 @@ class Idea:
         """The change of these segments alone."""
         rewrites = tuple([self.rewrites[i] for i in indices]) if self.rewrites else ()
         segments = tuple([self.segments[i] for i in indices])
-        return Idea(segments, self.change, rewrites, self.beside_reductions)
+        return Idea(segments, self.change, rewrites, self.across)
 
 
 @dataclass(frozen=True)

@@ -165,34 +165,43 @@ def _computed_with(tensor: TensorView, held: Collection[TensorView]) -> set[Tens
 
 
 def grows_too_much(fusion: Fusion) -> bool:
-    """Whether several kernels are cheaper than to compute what lies between reductions anew for each use.
+    """Whether several kernels are cheaper than to compute what lies between reductions anew for each of them.
 
     What follows from results of reductions alone is computed once.
     """
-    times: dict[Node, int] = {}
+    ends: dict[Node, set[Node]] = {}
     for node in reversed(fusion.ordered_nodes()):
-        users = sum(times.get(user, 0) for out in node.outputs for user in out.uses)
-        times[node] = 1 if node.reduced else max(1, users)
-    return sum(times.values()) > MAX_GROWTH * len(fusion.nodes)
+        users = [ends[user] for out in node.outputs for user in out.uses]
+        ends[node] = {node} if node.reduced or not users else set().union(*users)
+    return sum(map(len, ends.values())) > MAX_GROWTH * len(fusion.nodes)
 
 
 def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool = False) -> None:
-    """Recomputes what persists and is cheap.
+    """Recomputes what persists and is cheap, once for all uses that lead to the same reductions or results.
 
     `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
     """
     fusion = schedule.fusion
     persistent = set(persistent_tensors(fusion))
     outputs = set(fusion.output_tensors())
+    # The reductions and the last results that each node leads to.
+    ends: dict[Node | None, frozenset[Node]] = {}
     # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
-        # One element a row stays in a register: anew for each use, chains of them would double at each step.
+        uses: dict[frozenset[Node], list[TensorView]] = {}
+        for use in dict.fromkeys(user for out in node.outputs for user in out.uses):
+            uses.setdefault(ends[use], []).append(use.outputs[0])
+        ends[node] = frozenset([node]) if node.reduced or not uses else frozenset().union(*uses)
+        # One element a row stays in a register.
         if tensor not in persistent or tensor in outputs or node.reduced:
             continue
         wanted = loads if fusion.is_input(node.inputs[0]) else everything
         if wanted or _is_cheap(fusion, tensor, space):
-            schedule.recompute(tensor)
+            ends[node] = next(iter(uses))
+            for those, users in list(uses.items())[1:]:
+                (twin,) = schedule.recompute(tensor, users)
+                ends[twin.definition] = those
             persistent.update(tensor.producers)
 
 
