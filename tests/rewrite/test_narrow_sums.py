@@ -1,4 +1,4 @@
-"""Running sums of few bits in 32: which are, and that they are torch's."""
+"""Sums and running sums of few bits in 32: which are, and that they are torch's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
+from fusewright.ir import Reduction
+from fusewright.rewrite import simplified
 
 ROWS, COLUMNS = 5, 70
 
@@ -51,3 +53,27 @@ def test_sums_that_start_from_a_number_are_of_64() -> None:
     fd = sums(given, 2**40)
     (made,) = fd.execute([given])
     assert torch.equal(made, given.long().cumsum(1) - 1 + 2**40)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dims", [[1], [0], [0, 1]])
+@pytest.mark.parametrize("static", [True, False])
+def test_reductions_of_few_bits_are_of_32_where_their_number_is_known(dims: list[int], static: bool) -> None:
+    given = torch.randn(ROWS, COLUMNS)
+    with FusionDefinition() as fd:
+        above = fd.from_pytorch(given, static_sizes=static) > 0.0
+        count = fd.ops.sum(above, dims=dims, keepdim=True)
+        fd.add_output(count)
+        fd.add_output(fd.ops.where(above, count, 0))
+    count, spread = fd.execute([given])
+    assert torch.equal(count, (given > 0).sum(dims, keepdim=True))
+    assert torch.equal(spread, torch.where(given > 0, count, 0))
+    made = simplified(fd._finished().fusion).nodes
+    assert {n.output.dtype for n in made if isinstance(n, Reduction)} == {DataType.Int32 if static else DataType.Int}
+
+
+def test_a_reduction_of_so_many_that_they_may_not_fit_is_of_64() -> None:
+    given = torch.full((256, 256), 2**15 - 1, dtype=torch.int16)
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(given, static_sizes=True)
+        fd.add_output(fd.ops.sum(fd.ops.cast(x, DataType.Int)))
+    assert fd.execute([given])[0].item() == 2**16 * (2**15 - 1)

@@ -1,5 +1,6 @@
-"""Running sums of bools and few bits in 32 bits, where they fit.
+"""Sums and running sums of bools and few bits in 32 bits, where they fit.
 
+    sum(cast(mask, Int))        becomes     cast(sum(cast(mask, Int32)), Int)
     cumsum(cast(mask, Int))     becomes     cast(cumsum(cast(mask, Int32)), Int)
 
 torch counts in 64 bits, which the GPU adds and passes between threads in two steps.
@@ -7,28 +8,36 @@ torch counts in 64 bits, which the GPU adds and passes between threads in two st
 
 from __future__ import annotations
 
+from math import prod
+
 from fusewright.core.dtype import DataType
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Pointwise, Scan
+from fusewright.ir.node import Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView
 from fusewright.ops.build_elementwise import convert_tensor
+from fusewright.ops.build_reduction import reduce_states
 from fusewright.ops.elementwise import CAST
 from fusewright.ops.reductions import SUM
-from fusewright.rewrite.replacement import remove_dead
+from fusewright.rewrite.replacement import drop_reduced_axes, remove_dead
 from fusewright.sym import as_int
 
 
 def narrow_sums(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which what fits in 32 bits is scanned so."""
+    """`fusion` itself, in which what fits in 32 bits is summed so."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
-        few = _summed(node) if isinstance(node, Scan) else None
+        few = _summed(node) if isinstance(node, (Reduction, Scan)) else None
         if few is None:
             continue
-        assert isinstance(node, Scan)
-        out = fusion.new_like(node.output, DataType.Int32)
+        assert isinstance(node, (Reduction, Scan))
         fusion.remove_node(node)
-        fusion.add_node(Scan(SUM, convert_tensor(fusion, few, DataType.Int32), out, node.dim))
+        narrow = convert_tensor(fusion, few, DataType.Int32)
+        if isinstance(node, Scan):
+            out = fusion.new_like(node.output, DataType.Int32)
+            fusion.add_node(Scan(SUM, narrow, out, node.dim))
+        else:
+            (out,) = reduce_states(fusion, SUM, [narrow], node.reduced_dims)
+            drop_reduced_axes(node.output)
         fusion.add_node(Pointwise(CAST, (out,), node.output))
         wide = node.tensor_inputs[0].definition
         assert wide is not None
@@ -36,18 +45,21 @@ def narrow_sums(fusion: Fusion) -> Fusion:
     return fusion
 
 
-def _summed(node: Scan) -> TensorView | None:
+def _summed(node: Reduction | Scan) -> TensorView | None:
     """What is summed in 64 bits though all sums fit in 32."""
     if node.op is not SUM or node.output.dtype is not DataType.Int or len(node.inputs) > 1:
         return None
-    few = _before_cast(node.tensor_inputs[0].definition)
-    count = as_int(node.output.shape[node.dim].visible_extent)
-    if few is None or few.is_cpu or count is None:
+    source = node.tensor_inputs[0]
+    few = _before_cast(source.definition)
+    dims = (node.dim,) if isinstance(node, Scan) else node.reduced_dims
+    counts = [as_int(source.shape[dim].visible_extent) for dim in dims]
+    if few is None or few.is_cpu or None in counts:
         return None
     if few.dtype is not DataType.Bool and not few.dtype.is_short_integer:
         return None
     most = max(abs(int(few.dtype.lowest)), abs(int(few.dtype.highest)))
-    return few if most * count <= int(DataType.Int32.highest) else None
+    fits = most * prod(count for count in counts if count is not None) <= int(DataType.Int32.highest)
+    return few if fits else None
 
 
 def _before_cast(node: Node | None) -> TensorView | None:
