@@ -68,7 +68,9 @@ def test_reductions_of_few_bits_are_of_32_where_their_number_is_known(dims: list
     assert torch.equal(count, (given > 0).sum(dims, keepdim=True))
     assert torch.equal(spread, torch.where(given > 0, count, 0))
     made = simplified(fd._finished().fusion).nodes
-    assert {n.output.dtype for n in made if isinstance(n, Reduction)} == {DataType.Int32 if static else DataType.Int}
+    assert {n.output.dtype for n in made if isinstance(n, Reduction)} == {
+        DataType.Int32 if static else DataType.Int
+    }
 
 
 def test_a_reduction_of_so_many_that_they_may_not_fit_is_of_64() -> None:

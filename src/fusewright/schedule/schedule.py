@@ -285,9 +285,7 @@ class Schedule:
         return caching.cache_fork(self.fusion, tensor)
 
     @_primitive
-    def recompute(
-        self, tensor: TensorView, recomputed_uses: Collection[TensorView] = ()
-    ) -> list[TensorView]:
+    def recompute(self, tensor: TensorView, recomputed_uses: Collection[TensorView] = ()) -> list[TensorView]:
         """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew.
 
         With `recomputed_uses` one twin serves those.

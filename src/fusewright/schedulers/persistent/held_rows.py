@@ -171,7 +171,7 @@ def grows_too_much(fusion: Fusion) -> bool:
     """
     ends: dict[Node, set[Node]] = {}
     for node in reversed(fusion.ordered_nodes()):
-        users = [ends[user] for out in node.outputs for user in out.uses]
+        users = [ends[user] for out in node.outputs for user in out.uses if user in ends]
         ends[node] = {node} if node.reduced or not users else set().union(*users)
     return sum(map(len, ends.values())) > MAX_GROWTH * len(fusion.nodes)
 
@@ -190,13 +190,13 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
         uses: dict[frozenset[Node], list[TensorView]] = {}
-        for use in dict.fromkeys(user for out in node.outputs for user in out.uses):
+        for use in dict.fromkeys(user for out in node.outputs for user in out.uses if user in ends):
             uses.setdefault(ends[use], []).append(use.outputs[0])
         ends[node] = frozenset([node]) if node.reduced or not uses else frozenset().union(*uses)
-        # One element a row stays in a register.
-        if tensor not in persistent or tensor in outputs or node.reduced:
+        if tensor not in persistent or tensor in outputs or isinstance(node, Reduction):
             continue
-        wanted = loads if fusion.is_input(node.inputs[0]) else everything
+        # What is one element a row stays in a register.
+        wanted = not node.reduced and (loads if fusion.is_input(node.inputs[0]) else everything)
         if wanted or _is_cheap(fusion, tensor, space):
             ends[node] = next(iter(uses))
             for those, users in list(uses.items())[1:]:
