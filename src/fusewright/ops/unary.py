@@ -55,7 +55,7 @@ def _analytic(
     slots: int = FUNCTION_SLOTS,
     real: Spelling | None = None,
 ) -> ElementwiseOp:
-    """A function of real and complex numbers: CUDA's own for the real or that in `real`, ours for the others."""
+    """A function of real and complex numbers: `real` or CUDA's own for the real, ours for the others."""
     spellings = {
         FLOAT: real or Spelling(f"{name}({{0}})", function, slots=slots),
         COMPLEX: Spelling(f"fw::{name}({{0}})", complex_functions.FUNCTIONS[name], (complex_snippet,)),
