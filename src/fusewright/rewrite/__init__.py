@@ -15,7 +15,7 @@ others go on from), `roots` (as divisors), `logarithms` (of exponentials), `shar
 
 `REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `reduced_views`
 (outputs follow a view that is reduced), `lift` (changes of shape and order move up to the loads), `sink` (or
-down to the stores), `implied` (choices by the position that are made already), `equal_reads` (one load for
+down to the stores), `computed_indices` (of positions are part of index maps), `implied` (choices by the position that are made already), `equal_reads` (one load for
 both), `separate` (small tensors that are read before a reduction and elsewhere), `powers` (small ones as
 products).
 
@@ -36,6 +36,7 @@ from fusewright.ir.verify import verify_fusion
 from fusewright.rewrite.aliases import separate_aliases
 from fusewright.rewrite.casts import fold_casts
 from fusewright.rewrite.common import merge_equal_nodes
+from fusewright.rewrite.computed_indices import compute_indices
 from fusewright.rewrite.dead import remove_dead_nodes
 from fusewright.rewrite.empty import drop_empty_tensors
 from fusewright.rewrite.equal_reads import share_equal_reads
@@ -92,6 +93,7 @@ REWRITES: tuple[Pass, ...] = (
     ("store beside views", store_beside_views),
     ("lift views", lift_views),
     ("sink views", sink_views),
+    ("compute indices", compute_indices),
     ("simplify choices", simplify_choices),
     ("share equal reads", share_equal_reads),
     ("separate small tensors", separate_small_tensors),
