@@ -1,9 +1,14 @@
-"""Which vectors go along memory in one piece, where an index is by divisions.
+"""Which vectors go along memory in one piece, where an index is by divisions or by the larger of two.
 
     x[(i + lane) // n * m + (i + lane) % n]         is        x[i // n * m + i % n + lane]
 
 for all lanes of a vector that no multiple of n parts: if `i % n <= n - width`. Rows that are padded, joined,
 repeated or rolled are read so, by vectors of which few are parted.
+
+    x[max(i + lane - 1, 1 - i - lane)]              is        x[i - 1 + lane]
+
+for all lanes of a vector if `1 <= i`. Rows that are reflected at their ends, or go on with their first and last
+elements, are read so.
 """
 
 from __future__ import annotations
@@ -11,7 +16,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.sym import Expr, FloorDiv, Mod, Symbol, build, floordiv, fold, land, le, mod
+from fusewright.analyze.runs import is_usually_positive
+from fusewright.sym import (
+    ZERO,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Symbol,
+    as_int,
+    build,
+    const,
+    floordiv,
+    fold,
+    land,
+    le,
+    mod,
+    substitute,
+)
 
 
 @dataclass(frozen=True)
@@ -40,8 +63,28 @@ def straightened(expressions: Sequence[Expr], lane: Symbol, width: int) -> Strai
             if lane not in first.free_symbols and lane not in divisor.free_symbols:
                 whole[le(mod(first, divisor) + (width - 1), divisor - 1)] = None
                 return floordiv(first, divisor) if isinstance(e, FloorDiv) else mod(first, divisor) + lane
+        if isinstance(e, (Max, Min)):
+            return _mostly(e, args, lane, width, whole)
         return build(e.kind, args)
 
     memo: dict[Expr, Expr] = {}
     made = tuple([fold(e, visit, memo) for e in expressions])
     return Straight(made, land(*whole))
+
+
+def _mostly(e: Max | Min, args: tuple[Expr, ...], lane: Symbol, width: int, whole: dict[Expr, None]) -> Expr:
+    """Of two operands the one that is the result at most places, if it is so for all lanes of a vector, which
+    is added to `whole`.
+    """
+    if len(args) != 2:
+        return build(e.kind, args)
+    first, second = args
+    above = first - second if isinstance(e, Max) else second - first
+    if not is_usually_positive(above):
+        first, above = second, -above
+    ends = [substitute(above, {lane: const(each)}) for each in (0, width - 1)]
+    rise = as_int(ends[1] - ends[0])
+    if rise is None or above is not ends[0] + lane * (rise // (width - 1)):
+        return build(e.kind, args)
+    whole[le(ZERO, ends[0 if rise >= 0 else 1])] = None
+    return first
