@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
-from fusewright.ir.index_map import IndexMap, is_size, position_of, value_extent
+from fusewright.ir.index_map import IndexMap, is_size, position_of
 from fusewright.ir.node import Indexed, Stored, Update
 from fusewright.ir.value import TensorView
 from fusewright.sym import (
@@ -57,17 +57,22 @@ def indexed_run(node: Indexed, dim: int, unit: IterDomain | None) -> Run | None:
     """How the source of an indexed read is gone through along dimension `dim` of the result, or None.
 
     It moves if its dimension `unit`, which is contiguous in memory, does and all others stay. One that turns
-    at the ends of long rows moves as well, by single elements.
+    at the ends of rows moves as well, by single elements.
     """
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
         return None
     run = memory_run(node.source, node.map, dim, unit)
-    if run is None:
+    if run is None and any(map(_turns, node.map.indices)):
         pieces = straight_pieces(node, dim, unit)
         lengths = [as_int(each) for each in pieces or ()]
-        if lengths and all(n is not None and n >= LEAST_PIECE for n in lengths):
+        if pieces is not None and all(n is not None and n >= LEAST_PIECE for n in lengths):
             return Run(True, (const(1),))
     return run
+
+
+def _turns(e: Expr) -> bool:
+    """Whether an index is the larger or the smaller of others somewhere."""
+    return isinstance(e, (Max, Min)) or any(map(_turns, e.args))
 
 
 def stored_run(node: Stored, dim: int, unit: IterDomain | None) -> Run | None:
@@ -143,8 +148,8 @@ def straight_pieces(node: Indexed, dim: int, unit: IterDomain | None) -> tuple[E
 
 def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
     """By how much `e` goes up from each position along `dim` to the next, but for where a division's result
-    jumps, at multiples of divisors that are added to `pieces`, and where another operand is the larger one,
-    at one end of the dimension, whose size is added. None if that differs.
+    jumps, at multiples of divisors that are added to `pieces`, and where another of two operands is the
+    larger one, at one end of the dimension. None if that differs.
     """
     if not _depends(e, dim):
         return 0
@@ -159,11 +164,7 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
             pieces[divisor] = None
         return rate if isinstance(e, Mod) else 0
     if isinstance(e, (Max, Min)):
-        if len(e.args) != 2:
-            return None
-        along = (s for s in e.free_symbols if position_of(s) == dim)
-        pieces.update({value_extent(s): None for s in along})
-        return _rate(_usual(e), dim, pieces)
+        return _rate(usual_operand(e)[0], dim, pieces) if len(e.args) == 2 else None
     total = 0
     for core, coefficient in e.terms:
         if len(core.factors) > 1:
@@ -176,17 +177,13 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
     return total
 
 
-def _usual(e: Max | Min) -> Expr:
-    """The operand that is the result at most places."""
+def usual_operand(e: Max | Min) -> tuple[Expr, Expr]:
+    """Of two operands the one that is the result at most places, and what is not negative where it is."""
     first, second = e.args
     above = first - second if isinstance(e, Max) else second - first
-    return first if is_usually_positive(above) else second
-
-
-def is_usually_positive(e: Expr) -> bool:
-    """Whether an expression is positive in the larger part of its range."""
-    lo, hi = bounds(e)
-    return lo is not None and (hi is None or lo + hi >= 0)
+    lo, hi = bounds(above)
+    is_first = lo is not None and (hi is None or lo + hi >= 0)
+    return (first, above) if is_first else (second, -above)
 
 
 def divisors(size: Expr) -> tuple[Expr, ...] | None:

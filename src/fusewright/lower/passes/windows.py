@@ -130,6 +130,12 @@ class _Vector:
         return self.loads[0].common(self.first.pred)
 
     @property
+    def has_both(self) -> bool:
+        """Whether each of the aligned vectors is loaded where any is, and has an element of this one."""
+        assert isinstance(second := self.loads[1].stmt, k.Copy)
+        return self.loads[1].common(second.pred) is land(self.pred, lt(ZERO, self.offset))
+
+    @property
     def begins(self) -> Expr:
         """That the aligned vectors begin in the tensor's memory."""
         return le(ZERO, self.start - self.offset)
@@ -283,7 +289,7 @@ def _vectors(body: Sequence[k.Stmt], written: set[k.Buffer]) -> list[_Vector]:
         own, edge = loads.get(window.stmt.src.buffer, []), edges.get(window.stmt.dst.buffer, [])
         if len(own) == 2 and len(edge) <= 1 and len(own[0].loops) == len(window.loops):
             vector = _Vector((own[0], own[1]), window, edge[0] if edge else None)
-            if vector.source.buffer not in written and as_int(vector.offset) is None:
+            if vector.source.buffer not in written and vector.has_both:
                 found.append(vector)
     return found
 
