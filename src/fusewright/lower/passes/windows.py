@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.guards import conditions_of
+from fusewright.lower.guards import conditions_of, zero
 from fusewright.lower.passes.loads import is_load
 from fusewright.lower.passes.registers import Registers
 from fusewright.sym import (
@@ -47,7 +47,7 @@ def share_windows(kernel: k.Kernel) -> k.Kernel:
     written = {buffer for buffer in access.writers(k.walk(kernel.body)) if buffer.space is k.Space.GLOBAL}
     sharing = _Sharing(written)
     body = sharing.body(kernel.body)
-    unused = {stmt.buffer for stmt in k.walk(body) if isinstance(stmt, k.Alloc)} - access.touched_in(body)
+    unused = sharing.unused
     kept = k.rewritten(body, lambda s: [] if isinstance(s, k.Alloc) and s.buffer in unused else [s])
     return sharing.registers.declared(kernel, kept)
 
@@ -162,11 +162,13 @@ class _Sharing:
     """Attributes:
     written: memory that the kernel changes.
     registers: those that hold what is loaded once.
+    unused: those that held the same for one vector.
     """
 
     def __init__(self, written: set[k.Buffer]) -> None:
         self.written = written
         self.registers = Registers()
+        self.unused: set[k.Buffer] = set()
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
         """`body`, and what is nested in it, with the windows that lie together taken from one."""
@@ -188,6 +190,7 @@ class _Sharing:
         around = self.registers.new(f"{name}_around{len(self.registers)}", dtype, 3 * count)
         near = self.registers.new(f"{name}_near{len(self.registers)}", dtype, 2 * count)
         pred = _are_there(vectors)
+        self.unused.update(vector.first.dst.buffer for vector in vectors)
         loading = min((v.loads[0] for v in vectors), key=lambda leaf: leaf.position)
         choosing = min((v.window for v in vectors), key=lambda leaf: leaf.position)
         made = {leaf.position: list[k.Stmt]() for v in vectors for leaf in (*v.loads, v.window)}
@@ -236,7 +239,7 @@ def _loads(vectors: Sequence[_Vector], pred: Expr, around: k.Buffer) -> list[k.S
         dst = k.Ref(around, leaf.own(3 * base.place) + number * width)
         src = k.Ref(base.source.buffer, leaf.own(start + number * width))
         covering = k.Covering(lane, leaf.own(wanted))
-        fill = None if there is TRUE else first.fill
+        fill = None if there is TRUE else first.fill or zero(first.dst.buffer.dtype)
         loads.append(
             dataclasses.replace(first, dst=dst, src=src, pred=leaf.own(there), fill=fill, covering=covering)
         )
@@ -259,8 +262,8 @@ def _edge(vector: _Vector, pred: Expr) -> Iterator[tuple[int, list[k.Stmt]]]:
         dst = k.Ref(vector.chosen.dst.buffer, vector.chosen.dst.index + lane)
         src = k.Ref(vector.source.buffer, window.own(vector.start) + lane)
         wanted = window.own(_wanted(vector, lane + vector.offset))
-        fill = None if wanted is TRUE else first.fill
-        is_value = first.fill_is_value and fill is not None
+        fill = None if wanted is TRUE else first.fill or zero(first.dst.buffer.dtype)
+        is_value = first.fill_is_value and first.fill is not None
         each = k.For(
             lane, const(first.width), (k.Copy(dst, src, 1, first.cache, wanted, fill, is_value),), unroll=True
         )
