@@ -191,10 +191,14 @@ class _Lift:
     # ---- parts
 
     def _is_source(self, source: TensorView) -> bool:
-        """Lets what reads the output, which has the elements of `source` in place, read that, if it can."""
-        out = self.node.output
+        """Lets what reads the output, which has the elements of `source` in place, read that, if it can.
+
+        Of what is read from memory each use may have a load of its own.
+        """
+        out, computed = self.node.output, source.definition
         is_alike = shape_of(source) == shape_of(out)
-        if not is_alike or is_in_memory_of_its_own(out, self.fusion.output_tensors()):
+        is_loaded = computed is None or computed.traits.own_load
+        if not is_alike or is_loaded or is_in_memory_of_its_own(out, self.fusion.output_tensors()):
             return False
         return read_instead(self.fusion, out, source)
 
