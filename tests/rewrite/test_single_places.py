@@ -15,13 +15,14 @@ from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.rewrite import simplified
 from tests.ops.definition import Definition
 
+Build = Callable[..., Any]
 COLUMN, ROW = torch.tensor([[2], [0], [3]]), torch.tensor([[2, 0, 1, 1]])
 
 
 VALUES = torch.tensor([[5.0], [6.0], [7.0]])
 
 
-def defined(build: Callable[..., Any], given: Sequence[torch.Tensor]) -> Fusion:
+def defined(build: Build, given: Sequence[torch.Tensor]) -> Fusion:
     """A definition of these sizes."""
     d = Definition()
     handles = [d.define_tensor(list(each.shape), dtype=from_torch(each.dtype)) for each in given]
@@ -49,7 +50,7 @@ def updates(fusion: Fusion) -> list[Update]:
     ],
     ids=["column", "row", "reduced", "one row added", "one token"],
 )
-def test_one_place_along_a_dimension_is_a_choice(build: Callable[..., Any], given: list[torch.Tensor]) -> None:
+def test_one_place_along_a_dimension_is_a_choice(build: Build, given: list[torch.Tensor]) -> None:
     fusion = defined(build, given)
     new = simplified(fusion)
     assert not updates(new)

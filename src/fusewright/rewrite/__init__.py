@@ -3,8 +3,8 @@
 Both are lists of passes that change a fusion in place, keep its inputs and outputs, and return it.
 
 `GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic: `empty`
-(tensors without elements), `uniform` (tensors of one value as scalars), `single_places` (changes of one as choices), `casts` (chains of them), `parts`
-(reads of one part of a join), `round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions
+(tensors without elements), `uniform` (tensors of one value as scalars), `single_places` (changes of one as choices), `casts` (chains of them),
+`parts` (reads of one part of a join), `round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions
 of what a reshape has merged), `reduced_relabels` (or put into another order), `nested_reductions` (in one
 step), `rows_first` (or in two), `common` (what is written twice), `partial_results` (of reductions, which
 others go on from), `roots` (as divisors), `logarithms` (of exponentials), `shared_sums` (of products),

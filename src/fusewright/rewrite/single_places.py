@@ -57,9 +57,7 @@ def _single_dimension(fusion: Fusion, node: Update) -> int | None:
     value = index_value(0, shape[dim].extent)
     if node.map.indices[dim] is not value or node.map.pred is not le(ZERO, value):
         return None
-    whole = all(
-        fusion.same_size(space[i].extent, axis.extent) for i, axis in enumerate(shape) if i != dim
-    )
+    whole = all(fusion.same_size(space[i].extent, axis.extent) for i, axis in enumerate(shape) if i != dim)
     return dim if whole and space[dim].extent is ONE and not shape[dim].is_broadcast else None
 
 

@@ -151,7 +151,7 @@ class Recording:
         return [self._size(size) for size in self._stated[tensor.index].shape]
 
     def are_of_one_size(self, a: Tensor, b: Tensor, but_for: int | None = None) -> bool:
-        """Whether torch knows that two arguments have the same sizes; along `but_for` they may have others."""
+        """Whether torch knows that two arguments have the same sizes, but for those along `but_for`."""
         ours, theirs = ([*map(str, self._stated[each.index].shape)] for each in (a, b))
         if but_for is not None:
             del ours[but_for], theirs[but_for]
