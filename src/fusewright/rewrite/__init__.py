@@ -3,15 +3,15 @@
 Both are lists of passes that change a fusion in place, keep its inputs and outputs, and return it.
 
 `GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic: `empty`
-(tensors without elements), `uniform` (tensors of one value as scalars), `single_places` (changes of one as choices), `casts` (chains of them),
-`parts` (reads of one part of a join), `round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions
-of what a reshape has merged), `reduced_relabels` (or put into another order), `nested_reductions` (in one
-step), `rows_first` (or in two), `common` (what is written twice), `partial_results` (of reductions, which
-others go on from), `roots` (as divisors), `logarithms` (of exponentials), `shared_sums` (of products),
-`narrow_sums` (in 32 bits),
-`row_factors` (multiplied first), `dead` (what no output needs), `slices` (of what is computed row by row),
-`aliases` (outputs that are views), `memory_order` (of what passes between kernels), and
-`operand_views` (a library reads what its operands are views of).
+(tensors without elements), `uniform` (tensors of one value as scalars), `single_places` (changes of one as
+choices), `casts` (chains of them), `parts` (reads of one part of a join), `round_trips` (changes of shape
+that lead back), `reduced_reshapes` (reductions of what a reshape has merged), `reduced_relabels` (or put
+into another order), `nested_reductions` (in one step), `rows_first` (or in two), `common` (what is written
+twice), `partial_results` (of reductions, which others go on from), `roots` (as divisors), `logarithms` (of
+exponentials), `shared_sums` (of products), `narrow_sums` (in 32 bits), `row_factors` (multiplied first),
+`dead` (what no output needs), `slices` (of what is computed row by row), `aliases` (outputs that are
+views), `memory_order` (of what passes between kernels), and `operand_views` (a library reads what its
+operands are views of).
 
 `REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `reduced_views`
 (outputs follow a view that is reduced), `lift` (changes of shape and order move up to the loads), `sink` (or
