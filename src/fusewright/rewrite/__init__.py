@@ -2,24 +2,13 @@
 
 Both are lists of passes that change a fusion in place, keep its inputs and outputs, and return it.
 
-`GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic: `uniform`
-(tensors of one value as scalars), `casts` (chains of them), `parts` (reads of one part of a join),
-`round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions of what a reshape has merged),
-`nested_reductions` (in one step), `rows_first` (or in two), `common` (what is written twice),
-`partial_results` (of reductions, which others go on from), `roots` (as divisors), `logarithms` (of
-exponentials), `shared_sums` (of products), `narrow_sums` (in 32 bits), `row_factors` (multiplied first),
-`dead` (what no output needs), `slices` (of what is computed row by row), `aliases` (outputs that are views),
-`memory_order` (of what passes between kernels), and `operand_views` (a library reads what its operands are
-views of).
+`GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic. `REWRITES`,
+which `canonicalize` runs on a candidate, give it the form that schedulers expect: changes of shape and order
+move up to the loads (`lift`) or down to the stores (`sink`). Schedulers propose the others (`two_pass`,
+`one_pass_softmax`, `columns_first`, `short_reductions`, `chunks`, `split_k`).
 
-`REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `reduced_views`
-(outputs follow a view that is reduced), `lift` (changes of shape and order move up to the loads), `sink` (or
-down to the stores), `implied` (choices by the position that are made already), `equal_reads` (one load for
-both), `separate` (small tensors that are read before a reduction and elsewhere), `powers` (small ones as
-products).
-
-`two_pass`, `one_pass_softmax`, `columns_first`, `short_reductions`, `chunks` and `split_k` are ones that
-schedulers propose. It may import core, sym, ir, ops and analyze.
+A rewrite is a file, which begins with what it makes of what; docs/how-to-add-a-pass.md shows all in their
+order. `replacement` and `shown` are what several share. It may import core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations
@@ -54,6 +43,7 @@ from fusewright.rewrite.row_factors import multiply_row_factors
 from fusewright.rewrite.rows_first import reduce_rows_first
 from fusewright.rewrite.separate import separate_small_tensors
 from fusewright.rewrite.shared_sums import share_sums
+from fusewright.rewrite.single_places import choose_single_places
 from fusewright.rewrite.sink import sink_views
 from fusewright.rewrite.slices import move_slices_up
 from fusewright.rewrite.uniform import read_scalars
@@ -62,6 +52,7 @@ Pass = tuple[str, Callable[[Fusion], Fusion]]
 
 GRAPH_REWRITES: tuple[Pass, ...] = (
     ("read scalars", read_scalars),
+    ("choose single places", choose_single_places),
     ("fold casts", fold_casts),
     ("read parts", read_parts),
     ("cancel round trips", cancel_round_trips),
@@ -76,6 +67,7 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("narrow sums", narrow_sums),
     ("multiply row factors", multiply_row_factors),
     ("merge what became equal", merge_equal_nodes),
+    ("go on from shared sums", reduce_partial_results),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),
     ("separate aliases", separate_aliases),
