@@ -7,8 +7,10 @@ which `canonicalize` runs on a candidate, give it the form that schedulers expec
 move up to the loads (`lift`) or down to the stores (`sink`). Schedulers propose the others (`two_pass`,
 `one_pass_softmax`, `columns_first`, `short_reductions`, `chunks`, `split_k`).
 
-A rewrite is a file, which begins with what it makes of what; docs/how-to-add-a-pass.md shows all in their
-order. `replacement` and `shown` are what several share. It may import core, sym, ir, ops and analyze.
+A rewrite is a file, which begins with what it makes of what; docs/how-to-add-a-pass.md shows those of a graph
+in their order. `replacement` and `shown` are what several share.
+
+It may import core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations
