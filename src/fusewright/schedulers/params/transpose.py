@@ -27,7 +27,7 @@ class TransposeParams(HeuristicParams):
     are merged with the tiled ones, from the inside: those that lie beside them in all tensors, and small
     ones, which fill a tile only together. lparams.bdimx: threads of a block. assumed_sizes: those of the
     reference's dimensions, in memory order, that the kernel has as constants, so that it serves no others
-    (`transpose_heuristic.assumable`); () where it serves all.
+    (`transpose.heuristic.assumable`); () where it serves all.
     """
 
     lparams: LaunchParams = launch(bdimx=Extent(tried=WHOLE_WARPS))
