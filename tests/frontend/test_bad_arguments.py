@@ -403,9 +403,7 @@ class _ForSeveralDevices(FusionDefinition):
 def test_what_asks_for_several_devices_is_refused() -> None:
     assert repr(FusionDefinition(None, 9999, False, CommunicatorBackend.nccl)) == repr(FusionDefinition())
     for make in (lambda: FusionDefinition(use_multidevice_executor=True), _ForSeveralDevices):
-        with pytest.raises(
-            DefinitionError, match="runs on one device"
-        ):
+        with pytest.raises(DefinitionError, match="runs on one device"):
             make()
     with pytest.raises(ArgumentTypeError, match="Expected backend_type: CommunicatorBackend, got str"):
         FusionDefinition(backend_type="nccl")  # type: ignore[arg-type]
