@@ -8,7 +8,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import REQUIRED, LaunchParams, launch
-from fusewright.schedulers.params.legal import counts, each
+from fusewright.schedulers.params.legal import SIZE, counts, each
 
 # Rows whose results a block holds in shared memory, of the widest states there are.
 MAX_ROWS_PER_BLOCK = 4096
@@ -32,7 +32,7 @@ class InnerOuterParams(HeuristicParams):
     streams_inputs: bool = choice(False)
     prefetch_rows: bool = False
     rows_per_block: int = choice(1, counts(1, MAX_ROWS_PER_BLOCK))
-    assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
+    assumed_sizes: tuple[int, ...] = choice((), each(SIZE))
 
     @property
     def rows_in_flight(self) -> int:

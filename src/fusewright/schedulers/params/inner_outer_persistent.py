@@ -8,7 +8,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import MAX_UNROLL, TRIED_UNROLL, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import REQUIRED, UNSET, Extent, LaunchParams, launch, threads_to_hold
-from fusewright.schedulers.params.legal import counts, each
+from fusewright.schedulers.params.legal import SIZE, counts, each
 
 # Threads x of a row: a warp or a part of it.
 LANES = (8, 16, 32)
@@ -54,7 +54,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     shift_rows: bool = False
     blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster))
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)))
-    assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
+    assumed_reduction_sizes: tuple[int, ...] = choice((), each(SIZE))
     keeps_inputs: bool = choice(False)
 
     @property

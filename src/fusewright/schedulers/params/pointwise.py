@@ -8,7 +8,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import SHIFTED_WIDTH, UNROLLING, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import UNSET, WHOLE_WARPS, Extent, LaunchParams, launch
-from fusewright.schedulers.params.legal import among, counts, each
+from fusewright.schedulers.params.legal import SIZE, among, counts, each
 
 # Beyond these two, a break point rarely leaves rows and columns that both fill a block.
 TRIED_BREAK_POINTS = (0, 1, 2)
@@ -49,7 +49,7 @@ class PointwiseParams(HeuristicParams):
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor_inner: int = choice(1, UNROLLING)
     unroll_factor_outer: int = choice(1, UNROLLING, _ROWS)
-    assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
+    assumed_sizes: tuple[int, ...] = choice((), each(SIZE))
     vectorized_dim: int = choice(-1, counts(-1, tried=()), _VECTORS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
     keeps_aligned: bool = choice(False, when=_UNALIGNED)

@@ -25,7 +25,7 @@ from fusewright.schedulers.params.launch import (
     launch,
     threads_to_hold,
 )
-from fusewright.schedulers.params.legal import GIVEN, counts, each
+from fusewright.schedulers.params.legal import GIVEN, SIZE, counts, each
 
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
@@ -169,7 +169,7 @@ class ReductionParams(HeuristicParams):
     pad_inner_reduction_to_warp: bool = choice(False, when=_WHOLE_ROWS)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
     blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _ROWS_OR_OUTER)
-    assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
+    assumed_reduction_sizes: tuple[int, ...] = choice((), each(SIZE), _PERSISTENT)
     shift_rows: bool = choice(False, when=_WHOLE_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
     streams_inputs: bool = choice(False)
