@@ -76,7 +76,7 @@ class Move:
         pred: under which an element of lane `lane` is moved.
         whole: that the vector is in one piece in memory: `src` and `pred` are those of such a vector.
         scattered: of a vector that may not be whole, the reference of lane `lane`, and the predicate there.
-        beside: whether that lane's element lies where it does in a whole vector, if that is known of one lane.
+        beside: whether that lane's element lies where it does in a whole vector, if that is known of a lane.
         fill, fill_is_value: what a load has in place of others, as of `k.Copy`.
     """
 

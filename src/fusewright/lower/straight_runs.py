@@ -7,8 +7,8 @@ repeated or rolled are read so, by vectors of which few are parted.
 
     x[max(i + lane - 1, 1 - i - lane)]              is        x[i - 1 + lane]
 
-for all lanes of a vector if `1 <= i`. Rows that are reflected at their ends, or go on with their first and last
-elements, are read so.
+for all lanes of a vector if `1 <= i`. Rows that are reflected at their ends, or go on with their first and
+last elements, are read so.
 """
 
 from __future__ import annotations

@@ -99,17 +99,20 @@ class _Vector:
 
     @property
     def first(self) -> k.Copy:
-        assert isinstance(copy := self.loads[0].stmt, k.Copy)
+        copy = self.loads[0].stmt
+        assert isinstance(copy, k.Copy)
         return copy
 
     @property
     def source(self) -> k.Ref:
-        assert isinstance(src := self.first.src, k.Ref)
+        src = self.first.src
+        assert isinstance(src, k.Ref)
         return src
 
     @property
     def chosen(self) -> k.Window:
-        assert isinstance(window := self.window.stmt, k.Window)
+        window = self.window.stmt
+        assert isinstance(window, k.Window)
         return window
 
     @property
@@ -132,7 +135,8 @@ class _Vector:
     @property
     def has_both(self) -> bool:
         """Whether each of the aligned vectors is loaded where any is, and has an element of this one."""
-        assert isinstance(second := self.loads[1].stmt, k.Copy)
+        second = self.loads[1].stmt
+        assert isinstance(second, k.Copy)
         return self.loads[1].common(second.pred) is land(self.pred, lt(ZERO, self.offset))
 
     @property

@@ -65,9 +65,9 @@ SHARING_ROWS = 2
 # Accesses of a thread that loads an input's neighbours by element, which come from memory only once (an H200:
 # three neighbours in rows of 4095 bfloat16 take 82 us with two, 87 with one or four).
 FEWEST_OF_NEIGHBOURS = 2
-# Elements of vectors that start anywhere, of which the last of a row are there in part, that a thread loads: each
-# has code of its own besides (an H200, of 1024 x 1024 bfloat16 without its border: five neighbours take 54 us with
-# vectors of 8, 44 with 4, nine take 88 and 57; three of 8192 x 4096 45 and 48).
+# Elements of vectors that start anywhere, of which the last of a row are there in part, that a thread loads:
+# each has code of its own besides (an H200, of 1024 x 1024 bfloat16 without its border: five neighbours take
+# 54 us with vectors of 8, 44 with 4, nine take 88 and 57; three of 8192 x 4096 45 and 48).
 MOST_SHIFTED = 36
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
