@@ -49,7 +49,7 @@ UNEVEN_ELEMENT, UNEVEN_TILE, UNEVEN_ALONG, UNEVEN_BYTES = 2, 128, 64, 8
 MOST_COVERED = 1.25
 # Elements of the longer side of a tile whose other side is cut short by a small dimension; of the first side
 # where both have vectors, so many or those of so many bytes: smaller blocks are launched no faster than they
-# are done (an H200, 34 MB in, 128 elements of 1 kB and 512 or 256 of 2 to 4 kB: four channels of bfloat16 take
+# are done (an H200, 34 MB in, 128 elements of 1 kB and 512 or 256 of 2 to 4 kB: four channels of bfloat16
 # 23.9 and 20.3 us, two of float 23.9 and 20.4, eight bytes 24.1 and 20.5; larger tiles gain nothing).
 MAX_LONG_TILE, MAX_LONG_VECTOR_TILE, LEAST_TILE_BYTES = 512, 128, 2048
 # Blocks that should fit in an SM's shared memory: with 16 KiB of loads each, eight hide their latency.
