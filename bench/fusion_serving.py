@@ -209,7 +209,7 @@ def image_angles(s: Shape, r: Inputs) -> Tensors:
 CACHES = (
     fusion("paged", paged, pages, (2048, 16, 8, 128), small=(32, 4, 3, 16)),
     fusion("decoded_scores", decoded_scores, of_one_query, (32, 8, 4, 1, 8191), small=(2, 3, 2, 1, 33)),
-    fusion("latent", latent, latent_in, (4, 4096, 576), (64, 1, 576), small=(2, 5, 36)),
+    fusion("latent_keys", latent, latent_in, (4, 4096, 576), (64, 1, 576), small=(2, 5, 36)),
     fusion("keys_of_four_bits", keys_of_four_bits, alike(1), (4, 32, 2048, 128), small=(2, 3, 64, 16)),
     fusion(
         "relative_buckets",
