@@ -21,7 +21,8 @@ from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, Layouts, fresh_outputs
 from fusewright.host.learned_params import LearnedParams
 from fusewright.host.memory import Memory, check_room, empty_outputs, input_layouts
-from fusewright.host.memory_checks import has_no_memory, unwritable
+from fusewright.host.memory_checks import has_no_memory
+from fusewright.host.overlaps import unwritable
 from fusewright.host.plan import LaunchError, LaunchPlan, StepPlan, placed
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.programs import NO_VIEWS, BoundProgram, Chosen, Programs
