@@ -333,6 +333,13 @@ def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks,
             hint="all_reduce gives the result of a reduction to all blocks",
         )
     around = blocks.position + 1
+    if [i for i in blocks.carry.beside if i >= around] != list(shape.carry.beside):
+        raise ScheduleError(
+            f"the scan {out.name} of several blocks goes through columns outside of its own loops",
+            expected="loops along the scanned dimension in each thread around those of columns",
+            given=str(out),
+            hint="split the scanned dimension once more, or bind the loops of columns to threads or blocks",
+        )
     steps = [i for i in range(around, len(loops)) if loops[i].is_real and i not in blocks.carry.beside]
     own = _OwnLoops.inside(shape, blocks.carry, around, steps)
     at = ctx.result(out, ctx.indices(node, own.table))
