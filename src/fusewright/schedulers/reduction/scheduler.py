@@ -38,7 +38,14 @@ from fusewright.schedulers.base import (
     accepted,
     planner_of,
 )
-from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
+from fusewright.schedulers.cost import (
+    GRID_REDUCTION_SECONDS,
+    KERNEL_SECONDS,
+    LATENCY_SECONDS,
+    CostModel,
+    busy_share,
+    overlap,
+)
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
@@ -127,7 +134,8 @@ class ReductionScheduler(BuiltInScheduler):
         if not isinstance(planner, _Planner):
             return None
         rewrite = columns_first(part, planner.space, facts)
-        return rewrite or _in_chunks(part, planner, facts, hardware) or elementwise_reductions(part)
+        rewrite = rewrite or _in_chunks(part, planner, facts, hardware)
+        return rewrite or elementwise_reductions(part, reads_few=not planner.space.full_loads)
 
 
 def _in_chunks(part: Part, planner: _Planner, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -281,13 +289,16 @@ class _Planner(ReductionPlanner):
         cost = cost or self._cost
         steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
+        resident = max(1, hardware.max_threads_per_sm // (params.lparams.bdimx * params.lparams.bdimy))
+        moving = cost.seconds_an_sm(facts, hardware) / max(1, blocks)
+        kept = speed * overlap(resident, moving, LATENCY_SECONDS)
         if not self.space.stores_all and self._is_narrow(params):
             params = with_words_in_flight(replace(params, streams_inputs=True), hardware)
         elif not self.space.stores_all and cost.streams(facts, hardware):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)
-        return speed, Proposal(params, cost.estimate(facts, hardware, speed=speed, steps=steps))
+        return speed, Proposal(params, cost.estimate(facts, hardware, speed=kept, steps=steps))
 
     def _is_narrow(self, params: ReductionParams) -> bool:
         """Whether columns are read by narrow vectors.
