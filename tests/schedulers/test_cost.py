@@ -142,6 +142,19 @@ def test_what_lacks_an_inner_dimension_is_computed_at_each_point():
     assert before == pytest.approx(after, rel=0.1)
 
 
+def test_a_value_of_one_point_is_computed_once_a_thread():
+    """Such as what an optimizer corrects all of its elements by."""
+
+    def scaled(fusion: Fusion, x: TensorView, steps: int) -> TensorView:
+        scale = define_tensor(fusion, [], [], DataType.Float)
+        for name in ["exp", "log"] * steps:
+            scale = apply_to_tensor(fusion, name, scale)
+        return apply_to_tensor(fusion, "mul", x, broadcast(fusion, scale, [True]))
+
+    short, long = (planned_cost(partial(scaled, steps=n), 1 << 24).seconds for n in (0, 20))
+    assert long == pytest.approx(short, rel=0.01)
+
+
 def test_what_is_reduced_is_computed_at_each_point_of_it():
     """Distances of pairs, say, which each component of a force is multiplied by."""
 

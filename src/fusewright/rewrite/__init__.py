@@ -3,15 +3,15 @@
 Both are lists of passes that change a fusion in place, keep its inputs and outputs, and return it.
 
 `GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic: `empty`
-(tensors without elements), `uniform` (tensors of one value as scalars), `casts` (chains of them), `parts`
-(reads of one part of a join), `round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions
-of what a reshape has merged), `reduced_relabels` (or put into another order), `nested_reductions` (in one
-step), `rows_first` (or in two), `common` (what is written twice), `partial_results` (of reductions, which
-others go on from), `roots` (as divisors), `logarithms` (of exponentials), `shared_sums` (of products),
-`narrow_sums` (in 32 bits),
-`row_factors` (multiplied first), `dead` (what no output needs), `slices` (of what is computed row by row),
-`aliases` (outputs that are views), `memory_order` (of what passes between kernels), and
-`operand_views` (a library reads what its operands are views of).
+(tensors without elements), `uniform` (tensors of one value as scalars), `single_places` (changes of one as
+choices), `casts` (chains of them), `parts` (reads of one part of a join), `round_trips` (changes of shape
+that lead back), `reduced_reshapes` (reductions of what a reshape has merged), `reduced_relabels` (or put
+into another order), `nested_reductions` (in one step), `rows_first` (or in two), `common` (what is written
+twice), `partial_results` (of reductions, which others go on from), `roots` (as divisors), `logarithms` (of
+exponentials), `shared_sums` (of products), `narrow_sums` (in 32 bits), `row_factors` (multiplied first),
+`dead` (what no output needs), `slices` (of what is computed row by row), `aliases` (outputs that are
+views), `memory_order` (of what passes between kernels), and `operand_views` (a library reads what its
+operands are views of).
 
 `REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `reduced_views`
 (outputs follow a view that is reduced), `lift` (changes of shape and order move up to the loads), `sink` (or
@@ -58,6 +58,7 @@ from fusewright.rewrite.row_factors import multiply_row_factors
 from fusewright.rewrite.rows_first import reduce_rows_first
 from fusewright.rewrite.separate import separate_small_tensors
 from fusewright.rewrite.shared_sums import share_sums
+from fusewright.rewrite.single_places import choose_single_places
 from fusewright.rewrite.sink import sink_views
 from fusewright.rewrite.slices import move_slices_up
 from fusewright.rewrite.uniform import read_scalars
@@ -67,6 +68,7 @@ Pass = tuple[str, Callable[[Fusion], Fusion]]
 GRAPH_REWRITES: tuple[Pass, ...] = (
     ("drop empty tensors", drop_empty_tensors),
     ("read scalars", read_scalars),
+    ("choose single places", choose_single_places),
     ("fold casts", fold_casts),
     ("read parts", read_parts),
     ("cancel round trips", cancel_round_trips),
@@ -82,6 +84,7 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("narrow sums", narrow_sums),
     ("multiply row factors", multiply_row_factors),
     ("merge what became equal", merge_equal_nodes),
+    ("go on from shared sums", reduce_partial_results),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),
     ("separate aliases", separate_aliases),
