@@ -130,7 +130,9 @@ def test_each_operation(reduce: str, dtype: torch.dtype, target: torch.device) -
 
 
 def test_one_kernel_of_elements_that_results_share() -> None:
-    """Its blocks would wait for a few elements; where each has its own, they move as many bytes either way."""
+    """Its blocks would wait for a few elements, unless they are vectors; where each result has elements of
+    its own, as many bytes are moved either way.
+    """
 
     def pairs(a: Tensor, b: Tensor) -> Tensor:
         return torch.exp(-(a[:, None] - b[None]).square().sum(-1))
@@ -139,6 +141,7 @@ def test_one_kernel_of_elements_that_results_share() -> None:
         return (a * b).sum(-1)
 
     assert planned(pairs, (4096, 3), (4096, 3)) == ["pointwise"]
+    assert planned(pairs, (4096, 8), (4096, 8)) == ["reduction"]
     assert planned(products, (4194304, 3), (4194304, 3)) == ["reduction"]
 
 

@@ -79,6 +79,7 @@ from fusewright.schedulers.reduction.loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction.planner import ReductionPlanner
+from fusewright.schedulers.reduction.shared_elements import rows_share_elements, sharing_rows
 from fusewright.schedulers.reduction.short_runs import columns_first
 from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, reduction_space
 from fusewright.schedulers.reduction.wider_vectors import LEAST_SHIFTED, wider_vectors, with_wider_vectors
@@ -135,7 +136,7 @@ class ReductionScheduler(BuiltInScheduler):
             return None
         rewrite = columns_first(part, planner.space, facts)
         rewrite = rewrite or _in_chunks(part, planner, facts, hardware)
-        return rewrite or elementwise_reductions(part, reads_few=not planner.space.full_loads)
+        return rewrite or elementwise_reductions(part, planner.reads_few(facts))
 
 
 def _in_chunks(part: Part, planner: _Planner, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -192,12 +193,25 @@ class _Planner(ReductionPlanner):
             return self._proposal(joined, rows // launch.bdimx * launch.gdimy, facts, hardware)
         side_by_side = space.side_by_side(facts)
         params = outer_params(
-            Columns(rows, length, side_by_side, width, space.element_bytes, space.stores_all, self._states),
+            Columns(
+                rows,
+                length,
+                side_by_side,
+                width,
+                space.element_bytes,
+                space.stores_all,
+                self._states,
+                facts.value(space.iteration[-1].extent),
+            ),
             hardware,
         )
         along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
         blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
         return self._proposal(params, blocks, facts, hardware)
+
+    def reads_few(self, facts: Facts) -> bool:
+        """Whether what is reduced is of elements that many results share, which are read one by one."""
+        return not self.space.full_loads and self._width(facts) == 1
 
     @cached_property
     def _crossed_limits(self) -> tuple[VectorLimits, VectorLimits] | None:
@@ -252,6 +266,10 @@ class _Planner(ReductionPlanner):
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams:
         """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
+        sharing = rows_share_elements(self.space) and width == 1 and self._states == 1
+        shared = sharing_rows(rows, length, hardware) if sharing else None
+        if shared is not None:
+            return shared
         accesses = self._row_accesses
         plain = inner_params(rows, length, width, hardware, accesses)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
@@ -307,7 +325,7 @@ class _Planner(ReductionPlanner):
         memory busy: 50000 x 257 bfloat16 are summed in 0.46 of the time on an H200.
         """
         width = params.unroll_factor_iter_dom
-        return not params.fastest_dim and width * self.space.element_bytes <= NARROW_VECTOR_BYTES
+        return not params.fastest_dim and 0 < width * self.space.element_bytes <= NARROW_VECTOR_BYTES
 
     @cached_property
     def _states(self) -> int:
