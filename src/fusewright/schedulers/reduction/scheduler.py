@@ -325,7 +325,7 @@ class _Planner(ReductionPlanner):
         memory busy: 50000 x 257 bfloat16 are summed in 0.46 of the time on an H200.
         """
         width = params.unroll_factor_iter_dom
-        return not params.fastest_dim and 0 < width * self.space.element_bytes <= NARROW_VECTOR_BYTES
+        return not params.fastest_dim and width * self.space.element_bytes <= NARROW_VECTOR_BYTES
 
     @cached_property
     def _states(self) -> int:
