@@ -25,6 +25,7 @@ from fusewright.ir.verify import verify_fusion
 from fusewright.rewrite.aliases import separate_aliases
 from fusewright.rewrite.casts import fold_casts
 from fusewright.rewrite.common import merge_equal_nodes
+from fusewright.rewrite.computed_indices import compute_indices
 from fusewright.rewrite.dead import remove_dead_nodes
 from fusewright.rewrite.equal_reads import share_equal_reads
 from fusewright.rewrite.implied import simplify_choices
@@ -80,6 +81,7 @@ REWRITES: tuple[Pass, ...] = (
     ("store beside views", store_beside_views),
     ("lift views", lift_views),
     ("sink views", sink_views),
+    ("compute indices", compute_indices),
     ("simplify choices", simplify_choices),
     ("share equal reads", share_equal_reads),
     ("separate small tensors", separate_small_tensors),
