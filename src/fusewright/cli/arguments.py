@@ -21,6 +21,13 @@ def count_to(limit: int) -> Callable[[str], int]:
     return count
 
 
+def positive_count(text: str) -> int:
+    """An integer of 1 or more, of so many digits as Python takes."""
+    if not text.isdecimal() or len(text) > MAX_DIGITS or not int(text):
+        raise argparse.ArgumentTypeError(f"expected an integer of 1 or more, got {text}")
+    return int(text)
+
+
 def positive_seconds(text: str) -> float:
     """A number above 0."""
     value = float(text)

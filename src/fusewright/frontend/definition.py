@@ -49,8 +49,8 @@ from fusewright.frontend.records import Record, Ref, encode
 from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.segments import GivenSchedules, Segmented, segment_schedules
 from fusewright.frontend.states import Container
-from fusewright.frontend.user_schedules import AnySchedule, Scheduled
-from fusewright.host import FusionExecutor
+from fusewright.frontend.user_schedules import Scheduled
+from fusewright.host import AnySchedule, FusionExecutor
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.schedulers import Registry

@@ -7,8 +7,10 @@ which `canonicalize` runs on a candidate, give it the form that schedulers expec
 move up to the loads (`lift`) or down to the stores (`sink`). Schedulers propose the others (`two_pass`,
 `one_pass_softmax`, `columns_first`, `short_reductions`, `chunks`, `split_k`).
 
-A rewrite is a file, which begins with what it makes of what; docs/how-to-add-a-pass.md shows all in their
-order. `replacement` and `shown` are what several share. It may import core, sym, ir, ops and analyze.
+A rewrite is a file, which begins with what it makes of what; docs/how-to-add-a-pass.md shows those of a graph
+in their order. `replacement` and `shown` are what several share.
+
+It may import core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from fusewright.ir.verify import verify_fusion
 from fusewright.rewrite.aliases import separate_aliases
 from fusewright.rewrite.casts import fold_casts
 from fusewright.rewrite.common import merge_equal_nodes
+from fusewright.rewrite.computed_indices import compute_indices
 from fusewright.rewrite.dead import remove_dead_nodes
 from fusewright.rewrite.equal_reads import share_equal_reads
 from fusewright.rewrite.implied import simplify_choices
@@ -78,6 +81,7 @@ REWRITES: tuple[Pass, ...] = (
     ("store beside views", store_beside_views),
     ("lift views", lift_views),
     ("sink views", sink_views),
+    ("compute indices", compute_indices),
     ("simplify choices", simplify_choices),
     ("share equal reads", share_equal_reads),
     ("separate small tensors", separate_small_tensors),

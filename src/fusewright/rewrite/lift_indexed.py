@@ -60,8 +60,7 @@ def _in_order(value: TensorView, read: IndexMap, out: TensorView, reduced: set[V
         return True
     assert above is not None
     if above.traits.relabel or isinstance(above, Expand):
-        source = above.inputs[0]
-        assert isinstance(source, TensorView)
+        source = above.source
         indices: list[Expr] = [ZERO] * source.ndim
         for index, dim in zip(read.indices, above.axis_map(0)):
             if dim is not None and not source.shape[dim].is_broadcast:
@@ -113,8 +112,7 @@ class _Lift:
         self.made: list[Node] = []
 
     def over_relabel(self, above: Node) -> list[Node]:
-        node, source = self.node, above.inputs[0]
-        assert isinstance(source, TensorView)
+        node, source = self.node, above.source
         indices: list[Expr] = [ZERO] * source.ndim
         for index, dim in zip(self.map.indices, above.axis_map(0)):
             if dim is not None and not source.shape[dim].is_broadcast:
@@ -131,8 +129,7 @@ class _Lift:
         return self.made
 
     def over_copy(self, above: Copy) -> list[Node]:
-        node, source = self.node, above.inputs[0]
-        assert isinstance(source, TensorView)
+        node, source = self.node, above.source
         self.fusion.remove_node(node)
         self._add_read(source, node.output, self.map, node.index_tensors, node.fill, node.inverse)
         return self.made

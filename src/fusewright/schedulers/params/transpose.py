@@ -21,13 +21,16 @@ TRIED_TILES = (8, 16, 32, 64, 128)
 class TransposeParams(HeuristicParams):
     """Tiles of two dimensions, through which tensors that are contiguous along the second are turned.
 
-    tile_size1, tile_size2: elements along the dimension that the reference is contiguous along, and along
-    the other. vectorize_factor1, vectorize_factor2: elements of one memory access along each.
-    dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that
-    are merged with the tiled ones, from the inside: those that lie beside them in all tensors, and small
-    ones, which fill a tile only together. lparams.bdimx: threads of a block. assumed_sizes: those of the
-    reference's dimensions, in memory order, that the kernel has as constants, so that it serves no others
-    (`transpose.heuristic.assumable`); () where it serves all.
+    Attributes:
+        lparams: bdimx: threads of a block.
+        tile_size1, tile_size2: elements along the dimension that the reference is contiguous along, and along
+            the other.
+        vectorize_factor1, vectorize_factor2: elements of one memory access along each.
+        dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that
+            are merged with the tiled ones, from the inside: those that lie beside them in all tensors, and
+            small ones, which fill a tile only together.
+        assumed_sizes: those of the reference's dimensions, in memory order, that the kernel has as constants
+            (`transpose.heuristic.assumable`): it serves no others. (): it serves all.
     """
 
     lparams: LaunchParams = launch(bdimx=Extent(tried=WHOLE_WARPS))
