@@ -53,6 +53,10 @@ _READS_VECTORS = When(
     lambda params: _WHOLE_ROWS.holds(params) and params.vectorize_inner_reduction,
     "without vectors along rows",
 )
+_READS_ALIGNED = When(
+    lambda params: params.reads_aligned_vectors,
+    "unless vectors that are aligned in all rows are read from where these lie",
+)
 _DOES_NOT_STREAM = When(lambda params: not params.streams_inputs, "with streams_inputs")
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
 _SEVERAL_ROWS = When(
@@ -97,7 +101,9 @@ class ReductionParams(HeuristicParams):
     those that a reshape has merged to one, where the kernel has them as constants and serves no others; ()
     where it serves all that its threads can hold. shift_rows: the vectors of each row begin at aligned
     addresses, whatever its length and its place. unaligned_inputs: positions of the inputs whose vectors may
-    start at any element.
+    start at any element. vectorized_dims: vectors go through so many of the innermost reduced
+    dimensions as through one; the size of each is a multiple of its number here, and the vectors divide the
+    product of these.
 
     With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
     chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
@@ -172,6 +178,7 @@ class ReductionParams(HeuristicParams):
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
     shift_rows: bool = choice(False, when=_WHOLE_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
+    vectorized_dims: tuple[int, ...] = choice((), each(counts(1)), _READS_ALIGNED)
     streams_inputs: bool = choice(False)
     keeps_inputs: bool = choice(False, when=_DOES_NOT_STREAM)
     held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
@@ -212,6 +219,12 @@ class ReductionParams(HeuristicParams):
         """Elements of the accesses that it makes."""
         inner = self.unroll_factor_inner_reduction if self.vectorize_inner_reduction else 1
         return inner, self.unroll_factor_iter_dom if self.vectorize_iter_dom else 1
+
+    @property
+    def reads_aligned_vectors(self) -> bool:
+        """Whether vectors that are aligned in all rows are read from where these lie."""
+        elsewhere = self.shift_rows or self.staged_vector or self.circular_stages
+        return _READS_VECTORS.holds(self) and not elsewhere and not self.unaligned_inputs
 
     @property
     def elements_held(self) -> int:
