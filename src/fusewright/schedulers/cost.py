@@ -121,8 +121,8 @@ class Arithmetic:
             if slots:
                 points = _extents(node.output.maybe_root)
                 if node in loaded:
-                    everywhere = space is not None and points
-                    points = reduced.get(node, _extents(space) if everywhere else points)
+                    own = _extents(space) if space is not None and points else points
+                    points = reduced.get(node, own)
                 of_points[points] = of_points.get(points, 0) + slots
         self._slots = [(slots, Product(points)) for points, slots in of_points.items()]
 

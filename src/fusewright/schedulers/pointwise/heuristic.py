@@ -65,6 +65,10 @@ SHARING_ROWS = 2
 # Accesses of a thread that loads an input's neighbours by element, which come from memory only once (an H200:
 # three neighbours in rows of 4095 bfloat16 take 82 us with two, 87 with one or four).
 FEWEST_OF_NEIGHBOURS = 2
+# Elements of vectors that start anywhere, of which the last of a row are there in part, that a thread loads:
+# each has code of its own besides (an H200, of 1024 x 1024 bfloat16 without its border: five neighbours take
+# 54 us with vectors of 8, 44 with 4, nine take 88 and 57; three of 8192 x 4096 45 and 48).
+MOST_SHIFTED = 36
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
 # The same of single elements, whose addresses take most of a thread's instructions (an H200: 513 x 1023 x 129
@@ -212,13 +216,13 @@ class PointwisePlanner:
         """Those of `_loads` that are broadcasts along some dimensions but not along all."""
         return [present for present in self._loads if any(present) and not all(present)]
 
-    def _loaded_bytes(self, vectors: Vectors, dim: int, facts: Facts) -> int:
+    def _loaded_bytes(self, vectors: Vectors, dim: int, shifted: bool, facts: Facts) -> int:
         """Of one element of all loads that come from memory; those of broadcasts come from the caches.
 
-        Vectors that start at any element are two; those beside aligned ones are shared by neighbours.
+        Vectors that start at any element are two, unless neighbours share those that they lie in.
         """
         loads = [a for a in self._full_loads if not self._is_cached(a, facts)]
-        if vectors.keeps_aligned:
+        if vectors.keeps_aligned or (vectors.unaligned and self._has_neighbours and not shifted):
             return sum(tensor.dtype.size for tensor in dict.fromkeys(a.tensor for a in loads))
         twice = sum(self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
         # Parts that vectors through several dimensions do not go through are loaded by element, where chosen
@@ -226,6 +230,11 @@ class PointwisePlanner:
         parts = parts_of_joins(self.fusion, loads) if dim != -1 else []
         of_parts = 2 * max((a.tensor.dtype.size for a in parts), default=0)
         return sum(a.tensor.dtype.size for a in loads if a not in parts) + of_parts + twice
+
+    def _count_from_anywhere(self, vectors: Vectors) -> int:
+        """How many loads are vectors that may start at any element."""
+        inputs = [self.fusion.inputs[position] for position in vectors.unaligned]
+        return sum(access.tensor in inputs for access in self._full_loads)
 
     @cached_property
     def _points(self) -> list[IterDomain]:
@@ -255,6 +264,8 @@ class PointwisePlanner:
         cut = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
         break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
         width = vectors.width
+        while shifted and width * self._count_from_anywhere(vectors) > MOST_SHIFTED:
+            width //= 2
         tile = self._tile(cut, sizes)
         if tile is not None:
             break_point, why = (
@@ -262,7 +273,7 @@ class PointwisePlanner:
                 f"tiles of {tile.rows} rows and {tile.columns} vectors, cut at {tile.at}",
             )
         in_flight = self._in_flight(vectors, dim, facts, hardware)
-        loaded = self._loaded_bytes(vectors, dim, facts) * width
+        loaded = self._loaded_bytes(vectors, dim, shifted, facts) * width
         if break_point and self._shares_most(break_point):
             in_flight = max(in_flight, SHARING_ROWS * loaded)
         elif dim != -1 and not vectors.unaligned and self._has_neighbours:
@@ -437,11 +448,11 @@ class PointwisePlanner:
         return any(inner in a.concrete and a.axes.get(inner) is not unit for a, unit in units)
 
     def _shares_most(self, break_point: int) -> bool:
-        """Whether rows load more bytes that they have in common than bytes of their own."""
+        """Whether rows load more bytes that they have in common than bytes of their own, all along."""
         columns = frozenset(self.space.axes[break_point:])
         loads = {a.tensor: a for a in self._concrete if self.fusion.is_input(a.tensor)}
         common = [tensor for tensor, access in loads.items() if access.concrete <= columns]
-        own = dict.fromkeys(access.tensor for access in self._full_loads)
+        own = [t for t, a in loads.items() if t not in common and not columns.isdisjoint(a.concrete)]
         return sum(each.dtype.size for each in common) > sum(each.dtype.size for each in own)
 
     def _threads(self, columns: int, vectors: Vectors, facts: Facts) -> int:

@@ -11,25 +11,21 @@ from fusewright.core.hardware import BANK_BYTES, BANKS, WARP_SIZE
 _LINE = BANKS * BANK_BYTES
 
 
-def padding(groups: int, group_elements: int, element_bytes: int, multiple: int) -> int | None:
-    """The fewest elements after each group of rows with which no two threads of a warp meet in a bank.
+def padding(groups: int, group_elements: int, element_bytes: int, multiple: int) -> int:
+    """The fewest elements after each group of rows with which fewest threads of a warp meet in a bank.
 
     A warp's threads go over the `groups` first, then along a row. A group has `group_elements` elements
-    of `element_bytes` each. None if no padding that is a multiple of `multiple` elements does it.
+    of `element_bytes` each. The padding is a multiple of `multiple` elements.
     """
-    for added in range(0, _LINE // element_bytes, multiple):
-        if not _meet(groups, (group_elements + added) * element_bytes, element_bytes):
-            return added
-    return None
+    tried = range(0, max(1, _LINE // element_bytes), multiple)
+    return min(tried, key=lambda n: _ways(groups, (group_elements + n) * element_bytes, element_bytes))
 
 
-def _meet(groups: int, stride: int, element_bytes: int) -> bool:
-    """Whether two threads read different words of one bank at a time: a line of all banks is read at once."""
-    threads = min(WARP_SIZE, _LINE // element_bytes)
-    words: dict[int, int] = {}
-    for thread in range(threads):
+def _ways(groups: int, stride: int, element_bytes: int) -> int:
+    """How many words of one bank threads read at a time, at most: a line of all banks is read at once."""
+    words: dict[int, set[int]] = {}
+    for thread in range(min(WARP_SIZE, _LINE // element_bytes)):
         first = thread % groups * stride + thread // groups * element_bytes
-        for word in {byte // BANK_BYTES for byte in range(first, first + element_bytes)}:
-            if words.setdefault(word % BANKS, word) != word:
-                return True
-    return False
+        for word in range(first // BANK_BYTES, (first + element_bytes - 1) // BANK_BYTES + 1):
+            words.setdefault(word % BANKS, set()).add(word)
+    return max(map(len, words.values()))

@@ -48,9 +48,10 @@ UNEVEN_ELEMENT, UNEVEN_TILE, UNEVEN_ALONG, UNEVEN_BYTES = 2, 128, 64, 8
 # tiles of 128, the second nearly empty.
 MOST_COVERED = 1.25
 # Elements of the longer side of a tile whose other side is cut short by a small dimension; of the first side
-# where both have vectors, as these are read across rows that lie further apart in shared memory, in few banks
-# (1048576 x 32 bfloat16 takes 39.6 us in tiles of 128 x 32, 52.0 of 256 x 32).
-MAX_LONG_TILE, MAX_LONG_VECTOR_TILE = 512, 128
+# where both have vectors, so many or those of so many bytes: smaller blocks are launched no faster than they
+# are done (an H200, 34 MB in, 128 elements of 1 kB and 512 or 256 of 2 to 4 kB: four channels of bfloat16
+# 23.9 and 20.3 us, two of float 23.9 and 20.4, eight bytes 24.1 and 20.5; larger tiles gain nothing).
+MAX_LONG_TILE, MAX_LONG_VECTOR_TILE, LEAST_TILE_BYTES = 512, 128, 2048
 # Blocks that should fit in an SM's shared memory: with 16 KiB of loads each, eight hide their latency.
 BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
@@ -261,7 +262,8 @@ class TransposePlanner:
         # A dimension that is smaller than its side of the tile leaves room to the other.
         tile1, tile2 = min(wanted1, most1), min(wanted2, most2)
         if tile2 < wanted2:
-            longest = MAX_LONG_VECTOR_TILE if min(width1, width2) > 1 else MAX_LONG_TILE
+            filling = LEAST_TILE_BYTES // (tile2 * side2.element_bytes)
+            longest = max(MAX_LONG_VECTOR_TILE, filling) if min(width1, width2) > 1 else MAX_LONG_TILE
             tile1 = _lengthened(tile1, min(most1, longest, wanted1 * wanted2 // tile2), size1)
         elif tile1 < wanted1:
             tile2 = _lengthened(tile2, min(most2, MAX_LONG_TILE, wanted1 * wanted2 // tile1), size2)

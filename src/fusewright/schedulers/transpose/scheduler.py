@@ -9,12 +9,11 @@ everything is computed by threads that go along J, and what belongs to group 2 p
 memory: an input is loaded in vectors along I, stored to the tile as it comes and read from it along J, an
 output the other way round. So every access to global memory is coalesced and as wide as the sizes allow.
 
-A tile is stored in vectors as it is written and read elementwise across them. Threads that go across would
-meet in the same banks. Where some elements of no use between rows prevent that (`banks.padding`), a tile is
-stored so (`Schedule.store_along`): each of a thread's accesses then is at a constant distance from its first.
-Otherwise, where vectors are too wide for such a distance, pieces of a row are exchanged (`Schedule.swizzle`):
-the piece at column c of the rows that one thread reads together, the r-th such group, is stored at column
-c ^ r. A piece is a vector, or as many as fill a bank.
+A tile is stored in vectors as it is written and read elementwise across them. A warp that reads it goes along
+as many rows as make a line of global memory together, and then along columns (`_lanes`), so that its lanes
+are in few places of many banks. Some elements of no use after each group of rows that a thread reads together
+(`banks.padding`, `Schedule.store_along`) keep them apart: each of a thread's accesses is at a constant
+distance from its first.
 
 Without vectors the instructions count: a thread has many small accesses, whose addresses and guards take few
 where sizes are constants. So they are, for as long as they do not change (`assumable`).
@@ -23,12 +22,11 @@ where sizes are constants. So they are, for as long as they do not change (`assu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from fusewright.analyze.vectorize import power_of_two_divisor
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import BANK_BYTES, BANKS, MAX_VECTOR_BYTES, HardwareInfo
+from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
@@ -48,6 +46,9 @@ from fusewright.schedulers.transpose.access_groups import AccessGroups, access_g
 from fusewright.schedulers.transpose.banks import padding
 from fusewright.schedulers.transpose.heuristic import TransposePlanner, assumable, merged_dimensions
 from fusewright.schedulers.transpose.narrow_borders import narrow_borders
+
+# A line of the L2 cache: neighbouring threads access as many bytes before others go elsewhere.
+LINE_BYTES = 128
 
 
 class TransposeScheduler(BuiltInScheduler):
@@ -70,20 +71,14 @@ class TransposeScheduler(BuiltInScheduler):
         staged = _stage(schedule, cached, ports)
         _tile(schedule, cached, params)
         schedule.transform_like(reference)
-        padded = _pad(schedule, params, staged)
-        if padded:
+        lanes = _lanes(cached, params)
+        if staged.tiles:
+            _pad(schedule, params, staged, lanes)
             schedule.transform_like(reference)
         computed = [t for t in fusion.tensors() if t.definition is not None]
-        across = [t for t in computed if t not in staged.along]
-        exchanged = replace(
-            staged,
-            input_tiles=tuple(t for t in staged.input_tiles if t not in padded),
-            output_tiles=tuple(t for t in staged.output_tiles if t not in padded),
-        )
-        firsts = _bind(
-            schedule, [reference, *(t for t in across if t is not reference)], params, exchanged, 1
-        )
-        _bind(schedule, staged.along, params, exchanged, 2)
+        across = [t for t in computed if t not in staged.along and t is not reference]
+        firsts = _bind(schedule, [reference, *across], params, 1, lanes[0])
+        _bind(schedule, staged.along, params, 2, lanes[1])
         _vectorize(schedule, ports, staged, params)
         # A thread's loads are all in flight before the first use; those of group 1 do not wait for the tile.
         if ports.loads:
@@ -105,6 +100,10 @@ class _Staged:
     stores: tuple[TensorView, ...]
     input_tiles: tuple[TensorView, ...]
     output_tiles: tuple[TensorView, ...]
+
+    @property
+    def tiles(self) -> tuple[TensorView, ...]:
+        return *self.input_tiles, *self.output_tiles
 
 
 def _stage(schedule: Schedule, groups: AccessGroups, ports: Ports) -> _Staged:
@@ -148,26 +147,34 @@ def _tile(schedule: Schedule, groups: AccessGroups, params: TransposeParams) -> 
         schedule.merge(reference, 0)
 
 
-def _pad(schedule: Schedule, params: TransposeParams, staged: _Staged) -> tuple[TensorView, ...]:
-    """Stores tiles in rows with a few elements between them, where that avoids all conflicts in banks.
-
-    Returns those tiles. The others are written in vectors that are too wide for it.
+def _lanes(groups: AccessGroups, params: TransposeParams) -> tuple[int, int]:
+    """Neighbouring threads of each group that go along its dimension before others go along the other: those
+    that access a line together; all, where a warp has no more than a line.
     """
-    padded = []
-    for tile in (*staged.input_tiles, *staged.output_tiles):
+    found = []
+    for members, tile, width in (
+        (groups.first, params.tile_size1, params.vectorize_factor1),
+        (groups.second, params.tile_size2, params.vectorize_factor2),
+    ):
+        smallest = min(member.tensor.dtype.size for member in members if member.full)
+        vectors, line = tile // width, max(1, LINE_BYTES // (width * smallest))
+        found.append(vectors if line >= WARP_SIZE or vectors % line else line)
+    return found[0], found[1]
+
+
+def _pad(schedule: Schedule, params: TransposeParams, staged: _Staged, lanes: tuple[int, int]) -> None:
+    """Stores tiles in rows with a few elements between those that different threads read."""
+    for tile in staged.tiles:
         rows, columns = 1, 2  # axes of the tile
         row_width, width, length = params.vectorize_factor2, params.vectorize_factor1, params.tile_size1
-        height = params.tile_size2
+        across = lanes[1]
         if tile in staged.input_tiles:
             rows, columns, row_width, width = columns, rows, width, row_width
-            height, length = length, height
-        added = padding(height // row_width, row_width * length, tile.dtype.size, width)
-        if added is not None:
-            schedule.split(tile, rows, row_width)
-            columns += columns > rows
-            schedule.store_along(tile, [rows, rows + 1, columns], added)
-            padded.append(tile)
-    return tuple(padded)
+            across, length = lanes[0], params.tile_size2
+        added = padding(across, row_width * length, tile.dtype.size, width)
+        schedule.split(tile, rows, row_width)
+        columns += columns > rows
+        schedule.store_along(tile, [rows, rows + 1, columns], added)
 
 
 def _assume_sizes(schedule: Schedule, groups: AccessGroups, params: TransposeParams) -> None:
@@ -181,7 +188,7 @@ def _assume_sizes(schedule: Schedule, groups: AccessGroups, params: TransposePar
 
 
 def _bind(
-    schedule: Schedule, tensors: Sequence[TensorView], params: TransposeParams, staged: _Staged, group: int
+    schedule: Schedule, tensors: Sequence[TensorView], params: TransposeParams, group: int, lanes: int
 ) -> list[TensorView]:
     """Binds the loops [blocks, tile of I, tile of J] of one group's tensors.
 
@@ -193,7 +200,7 @@ def _bind(
     waiting = list(tensors)
     while waiting:
         leader = waiting[0]
-        _to_threads(schedule, leader, params, staged, group)
+        _to_threads(schedule, leader, params, group, lanes)
         if len(waiting) > 1:
             schedule.transform_like(leader, selected=waiting[1:])
         followers = [t for t in waiting if t.loop != before[t]]
@@ -206,35 +213,22 @@ def _bind(
 
 
 def _to_threads(
-    schedule: Schedule, tensor: TensorView, params: TransposeParams, staged: _Staged, group: int
+    schedule: Schedule, tensor: TensorView, params: TransposeParams, group: int, lanes: int
 ) -> None:
     """[blocks, tile of I, tile of J] -> [blocks, unroll, threads, vector], the vector along the group's
-    dimension; in a group that writes tiles, their vectors exchanged.
+    dimension.
     """
-    rows, row_width = params.tile_size2, params.vectorize_factor2
     columns, width = params.tile_size1, params.vectorize_factor1
     if group == 2:
-        rows, row_width, columns, width = columns, width, rows, row_width
+        columns, width = params.tile_size2, params.vectorize_factor2
         schedule.reorder(tensor, {1: 2})
-    writes = staged.output_tiles if group == 1 else staged.input_tiles
-    vectors, groups = columns // width, rows // row_width
-    column_bytes = max((tile.dtype.size for tile in writes), default=BANK_BYTES)
-    words = max(1, columns * column_bytes // BANK_BYTES)
-    # Groups of rows that share a line of all banks are in different ones as they are.
-    in_line, rest = divmod(BANKS * BANK_BYTES, row_width * columns * column_bytes)
-    in_line = 1 if rest else power_of_two_divisor(groups, in_line)
-    exchanged = power_of_two_divisor(groups // in_line, power_of_two_divisor(vectors, words & -words))
     schedule.split(tensor, 2, width)
-    inside = 2  # axes between the blocks and the vector
-    if writes and exchanged > 1:
-        # [rows, vectors] -> [.., exchanged lines of groups, row of the line] x [exchanged, ..]
-        schedule.split(tensor, 2, vectors // exchanged)
-        schedule.split(tensor, 1, row_width * in_line)
-        schedule.split(tensor, 1, exchanged)
-        schedule.swizzle(tensor, 2, 4)
-        inside = 5
-    for _ in range(inside - 1):
+    if lanes < columns // width:
+        # [rows, vectors] -> [vectors of a line, rows, vectors in it]
+        schedule.split(tensor, 2, lanes)
+        schedule.reorder(tensor, {2: 1})
         schedule.merge(tensor, 1)
+    schedule.merge(tensor, 1)
     schedule.split(tensor, 1, params.threads)
 
 
