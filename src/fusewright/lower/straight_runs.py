@@ -71,7 +71,7 @@ def straightened(expressions: Sequence[Expr], lane: Symbol, width: int) -> Strai
                 whole[le(mod(first, divisor) + (width - 1), divisor - 1)] = None
                 return floordiv(first, divisor) if isinstance(e, FloorDiv) else mod(first, divisor) + lane
         built = build(e.kind, args)
-        if isinstance(built, (Max, Min)) and len(made.args) == 2:
+        if isinstance(built, (Max, Min)) and len(built.args) == 2:
             usual, above = usual_operand(built)
             first, last = (substitute(above, {lane: const(each)}) for each in (0, width - 1))
             rise = as_int(last - first)
