@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
-from fusewright.ir import Reduction
-from fusewright.rewrite import simplified
 
 ROWS, COLUMNS = 5, 70
 
@@ -55,27 +53,34 @@ def test_sums_that_start_from_a_number_are_of_64() -> None:
     assert torch.equal(made, given.long().cumsum(1) - 1 + 2**40)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("dims", [[1], [0], [0, 1]])
-@pytest.mark.parametrize("static", [True, False])
-def test_reductions_of_few_bits_are_of_32_where_their_number_is_known(dims: list[int], static: bool) -> None:
-    given = torch.randn(ROWS, COLUMNS)
+@pytest.mark.parametrize("dims", [[0], [1], [0, 1]], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int64])
+def test_reductions(dtype: torch.dtype, dims: list[int], target: torch.device) -> None:
+    ends = (0, 1) if dtype is torch.bool else (0, 100)
+    given = torch.tensor(ends).to(dtype)[torch.randint(2, (ROWS, COLUMNS))].to(target)
     with FusionDefinition() as fd:
-        above = fd.from_pytorch(given, static_sizes=static) > 0.0
-        count = fd.ops.sum(above, dims=dims, keepdim=True)
-        fd.add_output(count)
-        fd.add_output(fd.ops.where(above, count, 0))
-    count, spread = fd.execute([given])
-    assert torch.equal(count, (given > 0).sum(dims, keepdim=True))
-    assert torch.equal(spread, torch.where(given > 0, count, 0))
-    made = simplified(fd._finished().fusion).nodes
-    assert {n.output.dtype for n in made if isinstance(n, Reduction)} == {
-        DataType.Int32 if static else DataType.Int
-    }
+        x = fd.ops.cast(fd.from_pytorch(given, static_sizes=True), DataType.Int)
+        fd.add_output(fd.ops.sum(x, dims))
+    (made,) = fd.execute([given])
+    assert torch.equal(made, given.long().sum(dims))  # type: ignore[arg-type]
+    text = fd.kernels_for([given])[0].cuda_text
+    assert ("struct sum_int32 " in text) == ("fw::warp_sum" in text) == (dtype is not torch.int64)
 
 
-def test_a_reduction_of_so_many_that_they_may_not_fit_is_of_64() -> None:
-    given = torch.full((256, 256), 2**15 - 1, dtype=torch.int16)
+def test_sums_both_ways_share_one_cast() -> None:
+    given = torch.rand(70, 40) > 0.5
     with FusionDefinition() as fd:
-        x = fd.from_pytorch(given, static_sizes=True)
-        fd.add_output(fd.ops.sum(fd.ops.cast(x, DataType.Int)))
-    assert fd.execute([given])[0].item() == 2**16 * (2**15 - 1)
+        x = fd.ops.cast(fd.from_pytorch(given, static_sizes=True), DataType.Int)
+        fd.add_output(fd.ops.sum(x, [0]))
+        fd.add_output(fd.ops.sum(x, [1]))
+    for made, dim in zip(fd.execute([given]), (0, 1)):
+        assert torch.equal(made, given.sum(dim))  # type: ignore[arg-type]
+    assert sum("struct sum_int32 " in kernel.cuda_text for kernel in fd.kernels_for([given])) == 1
+
+
+def test_reductions_of_open_sizes_are_of_64() -> None:
+    given = torch.ones(ROWS, COLUMNS, dtype=torch.bool)
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Bool)
+        fd.add_output(fd.ops.sum(fd.ops.cast(x, DataType.Int), [1]))
+    assert "struct sum_int32 " not in fd.kernels_for([given])[0].cuda_text

@@ -25,9 +25,9 @@ from fusewright.sym import Expr
 # a held row, and the seconds of their last chain of divisions (an H200: 0.93 in layer norm, 0.94 and 0.81 in
 # its gradients, of 1024 and 4096 elements).
 WELFORD_SPEED, WELFORD_SECONDS = 0.93, 0.4e-6
-# Beyond this growth by what is computed anew for each reduction several kernels are cheaper; and if anything of
-# more slots than these is computed more than so many times (an H200, six layers of RMS norm and SiLU on a stream of
-# floats: 8192 x 4096 888 us, as two kernels 248; 16384 x 1024 421 and 127).
+# Beyond this growth by what is computed anew for each reduction several kernels are cheaper; and if anything
+# of more slots than these is computed more than so many times (an H200, six layers of RMS norm and SiLU on a
+# stream of floats: 8192 x 4096 888 us, as two kernels 248; 16384 x 1024 421 and 127).
 MAX_GROWTH = 4
 CHEAP_SLOTS, MOST_TIMES = 4, 4
 
