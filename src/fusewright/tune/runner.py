@@ -299,13 +299,19 @@ class Runner:
 
 def final_race(problem: Problem, journal: Journal, formula: str) -> RaceOf | None:
     """The best of a problem's trials, beside the formula's params; None: it has raced, or nothing ran."""
-    trials = [t for t in journal.trials(problem.key) if t.seconds is not None]
+    trials = journal.trials(problem.key)
     raced = journal.race(problem.key)
-    best = [t.params for t in sorted(trials, key=lambda trial: trial.seconds or 0)[:FINALISTS]]
+    best = finalists(trials)
     if not best or (raced is not None and best[0] in raced.seconds):
         return None
-    first = [t.params for t in trials if t.params == formula]
+    first = [t.params for t in trials if t.params == formula and t.seconds is not None]
     return RaceOf(problem, tuple(dict.fromkeys([*first, *best])))
+
+
+def finalists(trials: Sequence[Trial]) -> list[str]:
+    """The params of the fastest few, the fastest first."""
+    ran = [trial for trial in trials if trial.seconds is not None]
+    return [trial.params for trial in sorted(ran, key=lambda trial: trial.seconds or 0)[:FINALISTS]]
 
 
 def _turns_folder() -> Path | None:
