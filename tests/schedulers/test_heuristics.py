@@ -19,8 +19,8 @@ from fusewright.schedulers import (
     Scheduler,
     propose,
 )
-from fusewright.schedulers.reduction_heuristic import Columns, RowAccesses, inner_params, outer_params
-from fusewright.schedulers.row_threads import threads_and_batches
+from fusewright.schedulers.persistent.row_threads import threads_and_batches
+from fusewright.schedulers.reduction.heuristic import Columns, RowAccesses, inner_params, outer_params
 from tests.schedulers import proposals as p
 
 POINTWISE, REDUCTION, PERSISTENT = PointwiseScheduler(), ReductionScheduler(), InnerPersistentScheduler()

@@ -43,7 +43,7 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
-from fusewright.schedulers.pointwise_space import covering_space
+from fusewright.schedulers.pointwise.space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most

@@ -318,6 +318,8 @@ def finalists(trials: Sequence[Trial]) -> list[str]:
 def _turns_folder() -> Path | None:
     """Where all tuners of a user take turns; None: nothing can be written there."""
     folder = default_directory()
+    if folder is None:
+        return None
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
