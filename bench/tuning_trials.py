@@ -226,7 +226,7 @@ class OfGpu:
         self._note()
 
     def race_finalists(self) -> None:
-        """The best few of each search, in the processes that searched: of many trials the fastest was lucky."""
+        """The best few of each search, in the processes that searched: the fastest of many was lucky."""
         by_key = {each.problem.key: each for each in self.found}
 
         def note(problem: Problem, race: Race) -> None:

@@ -206,13 +206,15 @@ class CostModel:
         """What the arithmetic takes at the GPU's nominal speed."""
         return self._arithmetic.slots(facts) / (hardware.float_tflops * 1e12 / OPERATIONS_A_SLOT)
 
-    def streams(self, facts: Facts, hardware: HardwareInfo) -> bool:
+    def streams(self, facts: Facts, hardware: HardwareInfo, least: float = STREAMED_SHARE) -> bool:
         """Whether inputs that are read once, by a kernel that stores little, are to leave the caches first.
 
         They then take no room from what the kernel before has left to be written: sums of 134 MB take 0.9
         times as long (an H200). A kernel that stores as much as it reads is slower by it (1.03 times).
+
+        least: share of the L2 cache that inputs take.
         """
-        return STREAMED_SHARE < self._traffic.read(facts) / hardware.l2_bytes <= MOST_STREAMED
+        return least < self._traffic.read(facts) / hardware.l2_bytes <= MOST_STREAMED
 
     def keeps(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether inputs that are read once are to leave the L2 cache last, as the kernel stores much, too.

@@ -36,8 +36,9 @@ GRACE_SECONDS = 1.0
 LATE_SECONDS, LATE_TIMES, LATE_KNOWN = 1.0, 5.0, 3
 # Processes that run kernels: one times its kernel, which takes 20 ms, while the next one is made ready to.
 RUNNERS = 3
-# The best of the trials of a problem that race in the end, beside the formula's. (Searches of recorded problems
-# whose trials are 3% off, and races 1%, end at 1.021 of the best with one, 1.012 with three, 1.010 with five.)
+# The best of the trials of a problem that race in the end, beside the formula's. (Searches of recorded
+# problems whose trials are 3% off, and races 1%, end at 1.021 of the best with one, 1.012 with three, 1.010
+# with five.)
 FINALISTS = 5
 # Compilations ahead, for each process that compiles.
 AHEAD = 2
