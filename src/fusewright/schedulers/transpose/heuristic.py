@@ -39,11 +39,11 @@ VECTOR_TILE, VECTOR_BYTES, MOST_ALONG, VECTOR_THREADS = 64, 256, 128, 256
 # larger, as a thread has few bytes of each vector, and long pieces of the output count more (an H200,
 # bfloat16: 84 x 194 x 990 takes 0.75 of the time, 2910 x 10140 0.92).
 NARROW_BYTES, NARROW_TILE, NARROW_ALONG, NARROW_THREADS = (4, 8), 256, 64, 512
-# The same where vectors of the second side are as wide as an access: elements along both sides, and bytes of a
-# vector along the second. (An H200: five permutations and transposes of bfloat16 with narrower vectors along
-# the first side take 0.88 to 0.96 of the time with 16 bytes in tiles of 64 x 128 or 64 x 64; seventeen with as
-# wide ones 0.87 to 1.05 of that in tiles of 64 x 128, 0.97 in geometric mean. Of other types nothing was
-# measured.)
+# The same where vectors of the second side are as wide as an access: elements along both sides, and bytes of
+# a vector along the second. (An H200: five permutations and transposes of bfloat16 with narrower vectors
+# along the first side take 0.88 to 0.96 of the time with 16 bytes in tiles of 64 x 128 or 64 x 64; seventeen
+# with as wide ones 0.87 to 1.05 of that in tiles of 64 x 128, 0.97 in geometric mean. Of other types nothing
+# was measured.)
 WIDE_ELEMENT, WIDE_TILE, WIDE_ALONG, WIDE_BYTES = 2, 128, 64, 8
 # The same where one side alone has vectors: elements along the first side, and along the second where that
 # has none; else bytes there, of a tile and of its vectors. (An H200: with vectors along the first side ten
@@ -281,7 +281,7 @@ class TransposePlanner:
             wanted1, wanted2 = WIDE_TILE, WIDE_ALONG
         elif min(width1, width2) > 1:
             wanted1, wanted2 = VECTOR_TILE, max(width2, min(MOST_ALONG, VECTOR_BYTES // side2.element_bytes))
-        # Dimensions that lie apart are merged for no longer a tile where the first side has the wider vectors.
+        # Dimensions that lie apart are merged for no longer a tile where the first side's vectors are wider.
         is_wider = 1 == width2 < width1 or width1 * side1.element_bytes == MAX_VECTOR_BYTES
         merged1, size1 = _fill(sizes, side1, min(wanted1, MAX_TILE) if is_wider else wanted1)
         merged2, size2 = _fill(sizes, side2, wanted2)

@@ -13,9 +13,9 @@ from fusewright.tune.problem import Problem
 
 ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
 #: By scheduler, or by what is summed: those that gained most beyond the ones before them on an H200, over the
-#: problems that bench/tuning_problems.py lists and those that it drew four times, beside the formulas of today.
-#: (Fitted to all draws but one, the best of them and of the formula is 0.3 to 2% nearer to the best of that
-#: one's problems than with those fitted to the listed ones and half a draw.)
+#: problems that bench/tuning_problems.py lists and those that it drew four times, beside the formulas of
+#: today. (Fitted to all draws but one, the best of them and of the formula is 0.3 to 2% nearer to the best of
+#: that one's problems than with those fitted to the listed ones and half a draw.)
 VARIATIONS: Mapping[str, tuple[Change, ...]] = {
     "inner_persistent": (
         Change({"persistent_in_shared_memory": True}),
