@@ -140,9 +140,18 @@ class InnerPersistentPlanner(ReductionPlanner):
         return proposal
 
     def _proposal(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        several = self._through_several(facts)
+        if several is not None:
+            proposal = self._proposal_by(several.width, facts, hardware)
+            params = proposal.params
+            if params.reads_aligned_vectors and params.vector_widths[0] == several.width:
+                return replace(proposal, params=several.of(params))
+        return self._proposal_by(self._width(facts), facts, hardware)
+
+    def _proposal_by(self, aligned: int, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        """aligned: elements of vectors that are aligned in every row."""
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        aligned = self._width(facts)
         vectors, shifts = self._vectors_of(rows, length, aligned, facts)
         to_hold = _Rows(rows, length, vectors, shifts)
         staged = self._staged(rows, length, aligned, facts, hardware)
