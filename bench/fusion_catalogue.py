@@ -14,6 +14,7 @@ from bench.fusion_native import NATIVE
 from bench.fusion_quantization import QUANTIZATION
 from bench.fusion_reductions import REDUCTIONS
 from bench.fusion_serving import SERVING
+from bench.fusion_signals import SIGNAL_ROWS
 from bench.fusion_training import TRAINING
 from bench.fusion_vision import VISION
 from bench.operation import Operation
@@ -33,4 +34,5 @@ CATALOGUE: tuple[Operation, ...] = (
     *GEOMETRY,
     *NATIVE,
     *SERVING,
+    *SIGNAL_ROWS,
 )

@@ -299,7 +299,7 @@ STEPS = (
         lambda s, r: (r(*s), r(1, dtype=FLOAT)[0]),
         (8192, 4096),
     ),
-    fusion("hadamard", hadamard, alike(1), (8192, 4096), small=(3, 64)),
+    fusion("hadamard_bytes", hadamard, alike(1), (8192, 4096), small=(3, 64)),
     fusion(
         "confident",
         confident,
