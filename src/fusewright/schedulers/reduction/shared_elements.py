@@ -12,7 +12,7 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
-# Rows of a thread at most, and elements of each that it has in flight, while threads are enough for this share
+# Rows of a thread at most, and elements of each in flight, while threads are enough for this share
 # of what the GPU holds at once; elements of a row that it goes through, in blocks of up to so many threads.
 # (An H200: the potentials of 4096 points take 13.6 us so, by a row each 19.3; of 20000 309 us, by four rows
 # 334; of 2048 7.0 by two rows, 7.7; the distances of 4096 points from the nearest of as many others 16.4 and
