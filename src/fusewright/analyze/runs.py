@@ -164,7 +164,7 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
             pieces[divisor] = None
         return rate if isinstance(e, Mod) else 0
     if isinstance(e, (Max, Min)):
-        return _rate(usual_operand(e)[0], dim, pieces) if len(e.args) == 2 else None
+        return _rate(usual_operand(type(e), *e.args)[0], dim, pieces) if len(e.args) == 2 else None
     total = 0
     for core, coefficient in e.terms:
         if len(core.factors) > 1:
@@ -177,10 +177,9 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
     return total
 
 
-def usual_operand(e: Max | Min) -> tuple[Expr, Expr]:
+def usual_operand(kind: type[Max | Min], first: Expr, second: Expr) -> tuple[Expr, Expr]:
     """Of two operands the one that is the result at most places, and what is not negative where it is."""
-    first, second = e.args
-    above = first - second if isinstance(e, Max) else second - first
+    above = first - second if kind is Max else second - first
     lo, hi = bounds(above)
     is_first = lo is not None and (hi is None or lo + hi >= 0)
     return (first, above) if is_first else (second, -above)

@@ -71,7 +71,7 @@ def straightened(expressions: Sequence[Expr], lane: Symbol, width: int) -> Strai
                 whole[le(mod(first, divisor) + (width - 1), divisor - 1)] = None
                 return floordiv(first, divisor) if isinstance(e, FloorDiv) else mod(first, divisor) + lane
         if isinstance(e, (Max, Min)) and len(args) == 2:
-            usual, above = usual_operand(build(e.kind, args))
+            usual, above = usual_operand(type(e), *args)
             first, last = (substitute(above, {lane: const(each)}) for each in (0, width - 1))
             rise = as_int(last - first)
             if rise is not None and above is first + lane * (rise // max(1, width - 1)):
