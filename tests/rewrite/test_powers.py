@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -15,7 +17,10 @@ def definition(dtype: torch.dtype, exponent: float) -> FusionDefinition:
     return fd
 
 
-@pytest.mark.parametrize("exponent, products", [(2, 1), (3, 2), (2.0, 1), (2.5, 0), (4, 0)])
+@pytest.mark.parametrize(
+    "exponent, products",
+    [(2, 1), (3, 2), (2.0, 1), (4, 2), (7, 4), (-3, 2), (2.5, 0), (9, 0), (-6, 0), (math.inf, 0)],
+)
 def test_small_powers_are_products(exponent: float, products: int, target: torch.device) -> None:
     fd = definition(torch.float32, exponent)
     x = torch.randn(4, 64, device=target).abs()

@@ -162,7 +162,7 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
             return None
         along = (s for s in e.free_symbols if position_of(s) == dim)
         pieces.update({value_extent(s): None for s in along})
-        return _rate(usual_operand(type(e), *e.args)[0], dim, pieces)
+        return _rate(usual_operand(e)[0], dim, pieces)
     total = 0
     for core, coefficient in e.terms:
         if len(core.factors) > 1:
@@ -175,9 +175,10 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
     return total
 
 
-def usual_operand(kind: type[Max | Min], first: Expr, second: Expr) -> tuple[Expr, Expr]:
+def usual_operand(e: Max | Min) -> tuple[Expr, Expr]:
     """Of two operands the one that is the result at most places, and what is not negative where it is."""
-    above = first - second if kind is Max else second - first
+    first, second = e.args
+    above = first - second if isinstance(e, Max) else second - first
     lo, hi = bounds(above)
     is_first = lo is not None and (hi is None or lo + hi >= 0)
     return (first, above) if is_first else (second, -above)

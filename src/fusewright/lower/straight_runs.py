@@ -63,25 +63,24 @@ def straightened(expressions: Sequence[Expr], lane: Symbol, width: int) -> Strai
             if lane not in first.free_symbols and lane not in divisor.free_symbols:
                 whole[le(mod(first, divisor) + (width - 1), divisor - 1)] = None
                 return floordiv(first, divisor) if isinstance(e, FloorDiv) else mod(first, divisor) + lane
-        if isinstance(e, (Max, Min)):
-            return _mostly(e, args, lane, width, whole)
-        return build(e.kind, args)
+        built = build(e.kind, args)
+        return _mostly(built, lane, width, whole) if isinstance(built, (Max, Min)) else built
 
     memo: dict[Expr, Expr] = {}
     made = tuple([fold(e, visit, memo) for e in expressions])
     return Straight(made, land(*whole))
 
 
-def _mostly(e: Max | Min, args: tuple[Expr, ...], lane: Symbol, width: int, whole: dict[Expr, None]) -> Expr:
+def _mostly(e: Max | Min, lane: Symbol, width: int, whole: dict[Expr, None]) -> Expr:
     """Of two operands the one that is the result at most places, if it is so for all lanes of a vector, which
     is added to `whole`.
     """
-    if len(args) != 2:
-        return build(e.kind, args)
-    usual, above = usual_operand(type(e), *args)
-    ends = [substitute(above, {lane: const(each)}) for each in (0, width - 1)]
-    rise = as_int(ends[1] - ends[0])
-    if rise is None or above is not ends[0] + lane * (rise // max(1, width - 1)):
-        return build(e.kind, args)
-    whole[le(ZERO, ends[0 if rise >= 0 else 1])] = None
+    if len(e.args) != 2:
+        return e
+    usual, above = usual_operand(e)
+    first, last = (substitute(above, {lane: const(each)}) for each in (0, width - 1))
+    rise = as_int(last - first)
+    if rise is None or above is not first + lane * (rise // max(1, width - 1)):
+        return e
+    whole[le(ZERO, first if rise >= 0 else last)] = None
     return usual

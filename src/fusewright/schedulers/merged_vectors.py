@@ -20,7 +20,7 @@ from fusewright.ir.node import Choose, Indexed
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
 from fusewright.schedulers.reference_map import Access
-from fusewright.sym import Const, Expr, Symbol
+from fusewright.sym import Const, Expr, Symbol, product
 
 # Accesses by element lie a vector apart in neighbouring threads: with 8 bytes, those of a warp span two cache
 # lines of 128 bytes, twice as many as elements of 4 bytes need. Of these, vectors of 4 are faster than of 2
@@ -42,7 +42,7 @@ class MergedVectors:
     """The vectors that can go through the dimensions from `dim` on of a fusion's iteration space.
 
     Attributes:
-        dim: the outermost of these dimensions, whose size the vectors divide.
+        dim: the outermost of these dimensions.
         vectors: their width, and what they cost together with all other loads and stores.
     """
 
@@ -53,11 +53,19 @@ class MergedVectors:
 class MergedVectorLimits:
     """What vectors there can be through several dimensions of a fusion's iteration space.
 
+    Vectors divide the size of the outermost dimension; with `divide_product` the product of all.
+
     None through broadcasts, sizes that are products or sums of sizes, or in the memory of an input that an
     output may be written into: the lowering proves no more of them yet.
     """
 
-    def __init__(self, fusion: Fusion, axes: Sequence[IterDomain], accesses: Sequence[Access]) -> None:
+    def __init__(
+        self,
+        fusion: Fusion,
+        axes: Sequence[IterDomain],
+        accesses: Sequence[Access],
+        divide_product: bool = False,
+    ) -> None:
         self._extents = [axis.extent for axis in axes]
         #: from the innermost dimensions on
         self._lanes: list[_Lanes] = []
@@ -66,7 +74,9 @@ class MergedVectorLimits:
         for dim in range(len(axes) - 2, -1, -1):
             if any(axis.is_broadcast or not isinstance(axis.extent, (Symbol, Const)) for axis in axes[dim:]):
                 break
-            self._lanes.append(_lanes(fusion, axes, dim, accesses))
+            whole = (product([axis.extent for axis in axes[dim:]]),)
+            sizes = whole if divide_product else divisors(axes[dim].extent)
+            self._lanes.append(_lanes(fusion, axes, dim, accesses, sizes))
 
     def vectors(self, first: int, facts: Facts) -> list[MergedVectors]:
         """Those of a call, through none of the dimensions left of `first`."""
@@ -149,9 +159,15 @@ class _Lanes:
         return self.single + sum(max(CACHED_COST, CACHED_BYTE_COST * width * size) for size in self.cached)
 
 
-def _lanes(fusion: Fusion, axes: Sequence[IterDomain], dim: int, accesses: Sequence[Access]) -> _Lanes:
+def _lanes(
+    fusion: Fusion,
+    axes: Sequence[IterDomain],
+    dim: int,
+    accesses: Sequence[Access],
+    sizes: tuple[Expr, ...] | None,
+) -> _Lanes:
+    """sizes: what vectors divide; None: they divide nothing."""
     lanes = axes[dim:]
-    sizes = divisors(lanes[0].extent)
     runs = [access for access in accesses if _is_run(access, lanes)]
     if sizes is None or not runs:
         return _Lanes(dim, (), (), len(accesses))

@@ -23,6 +23,7 @@ from fusewright.schedulers.persistent.held_rows import recompute
 from fusewright.schedulers.reduction.loops import (
     all_reduce,
     cut,
+    dimensions_of_vectors,
     distribute,
     feeds,
     inline_row_results,
@@ -41,7 +42,10 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
     reference = merge_to_rows_and_reduction(schedule, space)
     moved, width = cut(schedule, space, reference, params)
     step = moved[0]
-    partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+    through = dimensions_of_vectors(schedule, space, params)
+    partials = distribute(
+        schedule, space, reference, ports, moved, width, params.unaligned_inputs, through=through
+    )
     if params.cross_grid_inner_reduction:
         all_reduce(schedule, space)
     recompute(schedule, space, everything=True, loads=True)

@@ -461,11 +461,11 @@ class PointwisePlanner:
         return any(inner in a.concrete and a.axes.get(inner) is not unit for a, unit in units)
 
     def _shares_most(self, break_point: int) -> bool:
-        """Whether rows load more bytes that they have in common than bytes of their own."""
+        """Whether rows load more bytes that they have in common than bytes of their own, all along."""
         columns = frozenset(self.space.axes[break_point:])
         loads = {a.tensor: a for a in self._concrete if self.fusion.is_input(a.tensor)}
         common = [tensor for tensor, access in loads.items() if access.concrete <= columns]
-        own = dict.fromkeys(access.tensor for access in self._full_loads)
+        own = [t for t, a in loads.items() if t not in common and not columns.isdisjoint(a.concrete)]
         return sum(each.dtype.size for each in common) > sum(each.dtype.size for each in own)
 
     def _threads(self, columns: int, vectors: Vectors, facts: Facts) -> int:

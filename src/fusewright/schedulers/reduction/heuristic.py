@@ -8,6 +8,7 @@ from math import trunc
 from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.core.recorded import isqrt
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
+from fusewright.schedulers.reduction.shared_elements import MOST_OF_A_THREAD
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Vectors of a row that a thread sums while there are threads for the others (one, in rows of a few), and has
@@ -143,6 +144,7 @@ class Columns:
         element_bytes: of all loads of one element.
         stores: whether every element is stored as well.
         states: the most that a reduction has.
+        innermost: how many there are along the innermost dimension alone.
     """
 
     count: int
@@ -152,6 +154,7 @@ class Columns:
     element_bytes: int
     stores: bool
     states: int = 1
+    innermost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +352,10 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
             return _tiles(
                 columns, columns.width, SHORT_ROW_THREADS, SHORT_ROWS, OUTER_BYTES_IN_FLIGHT, hardware
             )
+    if columns.width == 1 and not columns.element_bytes and 1 < columns.innermost <= MOST_OF_A_THREAD:
+        down = OUTER_BLOCK // WARP_SIZE
+        tiles = _tiles(columns, columns.innermost, WARP_SIZE, down, OUTER_BYTES_IN_FLIGHT, hardware)
+        return replace(tiles, vectorize_iter_dom=False)
     if columns.width == 1 and columns.count >= MANY_SINGLE_COLUMNS:
         threads_y = OUTER_BLOCK // SINGLE_COLUMNS
         in_flight = OUTER_BYTES_IN_FLIGHT if columns.stores else NARROW_BYTES_IN_FLIGHT

@@ -38,7 +38,14 @@ from fusewright.schedulers.base import (
     accepted,
     planner_of,
 )
-from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, KERNEL_SECONDS, CostModel, busy_share
+from fusewright.schedulers.cost import (
+    GRID_REDUCTION_SECONDS,
+    KERNEL_SECONDS,
+    LATENCY_SECONDS,
+    CostModel,
+    busy_share,
+    overlap,
+)
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
@@ -67,14 +74,20 @@ from fusewright.schedulers.reduction.loops import (
     bind_rows,
     check_rows,
     cut,
+    dimensions_of_vectors,
     distribute,
     inline,
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction.planner import ReductionPlanner
+from fusewright.schedulers.reduction.shared_elements import rows_share_elements, sharing_rows
 from fusewright.schedulers.reduction.short_runs import columns_first
 from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, reduction_space
-from fusewright.schedulers.reduction.wider_vectors import LEAST_SHIFTED, wider_vectors, with_wider_vectors
+from fusewright.schedulers.reduction.wider_vectors import (
+    LEAST_SHIFTED,
+    wider_vectors,
+    with_wider_vectors,
+)
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
 # Vectors of so many bytes, and less, read memory slower than wider ones.
@@ -112,7 +125,10 @@ class ReductionScheduler(BuiltInScheduler):
             moved, width = _cut_split(schedule, reference, params), params.vector_widths[0]
         else:
             moved, width = cut(schedule, space, reference, params)
-        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+        through = dimensions_of_vectors(schedule, space, params)
+        partials = distribute(
+            schedule, space, reference, ports, moved, width, params.unaligned_inputs, through=through
+        )
         if params.vector_down_columns > 1:
             vectorize_down(schedule, space, ports.loads)
         step = moved[1 if params.schedule_3d else 0]
@@ -127,7 +143,8 @@ class ReductionScheduler(BuiltInScheduler):
         if not isinstance(planner, _Planner):
             return None
         rewrite = columns_first(part, planner.space, facts)
-        return rewrite or _in_chunks(part, planner, facts, hardware) or elementwise_reductions(part)
+        rewrite = rewrite or _in_chunks(part, planner, facts, hardware)
+        return rewrite or elementwise_reductions(part, planner.reads_few(facts))
 
 
 def _in_chunks(part: Part, planner: _Planner, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
@@ -168,8 +185,8 @@ class _Planner(ReductionPlanner):
         if crossed is not None:
             return crossed
         if space.is_inner or not space.iteration:
-            inner = space.reduced_inside(facts)
-            if _is_split(space) and width == 1 and inner <= SHORT_INNER:
+            inner, several = space.reduced_inside(facts), self._through_several(facts)
+            if _is_split(space) and width == 1 and inner <= SHORT_INNER and several is None:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self.space.element_bytes, hardware)
             elif self._is_short_split(rows, length, width, hardware):
@@ -184,12 +201,25 @@ class _Planner(ReductionPlanner):
             return self._proposal(joined, rows // launch.bdimx * launch.gdimy, facts, hardware)
         side_by_side = space.side_by_side(facts)
         params = outer_params(
-            Columns(rows, length, side_by_side, width, space.element_bytes, space.stores_all, self._states),
+            Columns(
+                rows,
+                length,
+                side_by_side,
+                width,
+                space.element_bytes,
+                space.stores_all,
+                self._states,
+                facts.value(space.iteration[-1].extent),
+            ),
             hardware,
         )
         along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
         blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
         return self._proposal(params, blocks, facts, hardware)
+
+    def reads_few(self, facts: Facts) -> bool:
+        """Whether what is reduced is of elements that many results share, which are read one by one."""
+        return not self.space.full_loads and self._width(facts) == 1
 
     @cached_property
     def _crossed_limits(self) -> tuple[VectorLimits, VectorLimits] | None:
@@ -243,9 +273,18 @@ class _Planner(ReductionPlanner):
     def _inner(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams:
-        """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
+        """How contiguous rows are reduced, by vectors that are `width` wide, or by wider ones that go through
+        several dimensions or start at any element.
+        """
+        sharing = rows_share_elements(self.space) and width == 1 and self._states == 1
+        shared = sharing_rows(rows, length, hardware) if sharing else None
+        if shared is not None:
+            return shared
         accesses = self._row_accesses
+        several = self._through_several(facts)
+        width = width if several is None else several.width
         plain = inner_params(rows, length, width, hardware, accesses)
+        plain = plain if several is None else several.of(plain)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
             return plain
         found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, facts)
@@ -281,13 +320,16 @@ class _Planner(ReductionPlanner):
         cost = cost or self._cost
         steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
+        resident = max(1, hardware.max_threads_per_sm // (params.lparams.bdimx * params.lparams.bdimy))
+        moving = cost.seconds_an_sm(facts, hardware) / max(1, blocks)
+        kept = speed * overlap(resident, moving, LATENCY_SECONDS)
         if not self.space.stores_all and self._is_narrow(params):
             params = with_words_in_flight(replace(params, streams_inputs=True), hardware)
         elif not self.space.stores_all and cost.streams(facts, hardware):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)
-        return speed, Proposal(params, cost.estimate(facts, hardware, speed=speed, steps=steps))
+        return speed, Proposal(params, cost.estimate(facts, hardware, speed=kept, steps=steps))
 
     def _is_narrow(self, params: ReductionParams) -> bool:
         """Whether columns are read by narrow vectors.
