@@ -7,6 +7,7 @@ pad, is read or stored element by element within the vector's loop.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,11 @@ from fusewright.sym import Const, Expr, Symbol, product
 # lines of 128 bytes, twice as many as elements of 4 bytes need. Of these, vectors of 4 are faster than of 2
 # all the same: joins of three odd rows of float 0.98 and 0.79 of a copy's speed on an H200.
 MIXED_ELEMENTS, MIXED_BYTES = 4, 8
+# Loads by element of one tensor, a window of it, from which on they are what takes time: those that a warp
+# makes at once lie a vector apart, and the L1 cache serves a line a cycle, which has all of them if a vector
+# has as many bytes as this. (An H200, us by vectors of 4 and of 1: eleven taps along rows of 159991 floats
+# 71 and 39, 3 x 3 pixels of 720 x 1279 floats 162 and 113. Of bytes vectors of 8 are as fast as any.)
+MANY_IN_A_WINDOW, WINDOW_BYTES = 4, 4
 # What an access costs, of one to memory, to an input of fewer dimensions, which comes from the caches: rows
 # of 4097 bfloat16 and a bias by element reach 0.99 of a copy's speed on an H200, and 0.91 with vectors of the
 # bias, which start at any element.
@@ -181,7 +187,8 @@ def _lanes(
         ]
     )
     others = len(from_memory) - max(0, len(parts_of_joins(fusion, from_memory)) - 1)
-    found = tuple([_run(fusion, each, lanes, mixed=others > 0) for each in runs])
+    most = _most_beside_windows(fusion, from_memory)
+    found = tuple([_run(fusion, each, lanes, most, mixed=others > 0) for each in runs])
     widest = min((run.most for run in found if run.position is not None), default=MAX_VECTOR_BYTES)
     return _Lanes(dim, sizes, found, others, cached, widest)
 
@@ -216,9 +223,22 @@ def mixed_width(element_bytes: int) -> int:
     return min(MAX_VECTOR_BYTES // element_bytes, max(MIXED_ELEMENTS, MIXED_BYTES // element_bytes))
 
 
-def _run(fusion: Fusion, access: Access, lanes: Sequence[IterDomain], mixed: bool) -> _Run:
+def _most_beside_windows(fusion: Fusion, single: Sequence[Access]) -> int:
+    """Elements of a vector, at most, beside so many loads by element of one tensor."""
+    parts = parts_of_joins(fusion, single)
+    counts = Counter(
+        access.tensor for access in single if access not in parts and fusion.is_input(access.tensor)
+    )
+    sizes = [tensor.dtype.size for tensor, count in counts.items() if count >= MANY_IN_A_WINDOW]
+    return min((max(1, WINDOW_BYTES // size) for size in sizes if size > 1), default=MAX_VECTOR_BYTES)
+
+
+def _run(
+    fusion: Fusion, access: Access, lanes: Sequence[IterDomain], beside_windows: int, mixed: bool
+) -> _Run:
     tensor = access.tensor
     most = mixed_width(tensor.dtype.size) if mixed else MAX_VECTOR_BYTES // tensor.dtype.size
+    most = min(most, beside_windows)
     if not fusion.is_input(tensor):
         return _Run(tensor.dtype.size, most, None, ())
     inside = {access.axes[axis] for axis in lanes}
