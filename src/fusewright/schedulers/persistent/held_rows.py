@@ -29,7 +29,7 @@ WELFORD_SPEED, WELFORD_SECONDS = 0.93, 0.4e-6
 # of more slots than these is computed more than so many times (an H200, six layers of RMS norm and SiLU on a
 # stream of floats: 8192 x 4096 888 us, as two kernels 248; 16384 x 1024 421 and 127).
 MAX_GROWTH = 4
-CHEAP_SLOTS, MOST_TIMES = 4, 4
+CHEAP_SLOTS, MOST_TIMES = 4, 5
 
 
 @dataclass(frozen=True)
