@@ -195,9 +195,9 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
     # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
-        uses: dict[frozenset[Node], list[TensorView]] = {}
+        uses: dict[frozenset[Node], list[Node]] = {}
         for use in dict.fromkeys(user for out in node.outputs for user in out.uses if user in ends):
-            uses.setdefault(ends[use], []).append(use.outputs[0])
+            uses.setdefault(ends[use], []).append(use)
         ends[node] = frozenset([node]) if node.reduced or not uses else frozenset().union(*uses)
         if tensor not in persistent or tensor in outputs or isinstance(node, Reduction):
             continue
@@ -206,7 +206,7 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
         if wanted or _is_cheap(fusion, tensor, space):
             ends[node] = next(iter(uses))
             for those, users in list(uses.items())[1:]:
-                (twin,) = schedule.recompute(tensor, users)
+                (twin,) = schedule.recompute(tensor, [use.output for use in users])
                 ends[twin.definition] = those
             persistent.update(tensor.producers)
 
