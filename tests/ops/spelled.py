@@ -19,6 +19,7 @@ HOST_PRELUDE = """
 #include <string.h>
 #define __device__
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define __fdiv_rn(a, b) ((a) / (b))
 #define __fsub_rn(a, b) ((a) - (b))
 #define __dsub_rn(a, b) ((a) - (b))
