@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fusewright.analyze.scan_axes import is_spread_scan
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Node, Scan
 from fusewright.ir.value import TensorView
 
 
@@ -27,12 +28,20 @@ class _Sets:
 
 
 class Reachability:
-    """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one."""
+    """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one.
 
-    def __init__(self, fusion: Fusion) -> None:
+    spreads_scans: whether scans are to be spread over threads, where they are not yet.
+    """
+
+    def __init__(self, fusion: Fusion, spreads_scans: bool = False) -> None:
         self._nodes = fusion.tensor_nodes()
-        # Of a scan that is spread over threads, too, consumers stand outside of some of its loops.
-        self._reductions = [n.output for n in self._nodes if n.output.is_reduction or is_spread_scan(n)]
+
+        def is_complete_later(node: Node) -> bool:
+            # Of a scan that is spread over threads, too, consumers stand outside of some of its loops.
+            spread = isinstance(node, Scan) if spreads_scans else is_spread_scan(node)
+            return node.output.is_reduction or spread
+
+        self._reductions = [node.output for node in self._nodes if is_complete_later(node)]
 
     @cached_property
     def _sets(self) -> _Sets:
@@ -83,8 +92,10 @@ class Reachability:
 
 
 def persistent_tensors(fusion: Fusion) -> Mapping[TensorView, list[TensorView]]:
-    """Each computed tensor that is needed before a reduction and after it, with those reductions."""
-    reachability = Reachability(fusion)
+    """Each computed tensor that is needed before a reduction and after it, with those reductions; or a scan,
+    as threads share it.
+    """
+    reachability = Reachability(fusion, spreads_scans=True)
     found: dict[TensorView, list[TensorView]] = {}
     for node in fusion.ordered_nodes():
         for out in node.outputs:

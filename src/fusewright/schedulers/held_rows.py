@@ -9,7 +9,7 @@ from fusewright.analyze.persistent import Reachability, persistent_tensors
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Copy, Node, Pointwise, Reduction
+from fusewright.ir.node import Copy, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
 from fusewright.ops.reductions import WELFORD
 from fusewright.rewrite.one_pass_softmax import in_one_pass, softmax_sums
@@ -47,13 +47,14 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     """What a schedule would hold, counted of the buffers that it makes. `project`: inputs alone are held."""
     schedule = Schedule(fusion)
     cache_inputs_and_outputs(schedule)
-    space = reduction_space(schedule.fusion)
+    space = reduction_space(schedule.fusion, with_scans=True)
     assert isinstance(space, ReductionSpace), space
     recompute(schedule, space, everything=project)
     held = held_tensors(schedule.fusion, space)
     sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
     copied = sizes.pop() if len(sizes) == 1 else 0
-    return Held(most_held(schedule.fusion, held), sum(tensor.dtype.size for tensor in held), copied)
+    at_once, in_all = most_held(schedule.fusion, held), sum(tensor.dtype.size for tensor in held)
+    return Held(at_once, in_all, copied)
 
 
 def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:
@@ -141,9 +142,11 @@ def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list
 
 def most_held(fusion: Fusion, held: Mapping[TensorView, Sequence[TensorView]]) -> int:
     """The most bytes for each element that are held at once, of `held_tensors`: across any one reduction, or
-    for what is computed with results of several that do not depend on each other.
+    for what is computed with results of several that do not depend on each other. A scan has all of its
+    elements at once.
     """
-    across: dict[TensorView, int] = {}
+    scans = [node.output for node in fusion.tensor_nodes() if isinstance(node, Scan)]
+    across = {tensor: tensor.dtype.size for tensor in scans}
     for tensor, reductions in held.items():
         for reduction in reductions:
             across[reduction] = across.get(reduction, 0) + tensor.dtype.size
@@ -201,7 +204,7 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
     # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
-        if tensor not in persistent or tensor in outputs or tensor.is_reduction:
+        if tensor not in persistent or tensor in outputs or tensor.is_reduction or isinstance(node, Scan):
             continue
         wanted = loads if fusion.is_input(node.inputs[0]) else everything
         if wanted or _is_cheap(fusion, tensor, space):

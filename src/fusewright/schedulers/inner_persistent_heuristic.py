@@ -12,7 +12,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.schedulers import clustered_rows, staged_rows
-from fusewright.schedulers.base import Cost, Facts, Proposal
+from fusewright.schedulers.base import Cost, Facts, Proposal, Reject
 from fusewright.schedulers.cost import busy_share, overlap
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
 from fusewright.schedulers.held_rows import (
@@ -126,8 +126,10 @@ class InnerPersistentPlanner(ReductionPlanner):
         """What is held if inputs alone are."""
         return held_bytes(self.fusion, project=True)
 
-    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
-        proposal = self._proposal(facts, hardware)
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
+        proposal = (self._scanned if self.space.scans else self._proposal)(facts, hardware)
+        if isinstance(proposal, Reject):
+            return proposal
         params = proposal.params
         # Rows that are staged do not gain by it (an H200: softmax of 131072 x 513 bfloat16 the same); copies
         # to shared memory have no hint, but for those of a ring.
@@ -136,6 +138,23 @@ class InnerPersistentPlanner(ReductionPlanner):
         if takes_hint and self._cost.keeps(facts, hardware):
             return replace(proposal, params=replace(params, keeps_inputs=True))
         return proposal
+
+    def _scanned(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
+        """Of rows that are scanned, too, which registers alone hold."""
+        space = self.space
+        rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        aligned = self._width(facts)
+        vectors, shifts = self._vectors_of(rows, length, aligned, facts)
+        if vectors.unaligned:
+            vectors, shifts = Vectors(aligned, (), 1 / aligned), False
+        held = self._held(_Rows(rows, length, vectors, shifts), hardware)
+        if held.persistent_in_shared_memory or not held.holds_batches:
+            return Reject(f"registers do not hold rows of {length} that are reduced and scanned")
+        params = with_wider_vectors(held, vectors, shifts) if shifts else held
+        estimate = self._estimate(rows, length, params, facts, hardware)
+        if self._constant_row_is_faster(facts, params, hardware, in_shared=False):
+            return Proposal(for_this_length(params, space, facts, "rows"), estimate)
+        return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
 
     def _proposal(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space

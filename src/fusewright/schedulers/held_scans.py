@@ -1,0 +1,55 @@
+"""Rows that are reduced and scanned: a block holds its rows in registers, as those that are reduced alone.
+
+    [I, R] -> [I blocks, I threads y, R batches, R threads x, vector]
+
+Batches stand outside of the threads, so that the loops go through a row in the order of its elements; threads
+scan those of all batches side by side (`lower.scans`).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from fusewright.core.enums import ParallelType
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.held_length import HeldLength
+from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction_loops import bind_rows, split_into_vectors
+from fusewright.schedulers.reduction_space import ReductionSpace
+
+
+def check_scanned(space: ReductionSpace, params: ReductionParams) -> None:
+    """Raises ParamsError for params that rows which are scanned do not take."""
+    if not space.scans:
+        return
+    where = "where rows are scanned"
+    params.require(params.holds_batches, "batches_per_block_inner_reduction", f"1 or more {where}")
+    params.expect("persistent_in_shared_memory", False, where)
+    params.expect("blocks_per_cluster", 1, where)
+    params.expect("unroll_factor_iter_dom", 1, where)
+    params.expect("staged_vector", 0, where)
+    params.require(params.lparams.gdimy <= 1, "lparams.gdimy", f"1 {where}")
+
+
+def cut_in_order(
+    schedule: Schedule,
+    tensor: TensorView,
+    params: ReductionParams,
+    length: HeldLength,
+    space: ReductionSpace,
+) -> list[int]:
+    """[I, R] -> [BIDx, TIDy, batches, TIDx, vector]; returns the positions of the loops of a thread."""
+    split_into_vectors(schedule, space, tensor, params)
+    if length.sizes:
+        # All threads have an element of all batches but the last, which alone has a guard.
+        schedule.split(tensor, -2, length.threads_needed(prod(length.sizes)))
+    else:
+        # batches is constant, so that registers hold them; the threads follow from the size of the row
+        schedule.split(tensor, -2, params.batches_per_block_inner_reduction, inner_split=False)
+    schedule.parallelize(tensor, -2, ParallelType.block_x, length.step)
+    schedule.parallelize(tensor, -3, ParallelType.unroll)
+    if space.iteration:
+        bind_rows(schedule, tensor, params)
+    end = len(tensor.loop)
+    return [end - 3, end - 1]
