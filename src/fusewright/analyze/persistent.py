@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fusewright.analyze.scan_axes import is_spread_scan
@@ -30,18 +30,12 @@ class _Sets:
 class Reachability:
     """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one.
 
-    spreads_scans: whether scans are to be spread over threads, where they are not yet.
+    of_scans: whether consumers of a scan stand outside of some of its loops, as those of a reduction do.
     """
 
-    def __init__(self, fusion: Fusion, spreads_scans: bool = False) -> None:
+    def __init__(self, fusion: Fusion, of_scans: Callable[[Node], bool] = is_spread_scan) -> None:
         self._nodes = fusion.tensor_nodes()
-
-        def is_complete_later(node: Node) -> bool:
-            # Of a scan that is spread over threads, too, consumers stand outside of some of its loops.
-            spread = isinstance(node, Scan) if spreads_scans else is_spread_scan(node)
-            return node.output.is_reduction or spread
-
-        self._reductions = [node.output for node in self._nodes if is_complete_later(node)]
+        self._reductions = [n.output for n in self._nodes if n.output.is_reduction or of_scans(n)]
 
     @cached_property
     def _sets(self) -> _Sets:
@@ -91,11 +85,12 @@ class Reachability:
         return found
 
 
-def persistent_tensors(fusion: Fusion) -> Mapping[TensorView, list[TensorView]]:
-    """Each computed tensor that is needed before a reduction and after it, with those reductions; or a scan,
-    as threads share it.
+def persistent_tensors(fusion: Fusion, across_scans: bool = True) -> Mapping[TensorView, list[TensorView]]:
+    """Each computed tensor that is needed before a reduction and after it, with those reductions.
+
+    across_scans: or a scan of a whole row, which threads share.
     """
-    reachability = Reachability(fusion, spreads_scans=True)
+    reachability = Reachability(fusion, lambda node: across_scans and isinstance(node, Scan))
     found: dict[TensorView, list[TensorView]] = {}
     for node in fusion.ordered_nodes():
         for out in node.outputs:

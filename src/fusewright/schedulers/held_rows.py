@@ -196,15 +196,18 @@ def grows_too_much(fusion: Fusion) -> bool:
 def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool = False) -> None:
     """Recomputes what persists and is cheap.
 
-    `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
+    `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again, as rows
+    are not held, of which scans have one step at a time.
     """
     fusion = schedule.fusion
-    persistent = set(persistent_tensors(fusion))
+    persistent = set(persistent_tensors(fusion, across_scans=not loads))
     outputs = set(fusion.output_tensors())
     # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
-        if tensor not in persistent or tensor in outputs or tensor.is_reduction or isinstance(node, Scan):
+        if tensor not in persistent or tensor in outputs or tensor.is_reduction:
+            continue
+        if isinstance(node, Scan) and not loads:
             continue
         wanted = loads if fusion.is_input(node.inputs[0]) else everything
         if wanted or _is_cheap(fusion, tensor, space):

@@ -3,20 +3,34 @@
     [I, R] -> [I blocks, I threads y, R batches, R threads x, vector]
 
 Batches stand outside of the threads, so that the loops go through a row in the order of its elements; threads
-scan those of all batches side by side (`lower.scans`).
+scan those of all batches side by side (`lower.scans`). A longer row is gone over once for each reduction that
+depends on another, and once more (`two_sweeps`), with what is scanned of it carried from step to step:
+
+    [I, R] -> [I blocks, I threads y, R steps, unroll, R threads x, vector]
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from fusewright.core.enums import ParallelType
+from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.held_length import HeldLength
-from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.io import Vectors
+from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import bind_rows, split_into_vectors
 from fusewright.schedulers.reduction_space import ReductionSpace
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
+
+# Threads of a block that goes over a long row, and what each has in flight: bytes, in so many accesses.
+THREADS, BYTES_IN_FLIGHT, MOST_IN_FLIGHT = 512, 64, 4
+# Blocks of an SM where rows are too long to be held in shared memory.
+BLOCKS_OF_LONG_ROWS = 2
+# Shared memory that a block takes besides what it holds: what threads pass on, and alignment.
+SHARED_SLACK = 1024
 
 
 def check_scanned(space: ReductionSpace, params: ReductionParams) -> None:
@@ -24,7 +38,9 @@ def check_scanned(space: ReductionSpace, params: ReductionParams) -> None:
     if not space.scans:
         return
     where = "where rows are scanned"
-    params.require(params.holds_batches, "batches_per_block_inner_reduction", f"1 or more {where}")
+    if not params.holds_batches:
+        params.expect("sweeps_backward", False, where)
+        params.expect("persistent_blocks", 0, where)
     params.expect("persistent_in_shared_memory", False, where)
     params.expect("blocks_per_cluster", 1, where)
     params.expect("unroll_factor_iter_dom", 1, where)
@@ -53,3 +69,73 @@ def cut_in_order(
         bind_rows(schedule, tensor, params)
     end = len(tensor.loop)
     return [end - 3, end - 1]
+
+
+def cut_steps_in_order(
+    schedule: Schedule, space: ReductionSpace, tensor: TensorView, params: ReductionParams
+) -> tuple[list[int], int]:
+    """[I, R] -> [BIDx, TIDy, steps, unroll, TIDx, vector]; returns the positions of the loops of a thread,
+    and the elements of a vector.
+    """
+    split_into_vectors(schedule, space, tensor, params)
+    schedule.split(tensor, -2, params.lparams.bdimx)
+    schedule.split(tensor, -3, params.unroll_factor_top_of_vectorization)
+    schedule.parallelize(tensor, -2, ParallelType.block_x, params.padded_threads)
+    schedule.parallelize(tensor, -3, ParallelType.unroll)
+    if space.iteration:
+        bind_rows(schedule, tensor, params)
+    end = len(tensor.loop)
+    return [end - 4, end - 3, end - 1], params.vector_widths[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How blocks go over rows that registers do not hold.
+
+    Attributes:
+        params: the kernel's.
+        resident: blocks on an SM.
+        again: the share of a row that shared memory does not hold for the next sweep.
+    """
+
+    params: ReductionParams
+    resident: int
+    again: float
+
+
+def in_steps(
+    rows: int, length: int, vectors: Vectors, shifts: bool, element_bytes: int, hardware: HardwareInfo
+) -> Steps:
+    """Of `rows` of `length` elements, each of which takes `element_bytes` of what is read at every point;
+    `shifts`: the vectors of a row begin at aligned addresses.
+    """
+    width = vectors.width
+    in_flight = min(MOST_IN_FLIGHT, power_of_two_at_most(BYTES_IN_FLIGHT // max(1, width * element_bytes)))
+    step = THREADS * max(1, in_flight) * width
+    steps, each = ceil_div(length + (width - 1) * shifts, step), step * element_bytes
+
+    def held(resident: int) -> int:
+        of_block = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
+        room = min(of_block, hardware.shared_memory_per_block_optin) - SHARED_SLACK
+        return min(steps, room // max(1, each))
+
+    most = hardware.max_threads_per_sm // THREADS
+    whole = [n for n in range(most, 0, -1) if held(n) == steps and not shifts]
+    resident = whole[0] if whole else BLOCKS_OF_LONG_ROWS
+    kept = 0 if shifts else held(resident)
+    params = ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        project_persistent_buffers=True,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=width > 1,
+        unroll_factor_top_of_vectorization=max(1, in_flight),
+        batches_per_block_inner_reduction=0,
+        pad_inner_reduction_to_warp=True,
+        held_steps=kept,
+        lparams=LaunchParams(bdimx=THREADS, bdimy=1),
+        cparams=CompileParams(maxrregcount=hardware.registers_a_thread(resident * THREADS)),
+        reason=f"{rows} rows of {length}, scanned in {steps} steps of {THREADS} threads with {in_flight} vectors "
+        f"of {width} each, {kept} of which are held",
+    )
+    return Steps(params, resident, 1 - kept / max(1, steps))

@@ -33,7 +33,6 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.few_elements import elementwise_reductions
 from fusewright.schedulers.held_length import HeldLength
-from fusewright.schedulers.held_scans import check_scanned, cut_in_order
 from fusewright.schedulers.held_rows import (
     grows_too_much,
     held_tensors,
@@ -42,6 +41,7 @@ from fusewright.schedulers.held_rows import (
     softmax_in_one_pass,
     variance_in_two_passes,
 )
+from fusewright.schedulers.held_scans import check_scanned, cut_in_order
 from fusewright.schedulers.inner_persistent_heuristic import InnerPersistentPlanner
 from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.params import ReductionParams

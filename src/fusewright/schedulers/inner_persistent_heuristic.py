@@ -12,7 +12,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.schedulers import clustered_rows, staged_rows
-from fusewright.schedulers.base import Cost, Facts, Proposal, Reject
+from fusewright.schedulers.base import Cost, Facts, Proposal
 from fusewright.schedulers.cost import busy_share, overlap
 from fusewright.schedulers.held_length import are_stable, for_any_length, for_this_length, is_one_size
 from fusewright.schedulers.held_rows import (
@@ -21,6 +21,7 @@ from fusewright.schedulers.held_rows import (
     held_bytes,
     with_welford,
 )
+from fusewright.schedulers.held_scans import in_steps
 from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_planner import ReductionPlanner
@@ -126,10 +127,8 @@ class InnerPersistentPlanner(ReductionPlanner):
         """What is held if inputs alone are."""
         return held_bytes(self.fusion, project=True)
 
-    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         proposal = (self._scanned if self.space.scans else self._proposal)(facts, hardware)
-        if isinstance(proposal, Reject):
-            return proposal
         params = proposal.params
         # Rows that are staged do not gain by it (an H200: softmax of 131072 x 513 bfloat16 the same); copies
         # to shared memory have no hint, but for those of a ring.
@@ -139,8 +138,8 @@ class InnerPersistentPlanner(ReductionPlanner):
             return replace(proposal, params=replace(params, keeps_inputs=True))
         return proposal
 
-    def _scanned(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
-        """Of rows that are scanned, too, which registers alone hold."""
+    def _scanned(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        """Of rows that are scanned, too, which registers hold, or which are gone over in steps."""
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         aligned = self._width(facts)
@@ -149,12 +148,31 @@ class InnerPersistentPlanner(ReductionPlanner):
             vectors, shifts = Vectors(aligned, (), 1 / aligned), False
         held = self._held(_Rows(rows, length, vectors, shifts), hardware)
         if held.persistent_in_shared_memory or not held.holds_batches:
-            return Reject(f"registers do not hold rows of {length} that are reduced and scanned")
+            return self._scanned_in_steps(rows, length, vectors, shifts, facts, hardware)
         params = with_wider_vectors(held, vectors, shifts) if shifts else held
         estimate = self._estimate(rows, length, params, facts, hardware)
         if self._constant_row_is_faster(facts, params, hardware, in_shared=False):
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
+
+    def _scanned_in_steps(
+        self, rows: int, length: int, vectors: Vectors, shifts: bool, facts: Facts, hardware: HardwareInfo
+    ) -> Proposal:
+        """Of rows that registers do not hold."""
+        space = self.space
+        steps = in_steps(rows, length, vectors, shifts, space.element_bytes, hardware)
+        params = with_wider_vectors(steps.params, vectors, shifts) if shifts else steps.params
+        in_l2 = (
+            min(rows, steps.resident * hardware.sm_count) * length * space.element_bytes <= hardware.l2_bytes
+        )
+        again = steps.again * (L2_READ_COST if in_l2 else 1.0)
+        moving = self._cost.seconds_an_sm(facts, hardware) / max(1, rows)
+        kept = overlap(steps.resident, moving, ROW_SECONDS) * RELOADED_SPEED * busy_share(rows, hardware)
+        if are_stable(space, facts):
+            params = for_this_length(params, space, facts, "rows")
+        return Proposal(
+            params, self._cost.estimate(facts, hardware, reads=1 + self.chain * again, speed=kept)
+        )
 
     def _proposal(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
