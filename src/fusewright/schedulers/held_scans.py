@@ -23,12 +23,11 @@ from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.reduction_loops import bind_rows, split_into_vectors
 from fusewright.schedulers.reduction_space import ReductionSpace
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
+from fusewright.schedulers.sizes import ceil_div
 
-# Threads of a block that goes over a long row, and what each has in flight: bytes, in so many accesses.
-THREADS, BYTES_IN_FLIGHT, MOST_IN_FLIGHT = 512, 64, 4
-# Blocks of an SM where rows are too long to be held in shared memory.
-BLOCKS_OF_LONG_ROWS = 2
+# Threads of a block that goes over a long row, elements that each scans at a time, and registers that it needs
+# for that: for what it adds to each, and for what is computed of the input beside it.
+THREADS, ELEMENTS, REGISTERS = 512, 16, 64
 # Shared memory that a block takes besides what it holds: what threads pass on, and alignment.
 SHARED_SLACK = 1024
 
@@ -110,8 +109,8 @@ def in_steps(
     `shifts`: the vectors of a row begin at aligned addresses.
     """
     width = vectors.width
-    in_flight = min(MOST_IN_FLIGHT, power_of_two_at_most(BYTES_IN_FLIGHT // max(1, width * element_bytes)))
-    step = THREADS * max(1, in_flight) * width
+    in_flight = max(1, ELEMENTS // width)
+    step = THREADS * in_flight * width
     steps, each = ceil_div(length + (width - 1) * shifts, step), step * element_bytes
 
     def held(resident: int) -> int:
@@ -119,9 +118,8 @@ def in_steps(
         room = min(of_block, hardware.shared_memory_per_block_optin) - SHARED_SLACK
         return min(steps, room // max(1, each))
 
-    most = hardware.max_threads_per_sm // THREADS
-    whole = [n for n in range(most, 0, -1) if held(n) == steps and not shifts]
-    resident = whole[0] if whole else BLOCKS_OF_LONG_ROWS
+    most = hardware.registers_per_sm // (THREADS * REGISTERS)
+    resident = next((n for n in range(most, 1, -1) if held(n) == steps), most if shifts else 1)
     kept = 0 if shifts else held(resident)
     params = ReductionParams(
         fastest_dim=True,
@@ -129,13 +127,13 @@ def in_steps(
         project_persistent_buffers=True,
         unroll_factor_inner_reduction=width,
         vectorize_inner_reduction=width > 1,
-        unroll_factor_top_of_vectorization=max(1, in_flight),
+        unroll_factor_top_of_vectorization=in_flight,
         batches_per_block_inner_reduction=0,
         pad_inner_reduction_to_warp=True,
         held_steps=kept,
         lparams=LaunchParams(bdimx=THREADS, bdimy=1),
         cparams=CompileParams(maxrregcount=hardware.registers_a_thread(resident * THREADS)),
-        reason=f"{rows} rows of {length}, scanned in {steps} steps of {THREADS} threads with {in_flight} vectors "
-        f"of {width} each, {kept} of which are held",
+        reason=f"{rows} rows of {length}, scanned in {steps} steps of {THREADS} threads with {in_flight} "
+        f"vectors of {width} each, {kept} of which are held",
     )
     return Steps(params, resident, 1 - kept / max(1, steps))
