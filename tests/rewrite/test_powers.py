@@ -15,7 +15,10 @@ def definition(dtype: torch.dtype, exponent: float) -> FusionDefinition:
     return fd
 
 
-@pytest.mark.parametrize("exponent, products", [(2, 1), (3, 2), (2.0, 1), (2.5, 0), (4, 2), (5.0, 3), (6, 3), (7, 4), (8, 3), (9, 0)])
+@pytest.mark.parametrize(
+    "exponent, products",
+    [(2, 1), (3, 2), (2.0, 1), (2.5, 0), (4, 2), (5.0, 3), (6, 3), (7, 4), (8, 3), (9, 0)],
+)
 def test_small_powers_are_products(exponent: float, products: int, target: torch.device) -> None:
     fd = definition(torch.float32, exponent)
     x = torch.randn(4, 64, device=target).abs()

@@ -28,7 +28,7 @@ from fusewright.schedulers.sizes import ceil_div
 # Threads of a block that goes over a long row, elements that each scans at a time, and registers that it needs
 # for that: for what it adds to each, and for what is computed of the input beside it.
 THREADS, ELEMENTS, REGISTERS = 512, 16, 64
-# Shared memory that a block takes besides what it holds: what threads pass on, and alignment.
+# Shared memory that the alignment of what a block holds and passes on may take.
 SHARED_SLACK = 1024
 
 
@@ -103,20 +103,20 @@ class Steps:
 
 
 def in_steps(
-    rows: int, length: int, vectors: Vectors, shifts: bool, element_bytes: int, hardware: HardwareInfo
+    rows: int, length: int, vectors: Vectors, shifts: bool, space: ReductionSpace, hardware: HardwareInfo
 ) -> Steps:
-    """Of `rows` of `length` elements, each of which takes `element_bytes` of what is read at every point;
-    `shifts`: the vectors of a row begin at aligned addresses.
-    """
+    """Of `rows` of `length` elements; `shifts`: the vectors of a row begin at aligned addresses."""
     width = vectors.width
     in_flight = max(1, ELEMENTS // width)
     step = THREADS * in_flight * width
-    steps, each = ceil_div(length + (width - 1) * shifts, step), step * element_bytes
+    steps, each = ceil_div(length + (width - 1) * shifts, step), step * space.element_bytes
+    # Threads may pass on the sums of all their vectors.
+    exchanged = THREADS * in_flight * sum(scan.dtype.size for scan in space.scans)
 
     def held(resident: int) -> int:
         of_block = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
-        room = min(of_block, hardware.shared_memory_per_block_optin) - SHARED_SLACK
-        return min(steps, room // max(1, each))
+        room = min(of_block, hardware.shared_memory_per_block_optin) - exchanged - SHARED_SLACK
+        return max(0, min(steps, room // max(1, each)))
 
     most = hardware.registers_per_sm // (THREADS * REGISTERS)
     resident = next((n for n in range(most, 1, -1) if held(n) == steps), most if shifts else 1)

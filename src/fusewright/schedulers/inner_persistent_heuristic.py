@@ -160,7 +160,7 @@ class InnerPersistentPlanner(ReductionPlanner):
     ) -> Proposal:
         """Of rows that registers do not hold."""
         space = self.space
-        steps = in_steps(rows, length, vectors, shifts, space.element_bytes, hardware)
+        steps = in_steps(rows, length, vectors, shifts, space, hardware)
         params = with_wider_vectors(steps.params, vectors, shifts) if shifts else steps.params
         in_l2 = (
             min(rows, steps.resident * hardware.sm_count) * length * space.element_bytes <= hardware.l2_bytes
