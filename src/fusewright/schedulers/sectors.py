@@ -17,6 +17,7 @@ from math import trunc
 from fusewright.analyze.inputs import following_inputs
 from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.once import cached_property
+from fusewright.core.recorded import plain
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position_of, value_of
@@ -147,13 +148,13 @@ class _Walk:
         """Where in memory, in bytes, a warp's first elements lie."""
         places = [self._first(strides, facts)]
         for axis in self.axes:
-            count = min(facts.value(axis.extent), -(-WARP_SIZE // len(places)))
+            count = plain(min(facts.value(axis.extent), -(-WARP_SIZE // len(places))))
             if count > 1:
                 steps = self._steps(axis, count, strides, facts)
                 places = [place + step for step in steps for place in places]
             if len(places) >= WARP_SIZE:
                 break
-        return {place * self.access.tensor.dtype.size for place in places}
+        return {plain(place) * self.access.tensor.dtype.size for place in places}
 
     def _first(self, strides: Mapping[IterDomain, int], facts: Facts) -> int:
         """Where the first element lies, in elements."""
@@ -177,7 +178,7 @@ class _Walk:
         access = self.access
         index_map, dim = self._map, access.dims.get(axis)
         if index_map is None or dim is None:
-            stride = strides.get(access.axes.get(axis), 0)  # type: ignore[arg-type]
+            stride = plain(strides.get(access.axes.get(axis), 0))  # type: ignore[arg-type]
             return range(0, count * stride, stride) if stride else [0] * count
         if self._reads_an_index(axis):
             return range(0, count * SECTOR_BYTES, SECTOR_BYTES)
