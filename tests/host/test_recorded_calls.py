@@ -73,6 +73,16 @@ def running_sums(fd):
     fd.add_output(fd.ops.cumsum(fd.define_tensor([-1, -1]), 1))
 
 
+def normalized_running_sums(fd):
+    fd.add_output(fd.ops.cumsum(fd.ops.softmax(fd.define_tensor([-1, -1]), 1), 1))
+
+
+def few_rows_in_another_order(fd):
+    """Whose stores, which lie apart, count as sectors in estimates that are compared."""
+    x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16, stride_order=[0, 1])
+    fd.add_output(fd.ops.erf(fd.ops.softmax(x, 0)), stride_order=[1, 0])
+
+
 def softmax_of_columns(fd):
     fd.add_output(fd.ops.softmax(fd.define_tensor([-1, -1]), 0))
 
@@ -114,6 +124,11 @@ def in_rows(generator):
     return [generator.choice([wide[::2, :m], wide[:n, 8 : 8 + m], torch.empty(m, n).t()])]
 
 
+def few_columns(generator):
+    length = 8 * (60 + generator.randrange(0, 60))
+    return [torch.empty(8 + generator.randrange(0, 4), length, dtype=torch.bfloat16).t()]
+
+
 f32 = torch.float32
 CASES = {
     "pointwise": (scaled, of_matrix(f32, vector=True)),
@@ -123,6 +138,8 @@ CASES = {
     "sizes that the host computes": (halves, of_matrix(f32)),
     "written in place": (written, of_matrix(f32, f32)),
     "scans": (running_sums, of_matrix(f32)),
+    "scans of held rows": (normalized_running_sums, of_matrix(f32)),
+    "rows in another order": (few_rows_in_another_order, few_columns),
     "held columns": (softmax_of_columns, of_matrix(f32)),
     "rows and columns": (both_sums, of_matrix(f32)),
     "gradients": (gradients, of_matrix(f32, f32)),
