@@ -11,25 +11,15 @@ depends on another, and once more (`two_sweeps`), with what is scanned of it car
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from fusewright.core.enums import ParallelType
-from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.held_length import HeldLength
-from fusewright.schedulers.io import Vectors
-from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
+from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction_loops import bind_rows, split_into_vectors
 from fusewright.schedulers.reduction_space import ReductionSpace
-from fusewright.schedulers.sizes import ceil_div
-
-# Threads of a block that goes over a long row, elements that each scans at a time, and registers that it needs
-# for that: for what it adds to each, and for what is computed of the input beside it.
-THREADS, ELEMENTS, REGISTERS = 512, 16, 64
-# Shared memory that the alignment of what a block holds and passes on may take.
-SHARED_SLACK = 1024
 
 
 def check_scanned(space: ReductionSpace, params: ReductionParams) -> None:
@@ -85,55 +75,3 @@ def cut_steps_in_order(
         bind_rows(schedule, tensor, params)
     end = len(tensor.loop)
     return [end - 4, end - 3, end - 1], params.vector_widths[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """How blocks go over rows that registers do not hold.
-
-    Attributes:
-        params: the kernel's.
-        resident: blocks on an SM.
-        again: the share of a row that shared memory does not hold for the next sweep.
-    """
-
-    params: ReductionParams
-    resident: int
-    again: float
-
-
-def in_steps(
-    rows: int, length: int, vectors: Vectors, shifts: bool, space: ReductionSpace, hardware: HardwareInfo
-) -> Steps:
-    """Of `rows` of `length` elements; `shifts`: the vectors of a row begin at aligned addresses."""
-    width = vectors.width
-    in_flight = max(1, ELEMENTS // width)
-    step = THREADS * in_flight * width
-    steps, each = ceil_div(length + (width - 1) * shifts, step), step * space.element_bytes
-    # Threads may pass on the sums of all their vectors.
-    exchanged = THREADS * in_flight * sum(scan.dtype.size for scan in space.scans)
-
-    def held(resident: int) -> int:
-        of_block = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
-        room = min(of_block, hardware.shared_memory_per_block_optin) - exchanged - SHARED_SLACK
-        return max(0, min(steps, room // max(1, each)))
-
-    most = hardware.registers_per_sm // (THREADS * REGISTERS)
-    resident = next((n for n in range(most, 1, -1) if held(n) == steps), most if shifts else 1)
-    kept = 0 if shifts else held(resident)
-    params = ReductionParams(
-        fastest_dim=True,
-        persistent_kernel=True,
-        project_persistent_buffers=True,
-        unroll_factor_inner_reduction=width,
-        vectorize_inner_reduction=width > 1,
-        unroll_factor_top_of_vectorization=in_flight,
-        batches_per_block_inner_reduction=0,
-        pad_inner_reduction_to_warp=True,
-        held_steps=kept,
-        lparams=LaunchParams(bdimx=THREADS, bdimy=1),
-        cparams=CompileParams(maxrregcount=hardware.registers_a_thread(resident * THREADS)),
-        reason=f"{rows} rows of {length}, scanned in {steps} steps of {THREADS} threads with {in_flight} "
-        f"vectors of {width} each, {kept} of which are held",
-    )
-    return Steps(params, resident, 1 - kept / max(1, steps))
