@@ -46,6 +46,7 @@ from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
 from fusewright.schedulers.pointwise_space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.shifted_rows import LEAST_SHIFTED, ShiftedRows, is_narrow
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Bytes of loads that a thread has in flight: as many as a reduction's. Down columns, where the steps of a
@@ -88,6 +89,8 @@ SHARING_BLOCKS_AN_SM, SHARING_THREADS, SHARING_BYTES, SHARING_UNROLL = 2, 256, 1
 # two accesses of what is stored (an H200: logarithms of sums of exponentials of 8192 x 2048 bfloat16 in
 # Float, 61.5 us in runs of 4, 41.9 of 8).
 COSTLY_SLOTS = 8
+# Bytes of a vector from which on rows are not shifted for wider ones: threads pass on a sum of each.
+ENOUGH_TO_SCAN = 8
 # The fewest blocks that share one, and the steps that it takes one of them at least: blocks wait for each
 # other after each step.
 LEAST_SHARE, LEAST_STEPS = 2, 4
@@ -123,6 +126,13 @@ class ScanSpace:
         return not self.iteration or innermost is ours
 
     @property
+    def aligned(self) -> Access | None:
+        """At whose aligned addresses shifted vectors begin: an output of all points, else the main load."""
+        wanted = {axis for axis in (*self.iteration, self.scanned) if not axis.is_broadcast}
+        full = (access for access in self.accesses if access.node is None and access.concrete >= wanted)
+        return next(full, self.main if self.main.node is not None else None)
+
+    @property
     def goes_along(self) -> bool:
         """Whether an access goes along the innermost dimension, forward."""
         return any(self.inner_axis in access.axes for access in self.accesses)
@@ -150,6 +160,10 @@ class ScanScheduler(BuiltInScheduler):
         space = accepted(self, scan_space(schedule.fusion))
         reference = _merge_to_rows(schedule, space)
         cut = _cut_inner if params.fastest_dim else _cut_outer
+        if params.shift_rows and space.aligned is not None:
+            schedule.shifted_split(reference, -1, params.vectorization_factor, space.aligned.tensor)
+        elif params.fastest_dim:
+            schedule.split(reference, -1, params.vectorization_factor)
         unrolled = cut(schedule, reference, params, bool(space.iteration))
         schedule.transform_like(reference)
         schedule.parallelize_like(reference)
@@ -248,6 +262,11 @@ class _Planner:
         return VectorLimits(self.fusion, self.space.inner_axis, loads)
 
     @cached_property
+    def _shifted(self) -> ShiftedRows:
+        space = self.space
+        return ShiftedRows(self.fusion, space.reference.shape, space.scanned, space.accesses, space.aligned)
+
+    @cached_property
     def _is_costly(self) -> bool:
         """Whether the steps of scans along memory take long, and all stores are to rows of fresh memory."""
         steps = (node.op.slots for node in self.fusion.nodes if isinstance(node, Scan))
@@ -284,7 +303,17 @@ class _Planner:
         rows = self._rows(facts)
         if self.space.is_inner:
             shared = _sharing_rows(rows, length, width, self._loaded_bytes, hardware)
-            return shared or _inner_params(rows, length, width, self._loaded_bytes, hardware)
+            if shared is not None:
+                return shared
+            found = (
+                self._shifted.vectors(facts) if length >= LEAST_SHIFTED and self.space.goes_along else None
+            )
+            if found is None or found.unaligned or not is_narrow(width, found, ENOUGH_TO_SCAN):
+                return _inner_params(rows, length, width, self._loaded_bytes, hardware)
+            places = length + found.width - 1
+            params = _inner_params(rows, places, found.width, self._loaded_bytes, hardware)
+            reason = f"{params.reason}; aligned by the start of each row"
+            return replace(params, shift_rows=True, reason=reason)
         params = _outer_params(rows, length, width, self._loaded_bytes, hardware)
         return _sharing_columns(params, self._blocks(facts, params), length, hardware)
 
@@ -364,8 +393,9 @@ def _share(available: int, length: int, step: int) -> int:
 
 
 def _cut_inner(schedule: Schedule, tensor: TensorView, params: ScanParams, has_rows: bool) -> int:
-    """[I, S] -> [BIDx, TIDy, serial, (BIDy,) unroll, TIDx, vector]; returns the unrolled axis' position."""
-    schedule.split(tensor, -1, params.vectorization_factor)
+    """[I, S, vector] -> [BIDx, TIDy, serial, (BIDy,) unroll, TIDx, vector]; returns the position of the
+    unrolled axis.
+    """
     schedule.split(tensor, -2, params.lparams.bdimx)
     schedule.split(tensor, -3, params.unroll_factor)
     schedule.parallelize(tensor, -2, ParallelType.block_x)
