@@ -2726,6 +2726,7 @@ class EditableScanParams:
     vectorization_factor: int
     unroll_factor: int
     prefetches_steps: bool
+    shift_rows: bool
     @property
     def elements_held(self) -> int: ...
     @property
