@@ -50,6 +50,7 @@ def test_a_sweep_is_recorded_and_goes_on_where_it_was(tmp_path, capfd):
         (["--show"], "there is no journal"),
         (["fails.py"], "fails.py failed in line 1: ZeroDivisionError: division by zero"),
         (["empty.py"], "executed no fusion"),
+        (["empty.py", "--plot", "none/p.svg"], "none/p.svg cannot be written: there is no folder"),
     ],
 )
 def test_what_cannot_be_swept_is_said(arguments, problem, tmp_path, monkeypatch, capsys):
@@ -58,3 +59,10 @@ def test_what_cannot_be_swept_is_said(arguments, problem, tmp_path, monkeypatch,
     (tmp_path / "empty.py").write_text("")
     assert main(["sweep", *arguments]) == 2
     assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "x", "1.5", "1000001", "9" * 30])
+def test_numbers_that_are_no_counts(given, capsys):
+    with pytest.raises(SystemExit):
+        main(["sweep", "--points", given, "script.py"])
+    assert f"expected an integer of 1 to 1000000, got {given}" in capsys.readouterr().err

@@ -164,6 +164,7 @@ def test_conversion_of_complex_and_to_bool():
 
 
 def test_enums_have_entries_and_keyword_names():
+    assert getattr(D, "__entries")["Half"][0] is D.Half
     entries = getattr(enums.SchedulerType, "__entries")
     assert entries["pointwise"][0] is enums.SchedulerType.pointwise
     for cls in (enums.MemoryType, enums.CacheOp):

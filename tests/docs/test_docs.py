@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -77,3 +78,28 @@ def test_blocks_are_found_and_skipped() -> None:
 def test_links_are_found() -> None:
     page = "[a](docs/a.md#part) [b](https://example.org) [c](#here) [d](../d)"
     assert relative_links(page) == ["docs/a.md", "../d"]
+
+
+# What pages of the design name in code font, of a package: `lower.indexing`, `host.views.OutputViews`.
+PACKAGES = "|".join(sorted(p.parent.name for p in (ROOT / "src/fusewright").glob("*/__init__.py")))
+NAMED = re.compile(rf"`((?:{PACKAGES})(?:\.\w+)+)`")
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "decisions.md"])
+def test_what_the_design_names_exists(page: str) -> None:
+    missing = [name for name in NAMED.findall((ROOT / "docs" / page).read_text("utf-8")) if not _exists(name)]
+    assert not missing
+
+
+def _exists(name: str) -> bool:
+    """Whether a module of the package has this name, or a part of one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(["fusewright", *parts[:end]]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            found = getattr(found, part, None)
+        return found is not None
+    return False

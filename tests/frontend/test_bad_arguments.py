@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright import DataType, FusionDefinition
+from fusewright import CommunicatorBackend, DataType, DeviceMesh, FusionDefinition
 from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
@@ -393,3 +393,19 @@ def test_definitions_that_execute_themselves() -> None:
             pass
         fd.add_output(fd.define_tensor([-1]) * 2.0)
     fd.execute([torch.ones(2)])
+
+
+class _ForSeveralDevices(FusionDefinition):
+    def multidevice_schedule(self) -> None:
+        pass
+
+
+def test_what_asks_for_several_devices_is_refused() -> None:
+    assert repr(FusionDefinition(None, 9999, False, CommunicatorBackend.nccl)) == repr(FusionDefinition())
+    for make in (lambda: FusionDefinition(use_multidevice_executor=True), _ForSeveralDevices):
+        with pytest.raises(DefinitionError, match="runs on one device"):
+            make()
+    with pytest.raises(ArgumentTypeError, match="Expected backend_type: CommunicatorBackend, got str"):
+        FusionDefinition(backend_type="nccl")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="numbers of 0 or more"):
+        DeviceMesh([-1])

@@ -230,9 +230,11 @@ def test_inputs_are_any_iterable_but_a_tensor() -> None:
     for wrong in (x, 5, "ab"):
         with pytest.raises(ArgumentTypeError, match=r"execute\(\).*Expected a list of inputs"):
             fd.execute(wrong)  # type: ignore[arg-type]
-    for number in (300, -1):
+    for number in (300, -1, "cuda:256", "cuda:999"):  # of which torch makes cuda:44, and cuda:0
         with pytest.raises(DeviceError, match=f"{number}"):
             fd.execute([x, 2.0], device=number)
+    with pytest.raises(ArgumentTypeError, match=r"execute\(\).*Expected profile: bool, got int"):
+        fd.execute([x, 2.0], profile=1)  # type: ignore[arg-type]
     with pytest.raises(DeviceError):
         fd.validate([x, 2.0], device=255)
     with pytest.raises(DeviceError, match="bogus"):

@@ -21,7 +21,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fusewright import FusionDefinition
-from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fusewright.core.errors import UserError
 from fusewright.ir import TensorView
 from fusewright.ir.text import scheduled_text
@@ -46,6 +46,7 @@ PARALLEL = (
     ParallelType.serial,
     ParallelType.unroll,
     ParallelType.vectorize,
+    ParallelType.cluster_x,
 )
 
 
@@ -129,26 +130,71 @@ def _swizzle(draw: Draw, schedule: Schedule, tensor: TensorView) -> None:
         schedule.swizzle(tensor, _axis(draw, tensor), _axis(draw, tensor))
 
 
+def _ring(draw: Draw, schedule: Schedule, tensor: TensorView) -> None:
+    """A circular buffer: of a fresh copy of an input, most of the time."""
+    if schedule.fusion.is_input(tensor) and tensor.uses and draw(st.integers(0, 3)):
+        tensor = schedule.cache_after(tensor)
+        schedule.set_memory_type(tensor, MemoryType.shared)
+    stages, ahead, position = draw(st.integers(1, 4)), draw(st.integers(-2, 3)), draw(st.integers(-2, 1))
+    if draw(st.booleans()):
+        schedule.circular_buffer(tensor, stages, ahead, position)
+    else:
+        registers = draw(st.none() | st.sampled_from(((24, 40), (40, 240), (240, 24))))
+        along = draw(st.sampled_from((ParallelType.block_x, ParallelType.block_y, ParallelType.grid_x)))
+        schedule.warp_specialize(tensor, stages, ahead, along, registers, position)
+
+
+def _hold_part(draw: Draw, schedule: Schedule, tensor: TensorView) -> None:
+    """Of a load that is computed twice, most of the time."""
+    again = _some(draw, schedule)
+    if schedule.fusion.is_input(tensor) and tensor.uses and draw(st.integers(0, 3)):
+        tensor = schedule.cache_after(tensor)
+        again = schedule.recompute(tensor)
+        if draw(st.booleans()):
+            schedule.split(tensor, -1, draw(st.sampled_from(FACTORS)))
+            schedule.transform_like(tensor)
+    schedule.hold_part(tensor, again, draw(st.integers(0, 3)), _axis(draw, tensor))
+
+
 STEPS: dict[str, Step] = {
     "split": lambda d, s, t: s.split(t, _axis(d, t), d(st.sampled_from(FACTORS)), d(st.booleans())),
     "merge": lambda d, s, t: s.merge(t, _axis(d, t), d(st.none() | st.integers(-3, 3))),
     "reorder": lambda d, s, t: s.reorder(t, {_axis(d, t): _axis(d, t)}),
+    "shifted_split": lambda d, s, t: s.shifted_split(
+        t,
+        _axis(d, t),
+        d(st.sampled_from(FACTORS)),
+        d(st.sampled_from(s.tensors())),
+        d(st.none() | st.integers(-1, 2)),
+    ),
     "swizzle": _swizzle,
+    "reverse": lambda d, s, t: s.reverse(t, _axis(d, t)),
+    "hold_part": _hold_part,
+    "set_cache_op": lambda d, s, t: s.set_cache_op(t, d(st.sampled_from(CacheOp))),
     "parallelize": lambda d, s, t: s.parallelize(
         t, _axis(d, t), d(st.sampled_from(PARALLEL)), d(st.sampled_from((1, 1, 32)))
     ),
     "rfactor": lambda d, s, t: s.rfactor(t, [_axis(d, t) for _ in range(d(st.integers(1, 2)))]),
     "cache_after": lambda d, s, t: s.cache_after(t, cached_uses=d(st.just(())) or _some(d, s)),
-    "cache_before": lambda d, s, t: s.cache_before(t),
+    "cache_before": lambda d, s, t: s.cache_before(
+        t, d(st.just(LoadStoreOpType.set) | st.sampled_from(LoadStoreOpType))
+    ),
     "cache_fork": lambda d, s, t: s.cache_fork(t),
     "recompute": lambda d, s, t: s.recompute(t),
     "assume": lambda d, s, t: s.assume(t, _axis(d, t), *d(st.sampled_from(((0, 64), (1, 40), (8, 8))))),
+    "assume_multiple": lambda d, s, t: s.assume_multiple(t, _axis(d, t), d(st.sampled_from((0, 1, 2, 4)))),
+    "allow_unaligned": lambda d, s, t: s.allow_unaligned(t),
     "set_memory_type": lambda d, s, t: s.set_memory_type(
         t, d(st.sampled_from((MemoryType.shared, MemoryType.shared, MemoryType.local, MemoryType.global_)))
     ),
     "store_along": lambda d, s, t: s.store_along(
         t, d(st.permutations(range(len(t.loop)))), d(st.sampled_from((0, 1, 4)))
     ),
+    "ring": _ring,
+    "set_allocation_as_loop": lambda d, s, t: s.set_allocation_as_loop(t),
+    "prefetch": lambda d, s, t: s.prefetch(t),
+    "accumulate_in_registers": lambda d, s, t: s.accumulate_in_registers(t),
+    "all_reduce": lambda d, s, t: s.all_reduce(t),
     "transform_like": lambda d, s, t: s.transform_like(t, _some(d, s) if d(st.booleans()) else ()),
     "bounded_transform_backward": lambda d, s, t: s.bounded_transform_backward(
         t, d(st.integers(-1, 3)), _some(d, s), d(st.booleans())
@@ -161,6 +207,13 @@ STEPS: dict[str, Step] = {
 CHOICE = [*STEPS, *("split", "parallelize", "reorder", "merge", "rfactor", "cache_after") * 2]
 
 
+PAIRED = {"ring": ("circular_buffer", "warp_specialize")}  # a step -> the primitives that it calls
+
+
+def test_every_primitive_is_drawn() -> None:
+    assert {name for step in STEPS for name in PAIRED.get(step, (step,))} == {*Schedule.PRIMITIVES}
+
+
 def _step(draw: Draw, schedule: Schedule, names: list[str]) -> None:
     """One primitive on some tensor; what is refused has changed nothing."""
     tensor = draw(st.sampled_from(schedule.tensors()))
@@ -170,7 +223,7 @@ def _step(draw: Draw, schedule: Schedule, names: list[str]) -> None:
     try:
         STEPS[name](draw, schedule, tensor)
     except UserError:
-        if schedule.trace() == calls:  # no swizzle that cut a tile first
+        if schedule.trace() == calls:  # not where it was the last of several
             assert scheduled_text(schedule.fusion) == before, f"{name} of {tensor} failed half way"
 
 

@@ -13,7 +13,7 @@ from fusewright.host.recall import Recall
 from fusewright.host.recorded_calls import MAX_RECORDINGS
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedulers import Proposal
-from fusewright.schedulers.pointwise_heuristic import PointwisePlanner
+from fusewright.schedulers.pointwise.heuristic import PointwisePlanner
 
 
 @pytest.fixture(autouse=True)

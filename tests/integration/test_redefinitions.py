@@ -22,7 +22,7 @@ from fusewright.schedulers import (
     contraction,
     default_registry,
 )
-from fusewright.schedulers.reduction import _Planner
+from fusewright.schedulers.reduction.scheduler import _Planner
 from fusewright.segment import decision
 from tests.integration.tolerance import assert_close
 

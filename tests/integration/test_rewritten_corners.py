@@ -59,3 +59,17 @@ def test_positions_of_a_row_that_was_several_dimensions_divide_by_a_product_of_s
     wanted = (torch.arange(2)[:, None, None] * 4 + index).flatten()
     assert torch.equal(row.cpu(), wanted)
     torch.testing.assert_close(total.cpu(), torch.zeros(8).index_add(0, wanted, source.flatten()))
+
+
+def test_tensors_without_elements_are_read_as_others(target: torch.device) -> None:
+    """Of sizes that are known to be zero: a sum is zero, what is joined with nothing stays."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor(shape, contiguity=True) for shape in ([4, 0], [3, 5]))
+        fd.add_output(fd.ops.sum(fd.ops.exp(x), [1]))
+        nothing = fd.ops.slice(fd.ops.exp(y), [0, 0], [0, 5])
+        fd.add_output(fd.ops.exp(fd.ops.cat([nothing, y], 0)))
+        fd.add_output(fd.ops.slice(y / fd.ops.sum(y, [1], keepdim=True), [0, 0], [3, 0]) * 2.0)
+    y = torch.rand(3, 5)
+    total, joined, none = fd.execute([torch.empty(4, 0, device=target), y.to(target)])
+    assert total.tolist() == [0.0] * 4 and none.shape == (3, 0)
+    torch.testing.assert_close(joined.cpu(), y.exp())

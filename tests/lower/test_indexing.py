@@ -86,6 +86,20 @@ def test_kernels_of_random_schedules_copy_through_shared_memory(data, shape, sym
     torch.testing.assert_close(run_if_launchable(schedule, [x])[0], x, rtol=0, atol=0)
 
 
+def test_loops_that_go_beyond_what_memory_is_stored_along():
+    """Loops that were made anew cut a dimension otherwise than its storage: what lies beyond has no place."""
+    schedule = Schedule(copy_fusion([3, -1], copies=3))
+    _, registers, middle, _ = schedule.tensors()
+    schedule.set_memory_type(middle, MemoryType.shared)
+    schedule.split(middle, 1, 2)
+    schedule.store_along(middle, [0, 1, 2], 1)
+    schedule.split(registers, 1, 64)
+    schedule.transform_like(registers, [middle])
+    schedule.inline_most([registers])
+    x = torch.randn(3, 5)
+    torch.testing.assert_close(run_if_launchable(schedule, [x])[0], x, rtol=0, atol=0)
+
+
 @given(st.data(), shapes, st.booleans())
 @settings(max_examples=60)
 def test_kernels_of_random_schedules_inline_registers(data, shape, symbolic):

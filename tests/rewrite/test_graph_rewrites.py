@@ -119,14 +119,6 @@ CASES: dict[str, tuple[Build, dict[str, int]]] = {
         _outputs(lambda o, x, y: o.sum(x, [1]), lambda o, x, y: o.slice(o.sum(x, [1]), [0], [2])),
         {"sum": 1, "Slice": 1},
     ),
-    "no elements": (
-        _outputs(
-            lambda o, x, y: o.slice(_normalized(o, x), [0, 0], [0, COLUMNS]) * 2.0,
-            lambda o, x, y: o.sum(o.exp(o.slice(x, [0, 0], [ROWS, 0])), [1]),
-            lambda o, x, y: o.exp(o.cat([o.slice(o.exp(x), [0, 0], [0, COLUMNS]), y], 0)),
-        ),
-        {"Full": 2, "exp": 1},
-    ),
     "an output that is a view, too": (
         _outputs(lambda o, x, y: o.permute(x, [1, 0]), lambda o, x, y: o.exp(o.permute(x, [1, 0]))),
         {"Permute": 2, "exp": 1},

@@ -27,6 +27,7 @@ from fusewright.ir import (
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor, segment_set
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import sum_
+from fusewright.ops.build_reshape import reshape
 from fusewright.ops.build_shape import broadcast, expand, permute, squeeze
 from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.rewrite import canonicalize
@@ -155,6 +156,17 @@ def test_expanded_axes_stay_expanded(fusion):
     assert wanted.shape == (3, 4)
     assert [str(e) for e in fusion.output_tensors()[0].extents] == ["3", "4"]
     assert any(isinstance(n, Expand) for n in fusion.ordered_nodes())
+
+
+def test_a_view_that_leads_back_reads_what_is_there(fusion):
+    """An output that is stored beside a reduced view reads what that view reads, computed once."""
+    x = define_tensor(fusion, [4, 16], True)
+    cut = op(fusion, "exp", reshape(fusion, x, [8, 8]))
+    add_output(fusion, sum_(fusion, cut, [1]))
+    add_output(fusion, op(fusion, "neg", reshape(fusion, cut, [4, 16])))
+    rewritten(fusion, [torch.randn(4, 16)])
+    labels = [node.label for node in fusion.ordered_nodes()]
+    assert labels.count("exp") == 1 and labels.count("Reshape") == 1
 
 
 def test_a_rewrite_is_dumped_and_verified_where_it_changed_something(fusion):

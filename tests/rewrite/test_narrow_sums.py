@@ -1,4 +1,4 @@
-"""Running sums of few bits in 32: which are, and that they are torch's."""
+"""Sums and running sums of few bits in 32: which are, and that they are torch's."""
 
 from __future__ import annotations
 
@@ -51,3 +51,36 @@ def test_sums_that_start_from_a_number_are_of_64() -> None:
     fd = sums(given, 2**40)
     (made,) = fd.execute([given])
     assert torch.equal(made, given.long().cumsum(1) - 1 + 2**40)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dims", [[0], [1], [0, 1]], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int64])
+def test_reductions(dtype: torch.dtype, dims: list[int], target: torch.device) -> None:
+    ends = (0, 1) if dtype is torch.bool else (0, 100)
+    given = torch.tensor(ends).to(dtype)[torch.randint(2, (ROWS, COLUMNS))].to(target)
+    with FusionDefinition() as fd:
+        x = fd.ops.cast(fd.from_pytorch(given, static_sizes=True), DataType.Int)
+        fd.add_output(fd.ops.sum(x, dims))
+    (made,) = fd.execute([given])
+    assert torch.equal(made, given.long().sum(dims))  # type: ignore[arg-type]
+    text = fd.kernels_for([given])[0].cuda_text
+    assert ("struct sum_int32 " in text) == ("fw::warp_sum" in text) == (dtype is not torch.int64)
+
+
+def test_sums_both_ways_share_one_cast() -> None:
+    given = torch.rand(70, 40) > 0.5
+    with FusionDefinition() as fd:
+        x = fd.ops.cast(fd.from_pytorch(given, static_sizes=True), DataType.Int)
+        fd.add_output(fd.ops.sum(x, [0]))
+        fd.add_output(fd.ops.sum(x, [1]))
+    for made, dim in zip(fd.execute([given]), (0, 1)):
+        assert torch.equal(made, given.sum(dim))  # type: ignore[arg-type]
+    assert sum("struct sum_int32 " in kernel.cuda_text for kernel in fd.kernels_for([given])) == 1
+
+
+def test_reductions_of_open_sizes_are_of_64() -> None:
+    given = torch.ones(ROWS, COLUMNS, dtype=torch.bool)
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Bool)
+        fd.add_output(fd.ops.sum(fd.ops.cast(x, DataType.Int), [1]))
+    assert "struct sum_int32 " not in fd.kernels_for([given])[0].cuda_text

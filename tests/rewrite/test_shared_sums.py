@@ -42,8 +42,9 @@ WAYS: dict[str, tuple[Write, int, int]] = {
     "a sum along other dimensions": (
         lambda fd, x, y, a, b: (_sum(fd, x), fd.ops.sum(x * a, [0, 1, 2]), fd.ops.sum(x * a, [2])),
         3,
-        1,
+        0,
     ),
+    "a sum that goes on": (lambda fd, x, y, a, b: (_sum(fd, x * y), fd.ops.sum(y * a * x, [2])), 2, 1),
     "constants that keep a sum finite": (lambda fd, x, y, a, b: (_sum(fd, x * 0.125), _sum(fd, x)), 2, 1),
     "factors of a row": (lambda fd, x, y, a, b: ((x + y) * a * b, _sum(fd, x)), 1, 1),
     "a product that is a result": (lambda fd, x, y, a, b: ((p := x * a), p * b), 0, 2),

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fusewright.core.errors import TuneError
 from fusewright.core.options import Options
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources
+from fusewright.frontend.tuned_calls import journal_path
 from fusewright.runtime import disk_cache
 from fusewright.runtime.disk_cache import DiskCache, cubin_key, open_cache
 
@@ -161,6 +163,18 @@ def test_options_choose_the_directory(directory: Path, monkeypatch: pytest.Monke
     assert open_cache(Options(disable=(("nvrtc_caching", ()),))).directory is None
     monkeypatch.setenv("XDG_CACHE_HOME", str(directory))
     assert open_cache(Options()).directory == directory / "fusewright"
+
+
+def test_a_user_without_a_home_directory_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    for name in ("XDG_CACHE_HOME", "HOME", "FUSEWRIGHT_CACHE_DIR", "FUSEWRIGHT_TUNE_JOURNAL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert open_cache(Options()).disabled == "no directory"
+    with pytest.raises(TuneError, match=r"(?s)no home directory.*FUSEWRIGHT_CACHE_DIR"):
+        journal_path()
 
 
 def _write_and_read(directory: Path) -> tuple[int, int, int]:

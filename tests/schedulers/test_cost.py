@@ -28,8 +28,8 @@ from fusewright.rewrite import canonicalize
 from fusewright.schedulers import Facts
 from fusewright.schedulers.base import Cost, Proposal, Reject
 from fusewright.schedulers.cost import COPY_SHARE, KERNEL_SECONDS, UNWRITTEN_SHARE, CostModel
-from fusewright.schedulers.pointwise import PointwiseScheduler
-from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.pointwise.scheduler import PointwiseScheduler
+from fusewright.schedulers.reduction.scheduler import ReductionScheduler
 from fusewright.schedulers.sectors import SECTOR_BYTES
 
 H200 = described("h200")
@@ -140,6 +140,19 @@ def test_what_lacks_an_inner_dimension_is_computed_at_each_point():
 
     before, after = (planned_cost(partial(wide, first=first), 1 << 22).seconds for first in (True, False))
     assert before == pytest.approx(after, rel=0.1)
+
+
+def test_a_value_of_one_point_is_computed_once_a_thread():
+    """Such as what an optimizer corrects all of its elements by."""
+
+    def scaled(fusion: Fusion, x: TensorView, steps: int) -> TensorView:
+        scale = define_tensor(fusion, [], [], DataType.Float)
+        for name in ["exp", "log"] * steps:
+            scale = apply_to_tensor(fusion, name, scale)
+        return apply_to_tensor(fusion, "mul", x, broadcast(fusion, scale, [True]))
+
+    short, long = (planned_cost(partial(scaled, steps=n), 1 << 24).seconds for n in (0, 20))
+    assert long == pytest.approx(short, rel=0.01)
 
 
 def test_what_is_reduced_is_computed_at_each_point_of_it():

@@ -22,10 +22,10 @@ from fusewright.ops.evaluate import bind_sizes
 from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
-from fusewright.schedulers.held_rows import Held, held_bytes
-from fusewright.schedulers.row_threads import part_of_a_warp
-from fusewright.schedulers.shared_rows import MOST_THREADS
-from fusewright.schedulers.streamed_rows import chunk_elements, streamed
+from fusewright.schedulers.persistent.held_rows import Held, held_bytes
+from fusewright.schedulers.persistent.row_threads import part_of_a_warp
+from fusewright.schedulers.persistent.shared_rows import MOST_THREADS
+from fusewright.schedulers.persistent.streamed_rows import chunk_elements, streamed
 from fusewright.sym import evaluate
 from tests.lower.running import run
 from tests.schedulers.banks import shared_accesses

@@ -25,8 +25,8 @@ from fusewright.schedulers import (
     apply,
     prepare,
 )
-from fusewright.schedulers.column_tiles import ColumnsToHold, clustered_tile, register_tile
-from fusewright.schedulers.held_rows import Held
+from fusewright.schedulers.persistent.column_tiles import ColumnsToHold, clustered_tile, register_tile
+from fusewright.schedulers.persistent.held_rows import Held
 from fusewright.sym import evaluate
 from tests.lower.running import lowered, run
 from tests.schedulers import proposals as p

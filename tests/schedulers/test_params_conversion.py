@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 import sys
 import types
 import typing
@@ -86,6 +87,15 @@ def test_every_class_of_the_package_is_found() -> None:
         "Stage",
     } <= names
     assert len(names) >= 18
+
+
+@pytest.mark.parametrize("cls", [cls for cls in CLASSES if issubclass(cls, HeuristicParams)])
+def test_every_field_is_explained(cls: Any) -> None:
+    """By the class that declares it: what a decision means is told where it is made."""
+    fields = set(field_hints(cls))
+    for base in cls.__mro__[1:]:
+        fields -= set(field_hints(base)) if dataclasses.is_dataclass(base) else set()
+    assert fields <= set(re.findall(r"\w+", cls.__doc__)) or cls.__module__ == __name__
 
 
 # ---- there and back

@@ -6,7 +6,7 @@ import pytest
 
 from fusewright import DataType, FusionDefinition
 from fusewright.rewrite import canonicalize
-from fusewright.schedulers.reduction_space import ReductionSpace, reduction_space
+from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2)], ids=["as it lies", "permuted"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fusewright.core.hardware import DESCRIBED
-from fusewright.schedulers.single_tiles import (
+from fusewright.schedulers.transpose.single_tiles import (
     MOST_ELEMENTS,
     MOST_THREADS,
     Along,

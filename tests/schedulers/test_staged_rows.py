@@ -13,7 +13,7 @@ from fusewright.core.hardware import described
 from fusewright.kernel import ir as k
 from fusewright.kernel.collectives import BlockReduce
 from fusewright.schedulers.params import LaunchParams
-from fusewright.schedulers.staged_rows import staged
+from fusewright.schedulers.persistent.staged_rows import staged
 
 LENGTH = 21
 # of whole blocks of 8, and of a last one that is not

@@ -12,9 +12,9 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.kernel import ir as k
-from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
-from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
 from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.persistent.inner import InnerPersistentScheduler
+from fusewright.schedulers.persistent.outer import OuterPersistentScheduler
 from fusewright.sym import FALSE
 from tests.integration.tolerance import assert_close
 from tests.schedulers import proposals as p

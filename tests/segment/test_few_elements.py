@@ -50,6 +50,10 @@ def nearest(a: Tensor, b: Tensor) -> Tensor:
     return (a[:, None] - b[None]).norm(dim=-1).amin(1)
 
 
+def moved(points: Tensor, matrix: Tensor) -> Tensor:
+    return (points[:, None, :] * matrix[:, :3]).sum(-1) + matrix[:, 3]
+
+
 def barycentric(p: Tensor, a: Tensor, b: Tensor) -> Tensor:
     dots = [(v * w).sum(-1) for v, w in ((a, a), (a, b), (b, b), (p, a), (p, b))]
     scale = dots[0] * dots[2] - dots[1] * dots[1]
@@ -76,6 +80,7 @@ def normals(depth: Tensor) -> Tensor:
         (distances, [(4096, 3)]),
         (forces, [(4096, 3)]),
         (nearest, [(4096, 3), (4096, 3)]),
+        (moved, [(4194304, 3), (3, 4)]),
         (saturation, [(64, 3, 224, 224)]),
         (barycentric, [(2097152, 3)] * 3),
         (reflected, [(8192, 4096)]),
@@ -93,6 +98,7 @@ def test_one_kernel(function: Callable[..., object], shapes: list[tuple[int, ...
         (distances, [(33, 3)]),
         (forces, [(33, 3)]),
         (nearest, [(40, 2), (17, 2)]),
+        (moved, [(70, 3), (3, 4)]),
         (saturation, [(2, 3, 8, 9)]),
         (barycentric, [(70, 3)] * 3),
         (reflected, [(5, 67)]),
@@ -121,6 +127,22 @@ def test_each_operation(reduce: str, dtype: torch.dtype, target: torch.device) -
     fd = definition(function, x)
     (result,) = fd.execute([x])
     assert torch.equal(result, function(x))
+
+
+def test_one_kernel_of_elements_that_results_share() -> None:
+    """Its blocks would wait for a few elements, unless they are vectors; where each result has elements of
+    its own, as many bytes are moved either way.
+    """
+
+    def pairs(a: Tensor, b: Tensor) -> Tensor:
+        return torch.exp(-(a[:, None] - b[None]).square().sum(-1))
+
+    def products(a: Tensor, b: Tensor) -> Tensor:
+        return (a * b).sum(-1)
+
+    assert planned(pairs, (4096, 3), (4096, 3)) == ["pointwise"]
+    assert planned(pairs, (4096, 8), (4096, 8)) == ["reduction"]
+    assert planned(products, (4194304, 3), (4194304, 3)) == ["reduction"]
 
 
 def test_a_row_that_is_held_stays() -> None:

@@ -14,10 +14,27 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.index_map import IndexMap, is_size, position_of
 from fusewright.ir.node import Indexed, Stored, Update
 from fusewright.ir.value import TensorView
-from fusewright.sym import Expr, FloorDiv, Le, Lt, Mod, Symbol, const, is_positive_divisor, known_multiple
+from fusewright.sym import (
+    Expr,
+    FloorDiv,
+    Le,
+    Lt,
+    Max,
+    Min,
+    Mod,
+    Symbol,
+    as_int,
+    bounds,
+    const,
+    is_positive_divisor,
+    known_multiple,
+)
 
 # No vector has more elements, so a multiple of this is a multiple of every width.
 _WIDEST = MAX_VECTOR_BYTES
+# Elements from which on what a load by index reads in one piece is worth vectors: those that a warp reads in
+# one access, twice, as a warp with a vector of two pieces reads all of its vectors' elements one by one, too.
+LEAST_PIECE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +56,23 @@ _CONSTANT = Run(False)
 def indexed_run(node: Indexed, dim: int, unit: IterDomain | None) -> Run | None:
     """How the source of an indexed read is gone through along dimension `dim` of the result, or None.
 
-    It moves if its dimension `unit`, which is contiguous in memory, does and all others stay.
+    It moves if its dimension `unit`, which is contiguous in memory, does and all others stay. One that turns
+    at the ends of rows moves as well, by single elements.
     """
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
         return None
-    return memory_run(node.source, node.map, dim, unit)
+    run = memory_run(node.source, node.map, dim, unit)
+    if run is None and any(map(_turns, node.map.indices)):
+        pieces = straight_pieces(node, dim, unit)
+        lengths = [as_int(each) for each in pieces or ()]
+        if pieces is not None and all(n is not None and n >= LEAST_PIECE for n in lengths):
+            return Run(True, (const(1),))
+    return run
+
+
+def _turns(e: Expr) -> bool:
+    """Whether an index is the larger or the smaller of others somewhere."""
+    return isinstance(e, (Max, Min)) or any(map(_turns, e.args))
 
 
 def stored_run(node: Stored, dim: int, unit: IterDomain | None) -> Run | None:
@@ -119,7 +148,8 @@ def straight_pieces(node: Indexed, dim: int, unit: IterDomain | None) -> tuple[E
 
 def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
     """By how much `e` goes up from each position along `dim` to the next, but for where a division's result
-    jumps, at multiples of divisors that are added to `pieces`. None if that differs.
+    jumps, at multiples of divisors that are added to `pieces`, and where another of two operands is the
+    larger one, at one end of the dimension. None if that differs.
     """
     if not _depends(e, dim):
         return 0
@@ -133,6 +163,8 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
         if rate:
             pieces[divisor] = None
         return rate if isinstance(e, Mod) else 0
+    if isinstance(e, (Max, Min)):
+        return _rate(usual_operand(e)[0], dim, pieces) if len(e.args) == 2 else None
     total = 0
     for core, coefficient in e.terms:
         if len(core.factors) > 1:
@@ -143,6 +175,15 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
             return None
         total += coefficient * rate
     return total
+
+
+def usual_operand(e: Max | Min) -> tuple[Expr, Expr]:
+    """Of two operands the one that is the result at most places, and what is not negative where it is."""
+    first, second = e.args
+    above = first - second if isinstance(e, Max) else second - first
+    lo, hi = bounds(above)
+    is_first = lo is not None and (hi is None or lo + hi >= 0)
+    return (first, above) if is_first else (second, -above)
 
 
 def divisors(size: Expr) -> tuple[Expr, ...] | None:

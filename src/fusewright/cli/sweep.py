@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from fusewright.cli.arguments import positive_count, positive_seconds
+from fusewright.cli.arguments import check_targets, count_to, positive_seconds
 from fusewright.cli.outcomes import show_outcomes
 from fusewright.cli.script_problems import check_script, script_problems
 from fusewright.core.errors import TuneError
@@ -30,6 +30,8 @@ of it, compiled in parallel and run on the GPU with the L2 flushed. Without a GP
 Every result goes to a journal at once; a sweep that was interrupted goes on where it was.
 """
 DEFAULT_POINTS = 100
+MAX_POINTS = 1_000_000  # a sample is drawn before the first is compiled; --all takes any space
+MAX_JOBS = 1024  # more than hosts have cores
 LINE_SECONDS = 10.0
 
 
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     many.add_argument(
         "--points",
         metavar="N",
-        type=positive_count,
+        type=count_to(MAX_POINTS),
         default=DEFAULT_POINTS,
         help=f"a stratified sample of each kernel's space (default: {DEFAULT_POINTS})",
     )
@@ -54,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", metavar="S", type=positive_seconds, help="begin nothing new after so long"
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the sample (default: 0)")
-    parser.add_argument("--jobs", metavar="N", type=positive_count, help="processes that compile")
+    parser.add_argument("--jobs", metavar="N", type=count_to(MAX_JOBS), help="processes that compile")
     parser.add_argument("--show", action="store_true", help="run nothing: print what the journal has")
 
 
@@ -78,6 +80,7 @@ def sweep_command(console: Console, parsed: argparse.Namespace) -> None:
 
 
 def _check_files(parsed: argparse.Namespace) -> None:
+    check_targets(parsed.plot)
     if parsed.show:
         if not parsed.journal.exists():
             raise TuneError(f"there is no journal {parsed.journal}", hint="--journal names another file")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from fusewright.cli.arguments import check_targets
 from fusewright.cli.outcomes import show_outcomes
 from fusewright.cli.script_problems import check_script, script_problems
 from fusewright.cli.tune_progress import Display
@@ -79,11 +80,7 @@ def tune_command(console: Console, parsed: argparse.Namespace) -> None:
     """Raises TuneError for a script, a journal or a file that cannot be used; OptionError for the effort."""
     effort = replace(effort_of(parsed.effort, "--effort"), seed=parsed.seed)
     path = parsed.journal or journal_path()
-    for target in (parsed.export, parsed.export_seeds, parsed.report, parsed.plot):
-        if target is not None and not target.absolute().parent.is_dir():
-            raise TuneError(f"{target} cannot be written: there is no folder {target.absolute().parent}")
-        if target is not None and target.is_dir():
-            raise TuneError(f"{target} cannot be written: it is a folder")
+    check_targets(parsed.export, parsed.export_seeds, parsed.report, parsed.plot)
     if parsed.table is not None and not parsed.show:
         raise TuneError("a table of measurements can only be shown", hint="--show --table FILE")
     keys = None if parsed.show else _search(parsed, path, effort)

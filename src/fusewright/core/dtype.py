@@ -14,7 +14,7 @@ from typing import cast
 
 import torch
 
-from fusewright.core.enums import KeyEnum
+from fusewright.core.enums import KeyEnum, with_entries
 from fusewright.core.errors import DtypeError
 
 TorchDtype = torch.dtype
@@ -34,6 +34,7 @@ class Category(enum.IntEnum):
     PAIR = 4
 
 
+@with_entries
 class DataType(KeyEnum):
     """The type of an element or a scalar.
 

@@ -18,13 +18,13 @@ class KeyEnum(enum.Enum):
     __hash__ = object.__hash__
 
 
-def _with_entries(cls: _E) -> _E:
+def with_entries(cls: _E) -> _E:
     """Add the `__entries` dict that scripts read. (The name is not mangled: this is no class body.)"""
     setattr(cls, "__entries", {name: (member, None) for name, member in cls.__members__.items()})
     return cls
 
 
-@_with_entries
+@with_entries
 class ParallelType(KeyEnum):
     """How the iterations of an axis are carried out.
 
@@ -69,7 +69,7 @@ class ParallelType(KeyEnum):
         return member
 
 
-@_with_entries
+@with_entries
 class MemoryType(KeyEnum):
     """Where a tensor lives. The member `global`, a Python keyword, is also spelled `global_`."""
 
@@ -86,7 +86,7 @@ class MemoryType(KeyEnum):
         return ("l", "s", "g", "t", "sym")[self.value]
 
 
-@_with_entries
+@with_entries
 class LoadStoreOpType(enum.Enum):
     """The instruction that moves a tensor: plain, ldmatrix, cp.async, or a bulk copy by the TMA unit."""
 
@@ -96,7 +96,7 @@ class LoadStoreOpType(enum.Enum):
     tma = 3
 
 
-@_with_entries
+@with_entries
 class CacheOp(KeyEnum):
     """The cache hint of a load: none, all levels (.ca), streaming (.cs), level two only (.cg), or that its
     lines leave the L2 cache last (evict_last).
@@ -110,7 +110,7 @@ class CacheOp(KeyEnum):
     evict_last = 4
 
 
-@_with_entries
+@with_entries
 class SchedulerType(enum.Enum):
     none = 0
     no_op = 1
@@ -127,14 +127,14 @@ class SchedulerType(enum.Enum):
     inner_outer = 12
 
 
-@_with_entries
+@with_entries
 class CommunicatorBackend(enum.Enum):
     nccl = 0
     ucc = 1
     cuda = 2
 
 
-@_with_entries
+@with_entries
 class IdMappingMode(enum.Enum):
     """Which relation makes two axes one in an axis map."""
 
@@ -145,32 +145,32 @@ class IdMappingMode(enum.Enum):
     loop = 4
 
 
-@_with_entries
+@with_entries
 class MatmulTileRasterizationOrder(enum.Enum):
     column_major = 0
     row_major = 1
 
 
-@_with_entries
+@with_entries
 class MatmulTilingStrategy(enum.Enum):
     one_tile_per_cta = 0
     distribute_tiles_across_sms = 1
     distribute_stages_across_sms = 2
 
 
-@_with_entries
+@with_entries
 class MatmulBufferingLoopLevel(enum.Enum):
     cta_tiles = 0
     warp_tiles = 1
 
 
-@_with_entries
+@with_entries
 class MatmulCircularBufferingStrategy(enum.Enum):
     pipelined = 0
     warp_specialized = 1
 
 
-@_with_entries
+@with_entries
 class MmaMacroArch(enum.Enum):
     """The generation of matrix instruction."""
 

@@ -13,19 +13,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.cuda.states import StateStruct
 from fusewright.cuda.waits import team_shape
-from fusewright.kernel.ir import (
-    BLOCK_AXES,
-    THREAD_AXES,
-    TRUE,
-    BlockReduce,
-    BlockScan,
-    Buffer,
-    ClusterReduce,
-    GridBarrier,
-    GridReduce,
-    GridReduces,
-    GridScan,
-)
+from fusewright.kernel import ir as k
 
 if TYPE_CHECKING:
     from fusewright.cuda.printer import KernelPrinter
@@ -41,7 +29,7 @@ _STARTED_BEFORE = "fw_started_before_"
 
 def _reduce_collectively(
     printer: KernelPrinter,
-    stmt: BlockReduce | ClusterReduce | GridReduce,
+    stmt: k.BlockReduce | k.ClusterReduce | k.GridReduce,
     struct: StateStruct,
     call: Callable[[str], str],
 ) -> None:
@@ -53,20 +41,26 @@ def _reduce_collectively(
 
 
 def _gather(
-    printer: KernelPrinter, stmt: BlockReduce | ClusterReduce | GridReduce, struct: StateStruct, array: str
+    printer: KernelPrinter,
+    stmt: k.BlockReduce | k.ClusterReduce | k.GridReduce,
+    struct: StateStruct,
+    array: str,
 ) -> None:
     """Declares an array of the states that a thread brings."""
     printer.line(f"{struct.name} {array}[{stmt.width}];")
     with printer.each(stmt.width) as w:
         states = ", ".join(printer.contributions(stmt.op, struct.dtype, stmt.src, w))
         value = primary(f"{struct.name}{{{states}}}")
-        if stmt.pred is not TRUE:
+        if stmt.pred is not k.TRUE:
             value = conditional(printer.expr(stmt.pred), value, primary(f"{struct.name}::identity()"))
         printer.line(f"{subscript(array, printer.expr(w))} = {value};")
 
 
 def _take_up(
-    printer: KernelPrinter, stmt: BlockReduce | ClusterReduce | GridReduce, struct: StateStruct, array: str
+    printer: KernelPrinter,
+    stmt: k.BlockReduce | k.ClusterReduce | k.GridReduce,
+    struct: StateStruct,
+    array: str,
 ) -> None:
     """Combines what was reduced into `dst`."""
     with printer.each(stmt.width) as w:
@@ -86,26 +80,26 @@ def _shape(printer: KernelPrinter) -> str:
     return team_shape(printer.kernel, printer.role)
 
 
-def _memory(printer: KernelPrinter, buffers: Sequence[Buffer | None]) -> str:
+def _memory(printer: KernelPrinter, buffers: Sequence[k.Buffer | None]) -> str:
     """The initializer of a State::Memory over these buffers; none for what shuffles alone can do."""
     return "{" + ", ".join(printer.name(buffer.name) if buffer else "nullptr" for buffer in buffers) + "}"
 
 
-def block_reduce(printer: KernelPrinter, stmt: BlockReduce) -> None:
+def block_reduce(printer: KernelPrinter, stmt: k.BlockReduce) -> None:
     printer.required.add("block_reduce")
     struct = printer.state_struct(stmt.op, stmt.dst)
     ordered = ", 1" if stmt.ordered else ""
-    template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}{ordered}"
+    template = f"{struct.name}, {_bits(stmt.axes, k.THREAD_AXES)}, {_shape(printer)}{ordered}"
     workspace = _memory(printer, stmt.workspace)
     _reduce_collectively(
         printer, stmt, struct, lambda partial: f"fw::block_reduce<{template}>({partial}, {workspace})"
     )
 
 
-def cluster_reduce(printer: KernelPrinter, stmt: ClusterReduce) -> None:
+def cluster_reduce(printer: KernelPrinter, stmt: k.ClusterReduce) -> None:
     struct = printer.state_struct(stmt.op, stmt.dst, clustered=True)
     blocks = printer.kernel.cluster
-    template = f"{struct.name}, {_bits(stmt.axes, THREAD_AXES)}, {_shape(printer)}, {blocks}"
+    template = f"{struct.name}, {_bits(stmt.axes, k.THREAD_AXES)}, {_shape(printer)}, {blocks}"
     memories = f"{_memory(printer, stmt.workspace)}, {_memory(printer, stmt.exchange)}"
     _reduce_collectively(
         printer,
@@ -115,20 +109,20 @@ def cluster_reduce(printer: KernelPrinter, stmt: ClusterReduce) -> None:
     )
 
 
-def block_scan(printer: KernelPrinter, stmt: BlockScan) -> None:
+def block_scan(printer: KernelPrinter, stmt: k.BlockScan) -> None:
     printer.required.add("block_scan")
-    _scan(printer, stmt, "block_scan", str(_bits((stmt.axis,), THREAD_AXES)), [])
+    _scan(printer, stmt, "block_scan", str(_bits((stmt.axis,), k.THREAD_AXES)), [])
 
 
-def grid_scan(printer: KernelPrinter, stmt: GridScan) -> None:
+def grid_scan(printer: KernelPrinter, stmt: k.GridScan) -> None:
     printer.required.add("grid_reduce")
-    axes = f"{_bits((stmt.grid_axis,), BLOCK_AXES)}, {_bits((stmt.thread_axis,), THREAD_AXES)}"
+    axes = f"{_bits((stmt.grid_axis,), k.BLOCK_AXES)}, {_bits((stmt.thread_axis,), k.THREAD_AXES)}"
     exchange = printer.name(stmt.exchange.name)
     _scan(printer, stmt, "grid_scan", axes, [exchange, f"{_ROUND}{exchange}", f"{_FIRST}{exchange}"])
 
 
 def _scan(
-    printer: KernelPrinter, stmt: BlockScan | GridScan, snippet: str, axes: str, through: list[str]
+    printer: KernelPrinter, stmt: k.BlockScan | k.GridScan, snippet: str, axes: str, through: list[str]
 ) -> None:
     """`scanned` receives what is brought and returns what comes before it, onto `carried`."""
     struct = printer.state_struct(stmt.op, stmt.dst)
@@ -151,7 +145,7 @@ def _scan(
                     printer.line(f"{printer.element(ref, w)} = {member(state, field)};")
 
 
-def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
+def grid_reduce(printer: KernelPrinter, stmt: k.GridReduce) -> None:
     printer.required.add("grid_reduce")
     struct = printer.state_struct(stmt.op, stmt.dst)
     template, arguments = _of_grid(printer, stmt, struct)
@@ -164,7 +158,7 @@ def grid_reduce(printer: KernelPrinter, stmt: GridReduce) -> None:
     _reduce_collectively(printer, stmt, struct, lambda partial: f"{call}({partial}, {arguments})")
 
 
-def begin(printer: KernelPrinter, collectives: Iterable[GridReduce | GridScan]) -> list[str]:
+def begin(printer: KernelPrinter, collectives: Iterable[k.GridReduce | k.GridScan]) -> list[str]:
     """What a kernel with these collectives of the grid begins with.
 
     Blocks that reduce along the same axes are counted once: with a count for each reduction, blocks that
@@ -175,18 +169,18 @@ def begin(printer: KernelPrinter, collectives: Iterable[GridReduce | GridScan]) 
     for stmt in {stmt.exchange: stmt for stmt in collectives}.values():
         exchange = printer.name(stmt.exchange.name)
         lines.append(f"unsigned {_ROUND}{exchange} = fw::grid_round({exchange});")
-        if isinstance(stmt, GridScan):
+        if isinstance(stmt, k.GridScan):
             lines.append(f"const unsigned {_FIRST}{exchange} = {_ROUND}{exchange};")
-        elif stmt.is_last is not None and (axes := _bits(stmt.grid_axes, BLOCK_AXES)) not in counted:
+        elif stmt.is_last is not None and (axes := _bits(stmt.grid_axes, k.BLOCK_AXES)) not in counted:
             counted.add(axes)
             started = f"fw::grid_started_before<{axes}>({exchange})"
             lines.append(f"const unsigned {_STARTED_BEFORE}{axes} = {started};")
     return lines
 
 
-def _of_grid(printer: KernelPrinter, stmt: GridReduce, struct: StateStruct) -> tuple[str, str]:
+def _of_grid(printer: KernelPrinter, stmt: k.GridReduce, struct: StateStruct) -> tuple[str, str]:
     """The template arguments of a grid reduction, and its arguments without what is reduced."""
-    grid, threads = _bits(stmt.grid_axes, BLOCK_AXES), _bits(stmt.thread_axes, THREAD_AXES)
+    grid, threads = _bits(stmt.grid_axes, k.BLOCK_AXES), _bits(stmt.thread_axes, k.THREAD_AXES)
     exchange = printer.name(stmt.exchange.name)
     arguments = [_memory(printer, stmt.workspace), exchange, f"{_ROUND}{exchange}"]
     if stmt.is_last is not None:
@@ -194,7 +188,7 @@ def _of_grid(printer: KernelPrinter, stmt: GridReduce, struct: StateStruct) -> t
     return f"{struct.name}, {grid}, {threads}, {_shape(printer)}", ", ".join(arguments)
 
 
-def grid_reduces(printer: KernelPrinter, stmt: GridReduces) -> None:
+def grid_reduces(printer: KernelPrinter, stmt: k.GridReduces) -> None:
     """The states of each go into an array, one call reduces them all, and each `dst` takes its own up."""
     printer.required.add("grid_reduce")
     structs = [printer.state_struct(each.op, each.dst) for each in stmt.body]
@@ -213,6 +207,6 @@ def grid_reduces(printer: KernelPrinter, stmt: GridReduces) -> None:
             _take_up(printer, each, struct, array)
 
 
-def grid_barrier(printer: KernelPrinter, stmt: GridBarrier) -> None:
+def grid_barrier(printer: KernelPrinter, stmt: k.GridBarrier) -> None:
     printer.required.add("grid_barrier")
     printer.line(f"fw::grid_barrier({printer.name(stmt.semaphore.name)});")

@@ -25,65 +25,12 @@ from fusewright.cuda import collectives, snippets, statements, transfers, waits
 from fusewright.cuda.expressions import ExpressionPrinter, has_division
 from fusewright.cuda.spelling import TYPE_SNIPPETS, convert, converted_literal, identifier, type_name
 from fusewright.cuda.states import StateStruct
+from fusewright.kernel import ir as k
 from fusewright.kernel.access import written_buffers
-from fusewright.kernel.ir import (
-    BLOCK_AXES,
-    THREAD_AXES,
-    TRUE,
-    Alloc,
-    Arrive,
-    Barrier,
-    Bind,
-    BlockReduce,
-    BlockScan,
-    Buffer,
-    BulkCopy,
-    ClusterReduce,
-    Combine,
-    Compute,
-    Convert,
-    Copy,
-    For,
-    GridBarrier,
-    GridReduce,
-    GridReduces,
-    GridScan,
-    Hold,
-    If,
-    Imm,
-    IndexValue,
-    Init,
-    InitMbarriers,
-    Kernel,
-    Let,
-    LetMisalignment,
-    LetValue,
-    Operand,
-    Param,
-    ProxyFence,
-    Ref,
-    Role,
-    Roles,
-    ScalarParam,
-    ScalarRef,
-    Scatter,
-    Space,
-    Stmt,
-    TensorParam,
-    Wait,
-    WaitForCopies,
-    Window,
-    WorkspaceParam,
-    index_name,
-    param_name,
-    reduced_dtype,
-    spares_registers,
-    walk,
-)
 from fusewright.sym import ZERO, Expr, Symbol, as_int, symbol, to_text
 
 _INDENT = "  "
-_BUILTINS = {index_name(axis) for axis in THREAD_AXES + BLOCK_AXES}
+_BUILTINS = {k.index_name(axis) for axis in k.THREAD_AXES + k.BLOCK_AXES}
 # Lets the compiler assume the alignment of any access; 128 bytes also suits bulk copies.
 _ARENA = f"extern __shared__ __align__(128) unsigned char {statements.ARENA_NAME}[];"
 # The number of an element in a loop that the printer itself makes. A name with a dot is nobody else's.
@@ -107,7 +54,7 @@ class CudaSource:
     text: str
 
 
-def print_kernel(kernel: Kernel) -> CudaSource:
+def print_kernel(kernel: k.Kernel) -> CudaSource:
     """The CUDA C++ text of `kernel`. InternalError for a kernel that the verifier would refuse."""
     printer = KernelPrinter(kernel)
     text = printer.print()
@@ -121,18 +68,18 @@ def print_kernel(kernel: Kernel) -> CudaSource:
 class KernelPrinter:
     """The state of one printing: the lines so far, the names given, the snippets needed."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: k.Kernel) -> None:
         self.kernel = kernel
         self.index_dtype = kernel.index_dtype
-        self.spares_registers = spares_registers(kernel)
+        self.spares_registers = k.spares_registers(kernel)
         self.required: set[str] = set()
         self.states: dict[str, StateStruct] = {}
-        self.role: Role | None = None  # the one whose statements are printed
-        self.written = {buffer for stmt in walk(kernel.body) for buffer in written_buffers(stmt)}
+        self.role: k.Role | None = None  # the one whose statements are printed
+        self.written = {buffer for stmt in k.walk(kernel.body) for buffer in written_buffers(stmt)}
         self.read_only = {
             param.buffer
             for param in kernel.params
-            if isinstance(param, TensorParam)
+            if isinstance(param, k.TensorParam)
             and not (param.is_output or param.is_home or param.buffer in self.written)
         }
         self.divided: set[Symbol] = set()  # those whose values take a division
@@ -141,7 +88,7 @@ class KernelPrinter:
         self._builtins: dict[str, str] = {}
         self._lines: list[str] = []
         self._depth = 1
-        self._declaring: Buffer | None = None
+        self._declaring: k.Buffer | None = None
         self.multipliers: dict[Expr, str] = {}
         self._expressions = ExpressionPrinter(
             self.index_dtype, self.symbol_name, self.required.add, self.multipliers
@@ -155,16 +102,16 @@ class KernelPrinter:
         body, self._lines = self._lines, []
         index = self.type(DataType.Index)
         for param in self.kernel.params:
-            if isinstance(param, ScalarParam) and self.passed_as_other_type(param):
+            if isinstance(param, k.ScalarParam) and self.passed_as_other_type(param):
                 self.line(f"const {index} {self.name(param.name)} = {self.name(param.name)}_passed;")
         for name in sorted(self._builtins):
             self.line(f"const {index} {self._builtins[name]} = {name};")
-        if any(isinstance(s, Alloc) and s.buffer.space is Space.SHARED for s in walk(self.kernel.body)):
+        if any(isinstance(s, k.Alloc) and s.buffer.space is k.Space.SHARED for s in k.walk(self.kernel.body)):
             self.line(_ARENA)
-        if any(isinstance(s, ClusterReduce) for s in walk(self.kernel.body)):
+        if any(isinstance(s, k.ClusterReduce) for s in k.walk(self.kernel.body)):
             self.line(f"int {collectives.TURN} = 0;")
             self.line("fw::cluster_begin();")
-        of_grid = [stmt for stmt in walk(self.kernel.body) if isinstance(stmt, (GridReduce, GridScan))]
+        of_grid = [stmt for stmt in k.walk(self.kernel.body) if isinstance(stmt, (k.GridReduce, k.GridScan))]
         for line in collectives.begin(self, of_grid):
             self.line(line)
         structs = [struct.text for struct in self.states.values()]
@@ -236,19 +183,19 @@ class KernelPrinter:
             self._builtins[symbol.name] = name
         return name
 
-    def declaration(self, param: Param) -> str:
+    def declaration(self, param: k.Param) -> str:
         """What a parameter of the kernel, or a variable in its place, is declared as."""
         return PARAMS[type(param)](self, param)
 
-    def param_name(self, param: Param) -> str:
-        return self.name(param_name(param))
+    def param_name(self, param: k.Param) -> str:
+        return self.name(k.param_name(param))
 
     def type(self, dtype: DataType) -> str:
         if dtype in TYPE_SNIPPETS:
             self.required.add(TYPE_SNIPPETS[dtype])
         return type_name(dtype, self.index_dtype)
 
-    def passed_as_other_type(self, param: ScalarParam) -> bool:
+    def passed_as_other_type(self, param: k.ScalarParam) -> bool:
         return param.symbol is not None and param.dtype not in (DataType.Index, self.index_dtype)
 
     # ---- operands and expressions ----------------------------------------------------------------
@@ -266,32 +213,32 @@ class KernelPrinter:
         """Whether an index takes a division."""
         return has_division(e) or not self.divided.isdisjoint(e.free_symbols)
 
-    def element(self, ref: Ref, offset: Expr = ZERO) -> Code:
+    def element(self, ref: k.Ref, offset: Expr = ZERO) -> Code:
         """An element as an lvalue; `offset` is added to the index."""
         name = primary(self.name(ref.buffer.name))
         return name if _is_scalar(ref.buffer) else subscript(name, self.expr(ref.index + offset))
 
-    def address(self, ref: Ref) -> Code:
+    def address(self, ref: k.Ref) -> Code:
         if as_int(ref.index) == 0 and not _is_scalar(ref.buffer):
             return primary(self.name(ref.buffer.name))
         return address(self.element(ref))
 
-    def operand(self, operand: Operand, dtype: DataType, offset: Expr = ZERO) -> Code:
+    def operand(self, operand: k.Operand, dtype: DataType, offset: Expr = ZERO) -> Code:
         """The operand's value as `dtype`."""
         self.type(dtype)
         return OPERANDS[type(operand)](self, operand, dtype, offset)
 
     # ---- statements ------------------------------------------------------------------------------
 
-    def statements(self, body: Sequence[Stmt]) -> None:
+    def statements(self, body: Sequence[k.Stmt]) -> None:
         """The statements in order; a variable whose value comes next is declared with it."""
         for stmt, following in zip(body, (*body[1:], None)):
-            if isinstance(stmt, Alloc) and _is_scalar(stmt.buffer) and _sets(following, stmt.buffer):
+            if isinstance(stmt, k.Alloc) and _is_scalar(stmt.buffer) and _sets(following, stmt.buffer):
                 self._declaring = stmt.buffer
                 continue
             STATEMENTS[type(stmt)](self, stmt)
 
-    def assign(self, dst: Ref, value: str, offset: Expr = ZERO) -> None:
+    def assign(self, dst: k.Ref, value: str, offset: Expr = ZERO) -> None:
         """`dst = value;`, as a declaration if it is the first that is heard of dst."""
         if self._declaring is dst.buffer:
             self._declaring = None
@@ -299,7 +246,7 @@ class KernelPrinter:
         else:
             self.line(f"{self.element(dst, offset)} = {value};")
 
-    def state_struct(self, op: ReductionOp, dst: Sequence[Ref], clustered: bool = False) -> StateStruct:
+    def state_struct(self, op: ReductionOp, dst: Sequence[k.Ref], clustered: bool = False) -> StateStruct:
         """The struct of `op`'s states, defined before the kernel.
 
         Args:
@@ -313,10 +260,10 @@ class KernelPrinter:
         self.required.update(struct.snippets)
         return struct
 
-    def reduced(self, op: ReductionOp, dst: Sequence[Ref]) -> DataType:
+    def reduced(self, op: ReductionOp, dst: Sequence[k.Ref]) -> DataType:
         """The type of the inputs that `op` reduces into states such as `dst`."""
         dtypes = [ref.buffer.dtype for ref in dst]
-        dtype = reduced_dtype(op, dtypes)
+        dtype = k.reduced_dtype(op, dtypes)
         if dtype is None:
             raise InternalError(f"{op.name} has no states of types {', '.join(map(str, dtypes))}")
         for used in (dtype, *dtypes):
@@ -325,7 +272,7 @@ class KernelPrinter:
         return dtype
 
     def contributions(
-        self, op: ReductionOp, dtype: DataType, src: Sequence[Operand], offset: Expr = ZERO
+        self, op: ReductionOp, dtype: DataType, src: Sequence[k.Operand], offset: Expr = ZERO
     ) -> list[Code]:
         """The text of each state of `src`, which holds the states themselves or one value to be lifted."""
         if len(src) == len(op.states):
@@ -334,24 +281,24 @@ class KernelPrinter:
         return op.render_lift(self.operand(src[0], dtype, offset), dtype)
 
 
-def _is_scalar(buffer: Buffer) -> bool:
+def _is_scalar(buffer: k.Buffer) -> bool:
     """Whether the buffer is printed as a variable instead of an array."""
-    return buffer.space is Space.LOCAL and as_int(buffer.size) == 1
+    return buffer.space is k.Space.LOCAL and as_int(buffer.size) == 1
 
 
-def _sets(stmt: Stmt | None, buffer: Buffer) -> bool:
+def _sets(stmt: k.Stmt | None, buffer: k.Buffer) -> bool:
     """Whether all that `stmt` prints is one assignment to this variable, which it does not read."""
-    if isinstance(stmt, Compute):
+    if isinstance(stmt, k.Compute):
         return stmt.dst.buffer is buffer and all(
             getattr(arg, "buffer", None) is not buffer for arg in stmt.args
         )
-    if isinstance(stmt, Init):
+    if isinstance(stmt, k.Init):
         return stmt.width == 1 and len(stmt.dst) == 1 and stmt.dst[0].buffer is buffer
     return (
-        isinstance(stmt, Copy)
+        isinstance(stmt, k.Copy)
         and stmt.cache is CacheOp.unspecified
         and stmt.dst.buffer is buffer
-        and (stmt.pred is TRUE or stmt.fill is not None)
+        and (stmt.pred is k.TRUE or stmt.fill is not None)
         and all(getattr(operand, "buffer", None) is not buffer for operand in (stmt.src, stmt.fill))
     )
 
@@ -359,14 +306,14 @@ def _sets(stmt: Stmt | None, buffer: Buffer) -> bool:
 # ---- parameters ---------------------------------------------------------------------------------
 
 
-def _tensor_param(printer: KernelPrinter, param: TensorParam) -> str:
+def _tensor_param(printer: KernelPrinter, param: k.TensorParam) -> str:
     kind, name = printer.type(param.buffer.dtype), printer.name(param.buffer.name)
     if param.is_output or param.buffer in printer.written:
         return f"{kind}* {name}"
     return f"const {kind}* {name}" if param.is_home else f"const {kind}* __restrict__ {name}"
 
 
-def _scalar_param(printer: KernelPrinter, param: ScalarParam) -> str:
+def _scalar_param(printer: KernelPrinter, param: k.ScalarParam) -> str:
     passed = "_passed" if printer.passed_as_other_type(param) else ""
     name = printer.name(param.name)
     if param.divisor is not None:
@@ -376,33 +323,33 @@ def _scalar_param(printer: KernelPrinter, param: ScalarParam) -> str:
     return f"{printer.type(param.dtype)} {name}{passed}"
 
 
-def _workspace_param(printer: KernelPrinter, param: WorkspaceParam) -> str:
+def _workspace_param(printer: KernelPrinter, param: k.WorkspaceParam) -> str:
     return f"{printer.type(param.buffer.dtype)}* {printer.name(param.buffer.name)}"
 
 
 PARAMS: dict[type, Callable[[KernelPrinter, Any], str]] = {
-    TensorParam: _tensor_param,
-    ScalarParam: _scalar_param,
-    WorkspaceParam: _workspace_param,
+    k.TensorParam: _tensor_param,
+    k.ScalarParam: _scalar_param,
+    k.WorkspaceParam: _workspace_param,
 }
 
 
 # ---- operands -----------------------------------------------------------------------------------
 
 
-def _ref(printer: KernelPrinter, ref: Ref, dtype: DataType, offset: Expr) -> Code:
+def _ref(printer: KernelPrinter, ref: k.Ref, dtype: DataType, offset: Expr) -> Code:
     return convert(printer.element(ref, offset), ref.buffer.dtype, dtype, printer.index_dtype)
 
 
-def _imm(printer: KernelPrinter, imm: Imm, dtype: DataType, offset: Expr) -> Code:
+def _imm(printer: KernelPrinter, imm: k.Imm, dtype: DataType, offset: Expr) -> Code:
     return converted_literal(imm.value, imm.dtype, dtype, printer.index_dtype)
 
 
-def _scalar_ref(printer: KernelPrinter, ref: ScalarRef, dtype: DataType, offset: Expr) -> Code:
+def _scalar_ref(printer: KernelPrinter, ref: k.ScalarRef, dtype: DataType, offset: Expr) -> Code:
     return convert(primary(printer.name(ref.param.name)), ref.param.dtype, dtype, printer.index_dtype)
 
 
-def _index_value(printer: KernelPrinter, value: IndexValue, dtype: DataType, offset: Expr) -> Code:
+def _index_value(printer: KernelPrinter, value: k.IndexValue, dtype: DataType, offset: Expr) -> Code:
     constant = as_int(value.expr)
     if constant is not None:
         return converted_literal(constant, value.dtype, dtype, printer.index_dtype)
@@ -410,10 +357,10 @@ def _index_value(printer: KernelPrinter, value: IndexValue, dtype: DataType, off
 
 
 OPERANDS: dict[type, Callable[[KernelPrinter, Any, DataType, Expr], Code]] = {
-    Ref: _ref,
-    Imm: _imm,
-    ScalarRef: _scalar_ref,
-    IndexValue: _index_value,
+    k.Ref: _ref,
+    k.Imm: _imm,
+    k.ScalarRef: _scalar_ref,
+    k.IndexValue: _index_value,
 }
 
 
@@ -421,35 +368,35 @@ OPERANDS: dict[type, Callable[[KernelPrinter, Any, DataType, Expr], Code]] = {
 
 
 STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
-    Alloc: statements.alloc,
-    Let: statements.let,
-    LetValue: statements.let_value,
-    LetMisalignment: statements.let_misalignment,
-    For: statements.for_,
-    If: statements.if_,
-    Bind: statements.bind,
-    Copy: transfers.copy,
-    Window: transfers.window,
-    Convert: transfers.convert_run,
-    Scatter: transfers.scatter,
-    Compute: statements.compute,
-    Init: statements.init,
-    Combine: statements.combine,
-    BlockReduce: collectives.block_reduce,
-    ClusterReduce: collectives.cluster_reduce,
-    BlockScan: collectives.block_scan,
-    GridReduce: collectives.grid_reduce,
-    GridScan: collectives.grid_scan,
-    GridReduces: collectives.grid_reduces,
-    GridBarrier: collectives.grid_barrier,
-    Barrier: waits.barrier,
-    Hold: statements.hold,
-    InitMbarriers: waits.init_mbarriers,
-    BulkCopy: waits.bulk_copy,
-    Arrive: waits.arrive,
-    ProxyFence: waits.proxy_fence,
-    Wait: waits.wait,
-    WaitForCopies: waits.wait_for_copies,
-    Roles: waits.roles,
-    Role: waits.role,
+    k.Alloc: statements.alloc,
+    k.Let: statements.let,
+    k.LetValue: statements.let_value,
+    k.LetMisalignment: statements.let_misalignment,
+    k.For: statements.for_,
+    k.If: statements.if_,
+    k.Bind: statements.bind,
+    k.Copy: transfers.copy,
+    k.Window: transfers.window,
+    k.Convert: transfers.convert_run,
+    k.Scatter: transfers.scatter,
+    k.Compute: statements.compute,
+    k.Init: statements.init,
+    k.Combine: statements.combine,
+    k.BlockReduce: collectives.block_reduce,
+    k.ClusterReduce: collectives.cluster_reduce,
+    k.BlockScan: collectives.block_scan,
+    k.GridReduce: collectives.grid_reduce,
+    k.GridScan: collectives.grid_scan,
+    k.GridReduces: collectives.grid_reduces,
+    k.GridBarrier: collectives.grid_barrier,
+    k.Barrier: waits.barrier,
+    k.Hold: statements.hold,
+    k.InitMbarriers: waits.init_mbarriers,
+    k.BulkCopy: waits.bulk_copy,
+    k.Arrive: waits.arrive,
+    k.ProxyFence: waits.proxy_fence,
+    k.Wait: waits.wait,
+    k.WaitForCopies: waits.wait_for_copies,
+    k.Roles: waits.roles,
+    k.Role: waits.role,
 }

@@ -8,25 +8,8 @@ from fusewright.core.code import binary, call, conditional, primary
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import InternalError
 from fusewright.cuda.spelling import convert, literal
+from fusewright.kernel import ir as k
 from fusewright.kernel.access import is_at_hand
-from fusewright.kernel.ir import (
-    TRUE,
-    Alloc,
-    Bind,
-    Combine,
-    Compute,
-    For,
-    Hold,
-    If,
-    Init,
-    Let,
-    LetMisalignment,
-    LetValue,
-    Ref,
-    ScalarParam,
-    Space,
-    operand_dtype,
-)
 from fusewright.sym import as_int, const, lt, to_text
 
 if TYPE_CHECKING:
@@ -36,10 +19,10 @@ if TYPE_CHECKING:
 ARENA_NAME = "fw_smem"
 
 
-def alloc(printer: KernelPrinter, stmt: Alloc) -> None:
+def alloc(printer: KernelPrinter, stmt: k.Alloc) -> None:
     buffer = stmt.buffer
     kind, name = printer.type(buffer.dtype), printer.name(buffer.name)
-    if buffer.space is Space.SHARED:
+    if buffer.space is k.Space.SHARED:
         if buffer.offset is None:
             raise InternalError(f"shared buffer {buffer.name} has no place in the arena")
         place = primary(ARENA_NAME)
@@ -53,34 +36,34 @@ def alloc(printer: KernelPrinter, stmt: Alloc) -> None:
     printer.line(f"{kind} {name};" if elements == 1 else f"{kind} {name}[{elements}];")
 
 
-def let(printer: KernelPrinter, stmt: Let) -> None:
+def let(printer: KernelPrinter, stmt: k.Let) -> None:
     value = printer.expr(stmt.value)
     if printer.divides(stmt.value):
         printer.divided.add(stmt.symbol)
     printer.line(f"const {printer.type(DataType.Index)} {printer.symbol_name(stmt.symbol)} = {value};")
 
 
-def let_value(printer: KernelPrinter, stmt: LetValue) -> None:
+def let_value(printer: KernelPrinter, stmt: k.LetValue) -> None:
     index = printer.type(DataType.Index)
     if stmt.symbol.lo == 0:
         value = printer.operand(stmt.value, DataType.Index)
         printer.line(f"const {index} {printer.symbol_name(stmt.symbol)} = {value};")
         return
     printer.required.add("index_below")
-    value = printer.operand(stmt.value, operand_dtype(stmt.value))
+    value = printer.operand(stmt.value, k.operand_dtype(stmt.value))
     value = call(f"fw::index_below<{index}>", value, printer.expr(stmt.extent))
-    if stmt.pred is not TRUE:
+    if stmt.pred is not k.TRUE:
         value = conditional(printer.expr(stmt.pred), value, printer.expr(const(-1)))
     printer.line(f"const {index} {printer.symbol_name(stmt.symbol)} = {value};")
 
 
-def let_misalignment(printer: KernelPrinter, stmt: LetMisalignment) -> None:
+def let_misalignment(printer: KernelPrinter, stmt: k.LetMisalignment) -> None:
     printer.required.add("misalignment")
     value = call(f"fw::misalignment<{stmt.width}>", printer.name(stmt.buffer.name))
     printer.line(f"const {printer.type(DataType.Index)} {printer.symbol_name(stmt.symbol)} = {value};")
 
 
-def for_(printer: KernelPrinter, stmt: For) -> None:
+def for_(printer: KernelPrinter, stmt: k.For) -> None:
     extent, name = printer.expr(stmt.extent), printer.symbol_name(stmt.symbol)
     if stmt.unroll:
         printer.line("#pragma unroll")
@@ -89,16 +72,16 @@ def for_(printer: KernelPrinter, stmt: For) -> None:
         printer.statements(stmt.body)
 
 
-def if_(printer: KernelPrinter, stmt: If) -> None:
+def if_(printer: KernelPrinter, stmt: k.If) -> None:
     with printer.nested(f"if ({printer.expr(stmt.cond)})"):
         printer.statements(stmt.body)
 
 
-def bind(printer: KernelPrinter, stmt: Bind) -> None:
+def bind(printer: KernelPrinter, stmt: k.Bind) -> None:
     """Variables for the names, which the block finds the values of by halving; then the body."""
     with printer.nested(""):
         for name in stmt.names:
-            if isinstance(name, ScalarParam):
+            if isinstance(name, k.ScalarParam):
                 printer.line(f"{printer.declaration(name)};")
             else:
                 qualifier = "" if name.buffer in printer.written else "const "
@@ -107,7 +90,7 @@ def bind(printer: KernelPrinter, stmt: Bind) -> None:
         printer.statements(stmt.body)
 
 
-def _choice(printer: KernelPrinter, stmt: Bind, first: int, end: int) -> None:
+def _choice(printer: KernelPrinter, stmt: k.Bind, first: int, end: int) -> None:
     """Assigns the choice among those from `first` to `end`."""
     if end - first == 1:
         for name, param in zip(stmt.names, stmt.choices[first]):
@@ -121,7 +104,7 @@ def _choice(printer: KernelPrinter, stmt: Bind, first: int, end: int) -> None:
         _choice(printer, stmt, half, end)
 
 
-def compute(printer: KernelPrinter, stmt: Compute) -> None:
+def compute(printer: KernelPrinter, stmt: k.Compute) -> None:
     op, target = stmt.op, stmt.dst.buffer.dtype
     spelling = stmt.spelling
     if printer.spares_registers:
@@ -135,7 +118,7 @@ def compute(printer: KernelPrinter, stmt: Compute) -> None:
     printer.assign(stmt.dst, convert(value, result, target, printer.index_dtype))
 
 
-def init(printer: KernelPrinter, stmt: Init) -> None:
+def init(printer: KernelPrinter, stmt: k.Init) -> None:
     dtype = printer.reduced(stmt.op, stmt.dst)
     values = zip(stmt.dst, stmt.op.identity(dtype), stmt.op.state_dtypes(dtype))
     texts = [(ref, literal(value, state, printer.index_dtype)) for ref, value, state in values]
@@ -144,20 +127,20 @@ def init(printer: KernelPrinter, stmt: Init) -> None:
             printer.assign(ref, text, w)
 
 
-def combine(printer: KernelPrinter, stmt: Combine) -> None:
+def combine(printer: KernelPrinter, stmt: k.Combine) -> None:
     """Where a predicate only chooses between two values of a register, the machine needs no branch."""
     dtype = printer.reduced(stmt.op, stmt.dst)
     into = [printer.element(ref) for ref in stmt.dst]
     if stmt.width > 1:
         [run] = stmt.src
-        assert isinstance(run, Ref)
+        assert isinstance(run, k.Ref)
         if run.buffer.dtype is not dtype:
             printer.required.add("extremum_run")
         text = stmt.op.render_run(into, printer.address(run), stmt.width, run.buffer.dtype)
     else:
         values = printer.contributions(stmt.op, dtype, stmt.src)
         text = stmt.op.combining(dtype).render(into, values, dtype)
-    if stmt.pred is TRUE:
+    if stmt.pred is k.TRUE:
         printer.line(text + ";")
         return
     pred = printer.expr(stmt.pred)
@@ -170,6 +153,6 @@ def combine(printer: KernelPrinter, stmt: Combine) -> None:
         printer.line(text + ";")
 
 
-def hold(printer: KernelPrinter, stmt: Hold) -> None:
+def hold(printer: KernelPrinter, stmt: k.Hold) -> None:
     printer.required.add("hold")
     printer.line(f"fw::hold({printer.name(stmt.buffer.name)});")

@@ -14,6 +14,9 @@ from fusewright.core.once import cached_property
 from fusewright.core.op import ReductionOp
 from fusewright.cuda.spelling import identifier, literal, type_name
 
+# The snippets of what reduces over a warp by one instruction.
+_OVER_WARP = {"warp_maximum": "warp_extremum", "warp_minimum": "warp_extremum", "warp_sum": "warp_sum"}
+
 
 class StateStruct:
     """The C++ struct for the states of `op` over inputs of `dtype`.
@@ -36,8 +39,8 @@ class StateStruct:
     @property
     def snippets(self) -> tuple[str, ...]:
         """What its text builds on."""
-        others = {"cluster_reduce": self.clustered, "warp_extremum": self.over_warp != ""}
-        return ("warp_reduce", *(name for name, is_used in others.items() if is_used))
+        clusters = ("cluster_reduce",) if self.clustered else ()
+        return ("warp_reduce", *clusters, *((_OVER_WARP[self.over_warp],) if self.over_warp else ()))
 
     @cached_property
     def identities(self) -> list[str]:

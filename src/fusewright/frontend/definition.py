@@ -15,6 +15,7 @@ from torch.compiler import is_dynamo_compiling
 
 from fusewright.core.call_sites import CallSite, call_site
 from fusewright.core.dtype import DataType, from_torch
+from fusewright.core.enums import CommunicatorBackend
 from fusewright.core.errors import (
     ArgumentTypeError,
     DefinitionError,
@@ -37,6 +38,7 @@ from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, is_empty, is_strides, listed
 from fusewright.frontend.inspection import Inspected
+from fusewright.frontend.mesh import ONE_DEVICE
 from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
 from fusewright.frontend.operators import Operators, recorded_by
 from fusewright.frontend.origins import explain
@@ -47,8 +49,8 @@ from fusewright.frontend.records import Record, Ref, encode
 from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.segments import GivenSchedules, Segmented, segment_schedules
 from fusewright.frontend.states import Container
-from fusewright.frontend.user_schedules import AnySchedule, Scheduled
-from fusewright.host import FusionExecutor
+from fusewright.frontend.user_schedules import Scheduled
+from fusewright.host import AnySchedule, FusionExecutor
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.schedulers import Registry
@@ -65,11 +67,13 @@ NO_OPTIONS: Sequence[str] = ()
 D = TypeVar("D", bound="FusionDefinition")
 
 
-def _check_flags(*flags: object) -> None:
+def _check_flags(**flags: object) -> None:
     """Raises ArgumentTypeError for a flag of `execute` that is no bool."""
-    for flag in flags:
+    for name, flag in flags.items():
         if flag is not False and flag is not True:
-            raise ArgumentTypeError(function="execute", expected="flags: bool", given=describe_argument(flag))
+            raise ArgumentTypeError(
+                function="execute", expected=f"{name}: bool", given=describe_argument(flag)
+            )
 
 
 class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch):
@@ -95,6 +99,8 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         self,
         id: int | None = None,
         max_length: int = MAX_RECORDS,
+        use_multidevice_executor: bool = False,
+        backend_type: CommunicatorBackend = CommunicatorBackend.nccl,
         *,
         options: Options | None = None,
         registry: Registry | None = None,
@@ -102,15 +108,20 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         for name, value, kind in (
             ("id", id, int),
             ("max_length", max_length, int),
+            ("use_multidevice_executor", use_multidevice_executor, bool),
+            ("backend_type", backend_type, CommunicatorBackend),
             ("options", options, Options),
             ("registry", registry, Registry),
         ):
-            if not (isinstance(value, kind) or (value is None and name != "max_length")):
+            if not (isinstance(value, kind) or (value is None and name in ("id", "options", "registry"))):
                 raise ArgumentTypeError(
                     function="FusionDefinition",
                     expected=f"{name}: {kind.__name__}",
                     given=describe_argument(value),
                 )
+        if use_multidevice_executor or hasattr(self, "multidevice_schedule"):
+            name = "use_multidevice_executor" if use_multidevice_executor else "multidevice_schedule"
+            raise DefinitionError(f"{name}: {ONE_DEVICE}", expected="schedule(), or none")
         self.ops = Operators(self)
         self.sched = SchedOperators(self)
         self._max_length = max_length
@@ -397,7 +408,13 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         Raises:
             UserError: inputs that do not fit the definition. They and the caches are then as they were.
         """
-        _check_flags(override_user_schedule, capture_debug_output, print_repro, profile, save_repro_inputs)
+        _check_flags(
+            override_user_schedule=override_user_schedule,
+            capture_debug_output=capture_debug_output,
+            print_repro=print_repro,
+            profile=profile,
+            save_repro_inputs=save_repro_inputs,
+        )
         observed = capture_debug_output or print_repro or profile or save_repro_inputs
         observed = observed or schedules is not None or tune is not None
         call = override_user_schedule, _enable_options, _disable_options

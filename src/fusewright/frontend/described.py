@@ -15,9 +15,8 @@ from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, 
 from fusewright.frontend.origins import explained
 from fusewright.frontend.segments import GivenSchedules, Segmentation, segment_schedules
 from fusewright.frontend.states import StateKind
-from fusewright.frontend.user_schedules import AnySchedule
 from fusewright.frontend.workbench import schedule_text
-from fusewright.host import SegmentKernel, SegmentKernels, SegmentSchedules
+from fusewright.host import AnySchedule, SegmentKernel, SegmentKernels, SegmentSchedules
 from fusewright.host.memory_checks import has_no_memory
 from fusewright.host.segment_kernels import Wording
 from fusewright.ir import Val

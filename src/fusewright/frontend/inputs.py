@@ -59,7 +59,12 @@ def listed(inputs: Iterable[Any], function: str = "execute") -> list[Any]:
 def device_named(device: Device) -> torch.device:
     """Where to run. DeviceError for what names no device."""
     try:
-        if isinstance(device, int) and device not in _INDICES:
+        index = device
+        if isinstance(device, str):
+            torch.device(device)  # its words for what names no device
+            _, _, digits = device.partition(":")
+            index = int(digits) if digits else 0
+        if isinstance(index, int) and index not in _INDICES:
             raise TypeError
         return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     except (RuntimeError, TypeError):

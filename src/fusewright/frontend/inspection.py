@@ -20,9 +20,9 @@ from fusewright.frontend.origins import explained
 from fusewright.frontend.printing import cuda_text, definition_text, repro_script, scheduled_text
 from fusewright.frontend.recording import Recorder
 from fusewright.frontend.tolerances import output_tolerances
-from fusewright.frontend.user_schedules import AnySchedule, BySignature
+from fusewright.frontend.user_schedules import BySignature
 from fusewright.frontend.workbench import schedule_text
-from fusewright.host import FusionExecutor, SegmentSchedules
+from fusewright.host import AnySchedule, FusionExecutor, SegmentSchedules
 from fusewright.host.plan import LaunchPlan
 from fusewright.host.programs import BoundProgram
 from fusewright.ir import TensorView

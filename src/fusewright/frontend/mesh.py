@@ -35,6 +35,10 @@ class DeviceMesh:
         numbers = torch.as_tensor(devices)
         self.shape: tuple[int, ...] = tuple(numbers.shape)
         self.devices: tuple[int, ...] = tuple(numbers.flatten().tolist())
+        if any(number < 0 for number in self.devices):
+            raise ArgumentTypeError(
+                function="DeviceMesh", expected="devices: numbers of 0 or more", given=str(list(self.devices))
+            )
 
     @property
     def size(self) -> int:

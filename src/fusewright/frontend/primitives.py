@@ -107,6 +107,8 @@ class Primitive:
         """
         ours = {**KEYWORDS, **OWN_KEYWORDS.get(self.function.__name__, {})}
         keywords = {ours.get(name, name): value for name, value in kwargs.items()}
+        if len(keywords) < len(kwargs):
+            raise self._mismatch(args, kwargs, "two of these keywords name one argument")
         try:
             given = self.signature.bind(schedule, *args, **keywords)
         except TypeError as error:

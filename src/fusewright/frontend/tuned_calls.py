@@ -56,12 +56,18 @@ def journal_version() -> str:
 
 
 def journal_path() -> Path:
-    """FUSEWRIGHT_TUNE_JOURNAL, or a file in the cache directory."""
+    """FUSEWRIGHT_TUNE_JOURNAL, or a file in the cache directory. TuneError: there is none."""
     named = os.environ.get("FUSEWRIGHT_TUNE_JOURNAL")
     if named:
         return Path(named)
     cache = Options.from_environment().cache_dir
-    return (Path(cache) if cache else default_directory()) / "tuning.sqlite"
+    folder = Path(cache) if cache else default_directory()
+    if folder is None:
+        raise TuneError(
+            "there is no place for a journal: this user has no home directory",
+            hint="name a file in FUSEWRIGHT_TUNE_JOURNAL, or a folder in FUSEWRIGHT_CACHE_DIR",
+        )
+    return folder / "tuning.sqlite"
 
 
 def effort_of(given: Any, what: str = "tune") -> Effort:

@@ -20,7 +20,7 @@ from fusewright.frontend.origins import explained
 from fusewright.frontend.params import GivenFields
 from fusewright.frontend.scheduling import SchedOperators
 from fusewright.frontend.workbench import UserSchedule
-from fusewright.host import FinishedSchedule, PlannedCall, SegmentSchedules
+from fusewright.host import AnySchedule, FinishedSchedule, PlannedCall, SegmentSchedules
 from fusewright.host.binding import Binder
 from fusewright.host.calls import hardware_for
 from fusewright.ops import describe_argument
@@ -30,8 +30,6 @@ from fusewright.schedulers import Registry, Scheduler, default_registry
 # was kept first is evicted first.
 MAX_GIVEN = 1024
 
-#: Of a definition as one kernel, or of some kernels of its automatic partition.
-AnySchedule = FinishedSchedule | SegmentSchedules
 #: Schedules by the signature of the inputs that they are for.
 BySignature = OnceCache[Hashable, AnySchedule]
 #: For segments of a call, params of their schedulers, fields of such params, or functions of the

@@ -15,31 +15,29 @@ from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.binding import Binder, Binding
 from fusewright.host.calls import Question, call_of
-from fusewright.host.finished import FinishedSchedule, PlannedCall, SegmentSchedules
+from fusewright.host.finished import AnySchedule, FinishedSchedule, PlannedCall
 from fusewright.host.kept_partitions import KeptPartitions
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, Layouts, fresh_outputs
-from fusewright.host.learned_params import LearnedParams
-from fusewright.host.memory import Memory, check_room, empty_outputs, input_layouts
+from fusewright.host.memory import Memory, empty_outputs, input_layouts
 from fusewright.host.memory_checks import has_no_memory, unwritable
-from fusewright.host.plan import LaunchError, LaunchPlan, StepPlan, placed
+from fusewright.host.new_calls import NewCall, served
+from fusewright.host.plan import LaunchPlan, placed
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.programs import NO_VIEWS, BoundProgram, Chosen, Programs
 from fusewright.host.recall import Decided, Recall
 from fusewright.host.repeated_calls import matcher
 from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
-from fusewright.host.selection import Selection
 from fusewright.host.settings import DeviceState, Setting, Settings
 from fusewright.host.signature import compile_key_function
 from fusewright.host.stable_sizes import StableSizes
-from fusewright.host.steps import Steps
 from fusewright.host.views import OutputViews, Views
 from fusewright.ir import Fusion, TensorView
 from fusewright.rewrite import simplified
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.hardware import present
 from fusewright.runtime.targets import CudaTarget, SimulatedTarget, Target
-from fusewright.schedulers import Cost, Proposal, Registry, default_registry, is_built_in, naming
+from fusewright.schedulers import Cost, Registry, default_registry
 from fusewright.segment import (
     Segment,
     SegmentedFusion,
@@ -55,8 +53,6 @@ NO_SIZES: frozenset[Symbol] = frozenset()
 
 Inputs = Sequence[Any]
 Repro = Callable[[Inputs], str]
-#: Of the whole fusion, or of some of its segments.
-UserSchedule = FinishedSchedule | SegmentSchedules
 
 
 class FusionExecutor:
@@ -115,7 +111,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: UserSchedule | None = None,
+        user_schedule: AnySchedule | None = None,
         views: bool = True,
     ) -> list[torch.Tensor]:
         """The visible outputs, in the order in which they were added.
@@ -178,7 +174,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: UserSchedule | None = None,
+        user_schedule: AnySchedule | None = None,
         views: bool = True,
     ) -> BoundProgram:
         """The program that `execute` would run, without running it."""
@@ -210,7 +206,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: UserSchedule | None = None,
+        user_schedule: AnySchedule | None = None,
         fusion_id: int = 0,
     ) -> tuple[list[torch.Tensor], FusionProfile]:
         """As `execute`, with a clock at each launch: the outputs and where the time went."""
@@ -228,7 +224,7 @@ class FusionExecutor:
         *,
         device: torch.device | None = None,
         options: Options | None = None,
-        user_schedule: UserSchedule | None = None,
+        user_schedule: AnySchedule | None = None,
     ) -> tuple[CompiledKernel, ...]:
         """The kernels that serve these inputs, in launch order. Raises as `program_for`."""
         found = self.program_for(inputs, device=device, options=options, user_schedule=user_schedule)
@@ -240,7 +236,7 @@ class FusionExecutor:
         *,
         device: torch.device | None = None,
         options: Options | None = None,
-        user_schedule: UserSchedule | None = None,
+        user_schedule: AnySchedule | None = None,
     ) -> BoundProgram:
         """The program that serves these inputs.
 
@@ -263,7 +259,7 @@ class FusionExecutor:
         device: torch.device | None = None,
         options: Options | None = None,
         tracer: Tracer | None = None,
-        user_schedule: UserSchedule | None = None,
+        user_schedule: AnySchedule | None = None,
         views: bool = True,
     ) -> SegmentKernels:
         """The kernels that `execute` would run, compiled, with what is known of them.
@@ -287,6 +283,8 @@ class FusionExecutor:
         if program is not None:
             stable = program.stable
         memory = Memory(self.fusion, binding, self._layouts)
+        repro = self._repro_of(inputs)
+        new = NewCall(setting, place, user_schedule, binding, memory, stable, repro, tracer)
         call = self._question(setting, binding, memory, stable).call
 
         def describe(chosen: Chosen) -> SegmentKernels:
@@ -297,8 +295,7 @@ class FusionExecutor:
             parallel = not options.disabled("parallel_compile")
             return described_kernels(plans, memory, costs, wording, parallel, tracer)
 
-        repro = partial(self.repro, inputs) if self.repro is not None else str
-        return self._chosen(setting, place, user_schedule, binding, memory, stable, repro, tracer, describe)
+        return self._served(new, describe)
 
     def segments_for(
         self,
@@ -394,9 +391,7 @@ class FusionExecutor:
         """The partition of the fusion into kernels, whatever the sizes."""
         return self._partitions.without(frozenset()).structural(tracer or Tracer())
 
-    def _program(
-        self, setting: Setting, inputs: Inputs, schedule: UserSchedule | None
-    ) -> BoundProgram | None:
+    def _program(self, setting: Setting, inputs: Inputs, schedule: AnySchedule | None) -> BoundProgram | None:
         """The program that is bound to flat inputs. They may be of a kind that no call takes."""
         if has_no_memory(inputs):
             return None
@@ -417,7 +412,7 @@ class FusionExecutor:
     def _new(
         self,
         setting: Setting,
-        schedule: UserSchedule | None,
+        schedule: AnySchedule | None,
         inputs: Inputs,
         tracer: Tracer | None,
         signature: tuple[Any, ...] | None,
@@ -435,7 +430,7 @@ class FusionExecutor:
     def _bound(
         self,
         setting: Setting,
-        schedule: UserSchedule | None,
+        schedule: AnySchedule | None,
         inputs: Inputs,
         tracer: Tracer | None,
         signature: tuple[Any, ...] | None = None,
@@ -469,25 +464,9 @@ class FusionExecutor:
     def _make(
         self,
         setting: Setting,
-        schedule: UserSchedule | None,
+        schedule: AnySchedule | None,
         inputs: Inputs,
         binding: Binding,
-        tracer: Tracer,
-        signature: tuple[Any, ...],
-    ) -> BoundProgram:
-        repro = partial(self.repro, inputs) if self.repro is not None else str
-        try:
-            return self._compiled(setting, schedule, binding, repro, tracer, signature)
-        except InternalError as error:
-            error.repro = error.repro or repro() or None
-            raise
-
-    def _compiled(
-        self,
-        setting: Setting,
-        schedule: UserSchedule | None,
-        binding: Binding,
-        repro: Callable[[], str],
         tracer: Tracer,
         signature: tuple[Any, ...],
     ) -> BoundProgram:
@@ -497,6 +476,8 @@ class FusionExecutor:
         recalls = schedule is None and setting.options.policy is None
         place = self._place(setting, binding.device)
         memory = Memory(self.fusion, binding, self._layouts)
+        repro = self._repro_of(inputs)
+        call = NewCall(setting, place, schedule, binding, memory, stable, repro, tracer)
 
         def bind(chosen: Chosen) -> BoundProgram:
             kernels = [plan.op.kernel for plan in chosen.plans if isinstance(plan, LaunchPlan)]
@@ -509,71 +490,31 @@ class FusionExecutor:
             if recalls:
                 self._recall.note(setting, place, signature, binding, stable, decided, repro)
 
-        program = self._chosen(setting, place, schedule, binding, memory, stable, repro, tracer, bind, note)
-        if setting.options.dump_dir is not None:
-            dump_kernels(self.fusion, program, memory, setting.options)
+        try:
+            program = self._served(call, bind, note)
+            if setting.options.dump_dir is not None:
+                dump_kernels(self.fusion, program, memory, setting.options)
+        except InternalError as error:
+            error.repro = error.repro or repro() or None
+            raise
         return program
 
-    def _chosen(
-        self,
-        setting: Setting,
-        place: DeviceState,
-        schedule: UserSchedule | None,
-        binding: Binding,
-        memory: Memory,
-        stable: frozenset[Symbol],
-        repro: Callable[[], str],
-        tracer: Tracer,
-        use: Callable[[Chosen], Result],
-        note: Callable[[Decided], None] | None = None,
+    def _repro_of(self, inputs: Inputs) -> Callable[[], str]:
+        return partial(self.repro, inputs) if self.repro is not None else str
+
+    def _served(
+        self, call: NewCall, use: Callable[[Chosen], Result], note: Callable[[Decided], None] | None = None
     ) -> Result:
-        """What `use` makes of the steps that serve a call.
+        """What `use` makes of the steps that serve a call. `note`: told of one that others may be served as.
 
-        A LaunchError that it raises, which says that a kernel cannot be launched for this call, leads to
+        A LaunchError that `use` raises, which says that a kernel cannot be launched for this call, leads to
         other steps, unless the user asked for these.
-
-        note: told of a call that others may be served as.
         """
-        steps = Steps(self.fusion, setting, place, binding, tracer)
+        schedule = call.schedule
         if isinstance(schedule, FinishedSchedule):
-            return use(Chosen([steps.of_user(schedule)]))
-        proposals: dict[Segment, Proposal] = {}
-        question = self._question(setting, binding, memory, stable)
-        learned = LearnedParams(setting.options.policy, question.call)
-
-        def make(segment: Segment, proposal: Proposal) -> StepPlan:
-            own = None if schedule is None else schedule.of(segment)
-            if own is not None:
-                return steps.scheduled(segment, own)
-            proposals[segment] = proposal
-            return learned.made(segment, proposal, steps.of)
-
-        views, empty, uncomputed = question.views, question.empty, question.uncomputed
-        if schedule is not None:
-            schedule.check()
-            (views, empty), uncomputed = schedule.planned.outputs_in(question), schedule.planned.uncomputed
-        partitions = self._partitions.without(uncomputed, memory.input_layouts)
-        selection = Selection(partitions, question.call, make, repro, tracer, question.required, schedule)
-        while True:
-            own, launches = selection.plans()
-            plans = place.bundles.joined(own, launches, memory, tracer)
-            try:
-                result = use(Chosen(plans, views, empty, proposals))
-                if note is not None and selection.is_first and selection.planned is not None:
-                    note(Decided(partitions, selection.planned, question.required, own, plans))
-                return result
-            except LaunchError as error:
-                segment, cause = error.launch.segment, error.cause
-                assert segment is not None
-                if learned.distrust(segment, cause):
-                    continue
-                if selection.is_users(segment):
-                    raise cause from None
-                if not is_built_in(segment.scheduler):
-                    with naming(segment.scheduler, "apply"):
-                        raise cause from None
-                check_room(segment.outputs, memory, place.target.hardware)
-                selection.report_fault(segment, cause)
+            return use(Chosen([call.steps(self.fusion).of_user(schedule)]))
+        question = self._question(call.setting, call.binding, call.memory, call.stable)
+        return served(self.fusion, call, schedule, self._partitions, question, use, note)
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:

@@ -132,3 +132,7 @@ class SegmentSchedules:
 def _identity(segment: Segment) -> Hashable:
     """Equal for segments that compute the same of the same values."""
     return segment.text, segment.inputs, segment.outputs
+
+
+#: Of the whole fusion, or of some of its segments.
+AnySchedule = FinishedSchedule | SegmentSchedules

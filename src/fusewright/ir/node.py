@@ -74,6 +74,13 @@ class Node:
         self.reduced: bool | None = None
 
     @property
+    def source(self) -> TensorView:
+        """The first operand, of a node that reads a tensor there."""
+        source = self.inputs[0]
+        assert isinstance(source, TensorView)
+        return source
+
+    @property
     def output(self) -> TensorView:
         """The first output, of a node that computes tensors."""
         out = self.outputs[0]
@@ -288,12 +295,6 @@ class Indexed(Node):
         self.cache = CacheOp.unspecified
 
     @property
-    def source(self) -> TensorView:
-        source = self.inputs[0]
-        assert isinstance(source, TensorView)
-        return source
-
-    @property
     def index_tensors(self) -> list[TensorView]:
         return [v for v in self.inputs[1 : 1 + self.indices] if isinstance(v, TensorView)]
 
@@ -395,12 +396,6 @@ class Update(Stored):
         self.op = op
         self.indices = len(indices)
         self._has_base = True
-
-    @property
-    def source(self) -> TensorView:
-        source = self.inputs[0]
-        assert isinstance(source, TensorView)
-        return source
 
     @property
     def index_tensors(self) -> list[TensorView]:

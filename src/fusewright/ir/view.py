@@ -40,8 +40,7 @@ class Squeeze(Node):
         self.dims = tuple(dims)
 
     def axis_map(self, operand: int) -> tuple[int | None, ...]:
-        source = self.inputs[0]
-        assert isinstance(source, TensorView)
+        source = self.source
         return tuple(i for i in range(source.ndim) if i not in self.dims)
 
 

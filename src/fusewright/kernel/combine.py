@@ -20,38 +20,17 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 from fusewright.core.enums import ParallelType
-from fusewright.kernel.ir import (
-    BLOCK_AXES,
-    THREAD_AXES,
-    Alignment,
-    Bind,
-    Buffer,
-    Covering,
-    If,
-    IndexValue,
-    Kernel,
-    Let,
-    Param,
-    Ref,
-    ScalarParam,
-    ScalarRef,
-    Stmt,
-    TensorParam,
-    WorkspaceParam,
-    index_name,
-    index_symbol,
-    walk,
-)
+from fusewright.kernel import ir as k
 from fusewright.sym import Expr, Symbol, as_int, const, floordiv, le, lt, maximum, mod, substitute, symbol
 
-_THREADS = frozenset(index_name(axis) for axis in THREAD_AXES)
-_BLOCKS = tuple(index_name(axis) for axis in BLOCK_AXES)
+_THREADS = frozenset(k.index_name(axis) for axis in k.THREAD_AXES)
+_BLOCKS = tuple(k.index_name(axis) for axis in k.BLOCK_AXES)
 _ONE = const(1)
 
 AnyT = TypeVar("AnyT")
 
 
-def common_block(kernel: Kernel) -> tuple[int, int, int] | None:
+def common_block(kernel: k.Kernel) -> tuple[int, int, int] | None:
     """The block that a kernel shares with those that it may be combined with; None if with none.
 
     The block has to be constant, since the text may rely on it. Workspaces are laid out by the whole grid,
@@ -60,7 +39,7 @@ def common_block(kernel: Kernel) -> tuple[int, int, int] | None:
     x, y, z = map(as_int, kernel.block)
     if x is None or y is None or z is None:
         return None
-    if any(isinstance(param, WorkspaceParam) for param in kernel.params) or kernel.cluster > 1:
+    if any(isinstance(param, k.WorkspaceParam) for param in kernel.params) or kernel.cluster > 1:
         return None
     return x, y, z
 
@@ -78,7 +57,7 @@ def block_count(grid: Sequence[Expr]) -> Expr:
     return count
 
 
-def combine(name: str, parts: Sequence[Kernel]) -> Kernel:
+def combine(name: str, parts: Sequence[k.Kernel]) -> k.Kernel:
     """One kernel that does what `parts` do, which have one `common_block`, index type and `max_registers`.
 
     No part may touch what another writes. Its parameters are those of the parts in order, then the number of
@@ -87,11 +66,11 @@ def combine(name: str, parts: Sequence[Kernel]) -> Kernel:
     """
     first = parts[0]
     index = first.index_dtype
-    starts = [ScalarParam(f"start{i}", index, symbol(f"start{i}")) for i in range(len(parts))]
+    starts = [k.ScalarParam(f"start{i}", index, symbol(f"start{i}")) for i in range(len(parts))]
     total = symbol("blocks", lo=1)
-    block = index_symbol(ParallelType.grid_x, total)
+    block = k.index_symbol(ParallelType.grid_x, total)
     renamed = [_Part(f"p{i}") for i in range(len(parts))]
-    bodies: list[tuple[Stmt, ...]] = []
+    bodies: list[tuple[k.Stmt, ...]] = []
     firsts: list[Expr] = []
     for members in _runs(parts):
         firsts.append(_symbol(starts[members[0]]))
@@ -99,12 +78,12 @@ def combine(name: str, parts: Sequence[Kernel]) -> Kernel:
         bodies.append(_body(parts[members[0]], renamed[members[0]], f"c{len(bodies)}", block, chosen))
     pairs = list(zip(renamed, parts))
     threads = [kernel.max_threads for kernel in parts]
-    return Kernel(
+    return k.Kernel(
         name,
         (
             *[part.param(param) for part, kernel in pairs for param in kernel.params],
             *starts,
-            ScalarParam("blocks", index, total),
+            k.ScalarParam("blocks", index, total),
         ),
         _choice(block, firsts, bodies),
         (total, _ONE, _ONE),
@@ -113,30 +92,34 @@ def combine(name: str, parts: Sequence[Kernel]) -> Kernel:
         index,
         max(threads) if all(threads) else 0,
         tuple(
-            [Alignment(part.buffer(a.buffer), a.bytes) for part, kernel in pairs for a in kernel.alignments]
+            [k.Alignment(part.buffer(a.buffer), a.bytes) for part, kernel in pairs for a in kernel.alignments]
         ),
         first.max_registers,
     )
 
 
-def _runs(parts: Sequence[Kernel]) -> list[range]:
+def _runs(parts: Sequence[k.Kernel]) -> list[range]:
     """The positions of neighbours that are the same."""
     bounds = [i for i, kernel in enumerate(parts) if i == 0 or kernel is not parts[i - 1]]
     return [range(start, end) for start, end in zip(bounds, [*bounds[1:], len(parts)])]
 
 
 def _body(
-    kernel: Kernel, part: _Part, shared: str, block: Expr, chosen: Sequence[tuple[list[Param], ScalarParam]]
-) -> tuple[Stmt, ...]:
+    kernel: k.Kernel,
+    part: _Part,
+    shared: str,
+    block: Expr,
+    chosen: Sequence[tuple[list[k.Param], k.ScalarParam]],
+) -> tuple[k.Stmt, ...]:
     """The code of one part, or of several equal ones under the name `shared`."""
     if len(chosen) == 1:
         body = part.of(kernel.body)
         return (*part.positions(block - _symbol(chosen[0][1]), kernel.grid), *body)
     every = _Part(shared)
-    start = ScalarParam(f"start.{shared}", kernel.index_dtype, symbol(f"start.{shared}"))
+    start = k.ScalarParam(f"start.{shared}", kernel.index_dtype, symbol(f"start.{shared}"))
     body = every.of(kernel.body)
     return (
-        Bind(
+        k.Bind(
             block,
             tuple([_symbol(first) for _, first in chosen[1:]]),
             (*[every.param(param) for param in kernel.params], start),
@@ -146,24 +129,24 @@ def _body(
     )
 
 
-def _symbol(param: ScalarParam) -> Symbol:
+def _symbol(param: k.ScalarParam) -> Symbol:
     assert param.symbol is not None
     return param.symbol
 
 
-def statement_count(kernel: Kernel) -> int:
+def statement_count(kernel: k.Kernel) -> int:
     """What the size of its code goes by."""
-    return sum(1 for _ in walk(kernel.body))
+    return sum(1 for _ in k.walk(kernel.body))
 
 
-def _choice(block: Expr, starts: Sequence[Expr], bodies: Sequence[tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
+def _choice(block: Expr, starts: Sequence[Expr], bodies: Sequence[tuple[k.Stmt, ...]]) -> tuple[k.Stmt, ...]:
     """The body that `block` belongs to, found by halving; `starts` are the first blocks of each."""
     if len(bodies) == 1:
         return bodies[0]
     half = len(bodies) // 2
     return (
-        If(lt(block, starts[half]), _choice(block, starts[:half], bodies[:half])),
-        If(le(starts[half], block), _choice(block, starts[half:], bodies[half:])),
+        k.If(lt(block, starts[half]), _choice(block, starts[:half], bodies[:half])),
+        k.If(le(starts[half], block), _choice(block, starts[half:], bodies[half:])),
     )
 
 
@@ -173,8 +156,8 @@ class _Part:
     def __init__(self, name: str) -> None:
         self._prefix = f"{name}."
         self._symbols: dict[Symbol, Expr] = {}
-        self._buffers: dict[Buffer, Buffer] = {}
-        self._params: dict[Param, Param] = {}
+        self._buffers: dict[k.Buffer, k.Buffer] = {}
+        self._params: dict[k.Param, k.Param] = {}
 
     def symbol(self, own: Symbol) -> Symbol:
         if own.name in _THREADS:
@@ -190,7 +173,7 @@ class _Part:
             self.symbol(each)
         return substitute(expr, self._symbols)
 
-    def buffer(self, own: Buffer) -> Buffer:
+    def buffer(self, own: k.Buffer) -> k.Buffer:
         found = self._buffers.get(own)
         if found is None:
             offset = None if own.offset is None else self.expr(own.offset)
@@ -199,15 +182,15 @@ class _Part:
             )
         return found
 
-    def param(self, own: Param) -> Param:
+    def param(self, own: k.Param) -> k.Param:
         found = self._params.get(own)
         if found is None:
-            if isinstance(own, ScalarParam):
+            if isinstance(own, k.ScalarParam):
                 size = None if own.symbol is None else self.symbol(own.symbol)
                 divisor = None if own.divisor is None else self.expr(own.divisor)
                 name = self._prefix + own.name
                 found = dataclasses.replace(own, name=name, symbol=size, divisor=divisor)
-            elif isinstance(own, TensorParam):
+            elif isinstance(own, k.TensorParam):
                 found = dataclasses.replace(own, buffer=self.buffer(own.buffer))
             else:
                 found = dataclasses.replace(own, buffer=self.buffer(own.buffer))
@@ -225,26 +208,26 @@ class _Part:
             return self.symbol(value)
         if isinstance(value, Expr):
             return self.expr(value)
-        if isinstance(value, Buffer):
+        if isinstance(value, k.Buffer):
             return self.buffer(value)
-        if isinstance(value, Ref):
-            return Ref(self.buffer(value.buffer), self.expr(value.index))
-        if isinstance(value, ScalarRef):
-            return ScalarRef(cast(ScalarParam, self.param(value.param)))
-        if isinstance(value, IndexValue):
-            return IndexValue(self.expr(value.expr), value.dtype)
-        if isinstance(value, Covering):
-            return Covering(self.symbol(value.lane), self.expr(value.wanted))
-        if isinstance(value, Stmt):
+        if isinstance(value, k.Ref):
+            return k.Ref(self.buffer(value.buffer), self.expr(value.index))
+        if isinstance(value, k.ScalarRef):
+            return k.ScalarRef(cast(k.ScalarParam, self.param(value.param)))
+        if isinstance(value, k.IndexValue):
+            return k.IndexValue(self.expr(value.expr), value.dtype)
+        if isinstance(value, k.Covering):
+            return k.Covering(self.symbol(value.lane), self.expr(value.wanted))
+        if isinstance(value, k.Stmt):
             changed = {f.name: self._of(getattr(value, f.name)) for f in dataclasses.fields(value)}
             return dataclasses.replace(value, **changed)
         return value  # an op, a constant, a width
 
-    def positions(self, block: Expr, grid: Sequence[Expr]) -> list[Stmt]:
+    def positions(self, block: Expr, grid: Sequence[Expr]) -> list[k.Stmt]:
         """Gives the part's own blockIdx.x, .y and .z a value, from the number of its block."""
         used = {own.name: named for own, named in self._symbols.items() if own.name in _BLOCKS}
         extents = [maximum(1, self.expr(extent)) for extent in grid]
-        found: list[Stmt] = []
+        found: list[k.Stmt] = []
         for axis, name in enumerate(_BLOCKS):
             position = block
             for extent in extents[:axis]:
@@ -252,5 +235,5 @@ class _Part:
             if any(as_int(extent) != 1 for extent in extents[axis + 1 :]):
                 position = mod(position, extents[axis])
             if name in used:
-                found.append(Let(cast(Symbol, used[name]), position))
+                found.append(k.Let(cast(Symbol, used[name]), position))
         return found

@@ -24,46 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fusewright.core.enums import CacheOp, ParallelType
-from fusewright.kernel.ir import (
-    TRUE,
-    Alloc,
-    Barrier,
-    Bind,
-    BlockReduce,
-    BlockScan,
-    Buffer,
-    ClusterReduce,
-    Combine,
-    Compute,
-    Convert,
-    Copy,
-    For,
-    GridBarrier,
-    GridReduce,
-    GridReduces,
-    GridScan,
-    Hold,
-    If,
-    Imm,
-    IndexValue,
-    Init,
-    Kernel,
-    Let,
-    LetMisalignment,
-    LetValue,
-    Operand,
-    Param,
-    Ref,
-    ScalarParam,
-    ScalarRef,
-    Scatter,
-    Stmt,
-    TensorParam,
-    Window,
-    WorkspaceParam,
-    children,
-    param_name,
-)
+from fusewright.kernel import ir as k
 from fusewright.kernel.waits import (
     Arrive,
     BulkCopy,
@@ -79,7 +40,7 @@ from fusewright.sym import Expr, to_text
 _INDENT = "  "
 
 
-def kernel_text(kernel: Kernel) -> str:
+def kernel_text(kernel: k.Kernel) -> str:
     """The whole kernel, ending in a newline."""
     lines = [f"kernel {kernel.name}"]
     lines += [f"{_INDENT}param {PARAMS[type(param)](param)}" for param in kernel.params]
@@ -98,20 +59,20 @@ def kernel_text(kernel: Kernel) -> str:
     return "\n".join(lines) + "\n"
 
 
-def statement_text(stmt: Stmt) -> str:
+def statement_text(stmt: k.Stmt) -> str:
     """One line: the statement without those nested in it."""
     return STATEMENTS[type(stmt)](stmt)
 
 
-def operand_text(operand: Operand, width: int = 1) -> str:
+def operand_text(operand: k.Operand, width: int = 1) -> str:
     """An operand; of `width` neighbouring elements if it is a Ref."""
     return OPERANDS[type(operand)](operand, width)
 
 
-def _body(body: Sequence[Stmt], depth: int) -> Iterator[str]:
+def _body(body: Sequence[k.Stmt], depth: int) -> Iterator[str]:
     for stmt in body:
         yield _INDENT * depth + statement_text(stmt)
-        yield from _body(children(stmt), depth + 1)
+        yield from _body(k.children(stmt), depth + 1)
 
 
 def _extents(extents: Sequence[Expr]) -> str:
@@ -121,57 +82,57 @@ def _extents(extents: Sequence[Expr]) -> str:
 # ---- parameters and operands --------------------------------------------------------------------
 
 
-def _buffer(buffer: Buffer) -> str:
+def _buffer(buffer: k.Buffer) -> str:
     align = f" align {buffer.align}" if buffer.align else ""
     offset = f" at {to_text(buffer.offset)}" if buffer.offset is not None else ""
     kind = f"{buffer.space.value} {buffer.dtype.name}[{to_text(buffer.size)}]"
     return f"{buffer.name}: {kind}{align}{offset}"
 
 
-def _tensor_param(param: TensorParam) -> str:
+def _tensor_param(param: k.TensorParam) -> str:
     kinds = {"out ": param.is_output, "updated ": param.is_updated, "home ": param.is_home}
     return next((kind for kind, is_so in kinds.items() if is_so), "") + _buffer(param.buffer)
 
 
-def _scalar_param(param: ScalarParam) -> str:
+def _scalar_param(param: k.ScalarParam) -> str:
     size = "size " if param.symbol is not None else ""
     of = f" for quotients by {to_text(param.divisor)}" if param.divisor is not None else ""
     return f"{size}{param.name}: {param.dtype.name}{of}"
 
 
-def _workspace_param(param: WorkspaceParam) -> str:
+def _workspace_param(param: k.WorkspaceParam) -> str:
     return ("zeroed " if param.zeroed else "work ") + _buffer(param.buffer)
 
 
-PARAMS: dict[type[Param], Callable[[Any], str]] = {
-    TensorParam: _tensor_param,
-    ScalarParam: _scalar_param,
-    WorkspaceParam: _workspace_param,
+PARAMS: dict[type[k.Param], Callable[[Any], str]] = {
+    k.TensorParam: _tensor_param,
+    k.ScalarParam: _scalar_param,
+    k.WorkspaceParam: _workspace_param,
 }
 
 
-def _ref(ref: Ref, width: int) -> str:
+def _ref(ref: k.Ref, width: int) -> str:
     vector = f":+{width}" if width > 1 else ""
     return f"{ref.buffer.name}[{to_text(ref.index)}{vector}]"
 
 
-def _imm(imm: Imm, width: int) -> str:
+def _imm(imm: k.Imm, width: int) -> str:
     return f"{imm.value!r}:{imm.dtype.name}"
 
 
-def _scalar_ref(ref: ScalarRef, width: int) -> str:
+def _scalar_ref(ref: k.ScalarRef, width: int) -> str:
     return ref.param.name
 
 
-def _index_value(value: IndexValue, width: int) -> str:
+def _index_value(value: k.IndexValue, width: int) -> str:
     return f"({to_text(value.expr)}):{value.dtype.name}"
 
 
-OPERANDS: dict[type[Operand], Callable[[Any, int], str]] = {
-    Ref: _ref,
-    Imm: _imm,
-    ScalarRef: _scalar_ref,
-    IndexValue: _index_value,
+OPERANDS: dict[type[k.Operand], Callable[[Any, int], str]] = {
+    k.Ref: _ref,
+    k.Imm: _imm,
+    k.ScalarRef: _scalar_ref,
+    k.IndexValue: _index_value,
 }
 
 
@@ -179,51 +140,51 @@ OPERANDS: dict[type[Operand], Callable[[Any, int], str]] = {
 
 
 def _under(pred: Expr) -> str:
-    return "" if pred is TRUE else f" if {to_text(pred)}"
+    return "" if pred is k.TRUE else f" if {to_text(pred)}"
 
 
-def _via(workspace: Sequence[Buffer]) -> str:
+def _via(workspace: Sequence[k.Buffer]) -> str:
     return f" via {', '.join(buffer.name for buffer in workspace)}" if workspace else ""
 
 
-def _alloc(stmt: Alloc) -> str:
+def _alloc(stmt: k.Alloc) -> str:
     return _buffer(stmt.buffer)
 
 
-def _let(stmt: Let) -> str:
+def _let(stmt: k.Let) -> str:
     return f"{stmt.symbol.name} = {to_text(stmt.value)}"
 
 
-def _let_value(stmt: LetValue) -> str:
+def _let_value(stmt: k.LetValue) -> str:
     strict = " strictly" if stmt.strict else ""
     value = operand_text(stmt.value)
     otherwise = "" if stmt.symbol.lo == 0 else " else -1"
     return f"{stmt.symbol.name} = {value}{strict} below {to_text(stmt.extent)}{_under(stmt.pred)}{otherwise}"
 
 
-def _let_misalignment(stmt: LetMisalignment) -> str:
+def _let_misalignment(stmt: k.LetMisalignment) -> str:
     return f"{stmt.symbol.name} = misalignment of {stmt.buffer.name} in vectors of {stmt.width}"
 
 
-def _for(stmt: For) -> str:
+def _for(stmt: k.For) -> str:
     return f"for {stmt.symbol.name} in {to_text(stmt.extent)}{' unrolled' if stmt.unroll else ''}:"
 
 
-def _if(stmt: If) -> str:
+def _if(stmt: k.If) -> str:
     return f"if {to_text(stmt.cond)}:"
 
 
-def _bind(stmt: Bind) -> str:
+def _bind(stmt: k.Bind) -> str:
     starts = ", ".join(map(to_text, stmt.starts))
     choices = "; ".join(map(_param_names, stmt.choices))
     return f"bind {_param_names(stmt.names)} by {to_text(stmt.position)} from {starts} to {choices}:"
 
 
-def _param_names(params: Iterable[Param]) -> str:
-    return ", ".join(map(param_name, params))
+def _param_names(params: Iterable[k.Param]) -> str:
+    return ", ".join(map(k.param_name, params))
 
 
-def _copy(stmt: Copy) -> str:
+def _copy(stmt: k.Copy) -> str:
     cache = "" if stmt.cache is CacheOp.unspecified else f"  cache {stmt.cache.name}"
     pad = "pad " if stmt.fill_is_value else ""
     around = "around " if stmt.covering is not None else ""
@@ -233,88 +194,90 @@ def _copy(stmt: Copy) -> str:
     return f"{dst} = {around}{src}{_under(stmt.pred)}{fill}{cache}"
 
 
-def _window(stmt: Window) -> str:
+def _window(stmt: k.Window) -> str:
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, 2 * stmt.width)
     return f"{dst} = {src} from {to_text(stmt.offset)} on"
 
 
-def _convert(stmt: Convert) -> str:
+def _convert(stmt: k.Convert) -> str:
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
     return f"{dst} = {stmt.dst.buffer.dtype.name}({src})"
 
 
-def _scatter(stmt: Scatter) -> str:
+def _scatter(stmt: k.Scatter) -> str:
     dst, src = operand_text(stmt.dst, stmt.width), operand_text(stmt.src, stmt.width)
     value = f"any of {src}" if stmt.op is None else f"{stmt.op.name}({dst}; atomic {src})"
     return f"{dst} = {value}{_under(stmt.pred)}"
 
 
-def _compute(stmt: Compute) -> str:
+def _compute(stmt: k.Compute) -> str:
     args = ", ".join(map(operand_text, stmt.args))
     precise = ".precise" if stmt.precise else ""
     return f"{operand_text(stmt.dst)} = {stmt.op.name}.{stmt.dtype.name}{precise}({args})"
 
 
-def _list(operands: Iterable[Operand], width: int = 1) -> str:
+def _list(operands: Iterable[k.Operand], width: int = 1) -> str:
     return ", ".join(operand_text(operand, width) for operand in operands)
 
 
-def _init(stmt: Init) -> str:
+def _init(stmt: k.Init) -> str:
     return f"{_list(stmt.dst, stmt.width)} = {stmt.op.name}.identity"
 
 
-def _combine(stmt: Combine) -> str:
+def _combine(stmt: k.Combine) -> str:
     dst, src = _list(stmt.dst), _list(stmt.src, stmt.width)
     return f"{dst} = {stmt.op.name}({dst}; {src}){_under(stmt.pred)}"
 
 
-def _reduction(stmt: BlockReduce | ClusterReduce | GridReduce, how: str, axes: Sequence[ParallelType]) -> str:
+def _reduction(
+    stmt: k.BlockReduce | k.ClusterReduce | k.GridReduce, how: str, axes: Sequence[ParallelType]
+) -> str:
     along = ", ".join(axis.ir_name for axis in axes)
-    pred = "" if stmt.pred is TRUE else f" where {to_text(stmt.pred)}"
+    pred = "" if stmt.pred is k.TRUE else f" where {to_text(stmt.pred)}"
     dst, src = _list(stmt.dst, stmt.width), _list(stmt.src, stmt.width)
     return f"{dst} = {stmt.op.name}({dst}; {how} {src} over {along}{pred}){_via(stmt.workspace)}"
 
 
-def _block_reduce(stmt: BlockReduce) -> str:
+def _block_reduce(stmt: k.BlockReduce) -> str:
     return _reduction(stmt, "block", stmt.axes) + (" ordered" if stmt.ordered else "")
 
 
-def _cluster_reduce(stmt: ClusterReduce) -> str:
+def _cluster_reduce(stmt: k.ClusterReduce) -> str:
     exchange = ", ".join(buffer.name for buffer in stmt.exchange)
     return f"{_reduction(stmt, 'cluster', (ParallelType.cluster_x, *stmt.axes))} exchange {exchange}"
 
 
-def _block_scan(stmt: BlockScan) -> str:
+def _block_scan(stmt: k.BlockScan) -> str:
     dst, src, carry = (_list(refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry))
     return f"{dst} = {stmt.op.name}({carry}; scan {src} along {stmt.axis.ir_name}){_via(stmt.workspace)}"
 
 
-def _grid_reduce(stmt: GridReduce) -> str:
+def _grid_reduce(stmt: k.GridReduce) -> str:
     reduced = _reduction(stmt, "grid", (*stmt.grid_axes, *stmt.thread_axes))
     holders = "in all blocks" if stmt.is_last is None else f"last {stmt.is_last.name}"
     return f"{reduced} exchange {stmt.exchange.name} {holders}"
 
 
-def _grid_scan(stmt: GridScan) -> str:
+def _grid_scan(stmt: k.GridScan) -> str:
     dst, src, carry = (_list(refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry))
     along = f"{stmt.grid_axis.ir_name} with {stmt.thread_axis.ir_name}"
     via = f"{_via(stmt.workspace)} exchange {stmt.exchange.name}"
     return f"{dst} = {stmt.op.name}({carry}; grid scan {src} along {along}){via}"
 
 
-def _grid_reduces(stmt: GridReduces) -> str:
+def _grid_reduces(stmt: k.GridReduces) -> str:
     return "grid reductions together:"
 
 
-def _grid_barrier(stmt: GridBarrier) -> str:
+def _grid_barrier(stmt: k.GridBarrier) -> str:
     return f"grid barrier semaphore {stmt.semaphore.name}"
 
 
-def _barrier(stmt: Barrier) -> str:
+def _barrier(stmt: k.Barrier) -> str:
     return "barrier"
 
 
-def _hold(stmt: Hold) -> str:
+def _hold(stmt: k.Hold) -> str:
     return f"hold {stmt.buffer.name}"
 
 
@@ -355,30 +318,30 @@ def _role(stmt: Role) -> str:
     return f"role {stmt.name} of {stmt.axis.ir_name} {stmt.first} to {end}{registers}:"
 
 
-STATEMENTS: dict[type[Stmt], Callable[[Any], str]] = {
-    Alloc: _alloc,
-    Let: _let,
-    LetValue: _let_value,
-    LetMisalignment: _let_misalignment,
-    For: _for,
-    If: _if,
-    Bind: _bind,
-    Copy: _copy,
-    Window: _window,
-    Convert: _convert,
-    Scatter: _scatter,
-    Compute: _compute,
-    Init: _init,
-    Combine: _combine,
-    BlockReduce: _block_reduce,
-    ClusterReduce: _cluster_reduce,
-    BlockScan: _block_scan,
-    GridReduce: _grid_reduce,
-    GridScan: _grid_scan,
-    GridReduces: _grid_reduces,
-    GridBarrier: _grid_barrier,
-    Barrier: _barrier,
-    Hold: _hold,
+STATEMENTS: dict[type[k.Stmt], Callable[[Any], str]] = {
+    k.Alloc: _alloc,
+    k.Let: _let,
+    k.LetValue: _let_value,
+    k.LetMisalignment: _let_misalignment,
+    k.For: _for,
+    k.If: _if,
+    k.Bind: _bind,
+    k.Copy: _copy,
+    k.Window: _window,
+    k.Convert: _convert,
+    k.Scatter: _scatter,
+    k.Compute: _compute,
+    k.Init: _init,
+    k.Combine: _combine,
+    k.BlockReduce: _block_reduce,
+    k.ClusterReduce: _cluster_reduce,
+    k.BlockScan: _block_scan,
+    k.GridReduce: _grid_reduce,
+    k.GridScan: _grid_scan,
+    k.GridReduces: _grid_reduces,
+    k.GridBarrier: _grid_barrier,
+    k.Barrier: _barrier,
+    k.Hold: _hold,
     InitMbarriers: _init_mbarriers,
     BulkCopy: _bulk_copy,
     Arrive: _arrive,

@@ -16,6 +16,7 @@ from fusewright.core.enums import CacheOp
 from fusewright.core.errors import VerifyError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.op import ReductionOp
+from fusewright.kernel import ir as k
 from fusewright.kernel.access import (
     conditions,
     mbarrier_buffers,
@@ -24,50 +25,16 @@ from fusewright.kernel.access import (
     scratch_buffers,
     written_buffers,
 )
-from fusewright.kernel.ir import (
-    ASYNC_BYTES,
-    BLOCK_AXES,
-    PACKED_TYPES,
-    THREAD_AXES,
-    TRUE,
-    Alloc,
-    Bind,
-    Buffer,
-    Compute,
-    Convert,
-    Copy,
-    For,
-    Hold,
-    If,
-    IndexValue,
-    Kernel,
-    Let,
-    LetMisalignment,
-    LetValue,
-    Param,
-    Ref,
-    Role,
-    ScalarParam,
-    ScalarRef,
-    Scatter,
-    Space,
-    Stmt,
-    TensorParam,
-    Window,
-    index_name,
-    operand_dtype,
-    param_name,
-)
 from fusewright.kernel.text import operand_text, statement_text
 from fusewright.kernel.verify_reductions import RULES as REDUCTION_RULES
 from fusewright.kernel.verify_waits import RULES as WAIT_RULES
 from fusewright.sym import Expr, Symbol, as_expr, as_int, bounds, to_text
 
-_THREAD_NAMES = frozenset(index_name(axis) for axis in THREAD_AXES)
-_INDEX_NAMES = _THREAD_NAMES | {index_name(axis) for axis in BLOCK_AXES}
+_THREAD_NAMES = frozenset(k.index_name(axis) for axis in k.THREAD_AXES)
+_INDEX_NAMES = _THREAD_NAMES | {k.index_name(axis) for axis in k.BLOCK_AXES}
 
 
-def verify(kernel: Kernel, after: str = "construction") -> None:
+def verify(kernel: k.Kernel, after: str = "construction") -> None:
     """Raise VerifyError, naming the statement, unless `kernel` is well-formed.
 
     Args:
@@ -79,26 +46,28 @@ def verify(kernel: Kernel, after: str = "construction") -> None:
 class Verifier:
     """The scopes at the statement that is being checked."""
 
-    def __init__(self, kernel: Kernel, after: str) -> None:
+    def __init__(self, kernel: k.Kernel, after: str) -> None:
         self.kernel = kernel
         self.after = after
-        self.stmt: Stmt | None = None
+        self.stmt: k.Stmt | None = None
         self.names: dict[str, object] = {}
         self.declared: list[str] = []  # names of the innermost scope
-        self.buffers: set[Buffer] = set()
+        self.buffers: set[k.Buffer] = set()
         self.symbols: set[Symbol] = set()
         self.varying: set[Symbol] = set()  # symbols that differ between the threads of a block
-        self.scalars: set[ScalarParam] = set()
+        self.scalars: set[k.ScalarParam] = set()
         self.divergent: Expr | None = None  # the enclosing condition that does
-        self.loops: list[For] = []
-        self.read: set[Buffer] = set()
-        self.written: set[Buffer] = set()
-        self.worked_in: set[Buffer] = set()  # as scratch memory of collectives
-        self.workspaces: set[Buffer] = set()  # of those, what one block alone works in
-        self.exchanges: dict[Buffer, tuple[object, ...]] = {}  # axes and width of the reductions through each
-        self.scattered: dict[Buffer, ReductionOp | None] = {}  # how elements of a buffer are changed
-        self.mbarriers: set[Buffer] = set()  # those that have begun
-        self.role: Role | None = None  # the one that the statement stands in
+        self.loops: list[k.For] = []
+        self.read: set[k.Buffer] = set()
+        self.written: set[k.Buffer] = set()
+        self.worked_in: set[k.Buffer] = set()  # as scratch memory of collectives
+        self.workspaces: set[k.Buffer] = set()  # of those, what one block alone works in
+        self.exchanges: dict[
+            k.Buffer, tuple[object, ...]
+        ] = {}  # axes and width of the reductions through each
+        self.scattered: dict[k.Buffer, ReductionOp | None] = {}  # how elements of a buffer are changed
+        self.mbarriers: set[k.Buffer] = set()  # those that have begun
+        self.role: k.Role | None = None  # the one that the statement stands in
         self.has_roles = False
         self.depth = 0  # of the bodies around the statement
 
@@ -129,9 +98,9 @@ class Verifier:
         for buffer in sorted(self.scattered.keys() & (self.read | self.written), key=lambda b: b.name):
             self.fail(f"{buffer.name} is scattered to, but other statements access it")
         for param in self.kernel.params:
-            if isinstance(param, TensorParam) and param.is_output and param.buffer not in self.written:
+            if isinstance(param, k.TensorParam) and param.is_output and param.buffer not in self.written:
                 self.fail(f"nothing writes the output {param.buffer.name}")
-            if isinstance(param, TensorParam) and param.is_updated != (param.buffer in self.scattered):
+            if isinstance(param, k.TensorParam) and param.is_updated != (param.buffer in self.scattered):
                 verb = "is not" if param.is_updated else "is"
                 self.fail(f"{param.buffer.name} {verb} scattered to, against what is said of the parameter")
 
@@ -145,9 +114,9 @@ class Verifier:
         self.names[name] = what
         self.declared.append(name)
 
-    def named(self, param: Param) -> None:
+    def named(self, param: k.Param) -> None:
         """Declares a parameter of the kernel, or a name in a Bind."""
-        if isinstance(param, ScalarParam):
+        if isinstance(param, k.ScalarParam):
             self.declare(param.name, param)
             self.scalars.add(param)
             if param.symbol is not None:
@@ -157,28 +126,28 @@ class Verifier:
             return
         self.declare(param.buffer.name, param.buffer)
         self.buffers.add(param.buffer)
-        if param.buffer.space is not Space.GLOBAL:
+        if param.buffer.space is not k.Space.GLOBAL:
             self.fail(f"parameter {param.buffer.name} is in {param.buffer.space.value} memory")
-        if isinstance(param, TensorParam) and param.buffer.dtype is not param.buffer.dtype.in_memory:
+        if isinstance(param, k.TensorParam) and param.buffer.dtype is not param.buffer.dtype.in_memory:
             self.fail(
                 f"the tensor {param.buffer.name} holds {param.buffer.dtype.name}, "
                 "whose width differs from kernel to kernel"
             )
 
-    def stands_for(self, param: Param, name: Param) -> None:
+    def stands_for(self, param: k.Param, name: k.Param) -> None:
         """Fails unless the parameter of the kernel is like the name that a Bind gives it."""
         if param not in self.kernel.params:
-            self.fail(f"{param_name(param)} is not a parameter of the kernel")
-        if isinstance(name, ScalarParam) and isinstance(param, ScalarParam):
+            self.fail(f"{k.param_name(param)} is not a parameter of the kernel")
+        if isinstance(name, k.ScalarParam) and isinstance(param, k.ScalarParam):
             alike = name.dtype is param.dtype and (name.symbol is None) == (param.symbol is None)
             alike = alike and (name.divisor is None) == (param.divisor is None)
-        elif isinstance(name, TensorParam) and isinstance(param, TensorParam):
+        elif isinstance(name, k.TensorParam) and isinstance(param, k.TensorParam):
             alike = name.buffer.dtype is param.buffer.dtype and name.is_output == param.is_output
             alike = alike and (name.is_home, name.is_updated) == (param.is_home, param.is_updated)
         else:
             alike = False
         if not alike:
-            self.fail(f"{param_name(param)} cannot stand for {param_name(name)}")
+            self.fail(f"{k.param_name(param)} cannot stand for {k.param_name(name)}")
 
     def define(self, symbol: Symbol, varies: bool) -> None:
         self.declare(symbol.name, symbol)
@@ -194,13 +163,13 @@ class Verifier:
         yield
         for name in self.declared:
             what = self.names.pop(name)
-            if isinstance(what, ScalarParam):
+            if isinstance(what, k.ScalarParam):
                 self.symbols.discard(what.symbol)
             for known in (self.buffers, self.symbols, self.varying, self.scalars):
                 known.discard(what)
         self.declared, self.divergent = outer, divergent
 
-    def body(self, body: Sequence[Stmt]) -> None:
+    def body(self, body: Sequence[k.Stmt]) -> None:
         self.depth += 1
         for stmt in body:
             self.stmt = stmt
@@ -210,21 +179,21 @@ class Verifier:
 
     # ---- what holds for every statement ----------------------------------------------------------
 
-    def uses(self, stmt: Stmt) -> None:
+    def uses(self, stmt: k.Stmt) -> None:
         for expr in conditions(stmt):
             self.expression(expr)
         for operand in operands(stmt):
-            if isinstance(operand, Ref):
+            if isinstance(operand, k.Ref):
                 self.expression(operand.index)
-            elif isinstance(operand, ScalarRef):
+            elif isinstance(operand, k.ScalarRef):
                 self.scalar(operand.param)
-            elif isinstance(operand, IndexValue):
+            elif isinstance(operand, k.IndexValue):
                 self.expression(operand.expr)
         read, written, scratch = read_buffers(stmt), written_buffers(stmt), scratch_buffers(stmt)
         for buffer in (*read, *written, *scratch, *mbarrier_buffers(stmt)):
             self.buffer(buffer)
         self.read.update(read)
-        self.written.update(written if not isinstance(stmt, Scatter) else ())
+        self.written.update(written if not isinstance(stmt, k.Scatter) else ())
         self.worked_in.update(scratch)
 
     def expression(self, expr: Expr) -> None:
@@ -236,14 +205,14 @@ class Verifier:
                 self.fail(f"{symbol.name} has other bounds here than where it is defined")
             self.fail(f"{symbol.name} is not defined here")
 
-    def buffer(self, buffer: Buffer, space: Space | None = None) -> None:
+    def buffer(self, buffer: k.Buffer, space: k.Space | None = None) -> None:
         if buffer not in self.buffers:
             other = " (another buffer of that name is)" if buffer.name in self.names else ""
             self.fail(f"buffer {buffer.name} is not declared here{other}")
         if space is not None and buffer.space is not space:
             self.fail(f"buffer {buffer.name} is in {buffer.space.value} memory, not {space.value}")
 
-    def scalar(self, param: ScalarParam) -> None:
+    def scalar(self, param: k.ScalarParam) -> None:
         if param not in self.scalars:
             self.fail(f"{param.name} is not a parameter of the kernel")
         if param.symbol is not None:
@@ -273,14 +242,14 @@ def _listed(symbols: set[Symbol] | frozenset[Symbol]) -> str:
 # ---- statements ---------------------------------------------------------------------------------
 
 
-def _alloc(v: Verifier, stmt: Alloc) -> None:
+def _alloc(v: Verifier, stmt: k.Alloc) -> None:
     buffer = stmt.buffer
-    if buffer.space is Space.GLOBAL:
+    if buffer.space is k.Space.GLOBAL:
         v.fail(f"buffer {buffer.name} is global, so it must be a parameter")
-    if buffer.space is Space.LOCAL and (as_int(buffer.size) or 0) < 1:
+    if buffer.space is k.Space.LOCAL and (as_int(buffer.size) or 0) < 1:
         v.fail(f"local buffer {buffer.name} has the size {to_text(buffer.size)}, not a positive constant")
     if buffer.offset is not None:
-        if buffer.space is not Space.SHARED:
+        if buffer.space is not k.Space.SHARED:
             v.fail(f"buffer {buffer.name} has an offset but is not in shared memory")
         v.expression(buffer.offset)
         if v.varies(buffer.offset):
@@ -289,16 +258,16 @@ def _alloc(v: Verifier, stmt: Alloc) -> None:
     v.buffers.add(buffer)
 
 
-def _let(v: Verifier, stmt: Let) -> None:
+def _let(v: Verifier, stmt: k.Let) -> None:
     v.define(stmt.symbol, v.varies(stmt.value))
 
 
-def _let_value(v: Verifier, stmt: LetValue) -> None:
-    dtype = operand_dtype(stmt.value)
+def _let_value(v: Verifier, stmt: k.LetValue) -> None:
+    dtype = k.operand_dtype(stmt.value)
     if not dtype.is_integral:
         v.fail(f"{operand_text(stmt.value)} is {dtype.name}, no integer")
-    if isinstance(stmt.value, Ref):
-        v.buffer(stmt.value.buffer, Space.LOCAL)
+    if isinstance(stmt.value, k.Ref):
+        v.buffer(stmt.value.buffer, k.Space.LOCAL)
     if v.varies(stmt.extent):
         v.fail(f"the extent {to_text(stmt.extent)} differs between threads")
     v.predicate(stmt.pred)
@@ -308,15 +277,15 @@ def _let_value(v: Verifier, stmt: LetValue) -> None:
     v.define(stmt.symbol, varies=True)
 
 
-def _let_misalignment(v: Verifier, stmt: LetMisalignment) -> None:
-    v.buffer(stmt.buffer, Space.GLOBAL)
+def _let_misalignment(v: Verifier, stmt: k.LetMisalignment) -> None:
+    v.buffer(stmt.buffer, k.Space.GLOBAL)
     v.width(stmt.width)
     if (stmt.symbol.lo, stmt.symbol.hi) != (0, stmt.width - 1):
         v.fail(f"{stmt.symbol.name} is not declared to lie in [0, {stmt.width - 1}]")
     v.define(stmt.symbol, varies=False)
 
 
-def _for(v: Verifier, stmt: For) -> None:
+def _for(v: Verifier, stmt: k.For) -> None:
     if v.varies(stmt.extent):
         v.fail(f"the extent {to_text(stmt.extent)} differs between threads")
     with v.scope():
@@ -326,7 +295,7 @@ def _for(v: Verifier, stmt: For) -> None:
         v.loops.pop()
 
 
-def _if(v: Verifier, stmt: If) -> None:
+def _if(v: Verifier, stmt: k.If) -> None:
     v.predicate(stmt.cond)
     with v.scope():
         if v.varies(stmt.cond):
@@ -334,7 +303,7 @@ def _if(v: Verifier, stmt: If) -> None:
         v.body(stmt.body)
 
 
-def _bind(v: Verifier, stmt: Bind) -> None:
+def _bind(v: Verifier, stmt: k.Bind) -> None:
     for expr in (stmt.position, *stmt.starts):
         if v.varies(expr):
             v.fail(f"{to_text(expr)} differs between threads")
@@ -350,72 +319,74 @@ def _bind(v: Verifier, stmt: Bind) -> None:
             v.named(name)
         v.body(stmt.body)
     for position, name in enumerate(stmt.names):
-        if not isinstance(name, ScalarParam):
-            chosen = [param.buffer for c in stmt.choices if not isinstance(param := c[position], ScalarParam)]
+        if not isinstance(name, k.ScalarParam):
+            chosen = [
+                param.buffer for c in stmt.choices if not isinstance(param := c[position], k.ScalarParam)
+            ]
             for accessed in (v.read, v.written):
                 accessed.update(chosen if name.buffer in accessed else ())
             if name.buffer in v.scattered:
                 v.scattered.update(dict.fromkeys(chosen, v.scattered[name.buffer]))
 
 
-def _copy(v: Verifier, stmt: Copy) -> None:
+def _copy(v: Verifier, stmt: k.Copy) -> None:
     dtype, width, source = stmt.dst.buffer.dtype, stmt.width, stmt.src
-    given = operand_dtype(source)
+    given = k.operand_dtype(source)
     if given is not dtype:
         v.fail(f"{operand_text(source)} is {given.name}, its destination {dtype.name}")
     v.width(width)
     v.predicate(stmt.pred)
     _fill(v, stmt)
-    if not isinstance(source, Ref):
+    if not isinstance(source, k.Ref):
         if width != 1:
             v.fail("only elements of a buffer are copied in vectors")
         return
     if stmt.asynchronous:
-        v.buffer(source.buffer, Space.GLOBAL)
-        v.buffer(stmt.dst.buffer, Space.SHARED)
-        if stmt.fill is not None or width * dtype.size not in ASYNC_BYTES:
+        v.buffer(source.buffer, k.Space.GLOBAL)
+        v.buffer(stmt.dst.buffer, k.Space.SHARED)
+        if stmt.fill is not None or width * dtype.size not in k.ASYNC_BYTES:
             v.fail(f"a copy of {width * dtype.size} bytes, or with a fill, does not go on by itself")
         if stmt.cache is not CacheOp.unspecified:
             v.fail(f"a copy that goes on by itself with the hint {stmt.cache.name}")
     spaces = {stmt.dst.buffer.space, source.buffer.space}
-    if spaces != {Space.LOCAL} and width > 1 and width * dtype.size > MAX_VECTOR_BYTES:
+    if spaces != {k.Space.LOCAL} and width > 1 and width * dtype.size > MAX_VECTOR_BYTES:
         v.fail(f"{width} elements of {dtype.name} are more than {MAX_VECTOR_BYTES} bytes")
-    if stmt.cache is not CacheOp.unspecified and Space.GLOBAL not in spaces:
+    if stmt.cache is not CacheOp.unspecified and k.Space.GLOBAL not in spaces:
         v.fail("a cache hint without global memory")
     if stmt.covering is not None and (
-        source.buffer.space is Space.LOCAL or stmt.dst.buffer.space is not Space.LOCAL
+        source.buffer.space is k.Space.LOCAL or stmt.dst.buffer.space is not k.Space.LOCAL
     ):
         v.fail("a covering vector is loaded from memory into registers")
 
 
-def _window(v: Verifier, stmt: Window) -> None:
+def _window(v: Verifier, stmt: k.Window) -> None:
     if stmt.src.buffer.dtype is not stmt.dst.buffer.dtype:
         v.fail(f"{operand_text(stmt.src)} and {operand_text(stmt.dst)} have two types")
     for ref in (stmt.src, stmt.dst):
-        v.buffer(ref.buffer, Space.LOCAL)
+        v.buffer(ref.buffer, k.Space.LOCAL)
     v.width(stmt.width)
     low, high = bounds(stmt.offset)
     if low is None or low < 0 or high is None or high >= stmt.width:
         v.fail(f"the offset {to_text(stmt.offset)} is not known to lie in [0, {stmt.width - 1}]")
 
 
-def _convert(v: Verifier, stmt: Convert) -> None:
-    if stmt.src.buffer.dtype is not DataType.Float or stmt.dst.buffer.dtype not in PACKED_TYPES:
+def _convert(v: Verifier, stmt: k.Convert) -> None:
+    if stmt.src.buffer.dtype is not DataType.Float or stmt.dst.buffer.dtype not in k.PACKED_TYPES:
         v.fail(f"{stmt.src.buffer.dtype.name} is not converted to {stmt.dst.buffer.dtype.name} so")
     for ref in (stmt.src, stmt.dst):
-        v.buffer(ref.buffer, Space.LOCAL)
+        v.buffer(ref.buffer, k.Space.LOCAL)
     if stmt.width < 2 or stmt.width % 2:
         v.fail(f"{stmt.width} elements are no pairs")
 
 
-def _scatter(v: Verifier, stmt: Scatter) -> None:
+def _scatter(v: Verifier, stmt: k.Scatter) -> None:
     buffer, width = stmt.dst.buffer, stmt.width
-    given = operand_dtype(stmt.src)
+    given = k.operand_dtype(stmt.src)
     if given is not buffer.dtype:
         v.fail(f"{operand_text(stmt.src)} is {given.name}, its destination {buffer.dtype.name}")
-    v.buffer(buffer, Space.GLOBAL)
-    if isinstance(stmt.src, Ref):
-        v.buffer(stmt.src.buffer, Space.LOCAL)
+    v.buffer(buffer, k.Space.GLOBAL)
+    if isinstance(stmt.src, k.Ref):
+        v.buffer(stmt.src.buffer, k.Space.LOCAL)
     elif width > 1:
         v.fail("only elements of a buffer are scattered in vectors")
     v.width(width)
@@ -428,22 +399,22 @@ def _scatter(v: Verifier, stmt: Scatter) -> None:
         v.fail(f"{buffer.name} is scattered to in another way, too")
 
 
-def _fill(v: Verifier, stmt: Copy) -> None:
+def _fill(v: Verifier, stmt: k.Copy) -> None:
     fill = stmt.fill
     if fill is None:
         if stmt.fill_is_value:
             v.fail("a value of the program fills, but there is no fill")
         return
-    if stmt.pred is TRUE:
+    if stmt.pred is k.TRUE:
         v.fail("a fill without a predicate")
-    given = operand_dtype(fill)
+    given = k.operand_dtype(fill)
     if given is not stmt.dst.buffer.dtype:
         v.fail(f"the fill {operand_text(fill)} is {given.name}, its destination {stmt.dst.buffer.dtype.name}")
-    if isinstance(fill, Ref):
-        v.buffer(fill.buffer, Space.LOCAL)
+    if isinstance(fill, k.Ref):
+        v.buffer(fill.buffer, k.Space.LOCAL)
 
 
-def _compute(v: Verifier, stmt: Compute) -> None:
+def _compute(v: Verifier, stmt: k.Compute) -> None:
     op, dtype = stmt.op, stmt.dtype
     if len(stmt.args) != op.arity:
         v.fail(f"{op.name} takes {op.arity} operands, not {len(stmt.args)}")
@@ -453,24 +424,24 @@ def _compute(v: Verifier, stmt: Compute) -> None:
         v.fail(f"{op.name} is not defined for {dtype.name}")
 
 
-def _hold(v: Verifier, stmt: Hold) -> None:
-    v.buffer(stmt.buffer, Space.LOCAL)
+def _hold(v: Verifier, stmt: k.Hold) -> None:
+    v.buffer(stmt.buffer, k.Space.LOCAL)
 
 
-RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
-    Alloc: _alloc,
-    Let: _let,
-    LetValue: _let_value,
-    LetMisalignment: _let_misalignment,
-    For: _for,
-    If: _if,
-    Bind: _bind,
-    Copy: _copy,
-    Window: _window,
-    Convert: _convert,
-    Scatter: _scatter,
-    Compute: _compute,
-    Hold: _hold,
+RULES: dict[type[k.Stmt], Callable[[Verifier, Any], None]] = {
+    k.Alloc: _alloc,
+    k.Let: _let,
+    k.LetValue: _let_value,
+    k.LetMisalignment: _let_misalignment,
+    k.For: _for,
+    k.If: _if,
+    k.Bind: _bind,
+    k.Copy: _copy,
+    k.Window: _window,
+    k.Convert: _convert,
+    k.Scatter: _scatter,
+    k.Compute: _compute,
+    k.Hold: _hold,
     **REDUCTION_RULES,
     **WAIT_RULES,
 }

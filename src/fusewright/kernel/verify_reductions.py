@@ -8,40 +8,19 @@ from typing import TYPE_CHECKING, Any
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.op import ReductionOp
+from fusewright.kernel import ir as k
 from fusewright.kernel.access import read_buffers
-from fusewright.kernel.ir import (
-    BLOCK_AXES,
-    MAX_GRID_REDUCES,
-    PACKED_OPERANDS,
-    THREAD_AXES,
-    Barrier,
-    BlockReduce,
-    BlockScan,
-    Buffer,
-    ClusterReduce,
-    Combine,
-    GridBarrier,
-    GridReduce,
-    GridReduces,
-    GridScan,
-    Init,
-    Operand,
-    Ref,
-    Space,
-    Stmt,
-    reduced_dtype,
-)
 from fusewright.sym import as_int
 
 if TYPE_CHECKING:
     from fusewright.kernel.verify import Verifier
 
 
-def _init(v: Verifier, stmt: Init) -> None:
+def _init(v: Verifier, stmt: k.Init) -> None:
     _accumulators(v, stmt.op, stmt.dst, stmt.width)
 
 
-def _combine(v: Verifier, stmt: Combine) -> None:
+def _combine(v: Verifier, stmt: k.Combine) -> None:
     dtype = _accumulators(v, stmt.op, stmt.dst)
     _contributions(v, stmt.op, stmt.src)
     v.predicate(stmt.pred)
@@ -49,41 +28,41 @@ def _combine(v: Verifier, stmt: Combine) -> None:
         return
     v.width(stmt.width)
     run = stmt.src[0]
-    if len(stmt.src) > 1 or not isinstance(run, Ref) or run.buffer.space is not Space.LOCAL:
+    if len(stmt.src) > 1 or not isinstance(run, k.Ref) or run.buffer.space is not k.Space.LOCAL:
         v.fail("a run is of the elements of one local buffer")
     given = run.buffer.dtype
-    if given is not dtype and not (given in PACKED_OPERANDS and dtype is DataType.Float):
+    if given is not dtype and not (given in k.PACKED_OPERANDS and dtype is DataType.Float):
         v.fail(f"a run of {given.name} where {stmt.op.name} reduces {dtype.name}")
     if not stmt.op.run_of(given):
         v.fail(f"{stmt.op.name} combines no runs")
 
 
 def _collective(
-    v: Verifier, stmt: BlockReduce | ClusterReduce | GridReduce, axes: Sequence[ParallelType]
+    v: Verifier, stmt: k.BlockReduce | k.ClusterReduce | k.GridReduce, axes: Sequence[ParallelType]
 ) -> None:
     """What reductions across threads share; `axes` are those of the block."""
     v.collective()
     _numbered_from_zero(v)
     _accumulators(v, stmt.op, stmt.dst, stmt.width)
     _contributions(v, stmt.op, stmt.src)
-    if len(set(axes)) != len(axes) or not set(axes) <= set(THREAD_AXES):
+    if len(set(axes)) != len(axes) or not set(axes) <= set(k.THREAD_AXES):
         v.fail(f"not axes of the block: {', '.join(axis.ir_name for axis in axes)}")
     _workspaces(v, stmt)
 
 
-def _block_reduce(v: Verifier, stmt: BlockReduce) -> None:
+def _block_reduce(v: Verifier, stmt: k.BlockReduce) -> None:
     if not stmt.axes:
         v.fail("a reduction over no axis")
     _collective(v, stmt, stmt.axes)
 
 
-def _cluster_reduce(v: Verifier, stmt: ClusterReduce) -> None:
+def _cluster_reduce(v: Verifier, stmt: k.ClusterReduce) -> None:
     if v.kernel.cluster == 1:
         v.fail("the kernel has no clusters")
     if v.role is not None:
         v.fail("a cluster reduction of one role")
     _collective(v, stmt, stmt.axes)
-    _scratch(v, stmt, stmt.exchange, Space.SHARED, "exchanges")
+    _scratch(v, stmt, stmt.exchange, k.Space.SHARED, "exchanges")
     if not stmt.exchange:
         v.fail("blocks reduce together through nothing")
     # Blocks that run ahead send to where others have read already; elsewhere those would still read.
@@ -93,41 +72,41 @@ def _cluster_reduce(v: Verifier, stmt: ClusterReduce) -> None:
             v.fail(f"{buffer.name} serves a cluster reduction along other axes, or of another width, too")
 
 
-def _block_scan(v: Verifier, stmt: BlockScan) -> None:
+def _block_scan(v: Verifier, stmt: k.BlockScan) -> None:
     _scan(v, stmt, stmt.axis)
 
 
-def _scan(v: Verifier, stmt: BlockScan | GridScan, axis: ParallelType) -> None:
+def _scan(v: Verifier, stmt: k.BlockScan | k.GridScan, axis: ParallelType) -> None:
     """What scans share; `axis` is that of the block."""
     v.collective()
     _numbered_from_zero(v)
     types = {_accumulators(v, stmt.op, refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry)}
     if len(types) > 1:
         v.fail(f"a scan over states of {' and '.join(sorted(dtype.name for dtype in types))}")
-    if axis not in THREAD_AXES:
+    if axis not in k.THREAD_AXES:
         v.fail(f"not an axis of the block: {axis.ir_name}")
     _workspaces(v, stmt)
 
 
-def _grid_scan(v: Verifier, stmt: GridScan) -> None:
+def _grid_scan(v: Verifier, stmt: k.GridScan) -> None:
     _across_grid(v, (stmt.grid_axis,), stmt.exchange)
     _scan(v, stmt, stmt.thread_axis)
 
 
-def _across_grid(v: Verifier, axes: Sequence[ParallelType], exchange: Buffer) -> None:
+def _across_grid(v: Verifier, axes: Sequence[ParallelType], exchange: k.Buffer) -> None:
     """What collectives of the grid share."""
     if v.role is not None:
         v.fail("a collective of the grid in one role")
-    if not axes or not set(axes) <= set(BLOCK_AXES):
+    if not axes or not set(axes) <= set(k.BLOCK_AXES):
         v.fail(f"not axes of the grid: {', '.join(axis.ir_name for axis in axes)}")
     if v.kernel.cluster > 1:
         v.fail("a collective of the grid counts blocks, of which clusters have several")
-    v.buffer(exchange, Space.GLOBAL)
+    v.buffer(exchange, k.Space.GLOBAL)
     if exchange.dtype is not DataType.Int:
         v.fail(f"blocks exchange through {exchange.dtype.name}, not Int")
 
 
-def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
+def _grid_reduce(v: Verifier, stmt: k.GridReduce) -> None:
     _across_grid(v, stmt.grid_axes, stmt.exchange)
     _collective(v, stmt, stmt.thread_axes)
     if stmt.is_last is None:
@@ -139,13 +118,13 @@ def _grid_reduce(v: Verifier, stmt: GridReduce) -> None:
     v.define(stmt.is_last, varies=False)
 
 
-def _grid_reduces(v: Verifier, stmt: GridReduces) -> None:
-    exchanges: set[Buffer] = set()
-    results: set[Buffer] = set()
-    if not 2 <= len(stmt.body) <= MAX_GRID_REDUCES:
-        v.fail(f"{len(stmt.body)} grid reductions together, not 2 to {MAX_GRID_REDUCES}")
+def _grid_reduces(v: Verifier, stmt: k.GridReduces) -> None:
+    exchanges: set[k.Buffer] = set()
+    results: set[k.Buffer] = set()
+    if not 2 <= len(stmt.body) <= k.MAX_GRID_REDUCES:
+        v.fail(f"{len(stmt.body)} grid reductions together, not 2 to {k.MAX_GRID_REDUCES}")
     for each in stmt.body:
-        if not isinstance(each, GridReduce) or each.is_last is None:
+        if not isinstance(each, k.GridReduce) or each.is_last is None:
             v.fail("only grid reductions whose results the last block holds are made together")
         if each.exchange in exchanges:
             v.fail("grid reductions together need an exchange each")
@@ -156,14 +135,14 @@ def _grid_reduces(v: Verifier, stmt: GridReduces) -> None:
     v.body(stmt.body)
 
 
-def _grid_barrier(v: Verifier, stmt: GridBarrier) -> None:
+def _grid_barrier(v: Verifier, stmt: k.GridBarrier) -> None:
     v.collective()
     if v.role is not None:
         v.fail("a barrier of the grid in one role")
     _semaphore(v, stmt.semaphore)
 
 
-def _barrier(v: Verifier, stmt: Barrier) -> None:
+def _barrier(v: Verifier, stmt: k.Barrier) -> None:
     v.collective()
 
 
@@ -180,36 +159,36 @@ def _states(v: Verifier, what: str, op: ReductionOp, dtypes: Sequence[DataType])
     """The input type of `op`, from the types of its states."""
     if len(dtypes) != len(op.states):
         v.fail(f"{op.name} has {len(op.states)} states, but {len(dtypes)} {what}")
-    dtype = reduced_dtype(op, dtypes)
+    dtype = k.reduced_dtype(op, dtypes)
     if dtype is None:
         v.fail(f"{op.name} has no states of types {', '.join(d.name for d in dtypes)}")
     return dtype
 
 
-def _accumulators(v: Verifier, op: ReductionOp, dst: Sequence[Ref], width: int = 1) -> DataType:
+def _accumulators(v: Verifier, op: ReductionOp, dst: Sequence[k.Ref], width: int = 1) -> DataType:
     if width < 1:  # any other is a loop, no vector
         v.fail(f"{width} elements side by side")
     for ref in dst:
-        if ref.buffer.space is not Space.LOCAL:
+        if ref.buffer.space is not k.Space.LOCAL:
             v.fail(f"the accumulator {ref.buffer.name} is not local")
     return _states(v, "accumulators", op, [ref.buffer.dtype for ref in dst])
 
 
-def _contributions(v: Verifier, op: ReductionOp, src: Sequence[Operand]) -> None:
+def _contributions(v: Verifier, op: ReductionOp, src: Sequence[k.Operand]) -> None:
     if len(src) not in (1, len(op.states)):
         v.fail(f"{op.name} takes one value or {len(op.states)} states, not {len(src)} operands")
 
 
 def _scratch(
     v: Verifier,
-    stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce | GridScan,
-    buffers: Sequence[Buffer | None],
-    space: Space,
+    stmt: k.BlockReduce | k.ClusterReduce | k.BlockScan | k.GridReduce | k.GridScan,
+    buffers: Sequence[k.Buffer | None],
+    space: k.Space,
     what: str,
 ) -> None:
     """One buffer a state, of its type; a workspace may be None, or missing, where shuffles suffice."""
     given = [buffer for buffer in buffers if buffer is not None]
-    if not given and space is Space.SHARED:
+    if not given and space is k.Space.SHARED:
         return
     if len(given) != len(stmt.dst):
         v.fail(f"{len(given)} {what} for {len(stmt.dst)} states")
@@ -219,26 +198,28 @@ def _scratch(
             v.fail(f"{buffer.name} holds {buffer.dtype.name}, its state is {ref.buffer.dtype.name}")
 
 
-def _workspaces(v: Verifier, stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce | GridScan) -> None:
-    _scratch(v, stmt, stmt.workspace, Space.SHARED, "workspaces")
+def _workspaces(
+    v: Verifier, stmt: k.BlockReduce | k.ClusterReduce | k.BlockScan | k.GridReduce | k.GridScan
+) -> None:
+    _scratch(v, stmt, stmt.workspace, k.Space.SHARED, "workspaces")
     v.workspaces.update(filter(None, stmt.workspace))
 
 
-def _semaphore(v: Verifier, buffer: Buffer) -> None:
-    v.buffer(buffer, Space.GLOBAL)
+def _semaphore(v: Verifier, buffer: k.Buffer) -> None:
+    v.buffer(buffer, k.Space.GLOBAL)
     if buffer.dtype is not DataType.Int32:
         v.fail(f"the semaphore is {buffer.dtype.name}, not Int32")
 
 
-RULES: dict[type[Stmt], Callable[[Verifier, Any], None]] = {
-    Init: _init,
-    Combine: _combine,
-    BlockReduce: _block_reduce,
-    ClusterReduce: _cluster_reduce,
-    BlockScan: _block_scan,
-    GridReduce: _grid_reduce,
-    GridScan: _grid_scan,
-    GridReduces: _grid_reduces,
-    GridBarrier: _grid_barrier,
-    Barrier: _barrier,
+RULES: dict[type[k.Stmt], Callable[[Verifier, Any], None]] = {
+    k.Init: _init,
+    k.Combine: _combine,
+    k.BlockReduce: _block_reduce,
+    k.ClusterReduce: _cluster_reduce,
+    k.BlockScan: _block_scan,
+    k.GridReduce: _grid_reduce,
+    k.GridScan: _grid_scan,
+    k.GridReduces: _grid_reduces,
+    k.GridBarrier: _grid_barrier,
+    k.Barrier: _barrier,
 }

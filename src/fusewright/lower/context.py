@@ -12,19 +12,8 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
 from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.kernel import ir as k
 from fusewright.kernel.exchange import exchange_room, grid_exchange_room, threads_a_value
-from fusewright.kernel.ir import (
-    BLOCK_AXES,
-    THREAD_AXES,
-    Buffer,
-    Imm,
-    IndexValue,
-    Operand,
-    Ref,
-    ScalarParam,
-    ScalarRef,
-    Space,
-)
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.domains import Domains
 from fusewright.lower.guards import necessary
@@ -58,15 +47,15 @@ class Context:
     loops: LoopMap
     buffers: Buffers
     dims: dict[ParallelType, Expr]
-    scalars: dict[Val, ScalarParam] = field(default_factory=dict)
-    workspaces: dict[object, tuple[Buffer, ...]] = field(default_factory=dict)
-    exchanges: list[Buffer] = field(default_factory=list)
+    scalars: dict[Val, k.ScalarParam] = field(default_factory=dict)
+    workspaces: dict[object, tuple[k.Buffer, ...]] = field(default_factory=dict)
+    exchanges: list[k.Buffer] = field(default_factory=list)
     #: guards that loops keep by ending early
     implied: frozenset[Expr] = frozenset()
     #: registers that no tensor has: what scans carry, what is on its way to an operation
-    registers: list[Buffer] = field(default_factory=list)
+    registers: list[k.Buffer] = field(default_factory=list)
     #: symbols of how far addresses lie beyond multiples of a vector
-    misalignments: dict[tuple[Buffer, int], Symbol] = field(default_factory=dict)
+    misalignments: dict[tuple[k.Buffer, int], Symbol] = field(default_factory=dict)
     #: which block holds the results of grid reductions
     last_block: LastBlock = field(init=False)
     #: nodes that only threads within the extents of broadcast axes, too, compute
@@ -77,7 +66,7 @@ class Context:
     def __post_init__(self) -> None:
         self.last_block = LastBlock(self.nodes, self.loops)
         self.guarded = _guarded_along_broadcasts(self.nodes)
-        self.partly_used = frozenset(p for p in BLOCK_AXES if p in self.dims and not self._all_lie_along(p))
+        self.partly_used = frozenset(p for p in k.BLOCK_AXES if p in self.dims and not self._all_lie_along(p))
 
     def _all_lie_along(self, parallel: ParallelType) -> bool:
         """Whether all outputs that the kernel writes lie along an axis of blocks."""
@@ -95,27 +84,27 @@ class Context:
 
     # ---- operands
 
-    def operand(self, node: Node, position: int, indices: NodeIndices) -> Operand:
+    def operand(self, node: Node, position: int, indices: NodeIndices) -> k.Operand:
         """The operand of `node` at `position` of its inputs, where `indices` say."""
         value = node.inputs[position]
         if isinstance(value, TensorView) and not value.is_cpu:
-            return Ref(self.buffers.of(value), self.buffers.read(value, position, indices))
+            return k.Ref(self.buffers.of(value), self.buffers.read(value, position, indices))
         return self.scalar(value)
 
-    def scalar(self, value: Val) -> Operand:
+    def scalar(self, value: Val) -> k.Operand:
         """A host scalar: a constant in the text, a size that the kernel knows anyway, or a parameter."""
         if isinstance(value, Scalar):
             if value.value is not None:
-                return Imm(value.value, value.dtype)
+                return k.Imm(value.value, value.dtype)
             if value.extent is not None and value.definition is None and not self.fusion.is_input(value):
-                return IndexValue(self.domains.known(value.extent), value.dtype)
+                return k.IndexValue(self.domains.known(value.extent), value.dtype)
         if value not in self.scalars:
             name = value.name.lower() if isinstance(value, TensorView) else value.name
-            self.scalars[value] = ScalarParam(f"{name}_value", value.dtype)
-        return ScalarRef(self.scalars[value])
+            self.scalars[value] = k.ScalarParam(f"{name}_value", value.dtype)
+        return k.ScalarRef(self.scalars[value])
 
-    def result(self, tensor: TensorView, indices: NodeIndices) -> Ref:
-        return Ref(self.buffers.of(tensor), self.buffers.written(tensor, indices))
+    def result(self, tensor: TensorView, indices: NodeIndices) -> k.Ref:
+        return k.Ref(self.buffers.of(tensor), self.buffers.written(tensor, indices))
 
     # ---- guards
 
@@ -148,7 +137,7 @@ class Context:
                 continue
             if loop.extent is not self.dims[loop.parallel]:
                 found.append(lt(loop.index, loop.extent))
-            elif loop.parallel in THREAD_AXES or loop.parallel in self.partly_used:
+            elif loop.parallel in k.THREAD_AXES or loop.parallel in self.partly_used:
                 found.append(lt(0, loop.extent))  # where there is none, one is launched all the same
         part = node.output.part
         if part is not None:
@@ -194,7 +183,7 @@ class Context:
         }
         # In the block that holds a grid reduction's result, the reduced block axes need no choice.
         decided = {p for flag in self.last_block.needed_by(node) for p in flag.axes}
-        kinds = (*THREAD_AXES, *BLOCK_AXES, ParallelType.cluster_x) if in_global else THREAD_AXES
+        kinds = (*k.THREAD_AXES, *k.BLOCK_AXES, ParallelType.cluster_x) if in_global else k.THREAD_AXES
         guards = [
             eq(self.position(p), 0)
             for p in kinds
@@ -213,13 +202,13 @@ class Context:
 
     def workspace(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int, scans: bool = False
-    ) -> tuple[Buffer, ...]:
+    ) -> tuple[k.Buffer, ...]:
         """Shared memory for a reduction or scan across the threads of a block, reused by all of its size.
 
         None where the threads are a power of two within a warp, which shuffles serve. A scan brings the
         values of all threads there, a reduction perhaps fewer.
         """
-        extents = [maximum(self.dims.get(p, ONE), ONE) for p in THREAD_AXES]  # launched: at least one
+        extents = [maximum(self.dims.get(p, ONE), ONE) for p in k.THREAD_AXES]  # launched: at least one
         if tuple(axes) == (ParallelType.block_x,) and WARP_SIZE % (as_int(extents[0]) or 2 * WARP_SIZE) == 0:
             return ()
         shared_by = 1 if scans else threads_a_value(extents, axes)
@@ -228,21 +217,22 @@ class Context:
         if key not in self.workspaces:
             count = len(self.workspaces)
             self.workspaces[key] = tuple(
-                Buffer(f"work{count}_{i}", dtype, Space.SHARED, size, 16) for i, dtype in enumerate(dtypes)
+                k.Buffer(f"work{count}_{i}", dtype, k.Space.SHARED, size, 16)
+                for i, dtype in enumerate(dtypes)
             )
         return self.workspaces[key]
 
     def exchange(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
-    ) -> tuple[Buffer, ...]:
+    ) -> tuple[k.Buffer, ...]:
         """Shared memory where the blocks of a cluster find each other's results, reused by its kind."""
         key = ("exchange", tuple(dtypes), tuple(axes), width)
         if key not in self.workspaces:
-            extents = [maximum(self.dims.get(p, ONE), ONE) for p in THREAD_AXES]
+            extents = [maximum(self.dims.get(p, ONE), ONE) for p in k.THREAD_AXES]
             values, count = width * cluster_size(self.dims), len(self.workspaces)
             sizes = [exchange_room(extents, axes, values, dtype) for dtype in dtypes]
             self.workspaces[key] = tuple(
-                Buffer(f"exchange{count}_{i}", dtype, Space.SHARED, size, 16)
+                k.Buffer(f"exchange{count}_{i}", dtype, k.Space.SHARED, size, 16)
                 for i, (dtype, size) in enumerate(zip(dtypes, sizes))
             )
         return self.workspaces[key]
@@ -251,16 +241,16 @@ class Context:
         """Whether the threads that reduce along `axes` are known to be whole warps, side by side."""
         return tuple(axes) == (ParallelType.block_x,) and divides(WARP_SIZE, self.dims[ParallelType.block_x])
 
-    def register(self, name: str, dtype: DataType, size: int) -> Buffer:
+    def register(self, name: str, dtype: DataType, size: int) -> k.Buffer:
         """Registers that no tensor has."""
-        self.registers.append(Buffer(name, dtype, Space.LOCAL, const(size)))
+        self.registers.append(k.Buffer(name, dtype, k.Space.LOCAL, const(size)))
         return self.registers[-1]
 
-    def register_of(self, name: str, dtype: DataType, size: int) -> Buffer:
+    def register_of(self, name: str, dtype: DataType, size: int) -> k.Buffer:
         """Registers that no tensor has, called by `name` and a number."""
         return self.register(f"{name}{len(self.registers)}", dtype, size)
 
-    def misalignment(self, buffer: Buffer, width: int) -> Expr:
+    def misalignment(self, buffer: k.Buffer, width: int) -> Expr:
         """How many elements the address of a buffer lies beyond a multiple of `width` elements: none where
         other accesses to it are such vectors.
         """
@@ -274,16 +264,16 @@ class Context:
 
     def grid_exchange(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int, turns: int
-    ) -> Buffer:
+    ) -> k.Buffer:
         """Global memory where the blocks of a grid find each other's results: one set of each block for each
         thread that is not along `axes`, for so many rounds that follow one another in a launch.
         """
         blocks, kept = (
             product(maximum(self.dims.get(p, ONE), ONE) for p in all_axes if p not in axes)
-            for all_axes in (BLOCK_AXES, THREAD_AXES)
+            for all_axes in (k.BLOCK_AXES, k.THREAD_AXES)
         )
         room = grid_exchange_room(blocks, kept * width, dtypes, turns)
-        self.exchanges.append(Buffer(f"exchange{len(self.exchanges)}", DataType.Int, Space.GLOBAL, room))
+        self.exchanges.append(k.Buffer(f"exchange{len(self.exchanges)}", DataType.Int, k.Space.GLOBAL, room))
         return self.exchanges[-1]
 
 

@@ -108,10 +108,19 @@ class NodeIndices:
         return [self._computed(axis, self.tensor, keys, known) for axis in axes]
 
     def above(self, axes: Sequence[IterDomain]) -> frozenset[IterDomain]:
-        """The axes with guards, of the lead output, that `axes` are made from."""
+        """The axes with guards, of the lead output, that `axes` are made from, and beyond whose extents the
+        loops stay within those of `axes`: none of `axes` has its index computed forward from them.
+        """
         keys = self._keys.of_axes((*self.tensor.loop, *axes), self._leaf_keys)
         transforms = transforms_between(self.tensor.maybe_root, axes)
         made_from = {keys[axis] for transform in transforms for axis in transform.inputs}
+        waiting = [axis for axis in axes if keys[axis] not in self._by_key]
+        while waiting:
+            made = waiting.pop().definition
+            for axis in made.inputs if made is not None else ():
+                made_from.discard(keys[axis])
+                if keys[axis] not in self._by_key:
+                    waiting.append(axis)
         return frozenset(axis for axis, _ in self.guards if keys[axis] in made_from)
 
     def logical_of(self, operand: int) -> dict[IterDomain, Expr]:

@@ -1,9 +1,14 @@
-"""Which vectors go along memory in one piece, where an index is by divisions.
+"""Which vectors go along memory in one piece, where an index is by divisions or by the larger of two.
 
     x[(i + lane) // n * m + (i + lane) % n]         is        x[i // n * m + i % n + lane]
 
 for all lanes of a vector that no multiple of n parts: if `i % n <= n - width`. Rows that are padded, joined,
 repeated or rolled are read so, by vectors of which few are parted.
+
+    x[max(i + lane - 1, 1 - i - lane)]              is        x[i - 1 + lane]
+
+for all lanes of a vector if `1 <= i`. Rows that are reflected at their ends, or go on with their first and
+last elements, are read so.
 """
 
 from __future__ import annotations
@@ -11,7 +16,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.sym import Expr, FloorDiv, Mod, Symbol, build, floordiv, fold, land, le, mod
+from fusewright.analyze.runs import usual_operand
+from fusewright.sym import (
+    ZERO,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Symbol,
+    as_int,
+    build,
+    const,
+    floordiv,
+    fold,
+    land,
+    le,
+    mod,
+    substitute,
+)
 
 
 @dataclass(frozen=True)
@@ -21,27 +44,42 @@ class Straight:
     Attributes:
         expressions: without divisions of what moves with the lane.
         whole: that the vector is in one piece; without the lane.
+        beside: that the element of one lane is where it is in such a vector; None where that is not known
+            of one lane.
     """
 
     expressions: tuple[Expr, ...]
     whole: Expr
+    beside: Expr | None
 
 
 def straightened(expressions: Sequence[Expr], lane: Symbol, width: int) -> Straight:
     """The expressions where every quotient of what goes up by one with each lane is the first lane's."""
     whole: dict[Expr, None] = {}
+    turns: dict[Expr, None] = {}
+    divided = False
 
     def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:
+        nonlocal divided
         if not args or lane not in e.free_symbols:
             return e
         if isinstance(e, (FloorDiv, Mod)):
             dividend, divisor = args
             first = dividend - lane
             if lane not in first.free_symbols and lane not in divisor.free_symbols:
+                divided = True
                 whole[le(mod(first, divisor) + (width - 1), divisor - 1)] = None
                 return floordiv(first, divisor) if isinstance(e, FloorDiv) else mod(first, divisor) + lane
+        if isinstance(e, (Max, Min)) and len(args) == 2:
+            usual, above = usual_operand(build(e.kind, args))
+            first, last = (substitute(above, {lane: const(each)}) for each in (0, width - 1))
+            rise = as_int(last - first)
+            if rise is not None and above is first + lane * (rise // max(1, width - 1)):
+                turns[le(ZERO, above)] = None
+                whole[le(ZERO, first if rise >= 0 else last)] = None
+                return usual
         return build(e.kind, args)
 
     memo: dict[Expr, Expr] = {}
     made = tuple([fold(e, visit, memo) for e in expressions])
-    return Straight(made, land(*whole))
+    return Straight(made, land(*whole), None if divided else land(*turns))

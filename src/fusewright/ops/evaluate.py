@@ -281,8 +281,7 @@ def _indexed(run: _Evaluation, node: Indexed) -> Sequence[torch.Tensor]:
 
 
 def _stored(run: _Evaluation, node: Stored) -> Sequence[torch.Tensor]:
-    source = node.inputs[0]
-    assert isinstance(source, TensorView)
+    source = node.source
     size, places = run.shape(source), _positions(run, source.shape)
     *indices, pred = [_index_values(run, e, places, []).expand(size) for e in node.map.expressions]
     taken, out = pred.bool(), run.get(source).new_zeros(run.shape(node.output))

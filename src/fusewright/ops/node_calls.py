@@ -123,8 +123,7 @@ def _copy(node: Copy) -> list[Call]:
 
 def _relabel(node: Relabel) -> list[Call]:
     """A squeeze of what disappears, a permutation of what stays, a broadcast of what is new."""
-    source = node.inputs[0]
-    assert isinstance(source, TensorView)
+    source = node.source
     kept = [dim for dim in node.dims if dim is not None]
     gone = [i for i in range(source.ndim) if i not in kept]
     left, order = Result(), Result()
@@ -137,8 +136,7 @@ def _relabel(node: Relabel) -> list[Call]:
 
 
 def _expand(node: Expand) -> list[Call]:
-    source = node.inputs[0]
-    assert isinstance(source, TensorView)
+    source = node.source
     sizes = [
         axis.visible_extent if axis.expanded is not None and before.expanded is None else -1
         for before, axis in zip(source.shape, node.output.shape)

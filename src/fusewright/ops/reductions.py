@@ -101,6 +101,7 @@ SUM = _single(
     _sum,
     lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype),  # torch would widen int32
     atomic=_ADDED_AT_ONCE,
+    over_warp=MappingProxyType({DataType.Int32: "warp_sum"}),
 )
 PROD = _single(
     "prod",

@@ -2,26 +2,15 @@
 
 Both are lists of passes that change a fusion in place, keep its inputs and outputs, and return it.
 
-`GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic: `empty`
-(tensors without elements), `uniform` (tensors of one value as scalars), `casts` (chains of them), `parts`
-(reads of one part of a join), `round_trips` (changes of shape that lead back), `reduced_reshapes` (reductions
-of what a reshape has merged), `reduced_relabels` (or put into another order), `nested_reductions` (in one
-step), `rows_first` (or in two), `common` (what is written twice), `partial_results` (of reductions, which
-others go on from), `roots` (as divisors), `logarithms` (of exponentials), `shared_sums` (of products),
-`narrow_sums` (in 32 bits),
-`row_factors` (multiplied first), `dead` (what no output needs), `slices` (of what is computed row by row),
-`aliases` (outputs that are views), `memory_order` (of what passes between kernels), and
-`operand_views` (a library reads what its operands are views of).
+`GRAPH_REWRITES`, which `simplified` runs on a copy of a definition, save work and memory traffic. `REWRITES`,
+which `canonicalize` runs on a candidate, give it the form that schedulers expect: changes of shape and order
+move up to the loads (`lift`) or down to the stores (`sink`). Schedulers propose the others (`two_pass`,
+`one_pass_softmax`, `columns_first`, `short_reductions`, `chunks`, `split_k`).
 
-`REWRITES`, which `canonicalize` runs on a candidate, give it the form that schedulers expect: `reduced_views`
-(outputs follow a view that is reduced), `lift` (changes of shape and order move up to the loads), `sink` (or
-down to the stores), `implied` (choices by the position that are made already), `equal_reads` (one load for
-both), `separate` (small tensors that are read before a reduction and elsewhere), `powers` (small ones as
-products).
+A rewrite is a file, which begins with what it makes of what; docs/how-to-add-a-pass.md shows those of a graph
+in their order. `replacement` and `shown` are what several share.
 
-`two_pass`, `one_pass_softmax`, `columns_first`, `short_reductions`, `chunks` and `split_k` are ones that
-schedulers propose. It
-may import core, sym, ir, ops and analyze.
+It may import core, sym, ir, ops and analyze.
 """
 
 from __future__ import annotations
@@ -36,8 +25,8 @@ from fusewright.ir.verify import verify_fusion
 from fusewright.rewrite.aliases import separate_aliases
 from fusewright.rewrite.casts import fold_casts
 from fusewright.rewrite.common import merge_equal_nodes
+from fusewright.rewrite.computed_indices import compute_indices
 from fusewright.rewrite.dead import remove_dead_nodes
-from fusewright.rewrite.empty import drop_empty_tensors
 from fusewright.rewrite.equal_reads import share_equal_reads
 from fusewright.rewrite.implied import simplify_choices
 from fusewright.rewrite.lift import lift_views
@@ -49,7 +38,6 @@ from fusewright.rewrite.operand_views import view_operands
 from fusewright.rewrite.partial_results import reduce_partial_results
 from fusewright.rewrite.parts import read_parts
 from fusewright.rewrite.powers import expand_powers
-from fusewright.rewrite.reduced_relabels import reduce_before_relabels
 from fusewright.rewrite.reduced_reshapes import reduce_before_reshapes
 from fusewright.rewrite.reduced_views import store_beside_views
 from fusewright.rewrite.roots import divide_by_roots
@@ -58,6 +46,7 @@ from fusewright.rewrite.row_factors import multiply_row_factors
 from fusewright.rewrite.rows_first import reduce_rows_first
 from fusewright.rewrite.separate import separate_small_tensors
 from fusewright.rewrite.shared_sums import share_sums
+from fusewright.rewrite.single_places import choose_single_places
 from fusewright.rewrite.sink import sink_views
 from fusewright.rewrite.slices import move_slices_up
 from fusewright.rewrite.uniform import read_scalars
@@ -65,13 +54,12 @@ from fusewright.rewrite.uniform import read_scalars
 Pass = tuple[str, Callable[[Fusion], Fusion]]
 
 GRAPH_REWRITES: tuple[Pass, ...] = (
-    ("drop empty tensors", drop_empty_tensors),
     ("read scalars", read_scalars),
+    ("choose single places", choose_single_places),
     ("fold casts", fold_casts),
     ("read parts", read_parts),
     ("cancel round trips", cancel_round_trips),
     ("reduce before reshapes", reduce_before_reshapes),
-    ("reduce before relabels", reduce_before_relabels),
     ("join nested reductions", join_nested_reductions),
     ("reduce rows first", reduce_rows_first),
     ("merge equal nodes", merge_equal_nodes),
@@ -82,6 +70,7 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("narrow sums", narrow_sums),
     ("multiply row factors", multiply_row_factors),
     ("merge what became equal", merge_equal_nodes),
+    ("go on from shared sums", reduce_partial_results),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),
     ("separate aliases", separate_aliases),
@@ -92,6 +81,7 @@ REWRITES: tuple[Pass, ...] = (
     ("store beside views", store_beside_views),
     ("lift views", lift_views),
     ("sink views", sink_views),
+    ("compute indices", compute_indices),
     ("simplify choices", simplify_choices),
     ("share equal reads", share_equal_reads),
     ("separate small tensors", separate_small_tensors),

@@ -43,12 +43,14 @@ def simplify_choices(fusion: Fusion) -> Fusion:
 
 
 def _conditions(pred: Expr) -> frozenset[Expr]:
+    if pred is TRUE:
+        return frozenset()
     return frozenset(pred.args if isinstance(pred, And) else (pred,))
 
 
 def _taken(node: Choose, where: frozenset[Expr]) -> TensorView | None:
     """The operand that a choice takes wherever these conditions hold, if it can stand for the choice."""
-    if node.index_tensors or not where:
+    if node.index_tensors:
         return None
     for value, pred in ((node.inputs[0], node.pred), (node.inputs[1], lnot(node.pred))):
         if where.issuperset(_conditions(pred)) and isinstance(value, TensorView) and not value.is_cpu:

@@ -13,6 +13,7 @@ from fusewright.ir.view import Expand, Relabel
 from fusewright.ops.build_elementwise import copy_tensor
 from fusewright.rewrite.lift_positions import lift_over_positions
 from fusewright.rewrite.parts import part_read, read_part
+from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, shape_of
 from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
 
 
@@ -59,8 +60,7 @@ def _in_order(value: TensorView, read: IndexMap, out: TensorView, reduced: set[V
         return True
     assert above is not None
     if above.traits.relabel or isinstance(above, Expand):
-        source = above.inputs[0]
-        assert isinstance(source, TensorView)
+        source = above.source
         indices: list[Expr] = [ZERO] * source.ndim
         for index, dim in zip(read.indices, above.axis_map(0)):
             if dim is not None and not source.shape[dim].is_broadcast:
@@ -112,8 +112,7 @@ class _Lift:
         self.made: list[Node] = []
 
     def over_relabel(self, above: Node) -> list[Node]:
-        node, source = self.node, above.inputs[0]
-        assert isinstance(source, TensorView)
+        node, source = self.node, above.source
         indices: list[Expr] = [ZERO] * source.ndim
         for index, dim in zip(self.map.indices, above.axis_map(0)):
             if dim is not None and not source.shape[dim].is_broadcast:
@@ -130,8 +129,7 @@ class _Lift:
         return self.made
 
     def over_copy(self, above: Copy) -> list[Node]:
-        node, source = self.node, above.inputs[0]
-        assert isinstance(source, TensorView)
+        node, source = self.node, above.source
         self.fusion.remove_node(node)
         self._add_read(source, node.output, self.map, node.index_tensors, node.fill, node.inverse)
         return self.made
@@ -146,6 +144,8 @@ class _Lift:
         inverse = None
         if node.inverse is not None and above.inverse is not None:
             inverse = node.inverse.at(above.inverse.indices).where(above.inverse.pred)
+        if merged == IndexMap(tuple(_positions(above.source))) and self._is_source(above.source):
+            return [use for use in above.source.uses if use.traits.own_load]
         if self.map.pred is TRUE or above.map.pred is TRUE or _is_same(node.fill, above.fill):
             fill = above.fill if self.map.pred is TRUE else node.fill
             self._add_read(above.source, node.output, merged, indices, fill, inverse)
@@ -186,6 +186,18 @@ class _Lift:
         return choice
 
     # ---- parts
+
+    def _is_source(self, source: TensorView) -> bool:
+        """Lets what reads the output, which has the elements of `source` in place, read that, if it can.
+
+        Of what is read from memory each use may have a load of its own.
+        """
+        out, computed = self.node.output, source.definition
+        is_alike = shape_of(source) == shape_of(out)
+        is_loaded = computed is None or computed.traits.own_load
+        if not is_alike or is_loaded or is_in_memory_of_its_own(out, self.fusion.output_tensors()):
+            return False
+        return read_instead(self.fusion, out, source)
 
     def viewed(self, value: TensorView) -> TensorView:
         """An operand of what was read, read in the same way."""

@@ -22,8 +22,7 @@ def lift_relabel(fusion: Fusion, node: Node, above: Node, lifted: dict[object, T
     fusion.remove_node(node)
     if above.traits.relabel:
         inner = above.axis_map(0)
-        source = above.inputs[0]
-        assert isinstance(source, TensorView)
+        source = above.source
         return [fusion.add_node(Relabel(source, out, [None if d is None else inner[d] for d in dims]))]
     made: list[Node] = []
 

@@ -1,53 +1,66 @@
-"""Running sums of bools and few bits in 32 bits, where they fit.
+"""Sums and running sums of bools and few bits in 32 bits, where they fit.
 
-    cumsum(cast(mask, Int))     becomes     cast(cumsum(cast(mask, Int32)), Int)
+    sum(cast(mask, Int), [0])     becomes     cast(sum(cast(mask, Int32), [0]), Int)
 
 torch counts in 64 bits, which the GPU adds and passes between threads in two steps.
 """
 
 from __future__ import annotations
 
+from math import prod
+
 from fusewright.core.dtype import DataType
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Pointwise, Scan
+from fusewright.ir.node import Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView
 from fusewright.ops.build_elementwise import convert_tensor
+from fusewright.ops.build_reduction import reduce_states
 from fusewright.ops.elementwise import CAST
 from fusewright.ops.reductions import SUM
-from fusewright.rewrite.replacement import remove_dead
+from fusewright.rewrite.replacement import remove_dead, return_instead
 from fusewright.sym import as_int
 
 
 def narrow_sums(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which what fits in 32 bits is scanned so."""
+    """`fusion` itself, in which what fits in 32 bits is added up so."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
-        few = _summed(node) if isinstance(node, Scan) else None
+        few = _summed(node) if isinstance(node, (Reduction, Scan)) else None
         if few is None:
             continue
-        assert isinstance(node, Scan)
-        out = fusion.new_like(node.output, DataType.Int32)
+        narrow = convert_tensor(fusion, few, DataType.Int32)
+        if isinstance(node, Scan):
+            total = fusion.new_like(node.output, DataType.Int32)
+            fusion.add_node(Scan(SUM, narrow, total, node.dim))
+        else:
+            (total,) = reduce_states(fusion, SUM, (narrow,), node.reduced_dims)
+        return_instead(fusion, node.output, convert_tensor(fusion, total, DataType.Int), outputs)
         fusion.remove_node(node)
-        fusion.add_node(Scan(SUM, convert_tensor(fusion, few, DataType.Int32), out, node.dim))
-        fusion.add_node(Pointwise(CAST, (out,), node.output))
         wide = node.tensor_inputs[0].definition
         assert wide is not None
         remove_dead(fusion, wide, outputs)
     return fusion
 
 
-def _summed(node: Scan) -> TensorView | None:
+def _summed(node: Reduction | Scan) -> TensorView | None:
     """What is summed in 64 bits though all sums fit in 32."""
     if node.op is not SUM or node.output.dtype is not DataType.Int or len(node.inputs) > 1:
         return None
     few = _before_cast(node.tensor_inputs[0].definition)
-    count = as_int(node.output.shape[node.dim].visible_extent)
+    count = _count(node)
     if few is None or few.is_cpu or count is None:
         return None
     if few.dtype is not DataType.Bool and not few.dtype.is_short_integer:
         return None
     most = max(abs(int(few.dtype.lowest)), abs(int(few.dtype.highest)))
     return few if most * count <= int(DataType.Int32.highest) else None
+
+
+def _count(node: Reduction | Scan) -> int | None:
+    """The most elements that are added up to one; None where only a call knows."""
+    dims = (node.dim,) if isinstance(node, Scan) else node.reduced_dims
+    sizes = [as_int(node.tensor_inputs[0].shape[dim].visible_extent) for dim in dims]
+    return None if None in sizes else prod(filter(None, sizes))
 
 
 def _before_cast(node: Node | None) -> TensorView | None:

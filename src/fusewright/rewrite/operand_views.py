@@ -52,9 +52,7 @@ def _chain(
         if node is None or not (node.traits.view or node.traits.indexed) or len(node.inputs) > 1:
             break
         nodes.append(node)
-        above = node.inputs[0]
-        assert isinstance(above, TensorView)
-        source = above
+        source = node.source
         if whole is None or source in whole:
             count = len(nodes)
     del nodes[count:]

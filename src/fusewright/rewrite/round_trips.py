@@ -59,8 +59,7 @@ def _same_elements(node: Node) -> TensorView | None:
         if above is None or places is None or not _only_moves(above):
             break
         places = _read_through(above, places)
-        source = above.inputs[0]
-        assert isinstance(source, TensorView)
+        source = above.source
         if source.is_cpu:
             break
         if places == _identity(source) and shape_of(source) == shape:
@@ -79,8 +78,7 @@ def _read_through(node: Node, places: IndexMap) -> IndexMap | None:
 
     At some positions a fill may be there instead: that is no element of the operand.
     """
-    source = node.inputs[0]
-    assert isinstance(source, TensorView)
+    source = node.source
     if isinstance(node, Indexed):
         inner = node.map.at(places.indices)
         return inner if inner.pred is TRUE else None

@@ -3,6 +3,7 @@
     sum(x), sum(x * w)                 becomes    s = sum(x), s * w
     sum(x * y * r), sum(x * y * w)     becomes    s = sum(x * y), s * r, s * w
     sum(-2 * x), sum(-x)               becomes    -2 * sum(x), -sum(x)
+    sum(x * w, [1]), sum(x, [0, 1])    becomes    s = sum(x, [1]), s * w, and a sum that can go on from s
 
 where `w` and `r` have no dimension that is summed, as a channel's weight in the gradients of a normalization.
 The factor is rounded once and not with each element, so no sum is less accurate. A constant of less than 1
@@ -36,18 +37,26 @@ MAX_FACTORS = 16
 def share_sums(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which sums of products of the same factors are one, but for those that all have."""
     outputs = set(fusion.output_tensors())
-    found: dict[tuple[tuple[int, ...], frozenset[int]], list[_Sum]] = {}
+    found: dict[tuple[int, ...], dict[frozenset[int], list[_Sum]]] = {}
     for node in fusion.ordered_nodes():
         each = _sum_of(node)
         if each is not None:
-            key = tuple(sorted(map(id, each.elements))), each.dims
-            found.setdefault(key, []).append(each)
-    for alike in found.values():
-        if len(alike) > 1:
-            _share(fusion, alike, outputs)
-        elif alike[0].constants and alike[0].node.tensor_inputs[0].uses == [alike[0].node]:
-            _take_out_constants(fusion, alike[0], outputs)
+            of_elements = found.setdefault(tuple(sorted(map(id, each.elements))), {})
+            of_elements.setdefault(each.dims, []).append(each)
+    for of_elements in found.values():
+        for dims, alike in of_elements.items():
+            if len(alike) > 1 or _goes_on(dims, of_elements):
+                _share(fusion, alike, outputs)
+            elif alike[0].constants and alike[0].node.tensor_inputs[0].uses == [alike[0].node]:
+                _take_out_constants(fusion, alike[0], outputs)
     return fusion
+
+
+def _goes_on(dims: frozenset[int], others: Collection[frozenset[int]]) -> bool:
+    """Whether the sum of the same elements along other dimensions can go on from that along `dims`, or it
+    from that.
+    """
+    return any(other < dims or dims < other for other in others)
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,18 @@ class CacheStats:
     bytes: int
 
 
-def default_directory() -> Path:
-    """The platform's per-user cache directory: $XDG_CACHE_HOME/fusewright or ~/.cache/fusewright."""
+def default_directory() -> Path | None:
+    """The platform's per-user cache directory: $XDG_CACHE_HOME/fusewright or ~/.cache/fusewright.
+
+    None: neither is known, as for a user without an entry or HOME in a container.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    return Path(base) / "fusewright" if base else Path.home() / ".cache" / "fusewright"
+    if base:
+        return Path(base) / "fusewright"
+    try:
+        return Path.home() / ".cache" / "fusewright"
+    except RuntimeError:
+        return None
 
 
 def open_cache(options: Options) -> DiskCache:

@@ -6,25 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from fusewright.kernel import ir as k
 from fusewright.kernel.access import conditions, read_refs, written_refs
-from fusewright.kernel.ir import (
-    BLOCK_AXES,
-    THREAD_AXES,
-    Buffer,
-    Copy,
-    For,
-    Kernel,
-    Let,
-    LetValue,
-    Ref,
-    Stmt,
-    children,
-    index_name,
-)
 from fusewright.sym import Eq, Expr, Symbol, as_int, substitute, symbol
 
 
-def may_overwrite(kernel: Kernel, source: Buffer, target: Buffer, sizes: Mapping[Symbol, int]) -> bool:
+def may_overwrite(kernel: k.Kernel, source: k.Buffer, target: k.Buffer, sizes: Mapping[Symbol, int]) -> bool:
     """Whether `target` may share the memory of `source`, element by element.
 
     It may if one statement reads `source`, no earlier one writes `target`, and both use the same position in
@@ -61,8 +48,8 @@ class _Place:
     `names` to expressions, `loaded` to values.
     """
 
-    stmt: Stmt
-    loops: tuple[For, ...]
+    stmt: k.Stmt
+    loops: tuple[k.For, ...]
     conditions: tuple[Expr, ...]
     names: Mapping[Symbol, Expr]
     loaded: frozenset[Symbol]
@@ -76,12 +63,12 @@ class _Access:
     positions that the index depends on, if it also depends on every loop around it (else empty).
     """
 
-    def __init__(self, place: _Place, ref: Ref, sizes: Mapping[Symbol, int]) -> None:
+    def __init__(self, place: _Place, ref: k.Ref, sizes: Mapping[Symbol, int]) -> None:
         self.stmt = place.stmt
         depths = {loop.symbol: symbol(f"depth{i}") for i, loop in enumerate(place.loops)}
         index = substitute(substitute(ref.index, place.names), {**sizes, **depths})
         extents = tuple(substitute(loop.extent, sizes) for loop in place.loops)
-        width = place.stmt.width if isinstance(place.stmt, Copy) else 1
+        width = place.stmt.width if isinstance(place.stmt, k.Copy) else 1
         self.key = (index, width, extents)
         used = index.free_symbols
         self.chosen = any(map(_has_equality, place.conditions)) or not place.loaded.isdisjoint(used)
@@ -90,8 +77,8 @@ class _Access:
 
 
 def _places(
-    body: tuple[Stmt, ...],
-    loops: tuple[For, ...] = (),
+    body: tuple[k.Stmt, ...],
+    loops: tuple[k.For, ...] = (),
     around: tuple[Expr, ...] = (),
     names: Mapping[Symbol, Expr] = MappingProxyType({}),
     loaded: frozenset[Symbol] = frozenset(),
@@ -99,14 +86,14 @@ def _places(
     """All statements in program order."""
     known = dict(names)
     for stmt in body:
-        if isinstance(stmt, Let):
+        if isinstance(stmt, k.Let):
             known[stmt.symbol] = substitute(stmt.value, known)
-        elif isinstance(stmt, LetValue):
+        elif isinstance(stmt, k.LetValue):
             loaded |= {stmt.symbol}
-        own = () if isinstance(stmt, For) else tuple(conditions(stmt))
+        own = () if isinstance(stmt, k.For) else tuple(conditions(stmt))
         yield _Place(stmt, loops, (*around, *own), dict(known), loaded)
-        inner_loops = (*loops, stmt) if isinstance(stmt, For) else loops
-        yield from _places(children(stmt), inner_loops, (*around, *own), known, loaded)
+        inner_loops = (*loops, stmt) if isinstance(stmt, k.For) else loops
+        yield from _places(k.children(stmt), inner_loops, (*around, *own), known, loaded)
 
 
 def _has_equality(condition: Expr) -> bool:
@@ -119,8 +106,8 @@ def _has_equality(condition: Expr) -> bool:
     return False
 
 
-def _threads(kernel: Kernel, sizes: Mapping[Symbol, int]) -> set[str]:
+def _threads(kernel: k.Kernel, sizes: Mapping[Symbol, int]) -> set[str]:
     """The built-ins of the block and grid axes that have more than one position."""
-    axes = (*THREAD_AXES, *BLOCK_AXES)
+    axes = (*k.THREAD_AXES, *k.BLOCK_AXES)
     extents = (*kernel.block, *kernel.grid)
-    return {index_name(axis) for axis, e in zip(axes, extents) if as_int(substitute(e, sizes)) != 1}
+    return {k.index_name(axis) for axis, e in zip(axes, extents) if as_int(substitute(e, sizes)) != 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import lcm
 
 from fusewright.analyze.runs import divisors
+from fusewright.core.dtype import INT64_MAX
 from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -22,7 +23,7 @@ def assume(fusion: Fusion, tensor: TensorView, dim: int, low: int, high: int) ->
         extent, others = _unknown_factor(fusion, extent)
         low, high = -(-low // others), high // others
     if isinstance(extent, Symbol):
-        old_low, old_high = fusion.ranges.get(extent, (0, high))
+        old_low, old_high = fusion.ranges.get(extent, (0, INT64_MAX))
         low, high = max(low, old_low), min(high, old_high)
         size = None
     else:
@@ -60,9 +61,9 @@ def _unknown_factor(fusion: Fusion, product: Mul) -> tuple[Expr, int]:
 
 def assume_multiple(fusion: Fusion, tensor: TensorView, dim: int, number: int) -> None:
     """The size of logical dimension `dim` is a multiple of `number`. ScheduleError if it cannot be."""
-    if number < 1:
+    if not 1 <= number <= INT64_MAX:
         raise ScheduleError(
-            "assume_multiple: no size is a multiple of that", expected="1 or more", given=number
+            "assume_multiple: no size is a multiple of that", expected=f"1 to {INT64_MAX}", given=number
         )
     extent = tensor.logical[wrap(dim, len(tensor.logical))].extent
     if divides(number, extent):
@@ -74,6 +75,11 @@ def assume_multiple(fusion: Fusion, tensor: TensorView, dim: int, number: int) -
             expected="a size of inputs, or what is made from such sizes and multiples of the number",
             given=str(extent),
         )
-    for part in parts:
-        if isinstance(part, Symbol):
-            fusion.multiples[part] = lcm(fusion.multiples.get(part, 1), number)
+    known = {part: lcm(fusion.multiples.get(part, 1), number) for part in parts if isinstance(part, Symbol)}
+    if any(multiple > INT64_MAX for multiple in known.values()):
+        raise ScheduleError(
+            f"assume_multiple: dimension {dim} of {tensor.name} cannot be a multiple of {number}",
+            expected="what it shares a multiple of 64 bits with: it is assumed to be a multiple of others",
+            given=", ".join(f"{part}, a multiple of {fusion.multiples.get(part, 1)}" for part in known),
+        )
+    fusion.multiples.update(known)

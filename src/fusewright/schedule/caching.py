@@ -11,7 +11,7 @@ from fusewright.ir.copies import copy_axes
 from fusewright.ir.fusion import Fusion, Output
 from fusewright.ir.node import Copy, Indexed, Node, Reduction
 from fusewright.ir.value import Storage, TensorView
-from fusewright.schedule.transforms import wrap
+from fusewright.schedule.transforms import MAX_FACTOR, wrap
 
 
 def shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
@@ -153,6 +153,13 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
         raise ScheduleError(
             f"set_memory_type: {tensor.name} can be in local, shared or global memory", given=memory.name
         )
+    if memory is not MemoryType.shared and (tensor.circular is not None or tensor.part is not None):
+        made = "circular_buffer or warp_specialize" if tensor.circular is not None else "hold_part"
+        raise ScheduleError(
+            f"set_memory_type: {tensor.name} is filled in shared memory since {made}",
+            expected="shared",
+            given=memory.name.rstrip("_"),
+        )
     tensor.memory = memory
 
 
@@ -227,8 +234,12 @@ def store_along(fusion: Fusion, tensor: TensorView, dims: Sequence[int], padding
         )
     if not positions or len(set(positions)) < len(positions):
         raise ScheduleError("store_along: takes one axis or more, each once", given=str(list(dims)))
-    if padding < 0:
-        raise ScheduleError("store_along: padding is a number of elements", given=str(padding))
+    if not 0 <= padding <= MAX_FACTOR:
+        raise ScheduleError(
+            "store_along: padding is a number of elements",
+            expected=f"0 to {MAX_FACTOR}",
+            given=str(padding),
+        )
     tensor.storage = Storage(tuple(tensor.loop[position] for position in positions), padding)
 
 

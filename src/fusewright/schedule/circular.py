@@ -10,6 +10,7 @@ from fusewright.core.errors import ScheduleError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy
 from fusewright.ir.value import CircularBuffer, TensorView
+from fusewright.schedule.transforms import MAX_FACTOR
 
 # What the hardware may give a thread (PTX ISA, setmaxnreg).
 REGISTERS = range(24, 257, 8)
@@ -58,8 +59,12 @@ def _set(fusion: Fusion, primitive: str, tensor: TensorView, ring: CircularBuffe
     source = node.tensor_inputs[0]
     if not fusion.is_input(source) or source.is_cpu or source.dtype is not tensor.dtype:
         raise ScheduleError(f"{primitive}: {tensor.name} is copied from {source.name}, which is no input")
-    if ring.stages < 2:
-        raise ScheduleError(f"{primitive}: takes 2 stages or more", given=str(ring.stages))
+    if not 2 <= ring.stages <= MAX_FACTOR:
+        raise ScheduleError(
+            f"{primitive}: takes 2 stages or more",
+            expected=f"2 to {MAX_FACTOR}",
+            given=str(ring.stages),
+        )
     prefetch = ring.prefetch + ring.stages if ring.prefetch < 0 else ring.prefetch
     least = 1 if ring.parallel is None else 0
     if not least <= prefetch < ring.stages:

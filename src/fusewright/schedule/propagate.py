@@ -270,6 +270,12 @@ def parallelize_like(
     propagate_padding: bool = True,
 ) -> None:
     """Gives axes that match one of the reference's (left of `pos`; -1: all) its parallel type."""
+    if pos > len(reference.loop):
+        raise ScheduleError(
+            f"parallelize_like: {reference.name} has no position {pos}",
+            expected=f"-1 for all loops, or 0 to {len(reference.loop)}",
+            given=str(pos),
+        )
     _bind_alike("parallelize_like", reference, pos, selected, None, types, propagate_padding)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Collection, Mapping, Sequence
+from math import prod
 
+from fusewright.core.dtype import INT64_MAX
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import MAX_THREADS_PER_BLOCK
 from fusewright.ir.axis import IterDomain, Merge, Reverse, ShiftedSplit, Split, Swizzle, ancestors
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -47,6 +50,24 @@ def _check_free(tensor: TensorView, position: int, what: str) -> None:
             )
 
 
+def _check_length(what: str, tensor: TensorView, position: int, factor: int) -> None:
+    """Raises ScheduleError where a loop of `factor` points in the place of an axis is longer than any, or
+    all loops of the tensor together go over more points than indices can tell apart.
+    """
+    if factor > MAX_FACTOR:
+        raise ScheduleError(
+            f"{what}: no loop is that long", expected=f"at most {MAX_FACTOR}", given=str(factor)
+        )
+    others = (as_int(axis.extent) or 1 for i, axis in enumerate(tensor.loop) if i != position)
+    points = factor * prod(others)
+    if points > INT64_MAX:
+        raise ScheduleError(
+            f"{what}: the loops of {tensor.name} have more points than 64 bits count",
+            expected=f"at most {INT64_MAX}",
+            given=str(points),
+        )
+
+
 def inlined_loops(tensor: TensorView) -> int:
     """How many outer loops a tensor shares with its consumers or its producers."""
     return max(tensor.inline_at, *(producer.inline_at for producer in tensor.producers), 0)
@@ -71,10 +92,7 @@ def split(fusion: Fusion, tensor: TensorView, position: int, factor: int, inner_
     position = wrap(position, len(tensor.loop))
     if factor <= 0:
         raise ScheduleError(f"Invalid factor for split. Factor must be greater than 0. Factor = {factor}")
-    if factor > MAX_FACTOR:
-        raise ScheduleError(
-            "split: no loop is that long", expected=f"at most {MAX_FACTOR}", given=str(factor)
-        )
+    _check_length("split", tensor, position, factor)
     _check_free(tensor, position, "split")
     transform = Split(tensor.loop[position], const(factor), inner_split, fusion.plain_axis)
     tensor.loop[position : position + 1] = [transform.outer, transform.inner]
@@ -93,6 +111,7 @@ def shifted_split(
     position = wrap(position, len(tensor.loop))
     if factor <= 0 or factor & (factor - 1):
         raise ScheduleError("shifted_split: vectors have a power of two of elements", given=str(factor))
+    _check_length("shifted_split", tensor, position, factor)
     _check_free(tensor, position, "shifted_split")
     axis = tensor.loop[position]
     rows, strides = _rows_of(tensor, ancestors(axis, tensor.maybe_root), aligned)
@@ -253,6 +272,12 @@ def parallelize(tensor: TensorView, position: int, parallel: ParallelType, *, pa
     position = wrap(position, len(tensor.loop))
     check_binding("parallelize", tensor, position, parallel)
     axis = tensor.loop[position]
+    if not 1 <= pad <= MAX_THREADS_PER_BLOCK:
+        raise ScheduleError(
+            "parallelize: pad is what the number of threads becomes a multiple of",
+            expected=f"1 to {MAX_THREADS_PER_BLOCK}",
+            given=str(pad),
+        )
     if parallel.is_block or parallel.is_grid:
         for other in tensor.loop:
             if other is not axis and other.parallel is parallel:

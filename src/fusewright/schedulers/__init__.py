@@ -4,22 +4,16 @@ Asking them: `base` (the protocol, what a scheduler is told, and how it is asked
 asked), `heuristics` (a user's, in the place of a scheduler's own), `plugins` (the default registry, and how
 users extend it), `params` (their decisions).
 
-The dimensions that one kernel iterates over: `reference_map` (how tensors relate to one of them), from
-which come `pointwise_space`, `reduction_space`, `inner_outer_space`, `inner_outer_persistent_space`, and
-`access_groups` of what turns.
+What they do, a package for each subject: `pointwise`, `transpose`, `reduction`, `persistent`
+(normalizations), `inner_outer` (their gradients); `scan` and `expr_eval` are a file each. In a package,
+`scheduler` applies what `heuristic` chooses.
 
-What several do alike: `io` (caches of inputs and outputs), `reduction_loops`, `reduction_planner`,
-`held_length` (how many threads hold a row), `held_rows` (what they hold of it, and where),
-`merged_vectors`, `divided_sizes`, `cost` with `sectors` and `contraction` (estimates), `banks` (of shared
-memory), `sizes` (arithmetic).
+What several do alike: `reference_map` (how tensors relate to the dimensions that a kernel iterates over),
+`io` (caches of inputs and outputs), `merged_vectors` and `shifted_rows` (vectors that no single dimension
+has), `cost` with `sectors` and `contraction` (estimates), `sizes` (arithmetic).
 
-One file a scheduler, with one of its heuristic (`transpose_heuristic`) where that is long. What heuristics
-choose among has files of its own: rows that are held or shared (`clustered_rows`, `streamed_rows`,
-`shared_rows`, `staged_rows`, `shifted_rows`, `rows_in_turns`), short ones (`row_tiles`, `row_threads`,
-`joined_rows`, `short_runs`), columns (`column_tiles`, `crossed_loads`), what nothing holds (`two_sweeps`,
-`sweep_heuristic`), tiles of transposes (`single_tiles`, `narrow_borders`).
-
-Schedulers do not import each other. It may import core, sym, ir, ops, analyze, rewrite and schedule.
+Schedulers do not import each other, and packages only in one direction (a contract in pyproject.toml). All
+may import core, sym, ir, ops, analyze, rewrite and schedule.
 """
 
 from __future__ import annotations
@@ -46,10 +40,8 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.heuristics import Default, Heuristic, TunedScheduler, key_of, untuned
-from fusewright.schedulers.inner_outer import InnerOuterScheduler
-from fusewright.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
-from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
-from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
+from fusewright.schedulers.inner_outer.persistent import InnerOuterPersistentScheduler
+from fusewright.schedulers.inner_outer.scheduler import InnerOuterScheduler
 from fusewright.schedulers.params import (
     GIVEN,
     CircularBufferOptions,
@@ -83,6 +75,8 @@ from fusewright.schedulers.params import (
     powers_of_two,
     unavailable,
 )
+from fusewright.schedulers.persistent.inner import InnerPersistentScheduler
+from fusewright.schedulers.persistent.outer import OuterPersistentScheduler
 from fusewright.schedulers.plugins import (
     default_registry,
     heuristic,
@@ -92,11 +86,11 @@ from fusewright.schedulers.plugins import (
     remove_heuristic,
     unregister_scheduler,
 )
-from fusewright.schedulers.pointwise import PointwiseScheduler
-from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.pointwise.scheduler import PointwiseScheduler
+from fusewright.schedulers.reduction.scheduler import ReductionScheduler
 from fusewright.schedulers.registry import Registry
 from fusewright.schedulers.scan import ScanScheduler
-from fusewright.schedulers.transpose import TransposeScheduler
+from fusewright.schedulers.transpose.scheduler import TransposeScheduler
 
 __all__ = [
     "CircularBufferOptions",

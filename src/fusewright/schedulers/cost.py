@@ -108,7 +108,8 @@ class Arithmetic:
 
     What is reduced follows from values at each point that is reduced, whether they differ along all of its
     dimensions or not. What follows from positions alone is index arithmetic, which lowering simplifies.
-    space: points that all other values are computed at, where no loop is over a part of them.
+    space: points that all other values are computed at, where no loop is over a part of them, but for those
+    of one point, which a thread computes once.
     """
 
     def __init__(self, fusion: Fusion, space: tuple[IterDomain, ...] | None = None) -> None:
@@ -120,7 +121,8 @@ class Arithmetic:
             if slots:
                 points = _extents(node.output.maybe_root)
                 if node in loaded:
-                    points = reduced.get(node, points if space is None else _extents(space))
+                    own = _extents(space) if space is not None and points else points
+                    points = reduced.get(node, own)
                 of_points[points] = of_points.get(points, 0) + slots
         self._slots = [(slots, Product(points)) for points, slots in of_points.items()]
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fusewright.analyze.axis_map import is_own_load
-from fusewright.analyze.runs import divisors
+from fusewright.analyze.runs import LEAST_PIECE, divisors
 from fusewright.analyze.vectorize import (
     is_shifted,
     loads_along_lane,
@@ -278,11 +278,6 @@ UNALIGNED_COST = 3
 # (an H200: the seven neighbours in 258 x 514 x 258 float take 85 us by vectors of 2 of which five start so,
 # 106 by vectors of 4 that start anywhere).
 BESIDE_COST = 1.5
-
-
-# Elements from which on what a load by index reads in one piece is worth vectors: those that a warp reads in
-# one access, twice, as a warp with a vector of two pieces reads all of its vectors' elements one by one, too.
-LEAST_PIECE = 512
 
 
 def unaligned_pieces(fusion: Fusion, access: Access, inner: IterDomain) -> tuple[Expr, ...] | None:

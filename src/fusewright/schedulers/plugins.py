@@ -12,15 +12,15 @@ from fusewright.core.enums import SchedulerType
 from fusewright.schedulers.base import Scheduler
 from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.schedulers.heuristics import Heuristic
-from fusewright.schedulers.inner_outer import InnerOuterScheduler
-from fusewright.schedulers.inner_outer_persistent import InnerOuterPersistentScheduler
-from fusewright.schedulers.inner_persistent import InnerPersistentScheduler
-from fusewright.schedulers.outer_persistent import OuterPersistentScheduler
-from fusewright.schedulers.pointwise import PointwiseScheduler
-from fusewright.schedulers.reduction import ReductionScheduler
+from fusewright.schedulers.inner_outer.persistent import InnerOuterPersistentScheduler
+from fusewright.schedulers.inner_outer.scheduler import InnerOuterScheduler
+from fusewright.schedulers.persistent.inner import InnerPersistentScheduler
+from fusewright.schedulers.persistent.outer import OuterPersistentScheduler
+from fusewright.schedulers.pointwise.scheduler import PointwiseScheduler
+from fusewright.schedulers.reduction.scheduler import ReductionScheduler
 from fusewright.schedulers.registry import Registry
 from fusewright.schedulers.scan import ScanScheduler
-from fusewright.schedulers.transpose import TransposeScheduler
+from fusewright.schedulers.transpose.scheduler import TransposeScheduler
 
 Plugin = TypeVar("Plugin", bound=type)
 Chosen = TypeVar("Chosen", bound=Heuristic)

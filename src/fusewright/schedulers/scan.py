@@ -43,11 +43,11 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
-from fusewright.schedulers.pointwise_space import covering_space
+from fusewright.schedulers.pointwise.space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sectors import Sectors
-from fusewright.schedulers.shifted_rows import LEAST_SHIFTED, ShiftedRows, is_narrow
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.schedulers.shifted_rows import ENOUGH_TO_SCAN, LEAST_SCANNED, ShiftedRows, is_narrow
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
 # Bytes of loads that a thread has in flight: as many as a reduction's. Down columns, where the steps of a
 # block wait for each other, the next step's are loaded meanwhile, too (an H200: 4096 columns of 16384
@@ -89,8 +89,6 @@ SHARING_BLOCKS_AN_SM, SHARING_THREADS, SHARING_BYTES, SHARING_UNROLL = 2, 256, 1
 # two accesses of what is stored (an H200: logarithms of sums of exponentials of 8192 x 2048 bfloat16 in
 # Float, 61.5 us in runs of 4, 41.9 of 8).
 COSTLY_SLOTS = 8
-# Bytes of a vector from which on rows are not shifted for wider ones: threads pass on a sum of each.
-ENOUGH_TO_SCAN = 8
 # The fewest blocks that share one, and the steps that it takes one of them at least: blocks wait for each
 # other after each step.
 LEAST_SHARE, LEAST_STEPS = 2, 4
@@ -306,14 +304,13 @@ class _Planner:
             if shared is not None:
                 return shared
             found = (
-                self._shifted.vectors(facts) if length >= LEAST_SHIFTED and self.space.goes_along else None
+                self._shifted.vectors(facts) if length >= LEAST_SCANNED and self.space.goes_along else None
             )
             if found is None or found.unaligned or not is_narrow(width, found, ENOUGH_TO_SCAN):
                 return _inner_params(rows, length, width, self._loaded_bytes, hardware)
             places = length + found.width - 1
             params = _inner_params(rows, places, found.width, self._loaded_bytes, hardware)
-            reason = f"{params.reason}; aligned by the start of each row"
-            return replace(params, shift_rows=True, reason=reason)
+            return _with_whole_steps(params, ceil_div(places, found.width))
         params = _outer_params(rows, length, width, self._loaded_bytes, hardware)
         return _sharing_columns(params, self._blocks(facts, params), length, hardware)
 
@@ -350,6 +347,28 @@ def _inner_params(
         lparams=LaunchParams(bdimx=threads, bdimy=rows_a_block),
         reason=f"{rows} rows of {length}, contiguous: {threads} threads a row with {unroll} vectors "
         f"of {width} in flight, {rows_a_block} rows a block",
+    )
+
+
+def _with_whole_steps(params: ScanParams, vectors: int) -> ScanParams:
+    """`params` for shifted rows of so many vectors, often one more than a power of two. For that one a warp
+    takes one more a lane, and a block more threads, since a step would take as long as others.
+    """
+    threads, unroll = params.lparams.bdimx, params.unroll_factor
+    rows_a_block = params.lparams.bdimy
+    if threads <= WARP_SIZE:
+        threads = min(WARP_SIZE, power_of_two_at_least(ceil_div(vectors, 2)))
+        unroll = max(unroll, min(MAX_INNER_UNROLL, ceil_div(vectors, threads)))
+        rows_a_block = max(rows_a_block, 1) * params.lparams.bdimx // threads
+    else:
+        steps = max(1, vectors // (threads * unroll))
+        threads = min(MAX_THREADS_PER_BLOCK, whole_warps(ceil_div(vectors, steps * unroll)))
+    return replace(
+        params,
+        shift_rows=True,
+        unroll_factor=unroll,
+        lparams=replace(params.lparams, bdimx=threads, bdimy=rows_a_block),
+        reason=f"{params.reason}; aligned by the start of each row, {threads} threads with {unroll}",
     )
 
 

@@ -8,34 +8,32 @@ otherwise (weights, other strides or addresses) are loaded in vectors that start
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.hardware import KIB, MAX_VECTOR_BYTES
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import (
     FRESH_ALIGNMENT,
     UNALIGNED_COST,
-    VectorLimits,
     Vectors,
     are_long,
     unaligned_pieces,
 )
-from fusewright.schedulers.params import ReductionParams
-from fusewright.schedulers.reduction_space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.sym import Expr
 
-# Elements of a row below which its two edges cost more than vectors save.
-LEAST_SHIFTED = 512
 # Bytes of an access from which on shifted vectors are not known to be faster (of 2 bytes they are: softmax),
 # and of rows of so many bytes. (An H200, softmax by vectors of 16 bytes and of 4, of a copy's speed: 4,097
 # floats 1.00 and 0.94, 50,257 floats 0.95 and 0.58, 50,258 bfloat16 0.95 and 0.76.)
 ENOUGH_BYTES, ENOUGH_OF_LONG_ROWS, LONG_ROW = 4, 8, 16 * KIB
+# The same of rows that are scanned, of which threads pass on a sum of each vector. (An H200, us, running sums
+# so and by element: of 65536 rows of 257 bfloat16 25 and 39, of 131072 of 129 28 and 48, of 4096 of 4097 25
+# and 46, of 4097 floats 39 and 48, of 1023 38 and 43; 257 normalized probabilities 30 and 37.)
+ENOUGH_TO_SCAN, LEAST_SCANNED = 8, 128
 
 
 def is_narrow(width: int, other: Vectors, enough: int = ENOUGH_BYTES) -> bool:
@@ -43,65 +41,6 @@ def is_narrow(width: int, other: Vectors, enough: int = ENOUGH_BYTES) -> bool:
     from which on they do not.
     """
     return width * MAX_VECTOR_BYTES < enough * other.width
-
-
-def is_narrow_to_stage(width: int, other: Vectors, shares_loads: bool) -> bool:
-    """Whether vectors of `width` elements are so narrow that rows pay that are staged in `other` ones.
-
-    So they are of 4 bytes, too, unless rows read something in common (an H200: softmax of 258 elements 0.90
-    of a copy's speed so, 0.82 by pairs, 1002 0.96 and 0.88, 257 floats 0.99 and 0.87; layer norm of 514 0.75
-    and 0.78).
-    """
-    return is_narrow(width, other, ENOUGH_BYTES if shares_loads else ENOUGH_BYTES + 1)
-
-
-def wider_vectors(
-    fusion: Fusion,
-    space: ReductionSpace,
-    limits: VectorLimits | None,
-    shifted: ShiftedRows,
-    aligned: int,
-    facts: Facts,
-    enough: int = ENOUGH_BYTES,
-) -> tuple[Vectors, bool] | None:
-    """Vectors of rows that pay where aligned ones are narrow; None where there are none, or aligned ones of
-    `enough` bytes do (of ENOUGH_BYTES, where some would be loaded from any element on).
-
-    The bool says whether the vectors of each row begin at an aligned address of its own.
-
-    Inputs with unaligned vectors have an element for each point: those of weights cost more than they save
-    (layer norm on an H200).
-
-    aligned: elements of the aligned ones.
-    """
-    anywhere = limits.vectors(facts, aligned) if limits is not None else None
-    for found, shifts in ((anywhere, False), (shifted.vectors(facts), True)):
-        if found is None or not is_narrow(aligned, found, ENOUGH_BYTES if found.unaligned else enough):
-            continue
-        if space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
-            return found, shifts
-    return None
-
-
-def with_wider_vectors(params: ReductionParams, vectors: Vectors, shifts: bool) -> ReductionParams:
-    """As `params`, with vectors that `wider_vectors` found."""
-    how = "aligned by the start of each row" if shifts else "loaded from any element on"
-    return replace(
-        params, shift_rows=shifts, unaligned_inputs=vectors.unaligned, reason=f"{params.reason}; {how}"
-    )
-
-
-def aligned_rows(space: ReductionSpace) -> TensorView | None:
-    """At whose aligned addresses vectors begin: an output of all dimensions, else the main load."""
-    access = _aligned(space)
-    return access.tensor if access is not None else None
-
-
-def _aligned(space: ReductionSpace) -> Access | None:
-    full = [access for access in space.stores if space.has_every_element(access.tensor)]
-    if full:
-        return full[0]
-    return space.main if space.main is not None and space.is_full(space.main) else None
 
 
 @dataclass(frozen=True)
@@ -156,7 +95,7 @@ class ShiftedRows:
         self._full = sum(access.concrete.issuperset(points) for access in accesses)
         if aligned is None or inner is None or aligned.by_index:
             return
-        order = _memory_order(aligned, axes)
+        order = memory_order(aligned, axes)
         if not order or order[-1] is not inner:
             return
         if [aligned.axes.get(axis) for axis in axes] != list(aligned.tensor.shape):
@@ -177,7 +116,7 @@ class ShiftedRows:
                     access.tensor.dtype.size,
                     fusion.inputs.index(access.tensor) if is_input else None,
                     access.concrete.issuperset(points),
-                    is_own and not access.by_index and _memory_order(access, axes) == order,
+                    is_own and not access.by_index and memory_order(access, axes) == order,
                     pieces,
                 )
             )
@@ -227,7 +166,7 @@ def _narrowest(ports: Sequence[_Port]) -> int:
     return min([MAX_VECTOR_BYTES // port.element_bytes for port in ports])
 
 
-def _memory_order(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain] | None:
+def memory_order(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain] | None:
     """The reference's axes as they lie in memory without gaps; None if they do not, or some are absent."""
     tensor = access.tensor
     if not all(dense for dense in tensor.contiguity if dense is not None):
@@ -237,15 +176,3 @@ def _memory_order(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain
     ours: dict[IterDomain, IterDomain] = {theirs: axis for axis, theirs in access.axes.items()}
     memory: Sequence[IterDomain] = [axis for axis in tensor.allocation if not axis.is_broadcast]
     return [ours[axis] for axis in memory] if all(axis in ours for axis in memory) else None
-
-
-def rows_of_reductions(fusion: Fusion, space: ReductionSpace) -> ShiftedRows:
-    """The shifted vectors along reduced rows, which are one run of memory each."""
-    inner = space.inner_axis if space.is_inner else None
-    accesses, axes = (*space.loads, *space.stores), space.reference.logical
-    aligned = _aligned(space)
-    if aligned is not None:
-        order = _memory_order(aligned, axes) or []
-        if set(order[len(order) - len(space.reduction) :]) != set(space.reduction):
-            aligned = None
-    return ShiftedRows(fusion, axes, inner, accesses, aligned)

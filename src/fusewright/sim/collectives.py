@@ -14,22 +14,8 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.op import ReductionOp, States, converted, selected
+from fusewright.kernel import ir as k
 from fusewright.kernel.exchange import TURNS_OF_REDUCTION, exchange_room, grid_exchange_room, threads_a_value
-from fusewright.kernel.ir import (
-    BLOCK_AXES,
-    THREAD_AXES,
-    Barrier,
-    BlockReduce,
-    BlockScan,
-    Buffer,
-    ClusterReduce,
-    GridBarrier,
-    GridReduce,
-    GridReduces,
-    GridScan,
-    Operand,
-    Ref,
-)
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.machine import Machine, Steps
@@ -38,15 +24,15 @@ from fusewright.sim.statements import input_dtype, load_states, store_combined
 from fusewright.sym import add, as_int, const
 
 # Linear threads (and blocks) run along x fastest, so in a tensor's shape x comes last.
-THREAD_DIMS = {axis: -1 - i for i, axis in enumerate(THREAD_AXES)}
-BLOCK_DIMS = {axis: -4 - i for i, axis in enumerate(BLOCK_AXES)}
+THREAD_DIMS = {axis: -1 - i for i, axis in enumerate(k.THREAD_AXES)}
+BLOCK_DIMS = {axis: -4 - i for i, axis in enumerate(k.BLOCK_AXES)}
 
 
-def run_barrier(machine: Machine, stmt: Barrier) -> None:
+def run_barrier(machine: Machine, stmt: k.Barrier) -> None:
     machine.pass_barrier()
 
 
-def run_grid_barrier(machine: Machine, stmt: GridBarrier) -> None:
+def run_grid_barrier(machine: Machine, stmt: k.GridBarrier) -> None:
     launch = machine.program.launch
     if machine.blocks != launch.blocks:
         raise Fault(SimulationError, "a grid barrier needs all blocks at once")
@@ -59,7 +45,7 @@ def run_grid_barrier(machine: Machine, stmt: GridBarrier) -> None:
     machine.pass_grid_barrier()
 
 
-def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
+def run_block_reduce(machine: Machine, stmt: k.BlockReduce) -> None:
     machine.arrive("a block reduction")
     use_workspace(machine, stmt, stmt.axes)
     contributions = _contributions(machine, stmt)
@@ -69,7 +55,7 @@ def run_block_reduce(machine: Machine, stmt: BlockReduce) -> None:
     _store_results(machine, stmt, reduced, machine.active)
 
 
-def run_cluster_reduce(machine: Machine, stmt: ClusterReduce) -> None:
+def run_cluster_reduce(machine: Machine, stmt: k.ClusterReduce) -> None:
     cluster = machine.program.kernel.cluster
     present = machine.arrive("a cluster reduction").view(-1, cluster)
     missing = (present.any(1, keepdim=True) & ~present).reshape(-1)
@@ -88,13 +74,13 @@ def run_cluster_reduce(machine: Machine, stmt: ClusterReduce) -> None:
     _store_results(machine, stmt, _reduce(machine, stmt, contributions, shape, dims), machine.active)
 
 
-def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
+def run_grid_reduce(machine: Machine, stmt: k.GridReduce) -> None:
     launch = machine.program.launch
     present = arrive_across_blocks(machine, stmt, stmt.grid_axes, "a grid reduction")
     grid, block = tuple(reversed(launch.grid)), tuple(reversed(launch.block))
     use_workspace(machine, stmt, stmt.thread_axes)
     use_exchange(machine, stmt, stmt.thread_axes, TURNS_OF_REDUCTION if stmt.is_last is None else 1)
-    if stmt.is_last is not None and math.prod(launch.grid[BLOCK_AXES.index(a)] for a in stmt.grid_axes) > 1:
+    if stmt.is_last is not None and math.prod(launch.grid[k.BLOCK_AXES.index(a)] for a in stmt.grid_axes) > 1:
         _publish(machine, stmt.exchange, present)
     contributions = _contributions(machine, stmt)
     dims = (*(THREAD_DIMS[axis] for axis in stmt.thread_axes), *(BLOCK_DIMS[axis] for axis in stmt.grid_axes))
@@ -109,38 +95,38 @@ def run_grid_reduce(machine: Machine, stmt: GridReduce) -> None:
     assert active is not None  # every group that is present has a last block
     defined = last if machine.active.mask is None else last | ~machine.active.mask
     _store_results(machine, stmt, reduced, active)
-    for ref in (shifted(ref, k) for k in range(stmt.width) for ref in stmt.dst):
+    for ref in (shifted(ref, i) for i in range(stmt.width) for ref in stmt.dst):
         memory = machine.memory(ref.buffer)
         if isinstance(memory, LocalMemory) and not only_block:
             memory.forget(machine.index(ref.index), defined, machine.active)
 
 
-def run_grid_reduces(machine: Machine, stmt: GridReduces) -> Steps:
+def run_grid_reduces(machine: Machine, stmt: k.GridReduces) -> Steps:
     """What each finds does not depend on the others, so one comes after the other here."""
     yield from machine.steps(stmt.body)
 
 
 def _store_results(
-    machine: Machine, stmt: BlockReduce | ClusterReduce | GridReduce, reduced: States, active: Activity
+    machine: Machine, stmt: k.BlockReduce | k.ClusterReduce | k.GridReduce, reduced: States, active: Activity
 ) -> None:
     """dst = combine(dst, reduced) in the active lanes."""
-    for k in range(stmt.width):
-        dst = [shifted(ref, k) for ref in stmt.dst]
+    for i in range(stmt.width):
+        dst = [shifted(ref, i) for ref in stmt.dst]
         into = tuple(machine.load(ref, 1, active)[0] for ref in dst)
-        store_combined(machine, stmt.op, dst, into, tuple(state[k] for state in reduced), active)
+        store_combined(machine, stmt.op, dst, into, tuple(state[i] for state in reduced), active)
 
 
-OperandT = TypeVar("OperandT", bound=Operand)
+OperandT = TypeVar("OperandT", bound=k.Operand)
 
 
-def shifted(operand: OperandT, k: int) -> OperandT:
-    """The element `k` after that of a Ref; any other operand has the same value for each element."""
-    if k == 0 or not isinstance(operand, Ref):
+def shifted(operand: OperandT, by: int) -> OperandT:
+    """The element `by` places after that of a Ref; any other operand has the same value for each element."""
+    if by == 0 or not isinstance(operand, k.Ref):
         return operand
-    return replace(operand, index=add(operand.index, k))
+    return replace(operand, index=add(operand.index, by))
 
 
-def _contributions(machine: Machine, stmt: BlockReduce | ClusterReduce | GridReduce) -> States:
+def _contributions(machine: Machine, stmt: k.BlockReduce | k.ClusterReduce | k.GridReduce) -> States:
     """What each lane brings, (width, blocks, threads) a state; the identity where the predicate is 0."""
     op = stmt.op
     dtype = input_dtype(stmt.op, stmt.dst)
@@ -151,10 +137,10 @@ def _contributions(machine: Machine, stmt: BlockReduce | ClusterReduce | GridRed
     ]
     active = machine.active_where(stmt.pred)
     rows: list[list[Tensor]] = [[] for _ in identity]
-    for k in range(stmt.width):
+    for i in range(stmt.width):
         states: Sequence[Tensor] = identity
         if active is not None:
-            refs = [shifted(ref, k) for ref in stmt.src]
+            refs = [shifted(ref, i) for ref in stmt.src]
             states = [state.expand(shape) for state in load_states(machine, op, stmt.dst, refs, active)]
             if active.mask is not None:
                 states = [selected(active.mask, *pair) for pair in zip(states, identity)]
@@ -165,7 +151,7 @@ def _contributions(machine: Machine, stmt: BlockReduce | ClusterReduce | GridRed
 
 def _reduce(
     machine: Machine,
-    stmt: BlockReduce | ClusterReduce | GridReduce,
+    stmt: k.BlockReduce | k.ClusterReduce | k.GridReduce,
     states: States,
     shape: tuple[int, ...],
     dims: tuple[int, ...],
@@ -211,7 +197,7 @@ def _combine_tree(op: ReductionOp, dtype: DataType, states: States) -> States:
 
 def use_workspace(
     machine: Machine,
-    stmt: BlockReduce | ClusterReduce | BlockScan | GridReduce | GridScan,
+    stmt: k.BlockReduce | k.ClusterReduce | k.BlockScan | k.GridReduce | k.GridScan,
     axes: Sequence[ParallelType] = (),
     sides: int = 1,
 ) -> None:
@@ -222,14 +208,14 @@ def use_workspace(
     shared_by = threads_a_value(machine.program.kernel.block, axes) if of_block else 1
     _use_scratch(machine, stmt.workspace, sides * stmt.width * machine.active.team_size // shared_by)
     for buffer in filter(None, stmt.workspace):
-        if isinstance(stmt, BlockReduce) and stmt.ordered:
+        if isinstance(stmt, k.BlockReduce) and stmt.ordered:
             _check_ordered(machine, buffer)
     machine.collectives[tuple(axes)] += 1
     for buffer in filter(None, stmt.workspace):
         machine.scratch[buffer] = (tuple(axes), machine.collectives[tuple(axes)], machine.epoch)
 
 
-def _use_scratch(machine: Machine, buffers: Sequence[Buffer | None], needed: int) -> None:
+def _use_scratch(machine: Machine, buffers: Sequence[k.Buffer | None], needed: int) -> None:
     for buffer in buffers:
         if buffer is None:
             continue
@@ -239,7 +225,7 @@ def _use_scratch(machine: Machine, buffers: Sequence[Buffer | None], needed: int
         memory.clobber()
 
 
-def _check_ordered(machine: Machine, buffer: Buffer) -> None:
+def _check_ordered(machine: Machine, buffer: k.Buffer) -> None:
     """A Fault unless all threads have passed a barrier since the buffer was last used as a workspace.
 
     A collective along the same axes has one inside.
@@ -255,7 +241,7 @@ def _check_ordered(machine: Machine, buffer: Buffer) -> None:
 
 
 def arrive_across_blocks(
-    machine: Machine, stmt: GridReduce | GridScan, axes: Sequence[ParallelType], what: str
+    machine: Machine, stmt: k.GridReduce | k.GridScan, axes: Sequence[ParallelType], what: str
 ) -> Tensor:
     """Which blocks arrive, bool (blocks); a Fault unless all of each group along `axes` do, or none."""
     if machine.blocks != machine.program.launch.blocks:
@@ -275,13 +261,13 @@ def arrive_across_blocks(
 
 
 def use_exchange(
-    machine: Machine, stmt: GridReduce | GridScan, axes: Sequence[ParallelType], turns: int
+    machine: Machine, stmt: k.GridReduce | k.GridScan, axes: Sequence[ParallelType], turns: int
 ) -> None:
     """Check the scratch in global memory: it is zero before the launch, and holds what takes `turns` of what
     threads off `axes` say.
     """
     launch = machine.program.launch
-    block = dict(zip(THREAD_AXES, launch.block))
+    block = dict(zip(k.THREAD_AXES, launch.block))
     threads_left = math.prod(extent for axis, extent in block.items() if axis not in axes)
     types = [ref.buffer.dtype for ref in stmt.dst]
     needed = as_int(grid_exchange_room(const(launch.blocks), const(stmt.width * threads_left), types, turns))
@@ -291,7 +277,7 @@ def use_exchange(
     machine.program.arguments.check_zero(stmt.exchange, "when the collective starts")
 
 
-def _publish(machine: Machine, exchange: Buffer, present: Tensor) -> None:
+def _publish(machine: Machine, exchange: k.Buffer, present: Tensor) -> None:
     """Check that no block uses the exchange of a reduction twice.
 
     A block that has said what it found goes on before the last block has heard it: to say something else in

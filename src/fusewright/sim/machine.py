@@ -15,22 +15,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import DeadlockError, OutOfBoundsError, RaceError, SimulationError
 from fusewright.core.op import CombineSpelling
-from fusewright.kernel.ir import (
-    BLOCK_AXES,
-    THREAD_AXES,
-    Buffer,
-    Imm,
-    IndexValue,
-    Kernel,
-    Operand,
-    Param,
-    Ref,
-    ScalarParam,
-    ScalarRef,
-    Space,
-    Stmt,
-    index_name,
-)
+from fusewright.kernel import ir as k
 from fusewright.kernel.text import statement_text
 from fusewright.sim import races
 from fusewright.sim.activity import Activity
@@ -83,7 +68,7 @@ class SimOptions:
     races: bool = True
     uninitialized: bool = True
     outputs: bool = True
-    on_statement: Callable[[Stmt, Machine], None] | None = None
+    on_statement: Callable[[k.Stmt, Machine], None] | None = None
     max_lanes: int = 1 << 17
 
 
@@ -91,13 +76,13 @@ class SimOptions:
 class Program:
     """A kernel with its launch and arguments: what all chunks of blocks have in common."""
 
-    kernel: Kernel
+    kernel: k.Kernel
     usage: Usage
     launch: Launch
     arguments: Arguments
     options: SimOptions
     report: SimReport
-    handlers: dict[type[Stmt], Handler]
+    handlers: dict[type[k.Stmt], Handler]
 
 
 @dataclass(eq=False)
@@ -107,7 +92,7 @@ class Turn:
     role: int | None
     active: Activity
     index: IndexEvaluator
-    scopes: list[dict[Symbol | Buffer, None]]
+    scopes: list[dict[Symbol | k.Buffer, None]]
     steps: Steps | None = None
 
 
@@ -140,35 +125,35 @@ class Machine:
         for symbol, value in program.arguments.sizes.items():
             self.index.bind(symbol, value)
         self.epoch: int | Tensor = 0
-        self.published: dict[Buffer, Tensor] = {}
-        self.on_their_way: dict[Buffer, list[Tensor]] = {}
+        self.published: dict[k.Buffer, Tensor] = {}
+        self.on_their_way: dict[k.Buffer, list[Tensor]] = {}
         self.collectives: Counter[tuple[ParallelType, ...]] = Counter()
-        self.scratch: dict[Buffer, tuple[tuple[ParallelType, ...], int, int | Tensor]] = {}
+        self.scratch: dict[k.Buffer, tuple[tuple[ParallelType, ...], int, int | Tensor]] = {}
         roles = program.usage.roles
         self.clocks = None if roles is None else Clocks(first_block, blocks, roles(program.launch.block))
         self.role: int | None = None
-        self.mbarriers: dict[Buffer, Mbarriers] = {}
-        self._memories: dict[Buffer, Memory] = dict(program.arguments.buffers)
+        self.mbarriers: dict[k.Buffer, Mbarriers] = {}
+        self._memories: dict[k.Buffer, Memory] = dict(program.arguments.buffers)
         self._scalars = dict(program.arguments.scalars)
-        self._scopes: list[dict[Symbol | Buffer, None]] = [{}]  # as ordered sets
+        self._scopes: list[dict[Symbol | k.Buffer, None]] = [{}]  # as ordered sets
         self._constants: dict[tuple[str, DataType], Tensor] = {}
         self._first_stamps = races.stamp_of(
             torch.arange(first_block, first_block + blocks)[:, None], torch.arange(self.threads)
         )
         self._access: Access | None = None
         # Shared memory: the block's arena under None, and one of its own for each buffer without an offset.
-        self._arenas: dict[Buffer | None, tuple[Tensor, Region]] = {}
+        self._arenas: dict[k.Buffer | None, tuple[Tensor, Region]] = {}
         self._tag = 0
 
     # ---- execution ----------------------------------------------------------------------------
 
-    def run(self, body: Sequence[Stmt]) -> None:
+    def run(self, body: Sequence[k.Stmt]) -> None:
         """Execute statements. A mistake of a lane raises a SimulationError with its place."""
         for blocked in self.steps(body):
             fault = Fault(DeadlockError, f"deadlock: {blocked.what}, and nobody else is there")
             raise self._error(fault, body[0])
 
-    def steps(self, body: Sequence[Stmt]) -> Steps:
+    def steps(self, body: Sequence[k.Stmt]) -> Steps:
         """Execute statements, and stop where a wait cannot go on."""
         program = self.program
         for stmt in body:
@@ -228,16 +213,16 @@ class Machine:
         self.index.bind(symbol, value)
         self._scopes[-1][symbol] = None
 
-    def name_param(self, name: Param, param: Param) -> None:
+    def name_param(self, name: k.Param, param: k.Param) -> None:
         """Let a name stand for a parameter until the end of the present body."""
-        if isinstance(name, ScalarParam):
-            assert isinstance(param, ScalarParam)
+        if isinstance(name, k.ScalarParam):
+            assert isinstance(param, k.ScalarParam)
             if name.symbol is None or param.symbol is None:
                 self._scalars[name] = self._scalars[param]
             else:
                 self.name_value(name.symbol, self.index(param.symbol))
             return
-        assert not isinstance(param, ScalarParam)
+        assert not isinstance(param, k.ScalarParam)
         self._memories[name.buffer] = self._memories[param.buffer]
         self._scopes[-1][name.buffer] = None
 
@@ -293,13 +278,13 @@ class Machine:
         """Accesses from now on are told apart from those before."""
         self._access = None
 
-    def memory(self, buffer: Buffer) -> Memory:
+    def memory(self, buffer: k.Buffer) -> Memory:
         found = self._memories.get(buffer)
         if found is None:
             raise Fault(SimulationError, f"`{buffer.name}` is used where it is not declared")
         return found
 
-    def load(self, ref: Ref, width: int = 1, active: Activity | None = None) -> list[Tensor]:
+    def load(self, ref: k.Ref, width: int = 1, active: Activity | None = None) -> list[Tensor]:
         """Elements index .. index + width - 1 of the active lanes; others hold anything."""
         active = self.active if active is None else active
         if ref.buffer in self.on_their_way:
@@ -310,24 +295,24 @@ class Machine:
                 problem = f"copies to `{ref.buffer.name}` are on their way, and nothing has waited for them"
                 raise Fault(RaceError, problem, int(active.lanes[early.any(dim=1)][0]))
         values = self.memory(ref.buffer).load(self.index(ref.index), width, self.access(active))
-        if ref.buffer.space is not Space.LOCAL:
+        if ref.buffer.space is not k.Space.LOCAL:
             traffic = self.program.report.traffic[ref.buffer.space]
             traffic.loads += active.count
             traffic.bytes_loaded += active.count * width * values[0].element_size()
         return values
 
-    def start_copy(self, ref: Ref, width: int, active: Activity) -> None:
+    def start_copy(self, ref: k.Ref, width: int, active: Activity) -> None:
         """Notes that elements of the block are on their way to shared memory."""
         self.on_their_way.setdefault(ref.buffer, []).append(self._places(ref, width, active).flatten())
 
-    def _places(self, ref: Ref, width: int, active: Activity) -> Tensor:
+    def _places(self, ref: k.Ref, width: int, active: Activity) -> Tensor:
         """Numbers (active lanes, width) of the elements of shared memory, which differ between blocks."""
         first = active.compress(torch.as_tensor(self.index(ref.index)))
         block = active.lanes // self.threads
         return (block * SHARED_NUMBERS + first)[:, None] + torch.arange(width)
 
     def load_covering(
-        self, ref: Ref, wanted: Sequence[Tensor], active: Activity
+        self, ref: k.Ref, wanted: Sequence[Tensor], active: Activity
     ) -> tuple[list[Tensor], list[Filled]]:
         """The elements of a vector at an aligned address, and which of them are none of the tensor's.
 
@@ -343,7 +328,7 @@ class Machine:
 
     def store(
         self,
-        ref: Ref,
+        ref: k.Ref,
         values: Sequence[Tensor],
         active: Activity | None = None,
         filled: Sequence[Filled] = (),
@@ -352,13 +337,13 @@ class Machine:
         active = self.active if active is None else active
         memory, index = self.memory(ref.buffer), self.index(ref.index)
         memory.store(index, values, self.access(active), filled)
-        if ref.buffer.space is not Space.LOCAL:
+        if ref.buffer.space is not k.Space.LOCAL:
             traffic = self.program.report.traffic[ref.buffer.space]
             traffic.stores += active.count
             traffic.bytes_stored += active.count * len(values) * values[0].element_size()
 
     def scatter(
-        self, ref: Ref, values: Sequence[Tensor], combine: CombineSpelling | None, active: Activity
+        self, ref: k.Ref, values: Sequence[Tensor], combine: CombineSpelling | None, active: Activity
     ) -> None:
         """Store adjacent elements in the active lanes, or combine them with what is there, lane by lane."""
         memory = self.memory(ref.buffer)
@@ -368,22 +353,22 @@ class Machine:
         traffic.stores += active.count
         traffic.bytes_stored += active.count * len(values) * values[0].element_size()
 
-    def filled(self, operand: Operand, width: int, active: Activity) -> list[Filled]:
+    def filled(self, operand: k.Operand, width: int, active: Activity) -> list[Filled]:
         """Which elements of an operand are fills, or made from some."""
-        if isinstance(operand, Ref):
+        if isinstance(operand, k.Ref):
             memory = self.memory(operand.buffer)
             return memory.filled(self.index(operand.index), width, self.access(active))
         return [False] * width
 
-    def operand(self, operand: Operand, active: Activity | None = None) -> Tensor:
+    def operand(self, operand: k.Operand, active: Activity | None = None) -> Tensor:
         """The value of an operand in its own type, broadcastable to (blocks, threads)."""
-        if isinstance(operand, Ref):
+        if isinstance(operand, k.Ref):
             return self.load(operand, 1, active)[0]
-        if isinstance(operand, Imm):
+        if isinstance(operand, k.Imm):
             return self.constant(operand.value, operand.dtype)
-        if isinstance(operand, ScalarRef):
+        if isinstance(operand, k.ScalarRef):
             return self._scalars[operand.param]
-        assert isinstance(operand, IndexValue)
+        assert isinstance(operand, k.IndexValue)
         value = self.index(operand.expr)
         if isinstance(value, Tensor):
             return value.to(operand.dtype.values)
@@ -397,25 +382,25 @@ class Machine:
             found = self._constants[key] = torch.full((1, 1), value, dtype=dtype.values)
         return found
 
-    def declare(self, buffer: Buffer) -> None:
+    def declare(self, buffer: k.Buffer) -> None:
         """Give a local or shared buffer undefined contents until the end of the present body."""
         self._memories[buffer] = self._undefined(buffer)
         self._scopes[-1][buffer] = None
 
-    def renew(self, buffer: Buffer) -> None:
+    def renew(self, buffer: k.Buffer) -> None:
         """Undefine the contents of a buffer that is declared."""
         if self.program.options.uninitialized and buffer in self._memories:
             self._memories[buffer] = self._undefined(buffer)
 
-    def _undefined(self, buffer: Buffer) -> Memory:
+    def _undefined(self, buffer: k.Buffer) -> Memory:
         size = self.index.uniform(buffer.size, f"the size of `{buffer.name}`")
-        if buffer.space is Space.LOCAL:
+        if buffer.space is k.Space.LOCAL:
             return LocalMemory(buffer.name, buffer.dtype, size)
-        if buffer.space is Space.SHARED:
+        if buffer.space is k.Space.SHARED:
             return self._shared_memory(buffer, size)
         raise Fault(SimulationError, f"global buffer `{buffer.name}` is declared inside the kernel")
 
-    def _shared_memory(self, buffer: Buffer, size: int) -> LinearMemory:
+    def _shared_memory(self, buffer: k.Buffer, size: int) -> LinearMemory:
         """A shared buffer, in the block's arena if it has a place there, else in an arena of its own.
 
         Each time it has a new tag: it starts undefined, but accesses of the time before still race with new
@@ -450,7 +435,7 @@ class Machine:
             unaligned=offset % _ARENA_UNIT,
         )
 
-    def _arena(self, owner: Buffer | None, size: int, granule: int) -> tuple[Tensor, Region]:
+    def _arena(self, owner: k.Buffer | None, size: int, granule: int) -> tuple[Tensor, Region]:
         """`size` bytes for every block, made at the first use."""
         found = self._arenas.get(owner)
         if found is not None:
@@ -472,16 +457,16 @@ class Machine:
         threads = torch.arange(self.threads)[None, :]
         launch = self.program.launch
         for linear, axes, extents in (
-            (blocks, BLOCK_AXES, launch.grid),
-            (threads, THREAD_AXES, launch.block),
+            (blocks, k.BLOCK_AXES, launch.grid),
+            (threads, k.THREAD_AXES, launch.block),
         ):
             for axis, extent in zip(axes, extents):
                 position = linear % extent
                 linear = linear // extent
-                values[index_name(axis)] = position if position.numel() > 1 else int(position)
+                values[k.index_name(axis)] = position if position.numel() > 1 else int(position)
         return values
 
-    def _error(self, fault: Fault, stmt: Stmt) -> SimulationError:
+    def _error(self, fault: Fault, stmt: k.Stmt) -> SimulationError:
         lane = int(self.active.lanes[0]) if fault.lane is None else fault.lane
         block, thread = divmod(lane, self.threads)
         launch = self.program.launch

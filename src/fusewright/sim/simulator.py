@@ -5,42 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewright.core.hardware import HardwareInfo
-from fusewright.kernel.ir import (
-    Alloc,
-    Arrive,
-    Barrier,
-    Bind,
-    BlockReduce,
-    BlockScan,
-    BulkCopy,
-    ClusterReduce,
-    Combine,
-    Compute,
-    Convert,
-    Copy,
-    For,
-    GridBarrier,
-    GridReduce,
-    GridReduces,
-    GridScan,
-    Hold,
-    If,
-    Init,
-    InitMbarriers,
-    Kernel,
-    Let,
-    LetMisalignment,
-    LetValue,
-    ProxyFence,
-    Role,
-    Roles,
-    Scatter,
-    Stmt,
-    Wait,
-    WaitForCopies,
-    Window,
-    WorkspaceParam,
-)
+from fusewright.kernel import ir as k
 from fusewright.sim.arguments import bind_arguments
 from fusewright.sim.collectives import (
     run_barrier,
@@ -83,45 +48,45 @@ from fusewright.sim.waits import (
     run_wait,
 )
 
-HANDLERS: dict[type[Stmt], Handler] = {
-    Alloc: run_alloc,
-    Let: run_let,
-    LetValue: run_let_value,
-    LetMisalignment: run_let_misalignment,
-    For: run_for,
-    If: run_if,
-    Bind: run_bind,
-    Copy: run_copy,
-    Window: run_window,
-    Convert: run_convert,
-    Scatter: run_scatter,
-    Compute: run_compute,
-    Init: run_init,
-    Combine: run_combine,
-    BlockReduce: run_block_reduce,
-    ClusterReduce: run_cluster_reduce,
-    BlockScan: run_block_scan,
-    GridReduce: run_grid_reduce,
-    GridScan: run_grid_scan,
-    GridReduces: run_grid_reduces,
-    GridBarrier: run_grid_barrier,
-    Barrier: run_barrier,
-    Hold: run_hold,
-    InitMbarriers: run_init_mbarriers,
-    BulkCopy: run_bulk_copy,
-    Arrive: run_arrive,
-    ProxyFence: run_proxy_fence,
-    Wait: run_wait,
-    WaitForCopies: run_wait_for_copies,
-    Roles: run_roles,
-    Role: run_role,
+HANDLERS: dict[type[k.Stmt], Handler] = {
+    k.Alloc: run_alloc,
+    k.Let: run_let,
+    k.LetValue: run_let_value,
+    k.LetMisalignment: run_let_misalignment,
+    k.For: run_for,
+    k.If: run_if,
+    k.Bind: run_bind,
+    k.Copy: run_copy,
+    k.Window: run_window,
+    k.Convert: run_convert,
+    k.Scatter: run_scatter,
+    k.Compute: run_compute,
+    k.Init: run_init,
+    k.Combine: run_combine,
+    k.BlockReduce: run_block_reduce,
+    k.ClusterReduce: run_cluster_reduce,
+    k.BlockScan: run_block_scan,
+    k.GridReduce: run_grid_reduce,
+    k.GridScan: run_grid_scan,
+    k.GridReduces: run_grid_reduces,
+    k.GridBarrier: run_grid_barrier,
+    k.Barrier: run_barrier,
+    k.Hold: run_hold,
+    k.InitMbarriers: run_init_mbarriers,
+    k.BulkCopy: run_bulk_copy,
+    k.Arrive: run_arrive,
+    k.ProxyFence: run_proxy_fence,
+    k.Wait: run_wait,
+    k.WaitForCopies: run_wait_for_copies,
+    k.Roles: run_roles,
+    k.Role: run_role,
 }
 
 DEFAULT_OPTIONS = SimOptions()
 
 
 def simulate(
-    kernel: Kernel,
+    kernel: k.Kernel,
     args: Sequence[Argument],
     *,
     grid: Dim3 | None = None,
@@ -168,6 +133,6 @@ def simulate(
         Machine(program, first, min(chunk, launch.blocks - first)).run(kernel.body)
     arguments.check_written(kernel)
     for param in kernel.params:
-        if isinstance(param, WorkspaceParam) and param.zeroed:
+        if isinstance(param, k.WorkspaceParam) and param.zeroed:
             arguments.check_zero(param.buffer, "when the kernel ends")
     return report

@@ -11,29 +11,7 @@ from torch import Tensor
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import OutOfBoundsError, SimulationError
 from fusewright.core.op import ReductionOp, converted, selected
-from fusewright.kernel.ir import (
-    Alloc,
-    Bind,
-    Combine,
-    Compute,
-    Convert,
-    Copy,
-    Covering,
-    For,
-    Hold,
-    If,
-    Init,
-    Let,
-    LetMisalignment,
-    LetValue,
-    Operand,
-    Ref,
-    Scatter,
-    Space,
-    WaitForCopies,
-    Window,
-    reduced_dtype,
-)
+from fusewright.kernel import ir as k
 from fusewright.sim.activity import Activity
 from fusewright.sim.faults import Fault
 from fusewright.sim.index import Lanes
@@ -42,15 +20,15 @@ from fusewright.sim.memory import Filled, LinearMemory
 from fusewright.sym import const, substitute
 
 
-def run_alloc(machine: Machine, stmt: Alloc) -> None:
+def run_alloc(machine: Machine, stmt: k.Alloc) -> None:
     machine.declare(stmt.buffer)
 
 
-def run_let(machine: Machine, stmt: Let) -> None:
+def run_let(machine: Machine, stmt: k.Let) -> None:
     machine.name_value(stmt.symbol, machine.index(stmt.value))
 
 
-def run_let_value(machine: Machine, stmt: LetValue) -> None:
+def run_let_value(machine: Machine, stmt: k.LetValue) -> None:
     active = machine.active_where(stmt.pred)
     value: Tensor | int = -1
     if active is not None:
@@ -66,13 +44,15 @@ def run_let_value(machine: Machine, stmt: LetValue) -> None:
     machine.name_value(stmt.symbol, value)
 
 
-def run_let_misalignment(machine: Machine, stmt: LetMisalignment) -> None:
+def run_let_misalignment(machine: Machine, stmt: k.LetMisalignment) -> None:
     memory = machine.memory(stmt.buffer)
     assert isinstance(memory, LinearMemory), f"{stmt.buffer.name} is in no memory that threads share"
     machine.name_value(stmt.symbol, memory.misalignment(stmt.width))
 
 
-def _refuse_outside(machine: Machine, stmt: LetValue, value: Tensor, valid: Tensor, active: Activity) -> None:
+def _refuse_outside(
+    machine: Machine, stmt: k.LetValue, value: Tensor, valid: Tensor, active: Activity
+) -> None:
     """A Fault if an active lane has a value that names nothing."""
     lane = active.first(~valid)
     if lane is not None:
@@ -83,14 +63,14 @@ def _refuse_outside(machine: Machine, stmt: LetValue, value: Tensor, valid: Tens
         raise Fault(OutOfBoundsError, problem, lane, index=index)
 
 
-def run_if(machine: Machine, stmt: If) -> Steps:
+def run_if(machine: Machine, stmt: k.If) -> Steps:
     active = machine.active_where(stmt.cond)
     if active is not None:
         with machine.only(active), machine.scope():
             yield from machine.steps(stmt.body)
 
 
-def run_for(machine: Machine, stmt: For) -> Steps:
+def run_for(machine: Machine, stmt: k.For) -> Steps:
     extent = _block_uniform(machine, machine.index(stmt.extent))
     count = int(extent.max()) if isinstance(extent, Tensor) else extent
     renewed = machine.program.usage.renewed.get(stmt, ())
@@ -106,7 +86,7 @@ def run_for(machine: Machine, stmt: For) -> Steps:
                 yield from machine.steps(stmt.body)
 
 
-def run_bind(machine: Machine, stmt: Bind) -> Steps:
+def run_bind(machine: Machine, stmt: k.Bind) -> Steps:
     """The blocks of each choice run the body by themselves."""
     position = machine.index(stmt.position)
     starts = [machine.index(start) for start in stmt.starts]
@@ -140,7 +120,7 @@ def _block_uniform(machine: Machine, extent: Lanes) -> Lanes:
     return highest
 
 
-def refuse_fills(machine: Machine, operand: Operand, width: int, active: Activity, what: str) -> None:
+def refuse_fills(machine: Machine, operand: k.Operand, width: int, active: Activity, what: str) -> None:
     """A Fault if an active lane holds a fill there, or what was computed from one."""
     for filled in machine.filled(operand, width, active):
         lane = None if filled is False else active.first(filled)
@@ -148,11 +128,11 @@ def refuse_fills(machine: Machine, operand: Operand, width: int, active: Activit
             raise Fault(SimulationError, f"a fill, which stands for no value, is {what}", lane)
 
 
-def run_wait_for_copies(machine: Machine, stmt: WaitForCopies) -> None:
+def run_wait_for_copies(machine: Machine, stmt: k.WaitForCopies) -> None:
     machine.on_their_way.clear()
 
 
-def run_copy(machine: Machine, stmt: Copy) -> None:
+def run_copy(machine: Machine, stmt: k.Copy) -> None:
     dst, width = stmt.dst, stmt.width
     reading = machine.active_where(stmt.pred)
     if stmt.asynchronous and reading is not None:
@@ -160,11 +140,11 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
     values: list[Tensor] = []
     filled: list[Filled] = [False] * width
     if reading is not None:
-        if isinstance(stmt.src, Ref) and stmt.covering is not None:
+        if isinstance(stmt.src, k.Ref) and stmt.covering is not None:
             wanted = [_wanted(machine, stmt.covering, number) for number in range(width)]
             values, filled = machine.load_covering(stmt.src, wanted, reading)
             filled = [~lanes | torch.as_tensor(mark) for lanes, mark in zip(wanted, filled)]
-        elif isinstance(stmt.src, Ref):
+        elif isinstance(stmt.src, k.Ref):
             filled = machine.filled(stmt.src, width, reading)
             values = machine.load(stmt.src, width, reading)
         else:
@@ -184,36 +164,36 @@ def run_copy(machine: Machine, stmt: Copy) -> None:
     store(machine, dst, values, filled, machine.active)
 
 
-def _wanted(machine: Machine, covering: Covering, number: int) -> Tensor:
+def _wanted(machine: Machine, covering: k.Covering, number: int) -> Tensor:
     """The lanes of the machine in which an element of a covering load stands for something."""
     condition = substitute(covering.wanted, {covering.lane: const(number)})
     return torch.as_tensor(machine.index(condition)).bool()
 
 
-def run_window(machine: Machine, stmt: Window) -> None:
+def run_window(machine: Machine, stmt: k.Window) -> None:
     """Lanes of each offset by themselves: the elements of a register file have constant places."""
     offset = torch.as_tensor(machine.index(stmt.offset))
     for first in range(stmt.width):
         active = machine.active.narrow(offset == first)
         if active is not None:
-            src = Ref(stmt.src.buffer, stmt.src.index + first)
+            src = k.Ref(stmt.src.buffer, stmt.src.index + first)
             filled = machine.filled(src, stmt.width, active)
             store(machine, stmt.dst, machine.load(src, stmt.width, active), filled, active)
 
 
-def run_convert(machine: Machine, stmt: Convert) -> None:
+def run_convert(machine: Machine, stmt: k.Convert) -> None:
     filled = machine.filled(stmt.src, stmt.width, machine.active)
     values = machine.load(stmt.src, stmt.width, machine.active)
     dtype = stmt.dst.buffer.dtype
     store(machine, stmt.dst, [converted(value, dtype) for value in values], filled, machine.active)
 
 
-def run_scatter(machine: Machine, stmt: Scatter) -> None:
+def run_scatter(machine: Machine, stmt: k.Scatter) -> None:
     active = machine.active_where(stmt.pred)
     if active is None:
         return
     refuse_fills(machine, stmt.src, stmt.width, active, f"stored to `{stmt.dst.buffer.name}`")
-    if isinstance(stmt.src, Ref):
+    if isinstance(stmt.src, k.Ref):
         values = machine.load(stmt.src, stmt.width, active)
     else:
         values = [machine.operand(stmt.src)]
@@ -229,10 +209,10 @@ def chosen_fills(mask: Tensor, one: Filled, other: Filled) -> Filled:
 
 
 def store(
-    machine: Machine, dst: Ref, values: Sequence[Tensor], filled: Sequence[Filled], active: Activity
+    machine: Machine, dst: k.Ref, values: Sequence[Tensor], filled: Sequence[Filled], active: Activity
 ) -> None:
     """Store values with the marks of fills. No fill may leave the block."""
-    if dst.buffer.space is Space.GLOBAL:
+    if dst.buffer.space is k.Space.GLOBAL:
         for mark in filled:
             lane = None if mark is False else active.first(mark)
             if lane is not None:
@@ -241,7 +221,7 @@ def store(
     machine.store(dst, values, active, filled)
 
 
-def run_compute(machine: Machine, stmt: Compute) -> None:
+def run_compute(machine: Machine, stmt: k.Compute) -> None:
     types = stmt.op.operand_dtypes(stmt.dtype)
     operands = [converted(machine.operand(arg), dtype) for arg, dtype in zip(stmt.args, types)]
     result = stmt.spelling.torch(*operands)
@@ -252,24 +232,24 @@ def run_compute(machine: Machine, stmt: Compute) -> None:
     store(machine, stmt.dst, [converted(result, stmt.dst.buffer.dtype)], [filled], machine.active)
 
 
-def run_hold(machine: Machine, stmt: Hold) -> None:
+def run_hold(machine: Machine, stmt: k.Hold) -> None:
     """Changes no value."""
 
 
-def run_init(machine: Machine, stmt: Init) -> None:
+def run_init(machine: Machine, stmt: k.Init) -> None:
     dtype = input_dtype(stmt.op, stmt.dst)
     for ref, value in zip(stmt.dst, stmt.op.identity(dtype)):
         machine.store(ref, [machine.constant(value, ref.buffer.dtype)] * stmt.width)
 
 
-def run_combine(machine: Machine, stmt: Combine) -> None:
+def run_combine(machine: Machine, stmt: k.Combine) -> None:
     active = machine.active_where(stmt.pred)
     if active is None:
         return
     into = tuple(machine.load(ref, 1, active)[0] for ref in stmt.dst)
     if stmt.width > 1:
         [run] = stmt.src
-        assert isinstance(run, Ref)
+        assert isinstance(run, k.Ref)
         refuse_fills(machine, run, stmt.width, active, "reduced")
         found = stmt.op.reduce((torch.stack(machine.load(run, stmt.width, active)),), (0,))
         types = stmt.op.state_dtypes(input_dtype(stmt.op, stmt.dst))
@@ -280,7 +260,7 @@ def run_combine(machine: Machine, stmt: Combine) -> None:
 
 
 def load_states(
-    machine: Machine, op: ReductionOp, dst: Sequence[Ref], src: Sequence[Operand], active: Activity
+    machine: Machine, op: ReductionOp, dst: Sequence[k.Ref], src: Sequence[k.Operand], active: Activity
 ) -> tuple[Tensor, ...]:
     """The states to combine into `dst`, lifted from an input value where that is what `src` holds."""
     dtype = input_dtype(op, dst)
@@ -296,7 +276,7 @@ def load_states(
 def store_combined(
     machine: Machine,
     op: ReductionOp,
-    dst: Sequence[Ref],
+    dst: Sequence[k.Ref],
     into: tuple[Tensor, ...],
     states: tuple[Tensor, ...],
     active: Activity | None = None,
@@ -307,14 +287,14 @@ def store_combined(
         machine.store(ref, [converted(value, ref.buffer.dtype)], active)
 
 
-def input_dtype(op: ReductionOp, dst: Sequence[Ref]) -> DataType:
+def input_dtype(op: ReductionOp, dst: Sequence[k.Ref]) -> DataType:
     """The type of what `op` reduces, given the buffers of its states."""
     return _input_dtype(op, tuple([ref.buffer.dtype for ref in dst]))
 
 
 @lru_cache(maxsize=256)  # asked for at every step of a reduction's loop
 def _input_dtype(op: ReductionOp, states: tuple[DataType, ...]) -> DataType:
-    dtype = reduced_dtype(op, states)
+    dtype = k.reduced_dtype(op, states)
     if dtype is None:
         raise Fault(SimulationError, f"{op.name} has no states of {', '.join(map(str, states))}")
     return dtype

@@ -173,11 +173,20 @@ def scatter_value(r: Recording, x: Any, dim: int, index: Any, value: Any) -> Any
 
 @row("scatter_add.default")
 def scatter_add(r: Recording, x: Any, dim: int, index: Any, src: Any) -> Any:
-    """An addition to elements of the flat tensor, by the places that all of its dimensions name."""
+    """An addition to elements of the flat tensor, by the places that all of its dimensions name.
+
+    Of one element along the dimension it is a sum where that one is, which any kernel computes.
+    """
     sizes, counts = r.sizes(x), r.sizes(index)
     if not x.ndim or not index.ndim:
         raise NotRecordable("a tensor of rank 0")
     source = src
+    if is_number(counts[dim], 1) and x.ndim > 1 and r.are_of_one_size(x, index, but_for=dim):
+        if not r.are_of_one_size(src, index):
+            source = r.ops.slice(src, [0] * x.ndim, counts, [1] * x.ndim)
+        line = r.ops.iota(sizes[dim], 0, 1, DataType.Int)
+        here = r.ops.eq(r.ops.broadcast(line, [i != dim % x.ndim for i in range(x.ndim)]), index)
+        return r.ops.where(here, r.ops.cast(r.ops.add(x, source), x.dtype), x)
     if not r.are_of_one_size(src, index):
         source = r.ops.slice(src, [0] * x.ndim, counts, [1] * x.ndim)
     if x.ndim == 1:

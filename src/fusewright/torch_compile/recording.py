@@ -150,9 +150,12 @@ class Recording:
         """The sizes of an argument: numbers, where the definition knows them."""
         return [self._size(size) for size in self._stated[tensor.index].shape]
 
-    def are_of_one_size(self, a: Tensor, b: Tensor) -> bool:
-        """Whether torch knows that two arguments have the same sizes."""
-        return [*map(str, self._stated[a.index].shape)] == [*map(str, self._stated[b.index].shape)]
+    def are_of_one_size(self, a: Tensor, b: Tensor, but_for: int | None = None) -> bool:
+        """Whether torch knows that two arguments have the same sizes, but for those along `but_for`."""
+        ours, theirs = ([*map(str, self._stated[each.index].shape)] for each in (a, b))
+        if but_for is not None:
+            del ours[but_for], theirs[but_for]
+        return ours == theirs
 
     def shape(self, result: int | None = None) -> list[int | Scalar]:
         """The sizes of the current node's result, or of one of several."""

@@ -311,6 +311,8 @@ def final_race(problem: Problem, journal: Journal, formula: str) -> RaceOf | Non
 def _turns_folder() -> Path | None:
     """Where all tuners of a user take turns; None: nothing can be written there."""
     folder = default_directory()
+    if folder is None:
+        return None
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

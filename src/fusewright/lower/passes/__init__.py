@@ -42,9 +42,11 @@ from fusewright.lower.passes.shared import place_shared
 from fusewright.lower.passes.small_numbers import convert_small_numbers
 from fusewright.lower.passes.unroll import unroll_register_loops
 from fusewright.lower.passes.vector_invariants import hoist_vector_invariants
+from fusewright.lower.passes.windows import share_windows
 from fusewright.lower.passes.workspaces import order_reductions
 
 PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
+    ("share windows", share_windows),
     ("join reductions", join_reductions),
     ("barriers", insert_barriers),
     ("order reductions", order_reductions),

@@ -8,7 +8,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import REQUIRED, LaunchParams, launch
-from fusewright.schedulers.params.legal import counts, each
+from fusewright.schedulers.params.legal import SIZE, counts, each
 
 # Rows whose results a block holds in shared memory, of the widest states there are.
 MAX_ROWS_PER_BLOCK = 4096
@@ -18,10 +18,16 @@ MAX_ROWS_PER_BLOCK = 4096
 class InnerOuterParams(HeuristicParams):
     """How a domain that is reduced along its rows and along its columns is cut up.
 
-    lparams.bdimx * lparams.bdimz threads along a row, vectorization_factor contiguous columns each, and
-    lparams.bdimy down the columns, each with unroll_factor rows in flight. Shuffles combine what threads x
-    find in a row, shared memory what threads z do. rows_per_block: a multiple of the rows that a block has
-    in flight. streams_inputs: what is read at every point is marked to leave the caches first.
+    Attributes:
+        lparams: bdimx * bdimz threads lie along a row, bdimy down the columns. Shuffles combine what threads
+            x find in a row, shared memory what threads z do.
+        vectorization_factor: contiguous columns of a thread.
+        unroll_factor: rows that a thread has in flight.
+        streams_inputs: what is read at every point is marked to leave the caches first.
+        prefetch_rows: the next rows are loaded while these are worked on, into registers of their own.
+        rows_per_block: a multiple of the rows that a block has in flight.
+        assumed_sizes: those of the rows' dimensions, then of the columns', that the kernel has as constants:
+            it serves no others. (): it serves all.
     """
 
     lparams: LaunchParams = launch(
@@ -32,7 +38,7 @@ class InnerOuterParams(HeuristicParams):
     streams_inputs: bool = choice(False)
     prefetch_rows: bool = False
     rows_per_block: int = choice(1, counts(1, MAX_ROWS_PER_BLOCK))
-    assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
+    assumed_sizes: tuple[int, ...] = choice((), each(SIZE))
 
     @property
     def rows_in_flight(self) -> int:

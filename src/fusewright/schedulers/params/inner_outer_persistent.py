@@ -8,7 +8,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import MAX_UNROLL, TRIED_UNROLL, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import REQUIRED, UNSET, Extent, LaunchParams, launch, threads_to_hold
-from fusewright.schedulers.params.legal import counts, each
+from fusewright.schedulers.params.legal import SIZE, counts, each
 
 # Threads x of a row: a warp or a part of it.
 LANES = (8, 16, 32)
@@ -20,21 +20,21 @@ TRIED_BLOCKS = (128, 256, 512, 1024)
 class InnerOuterPersistentParams(HeuristicParams):
     """How a domain is cut up whose rows are reduced and read again, and whose columns are reduced as well.
 
-    lparams.gdimx blocks walk down the rows, each lparams.bdimz rows at a time. lparams.bdimx * lparams.bdimy
-    threads lie along a row. Each has batches_per_block_inner_reduction vectors of vectorization_factor
-    columns, which it holds until the row's results are there. lparams.bdimy -1: as many as the row needs.
-    project_persistent_buffers: only inputs are held, what follows from them is computed again.
-    prefetch_rows: the next row is loaded while this one is worked on, into registers of its own.
-    circular_stages: rows are copied ahead into shared memory, which has room for so many; 0: they are loaded
-    into registers.
-    columns_in_shared_memory: what is the same for all rows is copied there once, and not loaded for each row.
-    columns_a_thread: those whose sums a thread finishes at a time.
-    assumed_reduction_sizes: as of ReductionParams.
-    shift_rows: the vectors of a row begin at aligned addresses, whatever its length. Blocks take rows in
-    turns then, so that all rows of a block begin alike and a thread's columns stay the same.
-    blocks_per_cluster: blocks that have a part of each row; lparams.gdimx are clusters then.
-    unaligned_inputs: positions of the inputs whose vectors may start at any element. keeps_inputs: as of
-    ReductionParams.
+    Attributes:
+        lparams: gdimx blocks (or clusters) walk down the rows, each bdimz rows at a time. bdimx * bdimy
+            threads lie along a row; bdimy -1: as many as it needs.
+        vectorization_factor: columns of a vector.
+        batches_per_block_inner_reduction: the vectors that a thread holds until the row's results are there.
+        project_persistent_buffers: only inputs are held, what follows from them is computed again.
+        prefetch_rows: the next row is loaded while this one is worked on, into registers of its own.
+        columns_a_thread: those whose sums a thread finishes at a time.
+        columns_in_shared_memory: what is the same for all rows is copied there once, and not loaded for each.
+        circular_stages: rows are copied ahead into shared memory, which has room for so many. 0: they are
+            loaded into registers.
+        shift_rows: the vectors of a row begin at aligned addresses, whatever its length. Blocks take rows in
+            turns then, so that all rows of a block begin alike and a thread's columns stay the same.
+        blocks_per_cluster: blocks that have a part of each row.
+        unaligned_inputs, assumed_reduction_sizes, keeps_inputs: as of ReductionParams.
     """
 
     lparams: LaunchParams = launch(
@@ -54,7 +54,7 @@ class InnerOuterPersistentParams(HeuristicParams):
     shift_rows: bool = False
     blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster))
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)))
-    assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)))
+    assumed_reduction_sizes: tuple[int, ...] = choice((), each(SIZE))
     keeps_inputs: bool = choice(False)
 
     @property

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fusewright.core.declaration import shown
+from fusewright.core.dtype import INT64_MAX
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
+
+# What 32 bits count: no loop, buffer or grid of a kernel is longer.
+MAX_COUNT = 2**31 - 1
 
 #: A number, or one that the GPU decides.
 Limit = int | Callable[[HardwareInfo], int]
@@ -55,25 +59,26 @@ class Counts:
     """`low` to `high`, and perhaps a value that means that none was chosen."""
 
     low: int
-    high: Limit | None
+    high: Limit
     tried: tuple[int, ...] | None = None
     unset: int | None = None
 
     def check(self, path: str, value: int, hardware: HardwareInfo) -> None:
-        high = None if self.high is None else limit_of(self.high, hardware)
-        if value == self.unset or (self.low <= value and (high is None or value <= high)):
+        high = limit_of(self.high, hardware)
+        if value == self.unset or self.low <= value <= high:
             return
-        expected = f"{self.low} or more" if high is None else f"{self.low} to {high}"
+        is_low = value < self.low and high >= MAX_COUNT
+        expected = f"{self.low} or more" if is_low else f"{self.low} to {high}"
         if self.unset is not None:
             expected += f", or {self.unset}"
         raise ParamsError(path=path, expected=expected, given=value)
 
     def values(self, hardware: HardwareInfo) -> Sequence[int]:
-        high = None if self.high is None else limit_of(self.high, hardware)
+        high = limit_of(self.high, hardware)
         unset = () if self.unset is None else (self.unset,)
         if self.tried is not None:
-            return (*unset, *(n for n in self.tried if high is None or n <= high))
-        if high is None:
+            return (*unset, *(n for n in self.tried if n <= high))
+        if high >= MAX_COUNT:
             return unset
         return (*unset, *dict.fromkeys((self.low, *_powers(max(1, self.low), high))))
 
@@ -125,8 +130,8 @@ def powers_of_two(limit: Limit, what: str = "") -> Legal:
     return PowersOfTwo(limit, what)
 
 
-def counts(low: int = 1, high: Limit | None = None, tried: Sequence[int] | None = None) -> Legal:
-    """`low` to `high`, inclusive; None: any number from `low` on.
+def counts(low: int = 1, high: Limit = MAX_COUNT, tried: Sequence[int] | None = None) -> Legal:
+    """`low` to `high`, inclusive.
 
     tried: what a space enumerates of these. None: `low` and powers of two up to `high`.
     """
@@ -142,6 +147,9 @@ def each(entry: Legal) -> Legal:
     """Tuples whose entries are legal. A space keeps what its base has."""
     return Each(entry)
 
+
+#: The size of a dimension.
+SIZE: Legal = counts(1, INT64_MAX)
 
 #: The fusion decides the value, and a space does not vary it.
 GIVEN: Legal = Given()

@@ -8,7 +8,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import SHIFTED_WIDTH, UNROLLING, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import UNSET, WHOLE_WARPS, Extent, LaunchParams, launch
-from fusewright.schedulers.params.legal import among, counts, each
+from fusewright.schedulers.params.legal import SIZE, among, counts, each
 
 # Beyond these two, a break point rarely leaves rows and columns that both fill a block.
 TRIED_BREAK_POINTS = (0, 1, 2)
@@ -21,20 +21,26 @@ _VECTORS = When(lambda params: params.vectorization_factor > 1, "without vectors
 class PointwiseParams(HeuristicParams):
     """One output element a thread times vector and unrolling.
 
-    break_point: dimensions left of it form the rows of a 2-d iteration space, 0 for a 1-d one.
-    vectorization_factor: elements of one memory access. unroll_factor_inner / _outer: accesses along the
-    inner dimension, and rows, that a thread has in flight. split_grid_y_dim: rows beyond the grid limit go to
-    grid_z. flip_grid_binding: rows on grid_x. lparams.bdimx: threads of a block along the columns,
-    lparams.bdimy along the rows. split_block is not available, as lparams.bdimy says it. assumed_sizes: of
-    the sizes by which the kernel divides indices (`divided_sizes`), where it has them as constants and
-    serves no others; () where it serves all.
-    vectorized_dim: the dimension, in memory order, whose size vectors divide: accesses that go through it and
-    all dimensions inside of it as through one run of memory are vectors. -1: the innermost. unaligned_inputs:
-    positions of the inputs whose vectors may start at any element: each is taken from two aligned ones,
-    but for those that start at multiples of a vector whatever the sizes, with keeps_aligned.
-    shift_rows: the vectors of each row (with break_point 0, of all as one row) begin at aligned addresses of
-    the output, whatever its length and its place; so it need be no multiple of a vector. keeps_inputs: what
-    is read at every point leaves the L2 cache last, so that what is stored is written to memory early.
+    Attributes:
+        lparams: bdimx threads of a block lie along the columns, bdimy along the rows.
+        break_point: dimensions left of it form the rows of a 2-d iteration space, 0 for a 1-d one.
+        split_block: not available, as lparams.bdimy says it.
+        split_grid_y_dim: rows beyond the grid's limit go to grid_z.
+        flip_grid_binding: rows lie on grid_x.
+        vectorization_factor: elements of one memory access.
+        unroll_factor_inner, unroll_factor_outer: accesses along the inner dimension, and rows, that a thread
+            has in flight.
+        vectorized_dim: the dimension, in memory order, whose size vectors divide: accesses that go through it
+            and all dimensions inside of it as through one run of memory are vectors. -1: the innermost.
+        assumed_sizes: of the sizes by which the kernel divides indices (`pointwise.divided_sizes`), those
+            that it has as constants: it serves no others. (): it serves all.
+        unaligned_inputs: positions of the inputs whose vectors may start at any element: each is taken from
+            two aligned ones.
+        keeps_aligned: but not those that start at multiples of a vector whatever the sizes.
+        shift_rows: the vectors of each row (with break_point 0, of all as one row) begin at aligned addresses
+            of the output, whatever its length and its place; so it need be no multiple of a vector.
+        keeps_inputs: what is read at every point leaves the L2 cache last, so that what is stored is written
+            to memory early.
     """
 
     lparams: LaunchParams = launch(
@@ -49,7 +55,7 @@ class PointwiseParams(HeuristicParams):
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor_inner: int = choice(1, UNROLLING)
     unroll_factor_outer: int = choice(1, UNROLLING, _ROWS)
-    assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
+    assumed_sizes: tuple[int, ...] = choice((), each(SIZE))
     vectorized_dim: int = choice(-1, counts(-1, tried=()), _VECTORS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
     keeps_aligned: bool = choice(False, when=_UNALIGNED)

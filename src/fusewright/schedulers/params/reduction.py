@@ -25,7 +25,7 @@ from fusewright.schedulers.params.launch import (
     launch,
     threads_to_hold,
 )
-from fusewright.schedulers.params.legal import GIVEN, counts, each
+from fusewright.schedulers.params.legal import GIVEN, SIZE, counts, each
 
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
@@ -81,63 +81,65 @@ _THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim", "lanes_down_columns
 
 @dataclass(frozen=True, slots=True)
 class ReductionParams(HeuristicParams):
-    """How a reduction, or a normalization that holds its rows (`persistent_kernel`), is cut up.
+    """How a reduction, or a normalization, is cut up.
 
-    fastest_dim: the reduced dimensions include the one that is contiguous in memory ("inner"); else "outer".
+    With fastest_dim ("inner") the reduced dimensions include the one that is contiguous in memory: a block
+    reduces lparams.bdimy rows with lparams.bdimx threads each, and lparams.gdimy blocks share one reduction.
+    Without it ("outer") lparams.bdimx threads lie along the rows, lparams.bdimy go down the columns, and
+    lparams.gdimy blocks share columns. What each axis is bound to (block_dim_*, grid_dim_*, cross_*,
+    multiple_reds_per_blk) follows from that.
 
-    Inner: a block reduces lparams.bdimy rows with lparams.bdimx threads each, and lparams.gdimy blocks share
-    one reduction. unroll_factor_inner_reduction is the vector width (if vectorize_inner_reduction) along the
-    row and unroll_factor_top_of_vectorization the vectors a thread has in flight. bdimx threads are padded to
-    whole warps by pad_inner_reduction_to_warp, or, where they are fewer than a warp, are a part of one that
-    has a row for itself. A persistent kernel gives each thread batches_per_block_inner_reduction vectors to
-    hold, of unroll_factor_iter_dom rows at a time; 0 batches: it holds none and reads the row again.
-    blocks_per_cluster blocks of a cluster hold a row, or a column, together. persistent_in_shared_memory:
-    held there, not in registers. project_persistent_buffers: only inputs are held, what follows from them is
-    computed again. assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, or
-    those that a reshape has merged to one, where the kernel has them as constants and serves no others; ()
-    where it serves all that its threads can hold. shift_rows: the vectors of each row begin at aligned
-    addresses, whatever its length and its place. unaligned_inputs: positions of the inputs whose vectors may
-    start at any element.
+    A persistent kernel reads rows, or columns, again with the results. If it holds batches, they are held
+    meanwhile; else it goes over them once for each reduction and once more, as other kernels that reduce do.
 
-    With circular_stages, rows are copied ahead into shared memory: lparams.bdimx threads go through a row in
-    chunks of batches_per_block_inner_reduction vectors each, so many chunks lie in a ring that runs on from
-    one row into the next, and each of persistent_blocks blocks goes over every so many-th row.
-    warp_specialized: a warp of its own starts the copies, not one of these threads. weights_in_shared_memory:
-    vectors of unaligned_inputs, which all rows have in common, are chosen once and kept there.
-
-    schedule_3d: rows are reduced along two stretches of memory, of which the threads lie along the inner one;
-    each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
-
-    Outer: lparams.bdimx threads along the rows, unroll_factor_iter_dom columns each (if vectorize_iter_dom),
-    lparams.bdimy threads down the columns with unroll_factor_inner_reduction rows in flight, and
-    lparams.gdimy blocks down the columns, or blocks_per_cluster. lanes_down_columns: lparams.bdimx threads
-    go down the columns, where these are neighbours in memory, and lparams.bdimy along the rows. joined_rows:
-    so many rows of memory, each of bdimx elements, are read as one by vectors that do not divide them.
-    vector_down_columns: a thread has so many rows side by side, as inputs whose columns are contiguous are
-    read in vectors of so many elements down these (`crossed_loads`). A persistent kernel gives each thread
-    batches_per_block_inner_reduction rows of its columns to hold, which it goes through
-    unroll_factor_inner_reduction at a time.
-
-    A persistent kernel with 0 batches goes over rows or columns once for each reduction and once more, as
-    other kernels that reduce do, with lparams.gdimy blocks that share one. It keeps what the first held_steps
-    steps of its loop load in shared memory, and what one more, the last, loads in registers; with
-    sweeps_backward every other sweep goes from the last step to the first, and streams_last_sweep marks what
-    the last one loads and stores to leave the caches first. prefetches_steps: the first sweep loads the next
-    step while it works on one.
-
-    persistent_blocks: with rows, so many blocks (or clusters, or groups of lparams.gdimy blocks) take them in
-    turns; 0: each row has blocks of its own.
-
-    staged_vector: the rows of a block, a multiple of this, lie side by side in memory and pass through shared
-    memory as one run, in vectors of so many elements; 0: each row is loaded and stored by itself.
-    whole_blocks: the rows are a multiple of those of a block, and of those that a thread has in flight.
-
-    streams_inputs: what is read at every point is marked to leave the caches first. keeps_inputs: it leaves
-    the L2 cache last, so that what is stored is written to memory early. Copies to shared memory that
-    threads start themselves have neither mark; those of a ring have.
-
-    What each axis is bound to (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from
-    fastest_dim and lparams.
+    Attributes:
+        fastest_dim: whether rows are reduced along memory.
+        persistent_kernel: whether the results meet what was reduced again.
+        project_persistent_buffers: only inputs are held, what follows from them is computed again.
+        persistent_in_shared_memory: what is held is there, not in registers.
+        unroll_factor_inner_reduction: inner: elements of a vector along the row (if
+            vectorize_inner_reduction). Outer: the rows that a thread has in flight.
+        unroll_factor_top_of_vectorization: inner: the vectors that a thread has in flight.
+        vectorize_inner_reduction: whether accesses along rows are vectors.
+        pad_inner_reduction_to_warp: bdimx threads are whole warps, or, where they are fewer than a warp, a
+            part of one that has a row for itself.
+        batches_per_block_inner_reduction: inner: the vectors of a row that each thread holds. Outer: the rows
+            of its columns. 0: nothing is held. With circular_stages: the vectors of a chunk.
+        blocks_per_cluster: the blocks of a cluster that share a row, or a column.
+        assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, or those that
+            a reshape has merged to one, which the kernel has as constants: it serves no others. (): it serves
+            all that its threads can hold.
+        shift_rows: the vectors of each row begin at aligned addresses, whatever its length and its place.
+        unaligned_inputs: positions of the inputs whose vectors may start at any element.
+        streams_inputs: what is read at every point is marked to leave the caches first. Copies to shared
+            memory that threads start themselves have neither this mark nor the next; those of a ring have.
+        keeps_inputs: it leaves the L2 cache last instead, so that what is stored is written to memory early.
+        held_steps: without batches: the steps of the loop, the first ones, whose loads stay in shared memory;
+            those of one more, the last, stay in registers.
+        sweeps_backward: without batches: every other sweep goes from the last step to the first.
+        streams_last_sweep: without batches: what the last sweep loads and stores leaves the caches first.
+        prefetches_steps: without batches: the first sweep loads the next step while it works on one.
+        circular_stages: rows are copied ahead into shared memory, in chunks of bdimx threads with their
+            batches. So many chunks lie in a ring, which runs on from one row into the next. 0: they are not.
+        warp_specialized: a warp of its own starts the copies of the ring, not one of the threads.
+        weights_in_shared_memory: vectors of unaligned_inputs, which all rows have in common, are chosen once
+            and kept there.
+        persistent_blocks: so many blocks (or clusters, or groups of lparams.gdimy blocks) take the rows in
+            turns. 0: each row has blocks of its own.
+        staged_vector: the rows of a block, a multiple of this, lie side by side in memory and pass through
+            shared memory as one run, in vectors of so many elements. 0: each row is loaded by itself.
+        whole_blocks: the rows are a multiple of those of a block, and of those that a thread has in flight.
+        schedule_3d: inner: rows are reduced along two stretches of memory. Threads lie along the inner one;
+            each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
+        lanes_down_columns: outer: bdimx threads go down the columns, where these are neighbours in memory,
+            and bdimy along the rows.
+        joined_rows: outer: so many rows of memory, each of bdimx elements, are read as one by vectors that do
+            not divide them.
+        vector_down_columns: outer: a thread has so many rows side by side, as inputs whose columns are
+            contiguous are read in vectors of so many elements down these (`reduction.crossed_loads`).
+        unroll_factor_iter_dom: inner: the rows that a thread holds, or reduces, at a time. Outer: the columns
+            of a thread.
+        vectorize_iter_dom: outer: whether its accesses along rows are vectors.
     """
 
     lparams: LaunchParams = launch(
@@ -169,7 +171,7 @@ class ReductionParams(HeuristicParams):
     pad_inner_reduction_to_warp: bool = choice(False, when=_WHOLE_ROWS)
     batches_per_block_inner_reduction: int = choice(1, counts(0, MAX_UNROLL, (0, *TRIED_UNROLL)), _PERSISTENT)
     blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _ROWS_OR_OUTER)
-    assumed_reduction_sizes: tuple[int, ...] = choice((), each(counts(1)), _PERSISTENT)
+    assumed_reduction_sizes: tuple[int, ...] = choice((), each(SIZE), _PERSISTENT)
     shift_rows: bool = choice(False, when=_WHOLE_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
     streams_inputs: bool = choice(False)

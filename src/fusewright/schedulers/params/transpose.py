@@ -10,7 +10,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import choice
 from fusewright.schedulers.params.heuristic import MAX_UNROLL, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import WHOLE_WARPS, Extent, LaunchParams, launch
-from fusewright.schedulers.params.legal import counts, each
+from fusewright.schedulers.params.legal import SIZE, counts, each
 
 # Four warps: a block's barrier leaves little idle, and an SM holds many blocks.
 TRANSPOSE_THREADS = 128
@@ -21,13 +21,16 @@ TRIED_TILES = (8, 16, 32, 64, 128)
 class TransposeParams(HeuristicParams):
     """Tiles of two dimensions, through which tensors that are contiguous along the second are turned.
 
-    tile_size1, tile_size2: elements along the dimension that the reference is contiguous along, and along
-    the other. vectorize_factor1, vectorize_factor2: elements of one memory access along each.
-    dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that
-    are merged with the tiled ones, from the inside: those that lie beside them in all tensors, and small
-    ones, which fill a tile only together. lparams.bdimx: threads of a block. assumed_sizes: those of the
-    reference's dimensions, in memory order, that the kernel has as constants, so that it serves no others
-    (`transpose_heuristic.assumable`); () where it serves all.
+    Attributes:
+        lparams: bdimx: threads of a block.
+        tile_size1, tile_size2: elements along the dimension that the reference is contiguous along, and along
+            the other.
+        vectorize_factor1, vectorize_factor2: elements of one memory access along each.
+        dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that
+            are merged with the tiled ones, from the inside: those that lie beside them in all tensors, and
+            small ones, which fill a tile only together.
+        assumed_sizes: those of the reference's dimensions, in memory order, that the kernel has as constants
+            (`transpose.heuristic.assumable`): it serves no others. (): it serves all.
     """
 
     lparams: LaunchParams = launch(bdimx=Extent(tried=WHOLE_WARPS))
@@ -37,7 +40,7 @@ class TransposeParams(HeuristicParams):
     vectorize_factor2: int = choice(1, WIDTHS)
     dims_merged_with_1: tuple[int, ...] = ()
     dims_merged_with_2: tuple[int, ...] = ()
-    assumed_sizes: tuple[int, ...] = choice((), each(counts(1)))
+    assumed_sizes: tuple[int, ...] = choice((), each(SIZE))
     split_before_tiling = unavailable((), "as dimensions are merged for a tile, and none is split")
     use_tma_load = unavailable(False, "as no scheduler does that yet")
 

@@ -1,0 +1,210 @@
+"""Reads at indices that are computed of positions alone are reads at these positions.
+
+    y[i, j] = x[i, v] with v = abs(j - 1)      becomes      y[i, j] = x[i, max(j - 1, 1 - j)]
+
+So are those of a reflecting or a replicating pad. What is known of an index map then holds for them: vectors
+go along memory wherever the index does, and equal reads are one. Sizes have to be numbers, which tell whether
+an index lies in the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusewright.core.dtype import DataType
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import IndexMap, index_value, position, value_extent, value_of
+from fusewright.ir.node import Choose, Indexed, Iota, Pointwise
+from fusewright.ir.value import Scalar, Val
+from fusewright.rewrite.replacement import replace_node
+from fusewright.sym import And, Expr, Symbol, as_int, const, land, lt, maximum, minimum
+
+# The largest number of an index of 32 bits: what is computed within it does not wrap.
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """An integer that follows from positions, and between which numbers it lies."""
+
+    expr: Expr
+    lo: int
+    hi: int
+
+
+def compute_indices(fusion: Fusion) -> Fusion:
+    """`fusion` itself, in which no index tensor is computed of positions alone."""
+    outputs = set(fusion.output_tensors())
+    for node in fusion.ordered_nodes():
+        if isinstance(node, (Indexed, Choose)) and node.index_tensors and node in fusion.nodes:
+            table = _known(node)
+            if table:
+                replace_node(fusion, node, _without(node, table), outputs)
+    return fusion
+
+
+def _known(node: Indexed | Choose) -> dict[int, Expr]:
+    """The indices that follow from positions, by their numbers."""
+    expressions = node.map.expressions if isinstance(node, Indexed) else (node.pred,)
+    extents = {
+        value_of(s): as_int(value_extent(s))
+        for e in expressions
+        for s in e.free_symbols
+        if value_of(s) is not None
+    }
+    found: dict[int, Expr] = {}
+    for number, tensor in enumerate(node.index_tensors):
+        extent = extents.get(number)
+        value = _number(tensor, node.output.extents, {}) if extent is not None else None
+        if value is not None and value.lo >= 0 and value.hi < extent:
+            found[number] = value.expr
+    return found
+
+
+def _without(node: Indexed | Choose, table: Mapping[int, Expr]) -> Indexed | Choose:
+    """The node without the index tensors of these numbers, whose values lie in the source."""
+    kept = [number for number in range(len(node.index_tensors)) if number not in table]
+    tensors = [node.index_tensors[number] for number in kept]
+
+    def replace(s: Symbol) -> Expr | None:
+        number = value_of(s)
+        if number is None:
+            return None
+        return table[number] if number in table else index_value(kept.index(number), value_extent(s))
+
+    def inside(pred: Expr) -> Expr:
+        """The predicate without what says of these values that they lie in the source."""
+        terms = pred.args if isinstance(pred, And) else (pred,)
+        values = {s for term in terms for s in term.free_symbols if value_of(s) in table}
+        known = {lt(-1, s) for s in values}
+        return land(*(term for term in terms if term not in known))
+
+    if isinstance(node, Choose):
+        pred = IndexMap((), inside(node.pred)).rewritten(replace).pred
+        return Choose(node.inputs[0], node.inputs[1], node.output, pred, tensors)
+    found = IndexMap(node.map.indices, inside(node.map.pred)).rewritten(replace)
+    new = Indexed(node.kind, node.source, node.output, found, tensors, node.fill, node.inverse)
+    new.cache = node.cache
+    return new
+
+
+def _number(value: Val, extents: Sequence[Expr], known: dict[Val, _Number | None]) -> _Number | None:
+    """What an integer is that follows from positions in a result of these sizes."""
+    if value not in known:
+        found = _found(value, extents, known)
+        fits = found is not None and found.lo >= -_LARGEST and found.hi <= _LARGEST
+        known[value] = found if fits else None
+    return known[value]
+
+
+def _found(value: Val, extents: Sequence[Expr], known: dict[Val, _Number | None]) -> _Number | None:
+    if isinstance(value, Scalar):
+        number = value.value
+        return _constant(number) if isinstance(number, int) and not isinstance(number, bool) else None
+    node = value.definition
+    if isinstance(node, Iota):
+        return _position(node, extents)
+    if not isinstance(node, Pointwise):
+        return None
+    args = [_number(each, extents, known) for each in node.inputs]
+    if node.op.name == "where":
+        return _chosen(node, args, extents, known)
+    rule = _RULES.get(node.op.name)
+    if rule is None or value.dtype not in (DataType.Int, DataType.Int32) or None in args:
+        return None
+    return rule(*args)
+
+
+def _position(node: Iota, extents: Sequence[Expr]) -> _Number | None:
+    along = [i for i, axis in enumerate(node.output.shape) if not axis.is_broadcast]
+    start, step = (v.value if isinstance(v, Scalar) else None for v in node.inputs)
+    if len(along) != 1 or not isinstance(start, int) or not isinstance(step, int):
+        return None
+    extent = as_int(extents[along[0]])
+    if not extent or node.output.shape[along[0]].extent is not extents[along[0]]:
+        return None
+    last = start + step * (extent - 1)
+    place = position(along[0], extents[along[0]])
+    return _Number(place * step + start, min(start, last), max(start, last))
+
+
+def _constant(number: int) -> _Number:
+    return _Number(const(number), number, number)
+
+
+def _negative(a: _Number) -> _Number:
+    return _Number(-a.expr, -a.hi, -a.lo)
+
+
+def _sum(a: _Number, b: _Number) -> _Number:
+    return _Number(a.expr + b.expr, a.lo + b.lo, a.hi + b.hi)
+
+
+def _product(a: _Number, b: _Number) -> _Number | None:
+    if a.lo != a.hi and b.lo != b.hi:
+        return None
+    ends = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+    return _Number(a.expr * b.expr, min(ends), max(ends))
+
+
+def _larger(a: _Number, b: _Number) -> _Number:
+    if a.lo >= b.hi or b.lo >= a.hi:
+        return a if a.lo >= b.hi else b
+    return _Number(maximum(a.expr, b.expr), max(a.lo, b.lo), max(a.hi, b.hi))
+
+
+def _smaller(a: _Number, b: _Number) -> _Number:
+    if a.hi <= b.lo or b.hi <= a.lo:
+        return a if a.hi <= b.lo else b
+    return _Number(minimum(a.expr, b.expr), min(a.lo, b.lo), min(a.hi, b.hi))
+
+
+def _size(a: _Number) -> _Number:
+    """Without its sign."""
+    found = _larger(a, _negative(a))
+    return _Number(found.expr, max(0, found.lo), found.hi)
+
+
+_RULES: dict[str, Callable[..., _Number | None]] = {
+    "add": _sum,
+    "sub": lambda a, b: _sum(a, _negative(b)),
+    "mul": _product,
+    "neg": _negative,
+    "abs": _size,
+    "maximum": _larger,
+    "minimum": _smaller,
+    "clamp": lambda a, low, high: _smaller(_larger(a, low), high),
+    "cast": lambda a: a,
+}
+
+
+def _chosen(
+    node: Pointwise, args: Sequence[_Number | None], extents: Sequence[Expr], known: dict[Val, _Number | None]
+) -> _Number | None:
+    """What a choice takes whose condition is the same at all positions."""
+    test = node.inputs[0].definition
+    if not isinstance(test, Pointwise) or test.op.name not in _ALWAYS:
+        return None
+    left, right = (_number(each, extents, known) for each in test.inputs)
+    if left is None or right is None:
+        return None
+    outcome = _ALWAYS[test.op.name](left, right)
+    return None if outcome is None else args[1 if outcome else 2]
+
+
+def _is_less(a: _Number, b: _Number) -> bool | None:
+    """Whether it is, if it is so at all positions."""
+    return True if a.hi < b.lo else False if a.lo >= b.hi else None
+
+
+def _is_at_most(a: _Number, b: _Number) -> bool | None:
+    return True if a.hi <= b.lo else False if a.lo > b.hi else None
+
+
+_ALWAYS: dict[str, Callable[[_Number, _Number], bool | None]] = {
+    "lt": _is_less,
+    "le": _is_at_most,
+    "gt": lambda a, b: _is_less(b, a),
+    "ge": lambda a, b: _is_at_most(b, a),
+}

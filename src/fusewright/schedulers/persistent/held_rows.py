@@ -1,0 +1,266 @@
+"""What is held of a row, where, and what is computed again instead: common to schedulers that hold rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusewright.analyze.persistent import Reachability, persistent_tensors
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.op import Rule
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Copy, Node, Pointwise, Reduction, Scan
+from fusewright.ir.value import TensorView, Val
+from fusewright.ops.reductions import WELFORD
+from fusewright.rewrite.one_pass_softmax import in_one_pass, softmax_sums
+from fusewright.rewrite.two_pass import is_plain_welford, two_pass
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.base import Part, Rewrite
+from fusewright.schedulers.io import cache_inputs_and_outputs
+from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
+from fusewright.sym import Expr
+
+# What is left of a kernel's speed where Welford's steps, with a division each, take the place of two sums of
+# a held row, and the seconds of their last chain of divisions (an H200: 0.93 in layer norm, 0.94 and 0.81 in
+# its gradients, of 1024 and 4096 elements).
+WELFORD_SPEED, WELFORD_SECONDS = 0.93, 0.4e-6
+# Beyond this growth by what is computed anew for each reduction several kernels are cheaper.
+MAX_GROWTH = 4
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes to hold for each element of a row.
+
+    Attributes:
+        at_once: the most that is held across any one reduction.
+        in_all: of all tensors that are held across some reduction.
+        copied: of each of these, where all are copies of inputs of types of one size; 0 where they are not.
+    """
+
+    at_once: int
+    in_all: int
+    copied: int = 0
+
+
+def held_bytes(fusion: Fusion, *, project: bool) -> Held:
+    """What a schedule would hold, counted of the buffers that it makes. `project`: inputs alone are held."""
+    schedule = Schedule(fusion)
+    cache_inputs_and_outputs(schedule)
+    space = reduction_space(schedule.fusion, with_scans=True)
+    assert isinstance(space, ReductionSpace), space
+    recompute(schedule, space, everything=project)
+    held = held_tensors(schedule.fusion, space)
+    sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
+    copied = sizes.pop() if len(sizes) == 1 else 0
+    at_once, in_all = most_held(schedule.fusion, held), sum(tensor.dtype.size for tensor in held)
+    return Held(at_once, in_all, copied)
+
+
+def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:
+    node = tensor.definition
+    return isinstance(node, Copy) and fusion.is_input(node.inputs[0])
+
+
+def has_welford(fusion: Fusion) -> bool:
+    """Whether Welford's steps find a variance."""
+    return any(isinstance(node, Reduction) and node.op is WELFORD for node in fusion.nodes)
+
+
+def with_welford(speed: float, steps: float) -> tuple[float, float]:
+    """The share of a copy's speed, and the seconds besides, of a kernel that takes Welford's steps."""
+    return speed * WELFORD_SPEED, steps + WELFORD_SECONDS
+
+
+def variance_in_two_passes(part: Part) -> Rewrite | None:
+    """Two sums in place of Welford's steps, which cost more where a row is held."""
+    nodes = [node for node in part.nodes if is_plain_welford(part.graph, node)]
+    if not nodes:
+        return None
+
+    def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
+        return {old: new for node in nodes for old, new in two_pass(graph, node).items()}
+
+    reason = "two sums of a row that is held cost less than Welford's steps"
+    return Rewrite("variance in two passes", replace_all, reason)
+
+
+def softmax_in_one_pass(part: Part, shared: bool = False) -> Rewrite | None:
+    """One reduction for a maximum and the sum of exponentials, where nothing else needs the row again.
+
+    shared: blocks share a row, and wait for each other once less.
+    """
+    found = list(softmax_sums(part.nodes))
+    if not found or (not shared and _reads_again(part.fusion)):
+        return None
+
+    def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
+        return {old: new for sums in found for old, new in in_one_pass(graph, sums).items()}
+
+    reason = (
+        "blocks that share a row exchange once" if shared else "a row that is not read again need not be held"
+    )
+    return Rewrite("softmax in one pass", replace_all, reason)
+
+
+def _reads_again(fusion: Fusion) -> bool:
+    """Whether a row is read after reductions of it by more than sums of exponentials."""
+    nodes = fusion.ordered_nodes()
+    inside = {tensor for sums in softmax_sums(nodes) for tensor in sums.inside}
+    outputs = set(fusion.output_tensors())
+    if any(len(tensor.uses) > 1 or tensor in outputs for tensor in inside):
+        return True
+    reduced = {axis.extent for node in nodes if isinstance(node, Reduction) for axis in node.output.logical}
+    reduced -= {axis.extent for node in nodes if isinstance(node, Reduction) for axis in node.output.shape}
+    after: set[Val] = set()
+    for node in nodes:
+        if isinstance(node, Reduction):
+            after.update(node.outputs)
+        elif not after.isdisjoint(node.inputs):
+            after.update(node.outputs)
+            if node.outputs[0] not in inside and any(_has(out, reduced) for out in node.outputs):
+                return True
+    return False
+
+
+def _has(value: Val, extents: set[Expr]) -> bool:
+    return isinstance(value, TensorView) and any(
+        axis.extent in extents and not axis.is_broadcast for axis in value.shape
+    )
+
+
+def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:
+    """What is read before and after a reduction and has an element for each point, with those reductions."""
+    return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
+
+
+def most_held(fusion: Fusion, held: Mapping[TensorView, Sequence[TensorView]]) -> int:
+    """The most bytes for each element that are held at once, of `held_tensors`: across any one reduction, or
+    for what is computed with results of several that do not depend on each other. A scan has all of its
+    elements at once.
+    """
+    scans = [node.output for node in fusion.tensor_nodes() if isinstance(node, Scan)]
+    across = {tensor: tensor.dtype.size for tensor in scans}
+    for tensor, reductions in held.items():
+        for reduction in reductions:
+            across[reduction] = across.get(reduction, 0) + tensor.dtype.size
+    read: dict[TensorView, int] = {}
+    if len(held) > 1:
+        reachability = Reachability(fusion)
+        for tensor, reductions in held.items():
+            for user in _computed_with(tensor, held):
+                if any(reachability.reaches(reduction, user) for reduction in reductions):
+                    read[user] = read.get(user, 0) + tensor.dtype.size
+    return max((*across.values(), *read.values()), default=0)
+
+
+def _computed_with(tensor: TensorView, held: Collection[TensorView]) -> set[TensorView]:
+    """What is computed in one loop with a tensor, but for what follows from others that are held."""
+    found: set[TensorView] = set()
+    stack = [tensor]
+    while stack:
+        for user in stack.pop().consumers:
+            if user not in found:
+                found.add(user)
+                if user not in held and not user.is_reduction:
+                    stack.append(user)
+    return found
+
+
+def grows_too_much(fusion: Fusion) -> bool:
+    """Whether several kernels are cheaper than to compute what lies between reductions anew for each use."""
+    times: dict[Node, int] = {}
+    for node in reversed(fusion.ordered_nodes()):
+        users = sum(times.get(user, 0) for out in node.outputs for user in out.uses)
+        times[node] = 1 if isinstance(node, Reduction) else max(1, users)
+    return sum(times.values()) > MAX_GROWTH * len(fusion.nodes)
+
+
+def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool = False) -> None:
+    """Recomputes what persists and is cheap.
+
+    `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again, as rows
+    are not held, of which scans have one step at a time.
+    """
+    fusion = schedule.fusion
+    persistent = set(persistent_tensors(fusion, across_scans=not loads))
+    outputs = set(fusion.output_tensors())
+    # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
+    for node in reversed(fusion.ordered_nodes()):
+        tensor = node.outputs[0]
+        if tensor not in persistent or tensor in outputs or tensor.is_reduction:
+            continue
+        if isinstance(node, Scan) and not loads:
+            continue
+        wanted = loads if fusion.is_input(node.inputs[0]) else everything
+        if wanted or _is_cheap(fusion, tensor, space):
+            schedule.recompute(tensor)
+            persistent.update(tensor.producers)
+
+
+def hold_in_shared(schedule: Schedule, held: Iterable[TensorView], first: int = 0) -> None:
+    """Places rows in shared memory so that a warp accesses neighbours, in vectors where they are loaded so.
+
+    first: the outermost loop over what is held at a time.
+
+    Along the loops, [threads, batches, vector], each thread would have a stretch of its own, and those of a
+    warp would meet in a few banks.
+    """
+    for tensor in held:
+        schedule.set_memory_type(tensor, MemoryType.shared)
+        threads = [i for i, axis in enumerate(tensor.loop) if axis.parallel.is_block]
+        serial = [i for i, axis in enumerate(tensor.loop) if i >= first and not axis.parallel.is_thread]
+        if tensor.loop[-1].parallel is not ParallelType.vectorize:
+            schedule.store_along(tensor, [*serial, *threads])
+            continue
+        schedule.store_along(tensor, [*serial[:-1], *threads, serial[-1]])
+        for use in list(tensor.uses):
+            read = schedule.cache_after(tensor, cached_uses=[use.output])
+            schedule.parallelize(read, -1, ParallelType.vectorize)
+
+
+def _is_cheap(fusion: Fusion, tensor: TensorView, space: ReductionSpace) -> bool:
+    """Whether it is cheaper to do again than to hold.
+
+    That is so of a cast to a wider type, also where one instruction follows that brings in nothing but
+    values a row (`x - mean`); of a broadcast of what was computed; and of a load that is the same for all
+    rows, which comes from the caches.
+    """
+    node = tensor.definition
+    assert node is not None
+    if isinstance(node, Pointwise):
+        return _is_widened(node) or _shifts_widened(node, space)
+    if fusion.is_input(node.inputs[0]):
+        return _is_same_for_all_rows(tensor, space)
+    return node.traits.view
+
+
+def _is_widened(node: Node | None) -> bool:
+    return (
+        isinstance(node, Pointwise)
+        and node.op.rule is Rule.CAST
+        and node.inputs[0].dtype.size < node.output.dtype.size
+    )
+
+
+def _shifts_widened(node: Pointwise, space: ReductionSpace) -> bool:
+    """Whether a node computes with one instruction on what is widened, and on values a row."""
+    elements = [v for v in dict.fromkeys(node.tensor_inputs) if not _is_value_a_row(v, space)]
+    return (
+        len(elements) == 1
+        and _is_widened(elements[0].definition)
+        and node.op.spelling(node.output.dtype).slots == 1
+    )
+
+
+def _is_value_a_row(tensor: TensorView, space: ReductionSpace) -> bool:
+    covered = space.maps.get(tensor, {})
+    along = (covered.get(axis) for axis in space.reduction if not axis.is_broadcast)
+    return all(axis is None or axis.is_broadcast for axis in along)
+
+
+def _is_same_for_all_rows(tensor: TensorView, space: ReductionSpace) -> bool:
+    """Whether `tensor` is a broadcast along the rows, of which there are several."""
+    covered = space.maps.get(tensor, {})
+    rows = [axis for axis in space.iteration if not axis.is_broadcast]
+    return bool(rows) and all(axis in covered and covered[axis].is_broadcast for axis in rows)

@@ -1,0 +1,100 @@
+"""How many threads hold a row, and how many vectors each."""
+
+from __future__ import annotations
+
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, whole_warps
+
+# Threads of the widest block: more leave fewer than 64 registers each.
+WIDEST_BLOCK = 1024
+# Vectors that a thread holds of a row: enough loads in flight, few enough registers.
+BATCHES = 4
+# More of narrow vectors, up to so many bytes and accesses in flight a thread, where that leaves a row
+# to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
+BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
+# Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once; but rows of
+# two vectors a lane, if each SM has so many, stay a warp's. (An H200: softmax of 2048 x 512 bfloat16 in 0.96
+# of the time. Two batches that leave no thread idle, not three that do: 512 x 4096 in 0.97, layer norm in
+# 0.94; of 1024 x 1024 floats 0.97 and 0.90.)
+BUSY_SHARE, ROWS_OF_WARPS = 4, 8
+# Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper. Of inputs
+# that come from the caches twice as many as are in flight (an H200: rows of 4608 products of two broadcast
+# inputs take 19.6 us with 18 elements a thread, 23.7 with 8). Where each row has an SM for itself, a block
+# may be as large as there are (a layer norm of one row of 4097 bfloat16 takes 5.1 us with a vector a thread,
+# 6.0 with three; of 64 x 4096 5.4, with two 5.8).
+COMFORTABLE_BLOCK = 256
+
+
+def threads_and_batches(
+    rows: int, vectors: int, most: int, hardware: HardwareInfo, cached: bool = False
+) -> tuple[int, int]:
+    """Threads for each of `rows` of `vectors`, and the vectors that each thread holds.
+
+    cached: rows have all of their inputs in common with others, so that these come from the caches: what
+    counts is how many rows an SM has at a time, not the loads in flight.
+
+    A part of a warp, without idle lanes, which would take branches (an H200: softmax of 16 x 16 bfloat16
+    takes 3.7 us, 4.2 with a warp for two vectors; RMS norm of 8 x 128 3.9 and 4.2), or one warp for what it
+    holds with `most` vectors a thread; else whole warps. Up to BATCHES vectors each before there are more
+    than one warp, as a warp needs no barrier and loads in flight are what the memory is kept busy with; fewer
+    where the rows leave most of the GPU idle.
+    """
+    if rows >= hardware.sm_count * ROWS_AN_SM:
+        if vectors <= WARP_SIZE * BATCHES // 2:
+            return part_of_a_warp(vectors)
+        if vectors <= WARP_SIZE * most:
+            return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
+    if vectors <= WARP_SIZE // 2:
+        return power_of_two_at_least(vectors), 1
+    batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
+    comfortable = 2 * (max(BATCHES, most) if cached else BATCHES)
+    while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < comfortable else WIDEST_BLOCK):
+        batches += 1
+    batches = _for_few_rows(rows, vectors, batches, hardware)
+    return whole_warps(ceil_div(vectors, batches)), batches
+
+
+def _for_few_rows(rows: int, vectors: int, batches: int, hardware: HardwareInfo) -> int:
+    """Fewer batches where the rows leave most of the GPU idle, and fewer still while whole warps hold less
+    in vain so; but not than make one warp of two vectors a lane, where the rows are not that few.
+    """
+    busy = hardware.sm_count * hardware.max_threads_per_sm // BUSY_SHARE
+    usual, warps = batches, rows >= ROWS_OF_WARPS * hardware.sm_count
+    widest = WIDEST_BLOCK if 2 * rows <= hardware.sm_count else COMFORTABLE_BLOCK
+    while batches > 1 and ceil_div(vectors, batches - 1) <= widest:
+        if warps and batches == 2 and vectors <= 2 * WARP_SIZE:
+            break
+        less_in_vain = batches < usual and _places(vectors, batches - 1) < _places(vectors, batches)
+        if rows * vectors >= busy * batches and not less_in_vain:
+            break
+        batches -= 1
+    return batches
+
+
+def _places(vectors: int, batches: int) -> int:
+    """Vectors that whole warps hold in so many batches, of which a row leaves some in vain."""
+    return whole_warps(ceil_div(vectors, batches)) * batches
+
+
+def least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
+    """Threads and vectors of each that leave the fewest threads idle, near to those given.
+
+    A row of a power of two and some elements more has one vector more than fits: in 4 batches of 128 threads,
+    say, whose place would take a fifth warp.
+    """
+    best, least = (threads, batches), threads * batches
+    for count in sorted(range(1, 2 * BATCHES + 1), key=lambda count: (abs(count - batches), -count)):
+        needed = whole_warps(ceil_div(vectors, count))
+        if needed * count < least and needed <= max(threads, COMFORTABLE_BLOCK):
+            best, least = (needed, count), needed * count
+    return best
+
+
+def part_of_a_warp(vectors: int) -> tuple[int, int]:
+    """A power of two of lanes, and the vectors of each: two at least, so that loads are in flight together,
+    and as few loads in vain as there can be.
+    """
+    lanes = [1 << i for i in range(6)]
+    found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
+    fit = [(n, each) for n, each in found if min(vectors, 2) <= each <= BATCHES]
+    return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]))

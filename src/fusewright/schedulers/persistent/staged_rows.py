@@ -1,0 +1,267 @@
+"""Short rows that vectors do not divide: those of a block lie side by side in memory, as one run.
+
+    [I, R] -> [BIDx, rows x R -> batches, TIDy, TIDx, vector]    what is loaded and stored
+    [I, R] -> [BIDx, TIDy, TIDx | rows in flight, batches]       what is computed
+
+Whole vectors go between memory and shared memory, whence threads take the elements of their row, and whither
+they bring its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.io import Ports, find_loads
+from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.reduction.space import ReductionSpace
+from fusewright.schedulers.reduction.wider_vectors import aligned_rows
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+
+# Lanes of a row, and elements of each at most: rows of up to 16 * 17 elements have half a warp, longer ones a
+# warp, and rows beside weights two where a lane of one would have more. (An H200, bfloat16, of a copy's speed
+# so and otherwise: softmax of 65 elements 0.75 and 0.35, 129 0.83 and 0.66, 257 0.92 and 0.82, 513 0.94 and
+# 0.69, 1023 1.03 and 0.91; layer norm of 513 0.75 and 0.41, 1023 0.71 and 0.52.)
+FEWEST_LANES, ELEMENTS_A_LANE, MOST_ELEMENTS_A_LANE = WARP_SIZE // 2, 17, 33
+# Rows of so few elements beside weights have fewer lanes, each with so many neighbours of them, and blocks
+# twice the rows, so that what is read of weights serves more of each (an H200, layer norm of 65 19.8 us so
+# and 22.3, of 97 23.2 and 26.4, of 129 36.2 and 32.6; RMS norm of 65 18.5 and 21.7; softmax, which has none,
+# 18.0 and 17.2).
+SHORTEST_COUNTED, SHORT_COUNTED, SHORT_LANES, SHORT_TOGETHER = 64, 128, 8, 3
+# A row of no more elements than its fewest lanes would leave some of these without any, and a block of eight
+# such rows less to load than it has threads: each thread has a row to itself, or several, as many as load a
+# vector by each. (4194304 rows of 3 bfloat16, eight a block of 64 threads: 0.05 of a copy's speed on an
+# H200.) Blocks have so many threads, where as many of them as each SM is to have find rows.
+THREADS_OF_ROWS = 128
+# All counts of elements are of those of 2 bytes, of which a vector has so many. (Softmax of 257 floats: 0.99
+# by a warp and 4 rows a block, 0.88 by half a warp, 0.87 by element.)
+COUNTED_WIDTH = 8
+# Elements of a row beside weights up to which two warps have it (2047: 0.70, and 0.79 copied ahead).
+MOST_BESIDE_WEIGHTS = 1536
+# Rows of a block at least, as many as a vector has elements: whole vectors are a block's then.
+ROWS_A_BLOCK = 8
+# Bytes of shared memory that the lanes of a row read at a time, a word of each bank: each lane takes so many
+# neighbours, unless more than such a share of the row's places would be in vain. (An H200, bfloat16, by one
+# element: softmax of 257 23.1 us by 4 and 23.8, of 513 69.9 by 2 and 75.5, layer norm of 513 87.1 and 94.2.)
+BANKS_BYTES, MOST_IN_VAIN = 128, 1.2
+# Elements up to which each thread has two rows in flight (softmax of 65: 0.75, 0.69 with one), as it has
+# beside weights, which both share, of all rows that half a warp has (layer norm of 257: 47.7 us, with one
+# 50.6).
+TWO_IN_FLIGHT = 160
+# Blocks for each SM that make up for the phases in which a block loads or stores nothing, as many resident.
+BLOCKS_AN_SM = 3
+
+
+def staged(
+    rows: int,
+    side_by_side: int,
+    length: int,
+    width: int,
+    element_bytes: int,
+    shares_loads: bool,
+    hardware: HardwareInfo,
+) -> ReductionParams | None:
+    """How blocks stage `rows` of a constant `length`, by vectors of `width`; None where others are as fast.
+
+    Args:
+        side_by_side: rows of the innermost of the dimensions that they lie along, or what divides these.
+        element_bytes: that are loaded and stored for each element of a row.
+        shares_loads: whether rows read something in common.
+    """
+    if width % length == 0:  # a vector has whole rows: threads load their own at once
+        return None
+    thin = _row_a_thread(rows, side_by_side, length, width, element_bytes, hardware)
+    if thin is not None:
+        return thin
+    counted = length * COUNTED_WIDTH // width
+    lanes = FEWEST_LANES if counted <= FEWEST_LANES * ELEMENTS_A_LANE else WARP_SIZE
+    if shares_loads and counted > lanes * ELEMENTS_A_LANE:
+        lanes = 2 * WARP_SIZE
+    short = shares_loads and SHORTEST_COUNTED < counted < SHORT_COUNTED and width == COUNTED_WIDTH
+    rows_a_block = 2 * width if short else width
+    tiles = rows_a_block * length * element_bytes
+    most = MOST_BESIDE_WEIGHTS if shares_loads else WARP_SIZE * MOST_ELEMENTS_A_LANE
+    if counted > most or BLOCKS_AN_SM * tiles > hardware.shared_memory_per_sm:
+        return None
+    if rows < BLOCKS_AN_SM * rows_a_block * hardware.sm_count:
+        return None
+    if rows_a_block < ROWS_A_BLOCK and lanes < WARP_SIZE:  # too few threads
+        return None
+    in_flight = 2 if counted <= TWO_IN_FLIGHT or (shares_loads and lanes < WARP_SIZE) else 1
+    if short:
+        lanes = SHORT_LANES
+    together = max(1, BANKS_BYTES * width // (MAX_VECTOR_BYTES * min(lanes, WARP_SIZE)))
+    together = SHORT_TOGETHER if short else together
+    if _places(length, lanes, together) > MOST_IN_VAIN * _places(length, lanes, 1):
+        together = 1
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        unroll_factor_inner_reduction=together,
+        batches_per_block_inner_reduction=ceil_div(length, lanes * together),
+        unroll_factor_iter_dom=in_flight,
+        pad_inner_reduction_to_warp=True,
+        staged_vector=width,
+        whole_blocks=side_by_side % rows_a_block == 0,
+        lparams=LaunchParams(bdimx=lanes, bdimy=rows_a_block // in_flight),
+        reason=f"{rows} rows of {length}: {rows_a_block} of a block pass through shared memory as one run, "
+        f"in vectors of {width}; {lanes} threads a row, {in_flight} rows in flight, {together} elements of a "
+        "thread side by side",
+    )
+
+
+def _row_a_thread(
+    rows: int, side_by_side: int, length: int, width: int, element_bytes: int, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """How threads have whole rows, if these have so few elements and are so many."""
+    if length > FEWEST_LANES:
+        return None
+    in_flight = min(width, power_of_two_at_least(ceil_div(width, length)))
+    most = rows // (BLOCKS_AN_SM * hardware.sm_count)  # of a block
+    while in_flight > 1 and WARP_SIZE * in_flight > most:
+        in_flight //= 2
+    if in_flight > most // WARP_SIZE:
+        return None
+    threads = min(THREADS_OF_ROWS, power_of_two_at_most(most // in_flight))
+    rows_a_block = threads * in_flight
+    if BLOCKS_AN_SM * rows_a_block * length * element_bytes > hardware.shared_memory_per_sm:
+        return None
+    return ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        unroll_factor_inner_reduction=length,
+        batches_per_block_inner_reduction=1,
+        unroll_factor_iter_dom=in_flight,
+        pad_inner_reduction_to_warp=True,
+        staged_vector=width,
+        whole_blocks=side_by_side % rows_a_block == 0,
+        lparams=LaunchParams(bdimx=1, bdimy=threads),
+        reason=f"{rows} rows of {length}: {rows_a_block} of a block pass through shared memory as one run, "
+        f"in vectors of {width}; a thread has {in_flight} whole rows",
+    )
+
+
+def _places(length: int, lanes: int, together: int) -> int:
+    """The elements that so many lanes have, of which they leave some in vain."""
+    return ceil_div(length, lanes * together) * lanes * together
+
+
+def check_staged(space: ReductionSpace, params: ReductionParams) -> None:
+    """Raises ParamsError where the rows of a block are not staged as one run."""
+    if not params.staged_vector:
+        return
+    where = "where the rows of a block are staged (staged_vector)"
+    params.expect("shift_rows", False, where)
+    params.expect("persistent_blocks", 0, where)
+    params.expect("blocks_per_cluster", 1, where)
+    params.require(bool(space.iteration), "staged_vector", "0, as all is one row")
+    rows = params.lparams.bdimy * params.rows_in_flight
+    fits = rows % params.staged_vector == 0
+    params.require(fits, "staged_vector", f"a divisor of {rows}, the rows of a block")
+
+
+def stage(schedule: Schedule, ports: Ports, space: ReductionSpace) -> list[TensorView]:
+    """load -> use  becomes  load -> tile -> element -> use;  value -> store  value -> tile -> element ->
+    store.
+
+    So it is for what has an element for each point. Returns what goes along memory: loads, the tiles that
+    these are stored in, the elements of the others, and stores.
+    """
+    full = {access.node for access in space.full_loads}
+    along: list[TensorView] = []
+    for load in ports.loads:
+        if load.definition in full or space.has_every_element(load):
+            tile = schedule.cache_after(load)
+            schedule.set_memory_type(tile, MemoryType.shared)
+            schedule.cache_after(tile)
+            along += [load, tile]
+    for store in ports.stores:
+        if space.has_every_element(store):
+            tile = schedule.cache_before(store)
+            schedule.set_memory_type(tile, MemoryType.shared)
+            along += [schedule.cache_before(store), store]
+    return along
+
+
+def lay_side_by_side(
+    schedule: Schedule,
+    reference: TensorView,
+    along: Sequence[TensorView],
+    space: ReductionSpace,
+    params: ReductionParams,
+) -> None:
+    """[I, R] -> [BIDx, rows in flight, TIDy, R] of the reference, and of the tiles of results, which lie in
+    shared memory along these.
+    """
+    read = [tensor.definition.inputs[0] for tensor in along if tensor.definition is not None]
+    tiles = [t for t in read if isinstance(t, TensorView) and t.memory is MemoryType.shared]
+    results = [tile for tile in tiles if tile not in along]
+    for tile in results:
+        _merge_as_memory_goes(schedule, tile, space)
+    for tensor in (reference, *results):
+        schedule.split(tensor, 0, params.lparams.bdimy)
+        schedule.split(tensor, 0, params.rows_in_flight)
+    for tile in results:
+        schedule.store_along(tile, [1, 2, 3])
+
+
+def bind_staged_rows(schedule: Schedule, tensor: TensorView, serial: int) -> None:
+    """[BIDx, rows in flight, TIDy, .., serial axes] -> [BIDx, TIDy, .., rows in flight, serial axes]."""
+    schedule.parallelize(tensor, 0, ParallelType.grid_x)
+    schedule.parallelize(tensor, 2, ParallelType.block_y)
+    position = len(tensor.loop) - serial - 1
+    schedule.reorder(tensor, {1: position})
+    schedule.parallelize(tensor, position, ParallelType.unroll)
+
+
+def inline_staged_loads(schedule: Schedule, along: Collection[TensorView]) -> list[TensorView]:
+    """Inlines what is loaded along memory into the loop over blocks alone. Returns it.
+
+    So all of a thread's loads are in flight before the first is staged.
+    """
+    loads = [load for load in find_loads(schedule.fusion) if load in along]
+    for load in loads:
+        schedule.inline_at(load, 1)
+    return loads
+
+
+def cut_along(
+    schedule: Schedule, along: Collection[TensorView], space: ReductionSpace, params: ReductionParams
+) -> None:
+    """The loops of what goes along memory, of which the last vector may not be whole."""
+    aligned = aligned_rows(space)
+    assert aligned is not None
+    kinds = (
+        ParallelType.grid_x,
+        ParallelType.unroll,
+        ParallelType.block_y,
+        ParallelType.block_x,
+        ParallelType.vectorize,
+    )
+    for tensor in along:
+        _merge_as_memory_goes(schedule, tensor, space)
+        schedule.split(tensor, 0, params.lparams.bdimy * params.rows_in_flight)
+        schedule.merge(tensor, 1)
+        if params.whole_blocks:
+            schedule.split(tensor, 1, params.staged_vector)
+        else:
+            schedule.shifted_split(tensor, 1, params.staged_vector, aligned)
+        schedule.split(tensor, 1, params.lparams.bdimx)
+        schedule.split(tensor, 1, params.lparams.bdimy)
+        for position, kind in enumerate(kinds):
+            schedule.parallelize(tensor, position, kind)
+
+
+def _merge_as_memory_goes(schedule: Schedule, tensor: TensorView, space: ReductionSpace) -> None:
+    """[..] -> [I, R]"""
+    order = [space.maps[tensor][axis] for axis in (*space.iteration, *space.reduction)]
+    moves = {tensor.loop.index(axis): i for i, axis in enumerate(order)}
+    if any(old != new for old, new in moves.items()):
+        schedule.reorder(tensor, moves)
+    for _ in range(len(space.iteration) - 1):
+        schedule.merge(tensor, 0)
+    for _ in range(len(space.reduction) - 1):
+        schedule.merge(tensor, 1)

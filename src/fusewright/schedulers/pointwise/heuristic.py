@@ -1,0 +1,523 @@
+"""How the pointwise scheduler chooses params: the vectors, whether dimensions are rows and columns, one row
+or tiles, and how many accesses a thread has in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import prod
+
+from fusewright.analyze.vectorize import unit_stride_axis
+from fusewright.core.hardware import MAX_GRID, MAX_REGISTERS_PER_THREAD, REGISTER_BYTES, HardwareInfo
+from fusewright.core.once import cached_property
+from fusewright.ir.axis import IterDomain
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Choose, Indexed, Iota, Random
+from fusewright.ir.value import TensorView
+from fusewright.schedulers.base import Cost, Facts, Proposal
+from fusewright.schedulers.cost import (
+    BESIDE_OTHERS,
+    LATENCY_SECONDS,
+    REGISTERS_TO_ADDRESS,
+    CostModel,
+    busy_share,
+    overlap,
+)
+from fusewright.schedulers.io import UNALIGNED_COST, VectorLimits, Vectors
+from fusewright.schedulers.merged_vectors import (
+    CACHED_COST,
+    MergedVectorLimits,
+    is_cached,
+    mixed_width,
+    parts_of_joins,
+)
+from fusewright.schedulers.params import LaunchParams, PointwiseParams
+from fusewright.schedulers.params.launch import UNSET
+from fusewright.schedulers.pointwise.divided_sizes import divided_sizes
+from fusewright.schedulers.pointwise.space import PointwiseSpace
+from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
+from fusewright.schedulers.sizes import ceil_div
+from fusewright.sym import Symbol
+
+# Enough threads to hide latency with few blocks' tails; a multiple of the warp that divides an SM's 2048.
+THREADS = 128
+# Bytes of loads that a thread should have in flight: Little's law on an H200 (4.8 TB/s at about 800 ns, 132
+# SMs of 2048 threads) asks for 14 bytes a resident thread; twice a 16-byte load covers uneven progress.
+LOADED_BYTES_IN_FLIGHT = 32
+# Fewer where nothing but memory counts (scales, biases and casts of 67 million elements are 1 to 2% faster on
+# an H200), more where a load waits for an index (rows of an embedding, 5%).
+FEWEST_BYTES_IN_FLIGHT, MOST_BYTES_IN_FLIGHT = 16, 64
+# The share of the memory's time up to which arithmetic does not count.
+LITTLE_COMPUTING = 0.5
+# Threads of a block that gathers elements of a row: they share the row's lines (columns of 16384 x 4096
+# bfloat16 in another order take half the time on an H200).
+GATHERING_THREADS = 512
+# Threads of a block whose vectors are chosen from those of its neighbours, which are in the L1 cache but at
+# its ends (an H200: five neighbours in 16384 x 4096 bfloat16 take 67 us with so many, 72 with half as many).
+SHARING_THREADS = 256
+# Rows of a thread that have more bytes in common than of their own: one load from the caches serves them all
+# (an H200: a batch norm of channels-last images takes 71 us, not 79, rotations by tables 37.3, not 39.1).
+SHARING_ROWS = 2
+# Accesses of a thread that loads an input's neighbours by element, which come from memory only once (an H200:
+# three neighbours in rows of 4095 bfloat16 take 82 us with two, 87 with one or four).
+FEWEST_OF_NEIGHBOURS = 2
+# Elements of vectors that start anywhere, of which the last of a row are there in part, that a thread loads:
+# each has code of its own besides (an H200, of 1024 x 1024 bfloat16 without its border: five neighbours take
+# 54 us with vectors of 8, 44 with 4, nine take 88 and 57; three of 8192 x 4096 45 and 48).
+MOST_SHIFTED = 36
+# Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
+MAX_ACCESSES_IN_FLIGHT = 4
+# The same of single elements, whose addresses take most of a thread's instructions (an H200: 513 x 1023 x 129
+# bfloat16, the first two dimensions exchanged, takes 82.0 us with eight, 91.5 with four).
+MAX_SINGLES_IN_FLIGHT = 8
+# Vectors along a row of a tile, and bytes of runs of an input's memory up to which a block is a tile: rows of
+# the output that are neighbours in that memory share its lines then (an H200, 134 MB of bfloat16 with the
+# first two dimensions exchanged: runs of 16 bytes take 72 us, not 98, of 32 72 and 84, of 64 74 and 80).
+TILE_COLUMNS, SHORT_RUN_BYTES = 8, 64
+# An input of so many times fewer elements than are computed, which is read by index, comes from the caches: a
+# scale for each group of 128 elements (an H200: 16384 x 4096 int4 in 0.55 of the time).
+READ_AGAIN = 16
+# Loads by element, of every so many-th element, from which on there are no vectors: each touches as many
+# lines as a vector is wide (an H200: pools of 2 x 2 elements take 28.1 us by element, 31.4 by vectors of 4;
+# of 3 x 3 31.1, not 44.7).
+MANY_BY_ELEMENT = 4
+# What it costs to divide the index of an access to a broadcast input, in accesses: rows that take three of
+# four threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are
+# not (640: 1.06 as one dimension, 128: 1.05 and as rows 0.52).
+DIVIDED_COST = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Rows and columns that the dimensions are cut into.
+
+    Attributes:
+        at: how many dimensions are rows; 0: all are one.
+        why: for people.
+        vectors: those of the columns. dim: whose size they divide. shifts: whether all is one row, of which
+            the first and the last vector may not be whole.
+        cost: accesses an element, in threads that have none, too.
+    """
+
+    at: int
+    why: str
+    vectors: Vectors
+    dim: int
+    shifts: bool
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Blocks of rows and columns: how many dimensions are rows, and threads along columns and rows."""
+
+    at: int
+    columns: int
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class PointwisePlanner:
+    """Derives params from the sizes of a call."""
+
+    fusion: Fusion
+    space: PointwiseSpace
+    _divided: dict[int, tuple[Symbol, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def _cost(self) -> CostModel:
+        return CostModel(self.fusion, Sectors.along(self.fusion, self._accesses, self.space.axes))
+
+    @cached_property
+    def _cost_in_one(self) -> CostModel:
+        """Where threads go over all dimensions as one, all values are computed at each point."""
+        return replace(self._cost, space=self.space.axes)
+
+    @cached_property
+    def _accesses(self) -> list[Access]:
+        return self.space.accesses(self.fusion)
+
+    @cached_property
+    def _vectors(self) -> VectorLimits | None:
+        inner = _innermost(self.space.reference)
+        if inner is None:
+            return None
+        return VectorLimits(self.fusion, inner, self._accesses, split=self._broadcast_loads)
+
+    @cached_property
+    def _concrete(self) -> list[Access]:
+        """Those that are no broadcast of one element."""
+        return [access for access in self._accesses if access.concrete]
+
+    def _from_memory(self, facts: Facts) -> float:
+        """How many accesses there are, of which those that come from the caches count for a part."""
+        cached = sum(self._is_cached(access, facts) for access in self._concrete)
+        return len(self._concrete) - (1 - CACHED_COST) * cached
+
+    def _is_cached(self, access: Access, facts: Facts) -> bool:
+        """Whether an input is read that has few elements, each of them again and again."""
+        if access not in self._indexed_inputs:
+            return access in self._broadcast_loads
+        return _elements(access.tensor.shape, facts) * READ_AGAIN <= _elements(self.space.axes, facts)
+
+    @cached_property
+    def _broadcast_loads(self) -> frozenset[Access]:
+        return frozenset(a for a in self._accesses if is_cached(self.fusion, a, self.space.axes))
+
+    @cached_property
+    def _indexed_inputs(self) -> frozenset[Access]:
+        """The loads by index that are no broadcasts, but for those by index tensors."""
+        found = (a for a in self._accesses if a.by_index and self.fusion.is_input(a.tensor))
+        return frozenset(a for a in found if not _is_gathered(a) and a not in self._broadcast_loads)
+
+    def _are_apart(self, facts: Facts) -> bool:
+        """Whether many loads by element are of neighbours that lie apart in memory."""
+        points = _elements(self.space.axes, facts)
+        apart = (_elements(access.tensor.shape, facts) > points for access in self._by_element(facts))
+        return sum(apart) >= MANY_BY_ELEMENT
+
+    @cached_property
+    def _merged(self) -> MergedVectorLimits:
+        return MergedVectorLimits(self.fusion, self.space.axes, self._concrete)
+
+    @cached_property
+    def _flat(self) -> ShiftedRows | None:
+        """The vectors through all dimensions as through one row of the reference, whatever their sizes.
+
+        None where values follow from positions, which take a division an element then: joins of odd rows are
+        faster by element on an H200.
+        """
+        reference = self.space.reference
+        inner = _innermost(reference)
+        by_position = any(isinstance(node, (Choose, Iota, Random)) for node in self.fusion.nodes)
+        if reference.is_placed or inner is None or by_position:
+            return None
+        stores = [access for access in self._concrete if access.tensor is reference]
+        aligned = stores[0] if stores else None
+        # What each row has one of is loaded by element, beside what has an element for each point.
+        full = [each for each in self._concrete if each.concrete.issuperset(self._points)]
+        others = [each for each in self._concrete if each not in full]
+        along = full if all(inner not in each.concrete for each in others) else self._concrete
+        flat = ShiftedRows(self.fusion, reference.shape, inner, along, aligned, as_one=True)
+        return flat if flat.are_all else None
+
+    @cached_property
+    def _loads(self) -> list[Sequence[bool]]:
+        """For each load, along which of the dimensions it has all of their points."""
+        reads = (access.concrete for access in self._accesses if self.fusion.is_input(access.tensor))
+        return [[axis.is_broadcast or axis in read for axis in self.space.axes] for read in reads]
+
+    @cached_property
+    def _broadcasts(self) -> list[Sequence[bool]]:
+        """Those of `_loads` that are broadcasts along some dimensions but not along all."""
+        return [present for present in self._loads if any(present) and not all(present)]
+
+    def _loaded_bytes(self, vectors: Vectors, dim: int, shifted: bool, facts: Facts) -> int:
+        """Of one element of all loads that come from memory; those of broadcasts come from the caches.
+
+        Vectors that start at any element are two, unless neighbours share those that they lie in.
+        """
+        loads = [a for a in self._full_loads if not self._is_cached(a, facts)]
+        if vectors.keeps_aligned or (vectors.unaligned and self._has_neighbours and not shifted):
+            return sum(tensor.dtype.size for tensor in dict.fromkeys(a.tensor for a in loads))
+        twice = sum(self.fusion.inputs[position].dtype.size for position in vectors.unaligned)
+        # Parts that vectors through several dimensions do not go through are loaded by element, where chosen
+        # (an H200: nine parts of a circular pad take 35 us with two vectors each, 44 with one, 36 with four).
+        parts = parts_of_joins(self.fusion, loads) if dim != -1 else []
+        of_parts = 2 * max((a.tensor.dtype.size for a in parts), default=0)
+        return sum(a.tensor.dtype.size for a in loads if a not in parts) + of_parts + twice
+
+    def _count_from_anywhere(self, vectors: Vectors) -> int:
+        """How many loads are vectors that may start at any element."""
+        inputs = [self.fusion.inputs[position] for position in vectors.unaligned]
+        return sum(access.tensor in inputs for access in self._full_loads)
+
+    @cached_property
+    def _points(self) -> list[IterDomain]:
+        """The dimensions of more than one point."""
+        return [axis for axis in self.space.axes if not axis.is_broadcast]
+
+    @cached_property
+    def _full_loads(self) -> list[Access]:
+        inputs = (access for access in self._accesses if self.fusion.is_input(access.tensor))
+        return [access for access in inputs if access.concrete.issuperset(self._points)]
+
+    @cached_property
+    def _has_neighbours(self) -> bool:
+        """Whether an element needs several of one input, all of which are no parts to choose one from."""
+        loads = self._full_loads
+        chosen = parts_of_joins(self.fusion, loads)
+        return len({access.tensor for access in loads}) < len(loads) != len(chosen)
+
+    @cached_property
+    def _accessed_bytes(self) -> int:
+        """Of one element of all loads and stores that are no broadcasts."""
+        return sum(a.tensor.dtype.size for a in self._accesses if a.concrete.issuperset(self._points))
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        sizes = [facts.value(axis.extent) for axis in self.space.axes]
+        total = prod(sizes)
+        cut = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
+        break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
+        width = vectors.width
+        while shifted and width * self._count_from_anywhere(vectors) > MOST_SHIFTED:
+            width //= 2
+        tile = self._tile(cut, sizes)
+        if tile is not None:
+            break_point, why = (
+                tile.at,
+                f"tiles of {tile.rows} rows and {tile.columns} vectors, cut at {tile.at}",
+            )
+        in_flight = self._in_flight(vectors, dim, facts, hardware)
+        loaded = self._loaded_bytes(vectors, dim, shifted, facts) * width
+        if break_point and self._shares_most(break_point):
+            in_flight = max(in_flight, SHARING_ROWS * loaded)
+        elif dim != -1 and not vectors.unaligned and self._has_neighbours:
+            in_flight = max(in_flight, FEWEST_OF_NEIGHBOURS * loaded)
+        several = (break_point and self._shares_elements(break_point)) or (
+            width == 1 and self._are_apart(facts)
+        )
+        # What several accesses share, a line or an element, is worth more of them than their bytes.
+        unroll = _unroll(0 if several else loaded, in_flight, width, total, hardware)
+        unroll = min(unroll, MAX_ACCESSES_IN_FLIGHT) if several else unroll if tile is None else 1
+        assumed = self._assumed_sizes(break_point, facts)
+        threads = (self._threads(prod(sizes[break_point:]), vectors, facts), 1)
+        threads = threads if tile is None else (tile.columns, tile.rows)
+        columns, rows = threads[0] * width, threads[1] * unroll
+        split, flip = _fit_rows(sizes, break_point, rows, columns) if break_point else (False, False)
+        params = PointwiseParams(
+            break_point=break_point,
+            split_grid_y_dim=split,
+            flip_grid_binding=flip,
+            vectorization_factor=width,
+            unroll_factor_inner=1 if break_point else unroll,
+            unroll_factor_outer=unroll if break_point else 1,
+            assumed_sizes=assumed,
+            vectorized_dim=dim,
+            unaligned_inputs=vectors.unaligned,
+            keeps_aligned=vectors.keeps_aligned,
+            shift_rows=shifted,
+            keeps_inputs=self._cost.keeps(facts, hardware),
+            lparams=LaunchParams(bdimx=threads[0], bdimy=threads[1] if tile is not None else UNSET),
+            reason=f"{total} elements; vectors of {width}; {why}; {unroll} accesses in flight"
+            + ("; the last of them in part" if shifted else "")
+            + ("; some from any element on" if vectors.unaligned else "")
+            + ("; for these sizes only" if assumed else ""),
+        )
+        cost = self._cost if break_point else self._cost_in_one
+        estimate = partial(self._estimate, cost, facts, hardware, total / (width * unroll), width * unroll)
+        return Proposal(params, estimate)
+
+    def _estimate(
+        self, cost: CostModel, facts: Facts, hardware: HardwareInfo, threads: float, elements: int
+    ) -> Cost:
+        """Of threads that compute so many elements each.
+
+        What they load and store stays in registers. So those of many tensors leave room for few blocks on an
+        SM, which wait for each other's arithmetic.
+        """
+        blocks = threads / THREADS
+        registers = REGISTERS_TO_ADDRESS + elements * self._accessed_bytes // REGISTER_BYTES
+        resident = hardware.registers_per_sm // (THREADS * min(registers, MAX_REGISTERS_PER_THREAD))
+        computing = cost.thread_seconds(facts, hardware, max(1.0, threads))
+        moving = cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
+        kept = overlap(resident, moving, LATENCY_SECONDS + BESIDE_OTHERS * computing)
+        speed = busy_share(blocks, hardware) * kept
+        return cost.estimate(facts, hardware, speed=speed, steps=computing)()
+
+    @cached_property
+    def _cuts(self) -> list[int]:
+        """Where dimensions may be cut into rows and columns: nowhere, or where that serves most inputs."""
+        served = {at: _served(self._broadcasts, at) for at in range(1, len(self.space.axes))}
+        most = max(served.values(), default=0)
+        return [0, *(at for at, count in served.items() if count == most > 0)]
+
+    def _cut(self, at: int, sizes: Sequence[int], facts: Facts) -> _Cut:
+        """The vectors of the fewest accesses for rows and columns that are cut there, and what they cost."""
+        vectors, dim = self._vectors_at(at, facts)
+        if not at:
+            flat = self._flat.vectors(facts) if self._flat is not None else None
+            # Where vectors start at any element, or some accesses are of single ones, those tell.
+            narrowest = vectors.width if vectors.cost * vectors.width <= len(self._concrete) else 1
+            shifts = flat is not None and flat.cost < vectors.cost and is_narrow(narrowest, flat)
+            found = flat if flat is not None and shifts else vectors
+            cost = found.cost + DIVIDED_COST * len(self._broadcasts) / found.width
+            why = (
+                "by which broadcast inputs are indexed" if self._broadcasts else "as no input is a broadcast"
+            )
+            return _Cut(0, f"one dimension, {why}", found, -1 if shifts else dim, shifts, cost)
+        served = _served(self._broadcasts, at)
+        columns, a_block = prod(sizes[at:]), THREADS * vectors.width
+        busy = columns / (ceil_div(max(1, columns), a_block) * a_block)
+        why = f"rows and columns cut at {at}, which serves {served} broadcast inputs"
+        divided = DIVIDED_COST * (len(self._broadcasts) - served) / vectors.width
+        cost = (vectors.cost + divided) / max(busy, 1 / a_block)
+        return _Cut(at, why, vectors, dim, False, cost)
+
+    def _tile(self, cut: _Cut, sizes: Sequence[int]) -> _Tile | None:
+        """A tile for each block, where an input has shorter runs of memory along the columns than a line."""
+        vectors = cut.vectors
+        if cut.at or cut.dim != -1 or cut.shifts or vectors.unaligned or vectors.width == 1:
+            return None
+        for access in self._full_loads:
+            found = self._short_run(access, sizes)
+            if found is None or prod(sizes[found:]) < TILE_COLUMNS * vectors.width:
+                continue
+            return _Tile(found, TILE_COLUMNS, THREADS // TILE_COLUMNS)
+        return None
+
+    def _short_run(self, access: Access, sizes: Sequence[int]) -> int | None:
+        """How many dimensions are rows for neighbours in an input's memory to be rows, where its runs along
+        the columns are short; None: they are not.
+        """
+        place = {ours: self.space.axes.index(axis) for axis, ours in access.axes.items()}
+        kept = [axis for axis in access.tensor.allocation if not (axis.is_broadcast or axis.is_reduction)]
+        if access.by_index or not all(axis in place for axis in kept):
+            return None
+        run = access.tensor.dtype.size
+        own = [i for i, axis in enumerate(self.space.axes) if not axis.is_broadcast]
+        for axis, expected in zip(reversed(kept), reversed(own)):
+            if place[axis] != expected:
+                is_run = axis is not kept[-1]
+                is_short = is_run and place[axis] < expected and run <= SHORT_RUN_BYTES
+                return place[axis] + 1 if is_short else None
+            run *= sizes[expected]
+        return None
+
+    def _vectors_at(self, break_point: int, facts: Facts) -> tuple[Vectors, int]:
+        """The vectors of the fewest accesses, and the dimension whose size they divide.
+
+        Vectors along the innermost dimension serve what does not go through several as one, too.
+        """
+        best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
+        extra = (UNALIGNED_COST - 1) * len(best.unaligned)
+        best_dim, best_cost = -1, (self._from_memory(facts) + extra) / best.width
+        width = best.width
+        sizes = [access.tensor.dtype.size for access in self._by_element(facts)]
+        if sizes:
+            width = 1 if self._are_apart(facts) else min(width, *map(mixed_width, sizes))
+        unaligned = best.unaligned if width > 1 else ()
+        best = Vectors(width, unaligned, best_cost, best.keeps_aligned and width == best.width)
+        if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
+            return best, -1
+        for merged in self._merged.vectors(break_point, facts):
+            if merged.vectors.width == 1:
+                continue
+            as_cheap = merged.vectors.cost == best_cost and best.unaligned
+            if merged.vectors.cost < best_cost or as_cheap:
+                best, best_dim, best_cost = merged.vectors, merged.dim, merged.vectors.cost
+        return best, best_dim
+
+    def _by_element(self, facts: Facts) -> list[Access]:
+        """The loads that are no vectors, whatever the sizes, but for those that come from the caches."""
+        return [access for access in self._single_loads if not self._is_cached(access, facts)]
+
+    @cached_property
+    def _single_loads(self) -> list[Access]:
+        inner = _innermost(self.space.reference)
+        loads = [access for access in self._concrete if self.fusion.is_input(access.tensor)]
+        units = ((access, unit_stride_axis(access.tensor)) for access in loads)
+        return [a for a, unit in units if unit is None or inner is None or a.axes.get(inner) is not unit]
+
+    def _in_flight(self, vectors: Vectors, dim: int, facts: Facts, hardware: HardwareInfo) -> int:
+        """Bytes that a thread should have in flight."""
+        if self._gathers:
+            return MOST_BYTES_IN_FLIGHT
+        if vectors.width == 1 or vectors.unaligned or dim != -1 or self._by_element(facts):
+            return LOADED_BYTES_IN_FLIGHT
+        memory = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
+        computing = self._cost.computing_seconds(facts, hardware)
+        is_simple = computing < LITTLE_COMPUTING * memory
+        return FEWEST_BYTES_IN_FLIGHT if is_simple else LOADED_BYTES_IN_FLIGHT
+
+    @cached_property
+    def _gathers(self) -> bool:
+        """Whether an access is by index tensors."""
+        return any(_is_gathered(each) for each in self._accesses)
+
+    def _shares_elements(self, break_point: int) -> bool:
+        """Whether what the rows of a thread share is loaded element by element."""
+        columns, inner = frozenset(self.space.axes[break_point:]), _innermost(self.space.reference)
+        loads = [access for access in self._concrete if self.fusion.is_input(access.tensor)]
+        shared = [access for access in loads if access.concrete and access.concrete <= columns]
+        units = ((access, unit_stride_axis(access.tensor)) for access in shared)
+        return any(inner in a.concrete and a.axes.get(inner) is not unit for a, unit in units)
+
+    def _shares_most(self, break_point: int) -> bool:
+        """Whether rows load more bytes that they have in common than bytes of their own, all along."""
+        columns = frozenset(self.space.axes[break_point:])
+        loads = {a.tensor: a for a in self._concrete if self.fusion.is_input(a.tensor)}
+        common = [tensor for tensor, access in loads.items() if access.concrete <= columns]
+        own = [t for t, a in loads.items() if t not in common and not columns.isdisjoint(a.concrete)]
+        return sum(each.dtype.size for each in common) > sum(each.dtype.size for each in own)
+
+    def _threads(self, columns: int, vectors: Vectors, facts: Facts) -> int:
+        """Of a block, for so many columns in vectors."""
+        gathers = any(_is_gathered(each) for each in self._by_element(facts))
+        most = GATHERING_THREADS if gathers else SHARING_THREADS if vectors.keeps_aligned else THREADS
+        return most if columns >= most * vectors.width else THREADS
+
+    def _assumed_sizes(self, break_point: int, facts: Facts) -> tuple[int, ...]:
+        """Constants for the sizes by which indices are divided, if they have not changed so far.
+
+        A division by a size that the call passes takes more instructions than all else of an access.
+        """
+        if break_point not in self._divided:
+            self._divided[break_point] = divided_sizes(self.fusion, self.space, break_point)
+        symbols = self._divided[break_point]
+        sizes = tuple(facts.value(symbol) for symbol in symbols)
+        return sizes if facts.stable.issuperset(symbols) and all(sizes) else ()
+
+
+def _is_gathered(access: Access) -> bool:
+    """Whether the values of index tensors say where elements lie."""
+    return isinstance(access.node, Indexed) and bool(access.node.indices)
+
+
+def _elements(axes: Sequence[IterDomain], facts: Facts) -> int:
+    return prod(facts.value(axis.extent) for axis in axes if not axis.is_broadcast)
+
+
+def _innermost(reference: TensorView) -> IterDomain | None:
+    """The dimension along which vectors run."""
+    if not reference.is_placed:
+        return unit_stride_axis(reference)
+    return next((axis for axis in reversed(reference.maybe_root) if not axis.is_broadcast), None)
+
+
+def _fit_rows(sizes: Sequence[int], break_point: int, rows: int, columns: int) -> tuple[bool, bool]:
+    """(split_grid_y_dim, flip_grid_binding) of blocks of so many rows and columns: rows beyond the limit of
+    grid_y take grid_x, or where there are as many blocks of columns, go to grid_z.
+    """
+    row_blocks = ceil_div(prod(sizes[:break_point]), rows)
+    column_blocks = ceil_div(prod(sizes[break_point:]), columns)
+    if row_blocks <= MAX_GRID[1]:
+        return False, False
+    return (False, True) if column_blocks <= MAX_GRID[1] else (True, False)
+
+
+def _served(broadcasts: Sequence[Sequence[bool]], cut: int) -> int:
+    """How many broadcast inputs two dimensions, rows and columns cut there, serve.
+
+    In one dimension every access to a broadcast input divides its index; in two, an input that is a broadcast
+    along all rows or all columns does not, and one read serves all of a thread's rows.
+    """
+    return sum(not any(p[:cut]) or not any(p[cut:]) for p in broadcasts)
+
+
+def _unroll(loaded: int, in_flight: int, width: int, total: int, hardware: HardwareInfo) -> int:
+    """Accesses a thread has in flight along the unrolled axis: so many bytes, yet a full wave of blocks.
+
+    `loaded`: bytes of one access to each input, of two to those whose vectors start at any element.
+    """
+    unroll, most = 1, MAX_ACCESSES_IN_FLIGHT if width > 1 else MAX_SINGLES_IN_FLIGHT
+    while unroll < most and 2 * unroll * max(loaded, 1) <= in_flight:
+        unroll *= 2
+    wave = hardware.sm_count * hardware.max_threads_per_sm * width
+    while unroll > 1 and total < wave * unroll:
+        unroll //= 2
+    return unroll

@@ -1,0 +1,82 @@
+"""Reductions of a few elements, which may be elementwise work of other kernels instead of a kernel's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
+from fusewright.ir.value import TensorView
+from fusewright.rewrite.short_reductions import can_be_unrolled, unrolled_reduction
+from fusewright.schedulers.base import Part, Rewrite
+from fusewright.sym import Expr, as_int
+
+# How often a kernel may compute a result again, as it reads it at so many points: as often as a dimension of
+# a few elements has it (an H200: a group norm of channels last, whose kernel added up the eight channels of a
+# group at each of 33 million elements, took 126 us; 66 with a kernel for these sums).
+MOST_READS_OF_A_RESULT = 8
+
+
+def elementwise_reductions(part: Part, reads_few: bool = False) -> Rewrite | None:
+    """The elements of short reductions one by one, for kernels that reduce something else, or nothing.
+
+    None where there is no other kernel, unless the part `reads_few` elements one by one, each for many
+    results: its blocks wait rather than move bytes (an H200: a kernel matrix of 4096 x 4096 pairs of points
+    takes 20 us so, 44 as a reduction; but of 8 dimensions, in vectors, 146 and 45). Of two that move the same
+    bytes estimates do not tell which is faster.
+    """
+    nodes = [node for node in part.nodes if isinstance(node, Reduction) and _is_short(node)]
+    if not nodes or not (reads_few or _has_neighbours(part)):
+        return None
+
+    def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
+        return {old: new for node in nodes for old, new in unrolled_reduction(graph, node).items()}
+
+    # Named by what they are, since one that joins what others became may be tried, too.
+    names = ", ".join(node.output.name for node in nodes)
+    reason = "a few elements are reduced, which any kernel may read"
+    return Rewrite(f"elements of {names} one by one", replace_all, reason)
+
+
+def _is_short(node: Reduction) -> bool:
+    return can_be_unrolled(node) and _is_read_at_few_points(node.output)
+
+
+def _is_read_at_few_points(result: TensorView) -> bool:
+    """Whether no tensor that follows from a result, up to the next reduction, has many more elements."""
+    sizes = _sizes(result)
+    seen, left = {result}, [result]
+    while left:
+        for use in left.pop().uses:
+            if isinstance(use, Reduction):
+                continue
+            for out in use.tensor_outputs:
+                if out not in seen:
+                    if not _has_few_more(_sizes(out), sizes):
+                        return False
+                    seen.add(out)
+                    left.append(out)
+    return True
+
+
+def _sizes(tensor: TensorView) -> Counter[Expr]:
+    return Counter(axis.extent for axis in tensor.shape if not axis.is_broadcast)
+
+
+def _has_few_more(sizes: Counter[Expr], known: Counter[Expr]) -> bool:
+    """Whether a tensor has up to so many times the elements of another; no, where only a call knows."""
+    more = [as_int(extent) for extent in (sizes - known).elements()]
+    less = [as_int(extent) or 1 for extent in (known - sizes).elements()]
+    return None not in more and prod(filter(None, more)) <= MOST_READS_OF_A_RESULT * prod(less)
+
+
+def _has_neighbours(part: Part) -> bool:
+    """Whether the part reads what others compute, or others read what it computes."""
+    inside = set(part.nodes)
+    for node in part.nodes:
+        if any(v.definition is not None and v.definition not in inside for v in node.tensor_inputs):
+            return True
+        if any(use not in inside for out in node.tensor_outputs for use in out.uses):
+            return True
+    return False

@@ -1,0 +1,224 @@
+"""Sums down columns of rows that vectors do not divide: several rows of memory are read as one.
+
+Eight rows of 33 are a run of 264 elements, which vectors of 8 divide. A thread that goes on by as many rows
+finds the same columns in its vector again:
+
+    [I, R, S] -> [I BIDx, (R joined, S) TIDx, R TIDy | R serial, R unroll, (R joined, S) vector]
+
+What threads found lies in shared memory then, where each column is the sum of a few places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fusewright.core.enums import MemoryType, ParallelType
+from fusewright.core.hardware import MAX_VECTOR_BYTES, HardwareInfo
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
+from fusewright.ir.value import TensorView
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.io import (
+    cache_inputs_and_outputs,
+    find_loads,
+    inline_rest,
+    input_hint,
+    vectorize_ports,
+)
+from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.reduction.heuristic import WAITS_A_STEP, WORDS_HEARD_AT_ONCE
+from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, reduction_space
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+
+# Threads of a block, at least where a row has fewer elements; and bytes that each has in flight. (An H200:
+# 4096 x 512 x 33 and 512 x 1024 x 99 bfloat16 reach 0.97 of a copy's speed so, 0.94 with 64 bytes.)
+THREADS, MOST_THREADS = 256, 512
+BYTES_IN_FLIGHT = 128
+# Vectors that each thread adds up at least.
+LEAST_VECTORS = 4
+# Where blocks share columns: threads of a block at most, and how often each of these goes through memory, at
+# least, and from where on there is a block for each SM, not for every second one, as the last one adds up
+# what all have found. (An H200, sums of bfloat16, us: 131072 x 257 with 66 blocks, 10 times each, 26.4, with
+# 132 28.2, by element 34.8; 3000000 x 33 with 132 blocks, 15 times, 57.6, with 264 59.2, by element 76.6;
+# 131072 x 65 with 66 blocks, 3 times, 12.8, by element 13.7; 300000 x 33 with 66, 3 times, 13.1, by element
+# 17.4; 16384 x 257 with 66, once, 11.3, by element 10.0; 65536 x 129, where the last one waits more, 13.7 and
+# 12.8.)
+SHARING_THREADS, FEWEST_STEPS, MANY_STEPS = 800, 2, 12
+
+
+def joins_rows(fusion: Fusion, space: ReductionSpace) -> bool:
+    """Whether one reduced dimension has one other inside of it in memory, and all that is computed has an
+    element for each point or follows from the reductions alone.
+    """
+    order = memory_order(space.reference, space.main)
+    if len(order) < 2 or len(space.reduction) > 1 or order[-2] is not space.reduction[0]:
+        return False
+    if not all(map(space.is_full, space.loads)) or any(map(space.is_full, space.stores)):
+        return False
+    results = {*space.after, *(out for node in _nodes(space) for out in node.outputs)}
+    for node in fusion.nodes:
+        if node.is_scalar or node.output not in space.after:
+            continue
+        if not results.issuperset(node.tensor_inputs):
+            return False
+    return all(
+        out in results or (isinstance(out, TensorView) and space.has_every_element(out))
+        for node in fusion.nodes
+        if not node.is_scalar
+        for out in node.outputs
+    )
+
+
+def _nodes(space: ReductionSpace) -> list[Reduction]:
+    found = {tensor.definition: None for tensor in space.reductions}
+    return [node for node in found if isinstance(node, Reduction)]
+
+
+def joined_params(
+    batches: int, length: int, row: int, width: int, element_bytes: int, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """How columns of `length` are summed in each of so many stretches of memory, of rows of `row` elements.
+
+    `width`: of vectors, which divides the length. None where other ways keep the GPU busier.
+    """
+    groups = length // width
+    if row > MOST_THREADS or groups < LEAST_VECTORS or not batches:
+        return None
+    in_flight = max(1, BYTES_IN_FLIGHT // (width * element_bytes))
+    if batches < 2 * hardware.sm_count:
+        return _shared_columns(batches, length, row, width, in_flight, hardware)
+    # A power of two, as lengths often are multiples of one.
+    down = min(power_of_two_at_least(ceil_div(THREADS, row)), power_of_two_at_most(groups // LEAST_VECTORS))
+    down = min(down, power_of_two_at_most(MOST_THREADS // row))
+    unroll = min(in_flight, groups // down)
+    return _params(batches, length, row, width, unroll, LaunchParams(bdimx=row, bdimy=down, gdimy=1))
+
+
+def _shared_columns(
+    batches: int, length: int, row: int, width: int, unroll: int, hardware: HardwareInfo
+) -> ReductionParams | None:
+    """The same by several blocks for each stretch of memory; None where these would have little to do."""
+    down = SHARING_THREADS // row
+    steps = length // (width * down * unroll)
+    blocks = hardware.sm_count // batches
+    if steps < MANY_STEPS * blocks:
+        blocks //= 2
+    waits = blocks / (down * WORDS_HEARD_AT_ONCE)
+    if blocks < 2 or steps < max(FEWEST_STEPS, waits / WAITS_A_STEP) * blocks:
+        return None
+    return _params(batches, length, row, width, unroll, LaunchParams(bdimx=row, bdimy=down, gdimy=blocks))
+
+
+def _params(
+    batches: int, length: int, row: int, width: int, unroll: int, launch: LaunchParams
+) -> ReductionParams:
+    return ReductionParams(
+        joined_rows=width,
+        unroll_factor_inner_reduction=unroll,
+        unroll_factor_iter_dom=width,
+        vectorize_iter_dom=True,
+        lparams=launch,
+        reason=f"{batches} times {row} contiguous columns of {length}, {width} rows as one: {row} threads of "
+        f"{width} elements, {launch.bdimy} down the columns with {unroll} vectors in flight, {launch.gdimy} "
+        "blocks a column",
+    )
+
+
+def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection[TensorView] = ()) -> None:
+    """Schedules a fusion that `reduction` takes.
+
+    Raises:
+        ParamsError: a row's elements do not follow those of the row before in memory.
+    """
+    ports = cache_inputs_and_outputs(schedule, read_once, input_hint(params))
+    space = reduction_space(schedule.fusion)
+    assert isinstance(space, ReductionSpace), space
+    if not joins_rows(schedule.fusion, space):
+        params.expect("joined_rows", 1, "where rows of memory do not follow one another")
+    reference, launch, width = space.reference, params.lparams, params.unroll_factor_iter_dom
+    [reduced] = space.reduction
+    schedule.assume_multiple(reference, reference.logical.index(reduced), params.joined_rows)
+    order = [*space.iteration[:-1], *space.reduction, space.iteration[-1]]
+    schedule.order_loops(reference, order)
+    rows = len(order) - 2
+    for _ in range(rows - 1):
+        schedule.merge(reference, 0)
+    first = min(rows, 1)
+    for factor in (params.joined_rows, launch.bdimy, params.unroll_factor_inner_reduction):
+        schedule.split(reference, first, factor)
+    # now [(I,) serial, unroll, threads y, joined, S]
+    among = _shared_by(params)
+    if among is not None:
+        schedule.split(reference, first, max(launch.gdimy, params.blocks_per_cluster))
+        schedule.reorder(reference, {first + 1: first})
+        first += 1  # [(I,) blocks, serial, ..]
+    schedule.transform_like(reference)
+    reductions = [node.output for node in _nodes(space)]
+    partials = [schedule.rfactor(tensor, [first, first + 1]) for tensor in reductions]
+    lead = partials[0]
+    final = {*_after(reductions), *(out for node in _nodes(space) for out in node.outputs)}
+    before = [t for t in schedule.tensors() if t.definition is not None and t not in final]
+    held = [schedule.cache_after(partial) for partial in partials]
+    schedule.merge(lead, first + 3)
+    schedule.split(lead, first + 3, width)
+    # [(I,) serial, unroll, y, x, vector] -> [(I,) x, y, serial, unroll, vector]
+    schedule.reorder(lead, {first: first + 2, first + 1: first + 3, first + 2: first + 1, first + 3: first})
+    bound = {first: ParallelType.block_x, first + 1: ParallelType.block_y, first + 3: ParallelType.unroll}
+    if rows:
+        bound[0] = ParallelType.grid_x
+    if among is not None:
+        bound[first - 1] = among
+    for position, kind in bound.items():
+        schedule.parallelize(lead, position, kind)
+    schedule.parallelize(lead, first + 4, ParallelType.unroll)
+    schedule.transform_like(lead, selected=[*before, *held])
+    schedule.parallelize_like(lead, selected=[*before, *held])
+    for tensor in held:
+        schedule.set_memory_type(tensor, MemoryType.shared)
+        schedule.parallelize(tensor, -1, ParallelType.serial)
+        schedule.split(tensor, -1, min(width, MAX_VECTOR_BYTES // tensor.dtype.size))
+        schedule.parallelize(tensor, -1, ParallelType.vectorize)
+        schedule.store_along(tensor, [first + 1, first, first + 2, first + 3])
+    vectorize_ports(schedule, ports, width, merged=2)
+    _finish(schedule, reductions, rows, among)
+    loads = find_loads(schedule.fusion)
+    schedule.inline_at(lead, first + 3, best_effort=True, selected=loads)
+    inline_rest(schedule, {*loads, *held})
+
+
+def _shared_by(params: ReductionParams) -> ParallelType | None:
+    """The blocks that share columns, if any do."""
+    if params.cross_grid_inner_reduction:
+        return ParallelType.grid_y
+    return ParallelType.cluster_x if params.blocks_per_cluster > 1 else None
+
+
+def _finish(schedule: Schedule, reductions: list[TensorView], rows: int, among: ParallelType | None) -> None:
+    """[(I,) y, joined, S] -> [(I BIDx,) S TIDx | y, joined]; or, where blocks share a column,
+    [(I,) blocks, y, joined, S] -> [(I BIDx,) S TIDx | blocks, y TIDy, joined].
+    """
+    first = min(rows, 1)
+    after = _after(reductions)
+    partials, bound = [], {first: ParallelType.block_x}
+    if rows:
+        bound[0] = ParallelType.grid_x
+    if among is not None:
+        partials = [schedule.rfactor(tensor, [first + 2]) for tensor in reductions]
+        bound |= {first + 1: among, first + 2: ParallelType.block_y}
+    lead, *others = [*partials, *reductions, *after]
+    schedule.reorder(lead, {first + 2 + bool(partials): first})
+    schedule.transform_like(lead, selected=others)
+    for position, kind in bound.items():
+        schedule.parallelize(lead, position, kind)
+    schedule.parallelize_like(lead, selected=others)
+
+
+def _after(reductions: list[TensorView]) -> list[TensorView]:
+    found: dict[TensorView, None] = {}
+    stack = list(reductions)
+    while stack:
+        for tensor in stack.pop().consumers:
+            if tensor not in found:
+                found[tensor] = None
+                stack.append(tensor)
+    return list(found)

@@ -1,0 +1,59 @@
+"""What planners of reductions derive from a fusion, once for all calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.core.once import cached_property
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
+from fusewright.ir.value import TensorView
+from fusewright.schedulers.base import Facts
+from fusewright.schedulers.cost import CostModel
+from fusewright.schedulers.io import VectorLimits
+from fusewright.schedulers.reduction.space import ReductionSpace
+from fusewright.schedulers.reduction.wider_vectors import rows_of_reductions
+from fusewright.schedulers.shifted_rows import ShiftedRows
+
+
+@dataclass(frozen=True, eq=False)
+class ReductionPlanner:
+    """A base of planners, which derive params from the sizes of a call."""
+
+    fusion: Fusion
+    space: ReductionSpace
+
+    @cached_property
+    def _cost(self) -> CostModel:
+        return CostModel(self.fusion, self.space.sectors(self.fusion))
+
+    @cached_property
+    def _vectors(self) -> VectorLimits | None:
+        return self.space.vector_limits(self.fusion)
+
+    @cached_property
+    def _shifted(self) -> ShiftedRows:
+        return rows_of_reductions(self.fusion, self.space)
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """Bytes that the reductions across a block exchange for each of its threads."""
+        states = {
+            tuple(out.dtype for out in n.outputs) for n in self.fusion.nodes if isinstance(n, Reduction)
+        }
+        return sum(dtype.size for dtypes in states for dtype in dtypes)
+
+    @cached_property
+    def chain(self) -> int:
+        """How many reductions depend on one another: how often what is not held is read again."""
+        depth: dict[TensorView, int] = {}
+        for node in self.fusion.ordered_nodes():
+            before = max((depth[t] for t in node.tensor_inputs if t in depth), default=0)
+            for out in node.outputs:
+                if isinstance(out, TensorView):
+                    depth[out] = before + isinstance(node, Reduction)
+        return max(depth.values(), default=0)
+
+    def _width(self, facts: Facts) -> int:
+        """Elements of the widest vector that is aligned in every row."""
+        return self._vectors.width(facts) if self._vectors is not None else 1

@@ -1,0 +1,389 @@
+"""The reduction scheduler: reductions, and elementwise work before and after them.
+
+Inner (the contiguous dimension is reduced): a block reduces one or several rows,
+
+    [I, R] -> [I blocks, I threads y, (R blocks y,) R threads x | serial, unroll, vector]
+
+Outer: threads x lie along the rows that are contiguous, threads y down the columns,
+
+    [I, R] -> [I blocks, I threads x, (R blocks y,) R threads y | serial, unroll, I vector]
+
+The serial part is factored into partial results of each thread, which one collective then combines. Blocks
+that share a reduction take turns along it, so that all of them read one stretch of memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from fusewright.analyze.vectorize import unit_stride_axis
+from fusewright.core.enums import ParallelType, SchedulerType
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import cached_property
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Reduction
+from fusewright.ir.value import TensorView
+from fusewright.rewrite.chunks import can_be_chunked, chunked_reduction
+from fusewright.schedule.schedule import Schedule
+from fusewright.schedulers.base import (
+    BuiltInScheduler,
+    Facts,
+    Part,
+    Planner,
+    Proposal,
+    Reject,
+    Rewrite,
+    accepted,
+    planner_of,
+)
+from fusewright.schedulers.cost import (
+    GRID_REDUCTION_SECONDS,
+    KERNEL_SECONDS,
+    LATENCY_SECONDS,
+    CostModel,
+    busy_share,
+    overlap,
+)
+from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned, input_hint
+from fusewright.schedulers.merged_vectors import MergedVectorLimits
+from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction.crossed_loads import (
+    crossed_limits,
+    crossed_sectors,
+    crossed_widths,
+    loads_down_columns,
+    vectorize_down,
+)
+from fusewright.schedulers.reduction.few_elements import elementwise_reductions
+from fusewright.schedulers.reduction.heuristic import (
+    FEWEST_SPLIT_VECTORS,
+    SHORT_INNER,
+    Columns,
+    RowAccesses,
+    crossed_params,
+    inner_params,
+    outer_params,
+    short_split_params,
+    split_params,
+    with_words_in_flight,
+)
+from fusewright.schedulers.reduction.joined_rows import join_rows, joined_params, joins_rows
+from fusewright.schedulers.reduction.loops import (
+    bind_rows,
+    check_rows,
+    cut,
+    distribute,
+    inline,
+    merge_to_rows_and_reduction,
+)
+from fusewright.schedulers.reduction.planner import ReductionPlanner
+from fusewright.schedulers.reduction.shared_elements import rows_share_elements, sharing_rows
+from fusewright.schedulers.reduction.short_runs import columns_first
+from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, reduction_space
+from fusewright.schedulers.reduction.wider_vectors import LEAST_SHIFTED, wider_vectors, with_wider_vectors
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
+
+# Vectors of so many bytes, and less, read memory slower than wider ones.
+NARROW_VECTOR_BYTES = 4
+# Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
+# elements at least: a block of any width has work for them.
+CHUNKS_A_BLOCK, LEAST_CHUNK = 8, 1024
+
+
+class ReductionScheduler(BuiltInScheduler):
+    """Accepts reductions that do not depend on each other, of which nothing is broadcast back."""
+
+    type = SchedulerType.reduction
+    params_type = ReductionParams
+    fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": False}
+
+    def prepare(self, fusion: Fusion) -> Planner | Reject:
+        return planner_of(_Planner, fusion, _space(fusion))
+
+    def apply(self, schedule: Schedule, params: ReductionParams) -> None:
+        original = accepted(self, _space(schedule.fusion))
+        check_rows(original, params)
+        _check_split(original, params)
+        if params.vector_down_columns > 1 and not loads_down_columns(original):
+            params.expect("vector_down_columns", 1, "where no input is contiguous along the columns")
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
+        if params.joined_rows > 1:
+            join_rows(schedule, params, original.read_once)
+            return
+        ports = cache_inputs_and_outputs(schedule, original.read_once, input_hint(params))
+        space = accepted(self, reduction_space(schedule.fusion))
+        inside = len(space.reduced_axes_inside) if params.schedule_3d else 0
+        reference = merge_to_rows_and_reduction(schedule, space, inside)
+        if params.schedule_3d:
+            moved, width = _cut_split(schedule, reference, params), params.vector_widths[0]
+        else:
+            moved, width = cut(schedule, space, reference, params)
+        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+        if params.vector_down_columns > 1:
+            vectorize_down(schedule, space, ports.loads)
+        step = moved[1 if params.schedule_3d else 0]
+        serial = () if params.schedule_3d or params.fastest_dim else moved
+        inline(schedule, space, partials, width, load_position=step + 1, serial=serial)
+
+    def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
+        """Two kernels in place of one that is estimated to leave most of the memory's speed unused, by short
+        runs of memory or for want of blocks. None where a few elements are reduced, which others may read.
+        """
+        planner = part.planner
+        if not isinstance(planner, _Planner):
+            return None
+        rewrite = columns_first(part, planner.space, facts)
+        rewrite = rewrite or _in_chunks(part, planner, facts, hardware)
+        return rewrite or elementwise_reductions(part, planner.reads_few(facts))
+
+
+def _in_chunks(part: Part, planner: _Planner, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
+    """Chunks of what is reduced, and their results, where there are too few blocks otherwise."""
+    nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_chunked(node)]
+    if not nodes:
+        return None
+    speed, proposal = planner.at_speed(facts, hardware)
+    assert proposal.estimate is not None
+    cost = proposal.estimate()
+    slower = power_of_two_at_most(int(min(1 / speed, cost.seconds / cost.least_seconds)))
+    if slower < 2 or cost.seconds <= cost.least_seconds + KERNEL_SECONDS:
+        return None
+    size = power_of_two_at_most(planner.space.reduction_size(facts))
+    length = max(LEAST_CHUNK, size // (CHUNKS_A_BLOCK * slower))
+    if size <= length:
+        return None
+
+    def replace(graph: Fusion) -> dict[TensorView, TensorView]:
+        return {old: new for node in nodes for old, new in chunked_reduction(graph, node, length).items()}
+
+    reason = f"one kernel takes {slower} times as long as its bytes: chunks of {length}"
+    return Rewrite("reduction in two kernels", replace, reason)
+
+
+class _Planner(ReductionPlanner):
+    """Derives params from the sizes of a call."""
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        return self.at_speed(facts, hardware)[1]
+
+    def at_speed(self, facts: Facts, hardware: HardwareInfo) -> tuple[float, Proposal]:
+        """The proposal, and the share of the memory's speed that its blocks are enough for."""
+        space = self.space
+        width = self._width(facts)
+        rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        crossed = self._crossed(rows, length, facts, hardware)
+        if crossed is not None:
+            return crossed
+        if space.is_inner or not space.iteration:
+            inner = space.reduced_inside(facts)
+            if _is_split(space) and width == 1 and inner <= SHORT_INNER:
+                outer = length // max(1, inner)
+                params = split_params(rows, outer, inner, width, self.space.element_bytes, hardware)
+            elif self._is_short_split(rows, length, width, hardware):
+                params = short_split_params(rows, ceil_div(length, width), width, space.element_bytes)
+            else:
+                params = self._inner(rows, length, width, facts, hardware)
+            blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight) * params.lparams.gdimy
+            return self._proposal(params, blocks, facts, hardware)
+        joined = self._joined_rows(facts, width, hardware)
+        if joined is not None:
+            launch = joined.lparams
+            return self._proposal(joined, rows // launch.bdimx * launch.gdimy, facts, hardware)
+        side_by_side = space.side_by_side(facts)
+        params = outer_params(
+            Columns(
+                rows,
+                length,
+                side_by_side,
+                width,
+                space.element_bytes,
+                space.stores_all,
+                self._states,
+                facts.value(space.iteration[-1].extent),
+            ),
+            hardware,
+        )
+        along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
+        blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
+        return self._proposal(params, blocks, facts, hardware)
+
+    def reads_few(self, facts: Facts) -> bool:
+        """Whether what is reduced is of elements that many results share, which are read one by one."""
+        return not self.space.full_loads and self._width(facts) == 1
+
+    @cached_property
+    def _crossed_limits(self) -> tuple[VectorLimits, VectorLimits] | None:
+        return crossed_limits(self.fusion, self.space)
+
+    @cached_property
+    def _crossed_cost(self) -> CostModel:
+        return CostModel(self.fusion, crossed_sectors(self.fusion, self.space))
+
+    def _crossed(
+        self, rows: int, length: int, facts: Facts, hardware: HardwareInfo
+    ) -> tuple[float, Proposal] | None:
+        """Squares of elements for each thread, where inputs are contiguous along rows and down columns."""
+        widths = crossed_widths(self._crossed_limits, facts) if self._crossed_limits is not None else None
+        if widths is None:
+            return None
+        params = crossed_params(rows, length, *widths, self.space.element_bytes, hardware)
+        launch = params.lparams
+        blocks = ceil_div(rows, launch.bdimx * params.unroll_factor_iter_dom) * launch.gdimy
+        return self._proposal(params, blocks, facts, hardware, self._crossed_cost)
+
+    @cached_property
+    def _runs(self) -> MergedVectorLimits | None:
+        """What vectors there can be through several rows of memory."""
+        space = self.space
+        if not joins_rows(self.fusion, space):
+            return None
+        return MergedVectorLimits(self.fusion, memory_order(space.reference, space.main), space.loads)
+
+    def _joined_rows(self, facts: Facts, width: int, hardware: HardwareInfo) -> ReductionParams | None:
+        """Several rows read as one, where vectors along one are narrower than memory is fast with."""
+        if self._runs is None or width * self.space.element_bytes > NARROW_VECTOR_BYTES:
+            return None
+        length, row = self.space.reduction_size(facts), self.space.side_by_side(facts)
+        outer = max(0, len(self.space.iteration) - 1)
+        found = next((each.vectors for each in self._runs.vectors(outer, facts) if each.dim == outer), None)
+        if found is None or found.unaligned or found.width <= width or not row:
+            return None
+        batches = self.space.iteration_size(facts) // row
+        joined = joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
+        # What blocks exchange of several states is not known to be worth it; of several reductions, the last
+        # would stand in a loop.
+        several = self._states > 1 or self._reductions > 1
+        return None if joined is not None and joined.cross_grid_inner_reduction and several else joined
+
+    def _is_short_split(self, rows: int, length: int, width: int, hardware: HardwareInfo) -> bool:
+        """Whether rows in two stretches of memory are so short, and so many, that a thread reduces each."""
+        few = _is_split(self.space) and ceil_div(length, width) <= FEWEST_SPLIT_VECTORS and self._states == 1
+        return few and rows >= hardware.sm_count * hardware.max_threads_per_sm
+
+    def _inner(
+        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams:
+        """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
+        sharing = rows_share_elements(self.space) and width == 1 and self._states == 1
+        shared = sharing_rows(rows, length, hardware) if sharing else None
+        if shared is not None:
+            return shared
+        accesses = self._row_accesses
+        plain = inner_params(rows, length, width, hardware, accesses)
+        if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
+            return plain
+        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, facts)
+        if found is None:
+            return plain
+        vectors, shifts = found
+        before = vectors.width - 1 if shifts else 0
+        accesses = replace(accesses, scattered=False)
+        wide = inner_params(rows, length + before, vectors.width, hardware, accesses)
+        return with_wider_vectors(wide, vectors, shifts)
+
+    @cached_property
+    def _row_accesses(self) -> RowAccesses:
+        space = self.space
+        loads = len(space.full_loads)
+        return RowAccesses(self._states, loads, space.element_bytes, space.stores_all, self._is_scattered)
+
+    @cached_property
+    def _is_scattered(self) -> bool:
+        """Whether neighbours along the reduced dimension lie apart in a load by index."""
+        inner = self.space.inner_axis
+        by_index = (access for access in self.space.full_loads if access.by_index)
+        return any(inner is None or a.axes.get(inner) is not unit_stride_axis(a.tensor) for a in by_index)
+
+    def _proposal(
+        self,
+        params: ReductionParams,
+        blocks: int,
+        facts: Facts,
+        hardware: HardwareInfo,
+        cost: CostModel | None = None,
+    ) -> tuple[float, Proposal]:
+        cost = cost or self._cost
+        steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
+        speed = busy_share(blocks, hardware)
+        resident = max(1, hardware.max_threads_per_sm // (params.lparams.bdimx * params.lparams.bdimy))
+        moving = cost.seconds_an_sm(facts, hardware) / max(1, blocks)
+        kept = speed * overlap(resident, moving, LATENCY_SECONDS)
+        if not self.space.stores_all and self._is_narrow(params):
+            params = with_words_in_flight(replace(params, streams_inputs=True), hardware)
+        elif not self.space.stores_all and cost.streams(facts, hardware):
+            params = replace(params, streams_inputs=True)
+        elif cost.keeps(facts, hardware):
+            params = replace(params, keeps_inputs=True)
+        return speed, Proposal(params, cost.estimate(facts, hardware, speed=kept, steps=steps))
+
+    def _is_narrow(self, params: ReductionParams) -> bool:
+        """Whether columns are read by narrow vectors.
+
+        Loads that are marked are all issued before the first is used, and it takes many of these to keep
+        memory busy: 50000 x 257 bfloat16 are summed in 0.46 of the time on an H200.
+        """
+        width = params.unroll_factor_iter_dom
+        return not params.fastest_dim and width * self.space.element_bytes <= NARROW_VECTOR_BYTES
+
+    @cached_property
+    def _states(self) -> int:
+        """The most that a reduction has."""
+        return max(len(node.outputs) for node in self.fusion.nodes if isinstance(node, Reduction))
+
+    @cached_property
+    def _reductions(self) -> int:
+        return sum(isinstance(node, Reduction) for node in self.fusion.nodes)
+
+
+def _space(fusion: Fusion) -> ReductionSpace | str:
+    """The space of a fusion that the scheduler takes, or why it does not."""
+    space = reduction_space(fusion)
+    if isinstance(space, str):
+        return space
+    for tensor in space.reductions:
+        if tensor in space.after:
+            return f"the reduction {tensor.name} depends on another reduction"
+    for tensor, mapped in space.maps.items():
+        if tensor not in space.after:
+            continue
+        for axis in space.reduction:
+            if axis in mapped and not mapped[axis].is_broadcast and not mapped[axis].is_reduction:
+                return f"{tensor.name} uses a reduced dimension again after the reduction"
+    return space
+
+
+def _check_split(space: ReductionSpace, params: ReductionParams) -> None:
+    """Raises ParamsError for schedule_3d where no dimension lies between two that are reduced."""
+    if params.schedule_3d and not _is_split(space):
+        params.expect("schedule_3d", False, "where all reduced dimensions are neighbours in memory")
+
+
+def _is_split(space: ReductionSpace) -> bool:
+    """Whether a dimension that is kept lies between reduced ones, of which one is the innermost."""
+    return 0 < len(space.reduced_axes_inside) < len(space.reduction)
+
+
+def _cut_split(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> list[int]:
+    """[I, R outer, R inner] -> [BIDx, TIDy, (BIDy,) TIDx | serial, inner, unroll, vector].
+
+    Threads x, the loop `inner` and vectors are of R inner; blocks y, the first loop and what is unrolled
+    of R outer. Returns the positions after the bar.
+    """
+    schedule.split(tensor, 2, params.unroll_factor_inner_reduction)
+    schedule.split(tensor, 2, params.lparams.bdimx)
+    schedule.split(tensor, 1, params.unroll_factor_top_of_vectorization)
+    # now [I, serial, unroll, serial inner, threads, vector]
+    schedule.reorder(tensor, {4: 1, 1: 2, 3: 3, 2: 4})
+    schedule.parallelize(tensor, 1, ParallelType.block_x)
+    schedule.parallelize(tensor, 4, ParallelType.unroll)
+    first = 2
+    if params.cross_grid_inner_reduction:
+        schedule.split(tensor, 2, params.lparams.gdimy)
+        schedule.reorder(tensor, {3: 1})
+        schedule.parallelize(tensor, 1, ParallelType.grid_y)
+        first += 1
+    bind_rows(schedule, tensor, params)
+    first += params.multiple_reds_per_blk
+    return list(range(first, first + 4))

@@ -1,0 +1,50 @@
+"""How sums over pairs are cut up: reductions in which no input has an element for each point.
+
+All that they load comes from the caches, and what takes time is what threads issue. A thread of several
+rows loads what all rows read once for these; one that has all of a short innermost dimension computes once
+what does not differ along it, as the distance that the three components of a force have in common.
+"""
+
+from __future__ import annotations
+
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.reduction.space import ReductionSpace
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
+
+# Rows of a thread and elements of each that it has in flight, while threads are enough for this share of what
+# the GPU holds at once; elements of a row that it goes through, in blocks of up to so many threads. (An H200:
+# the potentials of 4096 points take 14.0 us so, by a row each 19.3, the distances of 4096 from the nearest of
+# as many others 16.5 and 20.0.)
+ROWS, IN_FLIGHT, LEAST_SHARE = 4, 4, 0.75
+ELEMENTS_A_THREAD, WIDEST_BLOCK = 16, 256
+# Columns along the innermost dimension up to which a thread has all of them (an H200: forces between 4096
+# points take 45 us, by a component each 87).
+MOST_OF_A_THREAD = 8
+
+
+def rows_share_elements(space: ReductionSpace) -> bool:
+    """Whether all rows read the same elements along the reduced dimensions, and none has more of its own."""
+    reduced = frozenset(space.reduction)
+    return not space.full_loads and any(load.concrete and load.concrete <= reduced for load in space.loads)
+
+
+def sharing_rows(rows: int, length: int, hardware: HardwareInfo) -> ReductionParams | None:
+    """Params of threads that have several of `rows` of `length`; None where there are too few."""
+    threads = min(WIDEST_BLOCK, power_of_two_at_most(max(1, length // ELEMENTS_A_THREAD)))
+    wanted = LEAST_SHARE * hardware.sm_count * hardware.max_threads_per_sm
+    in_flight = ROWS
+    while in_flight > 1 and rows * threads < in_flight * wanted:
+        in_flight //= 2
+    if in_flight == 1 or threads < WARP_SIZE:
+        return None
+    unroll = min(IN_FLIGHT, ceil_div(length, threads))
+    return ReductionParams(
+        fastest_dim=True,
+        unroll_factor_top_of_vectorization=unroll,
+        unroll_factor_iter_dom=in_flight,
+        pad_inner_reduction_to_warp=True,
+        lparams=LaunchParams(bdimx=threads, bdimy=1, gdimy=1),
+        reason=f"{rows} rows of {length}, which share elements: {threads} threads for {in_flight} rows, "
+        f"{unroll} elements of each in flight",
+    )

@@ -1,0 +1,90 @@
+"""Rows of reductions whose aligned vectors are narrow: wider ones, shifted by each row's start, or that start
+at any element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
+from fusewright.schedulers.base import Facts
+from fusewright.schedulers.io import VectorLimits, Vectors
+from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction.space import ReductionSpace
+from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.shifted_rows import ENOUGH_BYTES, ShiftedRows, is_narrow, memory_order
+
+# Elements of a row below which its two edges cost more than vectors save.
+LEAST_SHIFTED = 512
+
+
+def is_narrow_to_stage(width: int, other: Vectors, shares_loads: bool) -> bool:
+    """Whether vectors of `width` elements are so narrow that rows pay that are staged in `other` ones.
+
+    So they are of 4 bytes, too, unless rows read something in common (an H200: softmax of 258 elements 0.90
+    of a copy's speed so, 0.82 by pairs, 1002 0.96 and 0.88, 257 floats 0.99 and 0.87; layer norm of 514 0.75
+    and 0.78).
+    """
+    return is_narrow(width, other, ENOUGH_BYTES if shares_loads else ENOUGH_BYTES + 1)
+
+
+def wider_vectors(
+    fusion: Fusion,
+    space: ReductionSpace,
+    limits: VectorLimits | None,
+    shifted: ShiftedRows,
+    aligned: int,
+    facts: Facts,
+    enough: int = ENOUGH_BYTES,
+) -> tuple[Vectors, bool] | None:
+    """Vectors of rows that pay where aligned ones are narrow; None where there are none, or aligned ones of
+    `enough` bytes do (of ENOUGH_BYTES, where some would be loaded from any element on).
+
+    The bool says whether the vectors of each row begin at an aligned address of its own.
+
+    Inputs with unaligned vectors have an element for each point: those of weights cost more than they save
+    (layer norm on an H200).
+
+    aligned: elements of the aligned ones.
+    """
+    anywhere = limits.vectors(facts, aligned) if limits is not None else None
+    for found, shifts in ((anywhere, False), (shifted.vectors(facts), True)):
+        if found is None or not is_narrow(aligned, found, ENOUGH_BYTES if found.unaligned else enough):
+            continue
+        if space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
+            return found, shifts
+    return None
+
+
+def with_wider_vectors(params: ReductionParams, vectors: Vectors, shifts: bool) -> ReductionParams:
+    """As `params`, with vectors that `wider_vectors` found."""
+    how = "aligned by the start of each row" if shifts else "loaded from any element on"
+    return replace(
+        params, shift_rows=shifts, unaligned_inputs=vectors.unaligned, reason=f"{params.reason}; {how}"
+    )
+
+
+def aligned_rows(space: ReductionSpace) -> TensorView | None:
+    """At whose aligned addresses vectors begin: an output of all dimensions, else the main load."""
+    access = _aligned(space)
+    return access.tensor if access is not None else None
+
+
+def _aligned(space: ReductionSpace) -> Access | None:
+    full = [access for access in space.stores if space.has_every_element(access.tensor)]
+    if full:
+        return full[0]
+    return space.main if space.main is not None and space.is_full(space.main) else None
+
+
+def rows_of_reductions(fusion: Fusion, space: ReductionSpace) -> ShiftedRows:
+    """The shifted vectors along reduced rows, which are one run of memory each."""
+    inner = space.inner_axis if space.is_inner else None
+    accesses, axes = (*space.loads, *space.stores), space.reference.logical
+    aligned = _aligned(space)
+    if aligned is not None:
+        order = memory_order(aligned, axes) or []
+        if set(order[len(order) - len(space.reduction) :]) != set(space.reduction):
+            aligned = None
+    return ShiftedRows(fusion, axes, inner, accesses, aligned)

@@ -1,0 +1,154 @@
+"""The two groups of a transposing fusion's accesses: along which dimension of memory each goes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fusewright.analyze.vectorize import unit_stride_axis
+from fusewright.ir.axis import IterDomain
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Indexed
+from fusewright.ir.value import TensorView
+from fusewright.schedulers.pointwise.space import PointwiseSpace, pointwise_space
+from fusewright.schedulers.reference_map import Access
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AccessAlong:
+    """A load or store of which neighbours in memory lie along a dimension of the reference.
+
+    Attributes:
+        access: the load or store.
+        axis: that dimension.
+        order: the reference's dimensions that go along with its own, as these lie in memory.
+        full: whether it has another element for each point of the reference.
+    """
+
+    access: Access
+    axis: IterDomain
+    order: tuple[IterDomain, ...]
+    full: bool
+
+    @property
+    def tensor(self) -> TensorView:
+        return self.access.tensor
+
+    def is_store(self, fusion: Fusion) -> bool:
+        return not fusion.is_input(self.tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessGroups:
+    """The two groups of a fusion's accesses to global memory, and their contiguous dimensions (of
+    `space.reference`, which is in group 1).
+
+    second: those that pass through shared memory. outer1, outer2: positions (of `space.axes`) of dimensions
+    that may be merged with the first and the second, from the inside. beside1, beside2: how many of these lie
+    beside the tiled one in all tensors, so that merging them takes no division to undo.
+    """
+
+    space: PointwiseSpace
+    inner1: IterDomain
+    inner2: IterDomain
+    first: tuple[AccessAlong, ...]
+    second: tuple[AccessAlong, ...]
+    outer1: tuple[int, ...]
+    outer2: tuple[int, ...]
+    beside1: int
+    beside2: int
+
+
+def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[AccessAlong]:
+    """The accesses to tensors with neighbouring elements along one of the space's dimensions."""
+    found = []
+    wanted = {a for a in space.axes if not a.is_broadcast}
+    for access in space.accesses(fusion):
+        to_space = {ours: axis for axis, ours in access.axes.items()}
+        unit = unit_stride_axis(access.tensor)
+        axis = to_space.get(unit) if unit is not None else None
+        if axis is not None:
+            stored = [a for a in access.tensor.allocation if not a.is_broadcast and a in to_space]
+            order = tuple(to_space[a] for a in stored)
+            # A read by index goes through its source along one dimension, and may jump along the others. One
+            # at loaded indices stays with their threads, so that it cannot be in group 2.
+            node = access.node if access.by_index else None
+            is_free = isinstance(node, Indexed) and not node.index_tensors
+            covered = access.concrete if is_free else set(order)
+            found.append(AccessAlong(access, axis, order, wanted <= covered))
+    return found
+
+
+def access_groups(fusion: Fusion, reference: TensorView | None = None) -> AccessGroups | str:
+    """The groups, or why there are not two. Without a `reference` one is chosen.
+
+    Group 1 is that of an output which moves most bytes, so that least passes through shared memory.
+    """
+    space = pointwise_space(fusion, reference)
+    if isinstance(space, str):
+        return space
+    full: dict[IterDomain, list[AccessAlong]] = {}
+    accesses = _accesses(fusion, space)
+    for access in accesses:
+        if access.full:
+            full.setdefault(access.axis, []).append(access)
+    if len(full) < 2:
+        return "all tensors of full rank are contiguous along the same dimension"
+
+    def moved(axis: IterDomain) -> tuple[int, int]:
+        """By bytes; of equal ones the inner dimension, so that caches change nothing."""
+        return sum(a.tensor.dtype.size for a in full[axis]), space.axes.index(axis)
+
+    if reference is None:
+        stored = [axis for axis, members in full.items() if any(a.is_store(fusion) for a in members)]
+        if not stored:
+            return "no output is contiguous along a dimension"
+        inner = max(stored, key=moved)
+        chosen = next(a.tensor for a in full[inner] if a.is_store(fusion))
+        if chosen is not space.reference:
+            return access_groups(fusion, chosen)
+    inner1 = next(a.axis for a in accesses if a.tensor is space.reference)
+    inner2 = max((axis for axis in full if axis is not inner1), key=moved)
+    second = tuple(full[inner2])
+    outer1 = _outer(space, space.axes, inner1, {inner2})
+    widest = max(second, key=lambda a: a.tensor.dtype.size)
+    outer2 = _outer(space, widest.order, inner2, {inner1, *(space.axes[p] for p in outer1)})
+    first = tuple(a for a in accesses if a.axis is inner1)
+    every = space.accesses(fusion)
+    beside1, beside2 = (
+        _count_beside([inner, *(space.axes[p] for p in outer)], every)
+        for inner, outer in ((inner1, outer1), (inner2, outer2))
+    )
+    return AccessGroups(space, inner1, inner2, first, second, outer1, outer2, beside1, beside2)
+
+
+def _outer(
+    space: PointwiseSpace, order: Sequence[IterDomain], inner: IterDomain, stop: Collection[IterDomain]
+) -> tuple[int, ...]:
+    """Positions of the dimensions around `inner` in memory, inside of the first in `stop`."""
+    found = []
+    for axis in reversed(order[: order.index(inner)]):
+        if axis in stop:
+            break
+        found.append(space.axes.index(axis))
+    return tuple(found)
+
+
+def _count_beside(axes: Sequence[IterDomain], accesses: Sequence[Access]) -> int:
+    """How many neighbours of `axes`, which go from the inside out, are as one dimension to all accesses."""
+    count = 0
+    while count + 1 < len(axes) and all(_are_one(a, axes[count + 1], axes[count]) for a in accesses):
+        count += 1
+    return count
+
+
+def _are_one(access: Access, outer: IterDomain, inner: IterDomain) -> bool:
+    """Whether an access goes through two of the reference's dimensions as through one, or through neither."""
+    if access.varying:
+        return False
+    ours = [access.axes.get(axis) for axis in (outer, inner)]
+    concrete = [axis for axis in ours if axis is not None and not axis.is_broadcast]
+    stored = zip(access.tensor.allocation, access.tensor.contiguity)
+    neighbours = pairwise([(axis, dense) for axis, dense in stored if not axis.is_broadcast])
+    return not concrete or any(dense and [above, below] == ours for (above, dense), (below, _) in neighbours)

@@ -1,0 +1,89 @@
+"""Reads at indices that are computed of positions become index maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Indexed
+from fusewright.rewrite import canonicalize
+from tests.integration.tolerance import assert_close
+
+#: What is computed of positions along a row, in the definition and by torch.
+Index = Callable[[Any, Any], Any]
+
+ROWS, COLUMNS = 5, 32
+
+
+def reading(index: Index, length: int = COLUMNS, extra: bool = False) -> FusionDefinition:
+    """The elements of rows at an index; `extra`: and of those that an input names."""
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(torch.empty(ROWS, COLUMNS), static_sizes=True)
+        y = fd.ops.index_select(x, index(fd, fd.ops.iota(length, 0, 1, DataType.Int)), 1)
+        if extra:
+            rows = fd.define_tensor([ROWS], dtype=DataType.Int)
+            y = fd.ops.index_select(y, rows, 0)
+        fd.add_output(y * 2.0)
+    return fd
+
+
+def reads(fd: FusionDefinition) -> list[Indexed]:
+    fusion: Fusion
+    fusion, _ = fd._finished().fusion.clone()
+    canonicalize(fusion)
+    return [node for node in fusion.ordered_nodes() if isinstance(node, Indexed)]
+
+
+def reflected(shift: int) -> Index:
+    last = COLUMNS - 1
+
+    def index(fd: Any, i: Any) -> Any:
+        from_start = fd.ops.abs(i - shift)
+        return last - fd.ops.abs(last - from_start)
+
+    return index
+
+
+CASES: dict[str, tuple[Index, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "reflected at the start": (reflected(2), lambda i: (i - 2).abs()),
+    "reflected at the end": (reflected(-1), lambda i: 31 - (31 - (i + 1)).abs()),
+    "replicated": (
+        lambda fd, i: fd.ops.minimum(fd.ops.maximum(i - 3, 0), 28),
+        lambda i: (i - 3).clamp(0, 28),
+    ),
+    "chosen": (lambda fd, i: fd.ops.where(i < 0, i + COLUMNS, i), lambda i: i),
+    "backward": (lambda fd, i: -i + 31, lambda i: 31 - i),
+    "every second": (lambda fd, i: fd.ops.minimum(i * 2, 31), lambda i: (i * 2).clamp(max=31)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_computed_indices_are_maps(name: str) -> None:
+    index, wanted = CASES[name]
+    fd = reading(index)
+    assert all(not node.index_tensors for node in reads(fd))
+    x = torch.randn(ROWS, COLUMNS)
+    (made,) = fd.execute([x])
+    assert_close(made, x.double()[:, wanted(torch.arange(COLUMNS))] * 2)
+
+
+def test_indices_of_inputs_stay() -> None:
+    fd = reading(reflected(1), extra=True)
+    assert [len(node.index_tensors) for node in reads(fd)] == [1]
+    x, rows = torch.randn(ROWS, COLUMNS), torch.tensor([3, 0, 4, 4, 1])
+    (made,) = fd.execute([x, rows])
+    assert_close(made, x.double()[rows][:, (torch.arange(COLUMNS) - 1).abs()] * 2)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [lambda fd, i: i + 1, lambda fd, i: i - 1, lambda fd, i: i * i, lambda fd, i: i * 2**60],
+    ids=["beyond", "before", "squared", "wraps"],
+)
+def test_what_may_lie_outside_stays_an_index(index: Index) -> None:
+    assert any(node.index_tensors for node in reads(reading(index)))
