@@ -13,6 +13,7 @@ from bench.fusion_moves import MOVES
 from bench.fusion_native import NATIVE
 from bench.fusion_quantization import QUANTIZATION
 from bench.fusion_reductions import REDUCTIONS
+from bench.fusion_signals import SIGNAL_ROWS
 from bench.fusion_training import TRAINING
 from bench.fusion_vision import VISION
 from bench.operation import Operation
@@ -31,4 +32,5 @@ CATALOGUE: tuple[Operation, ...] = (
     *ARRAYS,
     *GEOMETRY,
     *NATIVE,
+    *SIGNAL_ROWS,
 )

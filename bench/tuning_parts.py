@@ -48,6 +48,7 @@ FIRST_STEPS = (
     Step("prepare", said="made the problems"),
     *(Step("search", (i, SLICES), f"searched from the formula, {i + 1}/{SLICES}") for i in range(SLICES)),
     Step("search_from_plain", said="searched from plain params"),
+    Step("race_finalists", said="timed the best few again"),
     Step("sample", (SAMPLED,), "tried the samples"),
     Step("sample_refused", (SAMPLED,), "tried what the model refuses"),
 )

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,7 @@ from fusewright.tune.model import refusal
 from fusewright.tune.policy import Policy
 from fusewright.tune.problem import Problem
 from fusewright.tune.rule_fitting import LAUNCH
-from fusewright.tune.runner import RUNNERS, Runner
+from fusewright.tune.runner import RUNNERS, Runner, finalists
 from fusewright.tune.space import ParamsSpace, points_of
 from fusewright.tune.sweep import SPACE
 from fusewright.tune.tuner import EFFORTS, Effort, ProblemSearch, Tuned, Tuner
@@ -36,9 +37,10 @@ from fusewright.tune.worker import Attempt, Best, Planned, RaceOf, params_text
 CONFIGURATIONS, PLAIN_CONFIGURATIONS, FIRST = 30, 60, 8
 # A search from the formula ends after so long, as one of `tune="fast"` does.
 SEARCH_SECONDS = EFFORTS["fast"].seconds or inf
-# Of the time, when searches from the formula, those from plain params, and samples end, and what served other
-# problems. The rest is for races. What ends before leaves its time to what follows.
-SEARCHED, PLAIN_SEARCHED, SAMPLED, TRANSFERRED = 0.38, 0.55, 0.89, 0.935
+# Of the time, when searches from the formula, those from plain params, the races of what these found, and
+# samples end, and what served other problems. The rest is for races of all. What ends before leaves its time
+# to what follows.
+SEARCHED, PLAIN_SEARCHED, FINALISTS_RACED, SAMPLED, TRANSFERRED = 0.38, 0.55, 0.58, 0.89, 0.935
 # Of each problem, the changes with which others are tried; fields of one.
 TRANSFERS, MOST_CHANGED = 2, 3
 # A point of a sample that takes so many times as long as the best of its problem is timed three times only.
@@ -58,6 +60,7 @@ class Found:
             had some of it.
         from_plain: by the other one.
         sample: a stratified one, as JSON. refused: those of it that the model refuses.
+        raced: the best few of each search, in turns, as a search ends.
         learned: what the policy chooses; None: the formula's params.
         again: times in another process. known: all that was tried.
     """
@@ -70,6 +73,7 @@ class Found:
     tuned: Tuned | None = None
     seconds: float | None = None
     from_plain: Tuned | None = None
+    raced: Race | None = None
     learned: Any = None
     again: Race | None = None
     known: list[Trial] = field(default_factory=list)
@@ -80,12 +84,17 @@ class Found:
         return {trial.params: trial.seconds for trial in self.known if trial.seconds is not None}
 
     def after(self, tuned: Tuned | None, count: int) -> str | None:
-        """The best params after so many configurations."""
-        at = [seconds for seconds in tuned.progression if seconds is not None] if tuned is not None else []
-        if not at:
-            return None
-        best = at[min(count, len(at)) - 1]
-        return next((params for params, seconds in self.measured.items() if seconds == best), None)
+        """The best params after so many configurations: those of the best few that won their race."""
+        best = [] if tuned is None else finalists(tuned.trials[:count])
+        raced = {} if self.raced is None else self.raced.seconds
+        return min(best, key=lambda params: raced.get(params, inf), default=None)
+
+    @property
+    def finalists(self) -> list[str]:
+        """The best few of each search, and of its first few configurations."""
+        counts = (self.tuned, FIRST), (self.tuned, CONFIGURATIONS), (self.from_plain, PLAIN_CONFIGURATIONS)
+        best = [finalists(tuned.trials[:count]) for tuned, count in counts if tuned is not None]
+        return list(dict.fromkeys(chain.from_iterable(best)))
 
     def chosen(self) -> dict[str, str]:
         """Params that are timed again, by who chose them."""
@@ -215,6 +224,16 @@ class OfGpu:
         for each, search in searches:
             each.from_plain = search.ended("the time is up")
         self._note()
+
+    def race_finalists(self) -> None:
+        """The best few of each search, in the processes that searched: the fastest of many was lucky."""
+        by_key = {each.problem.key: each for each in self.found}
+
+        def note(problem: Problem, race: Race) -> None:
+            by_key[problem.key].raced = race
+
+        races = [RaceOf(each.problem, tuple(best)) for each in self.found if (best := each.finalists)]
+        self._runner.race(races, note, max(1.0, self._until(FINALISTS_RACED) - time.monotonic()))
 
     def sample(self, share: float) -> None:
         """Points of the samples that nothing is known against, until so much of the time is over."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from operator import mul
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 from fusewright import FusionDefinition
 from fusewright.core.errors import InputError
 from fusewright.host.ir import KeepApart
-from fusewright.host.overlaps import share_memory
+from fusewright.host.overlaps import overlaps_itself, share_memory
 from tests.host.fusions import Definition
 from tests.integration.test_work_of_calls import function_calls
 
@@ -86,6 +87,29 @@ def test_any_views_share_memory_where_some_byte_is_in_both() -> None:
         assert share_memory(*tensors) == bool(bytes_[0] & bytes_[1])
         found.add(share_memory(*tensors))
     assert found == {True, False}
+
+
+def test_tensors_whose_elements_lie_on_each_other() -> None:
+    draw, found = random.Random(2), set()
+    for _ in range(400):
+        shape = [draw.randrange(0, 5) for _ in range(draw.randrange(1, 4))]
+        strides = [draw.randrange(12) for _ in shape]
+        tensor = torch.empty(200).as_strided(shape, strides)
+        places = [sum(map(mul, place, strides)) for place in itertools.product(*map(range, shape))]
+        assert overlaps_itself(tensor) == (len(set(places)) < len(places)), (shape, strides)
+        found.add(overlaps_itself(tensor))
+    assert found == {True, False}
+
+
+def test_windows_are_no_place_for_a_result() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(x * 2.0, alias_input=x)
+    with pytest.raises(InputError, match=r"place but got one of strides \(1, 1\), several of whose"):
+        fd.execute([torch.ones(5).as_strided((3, 3), (1, 1))])
+    apart = torch.ones(8).as_strided((2, 3), (3, 2))  # between each other, each in a place of its own
+    fd.execute([apart])
+    assert torch.equal(apart, torch.full((2, 3), 2.0))
 
 
 def test_two_outputs_into_the_same_memory() -> None:

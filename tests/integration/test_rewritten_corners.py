@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
@@ -73,3 +74,20 @@ def test_tensors_without_elements_are_read_as_others(target: torch.device) -> No
     total, joined, none = fd.execute([torch.empty(4, 0, device=target), y.to(target)])
     assert total.tolist() == [0.0] * 4 and none.shape == (3, 0)
     torch.testing.assert_close(joined.cpu(), y.exp())
+
+
+@pytest.mark.parametrize("place", [0, -1, 2])
+def test_one_place_of_what_is_normalized_reads_no_other(target: torch.device, place: int) -> None:
+    """The last token of a layer norm, whatever the sizes; and a running sum along what is left."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], contiguity=True)
+        w = fd.define_tensor([-1], contiguity=True)
+        out, *_ = fd.ops.layer_norm(x, [x.size(2)], w)
+        fd.add_output(fd.ops.select(out, place, 1))
+        fd.add_output(fd.ops.cumsum(fd.ops.select(fd.ops.sum(x, [2]), place, 1), 0))
+    for shape in ((5, 7, 33), (4, 3, 64), (1, 3, 5)):
+        x, w = torch.randn(*shape), torch.randn(shape[2])
+        found, running = fd.execute([x.to(target), w.to(target)])
+        wanted = torch.nn.functional.layer_norm(x, shape[2:], w)[:, place]
+        torch.testing.assert_close(found.cpu(), wanted, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(running.cpu(), x.sum(2)[:, place].cumsum(0), rtol=1e-4, atol=1e-4)

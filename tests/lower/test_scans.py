@@ -140,6 +140,24 @@ def across_blocks(s: Schedule, t: TensorView) -> None:
     s.parallelize(t, 1, P.grid_x)
 
 
+def across_blocks_of_clusters(s: Schedule, t: TensorView) -> None:
+    s.split(t, 1, 8)
+    s.split(t, 1, 4)
+    s.parallelize(t, 1, P.grid_y)
+    s.parallelize(t, 2, P.block_x)
+    s.split(t, 0, 2)
+    s.parallelize(t, 1, P.cluster_x)
+
+
+def columns_without_elements(s: Schedule, t: TensorView) -> None:
+    s.split(t, 0, 4)
+    s.split(t, 2, 4)
+    s.reorder(t, {1: 3})
+    s.parallelize(t, 1, P.grid_y)
+    s.parallelize(t, 2, P.block_x)
+    # [rows, BIDy, TIDx, columns]
+
+
 def two_loops_of_a_thread(s: Schedule, t: TensorView) -> None:
     s.split(t, 1, 8)
     s.split(t, 2, 2)
@@ -159,6 +177,8 @@ def rows_inside(s: Schedule, t: TensorView) -> None:
     [
         (out_of_order, "do not go through the scanned dimension in order"),
         (across_blocks, "is spread over blockIdx.x"),
+        (columns_without_elements, "goes through columns outside of its own loops"),
+        (across_blocks_of_clusters, "is spread over the grid in a kernel whose blocks are clusters"),
         (two_loops_of_a_thread, "goes through its elements in 2 loops"),
         (merged, "runs along a loop that more than splits of the scanned dimension made"),
         (rows_inside, "carries in the registers of each thread"),

@@ -49,6 +49,12 @@ def _first(o: Any, x: Any) -> Any:
     return o.slice(x, [0, 0], [2, COLUMNS])
 
 
+def _weighted(o: Any, x: Any, y: Any) -> Any:
+    """Softmax of x as [2, 3, 8], each row of which has a row of y."""
+    weights = o.broadcast(o.slice(y, [0, 0], [3, COLUMNS]), [True, False, False])
+    return o.softmax(o.reshape(x, [2, 3, COLUMNS]), 2) * weights
+
+
 def _twice_drawn(o: Any, x: Any, y: Any) -> Any:
     return o.rand_like(x) + o.rand_like(x)
 
@@ -110,6 +116,29 @@ CASES: dict[str, tuple[Build, dict[str, int]]] = {
     "slices of rows": (
         _outputs(lambda o, x, y: _first(o, _normalized(o, x))),
         {"Slice": 1, "max": 1, "Broadcast": 2, "sub": 1, "exp": 1, "sum": 1, "truediv": 1, "Set": 1},
+    ),
+    "a row": (
+        _outputs(lambda o, x, y: o.select(_normalized(o, x), -1, 0)),
+        {"Slice": 1, "max": 1, "Broadcast": 2, "sub": 1, "exp": 1, "sum": 1, "truediv": 1, "Relabel": 1},
+    ),
+    "a row of rows, and its weights": (
+        _outputs(lambda o, x, y: o.select(_weighted(o, x, y), 1, 1)),
+        {
+            "Reshape": 1,
+            "Slice": 3,
+            "max": 1,
+            "sub": 1,
+            "exp": 1,
+            "sum": 1,
+            "truediv": 1,
+            "Broadcast": 3,
+            "mul": 1,
+            "Relabel": 1,
+        },
+    ),
+    "a place along what is reduced": (
+        _outputs(lambda o, x, y: o.select(_normalized(o, x, 0), 0, 0)),
+        {"max": 1, "Broadcast": 2, "sub": 1, "exp": 1, "sum": 1, "truediv": 1, "Select": 1},
     ),
     "slices along what is reduced": (
         _outputs(lambda o, x, y: _first(o, _normalized(o, x, 0))),

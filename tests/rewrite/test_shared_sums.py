@@ -45,6 +45,11 @@ WAYS: dict[str, tuple[Write, int, int]] = {
         0,
     ),
     "a sum that goes on": (lambda fd, x, y, a, b: (_sum(fd, x * y), fd.ops.sum(y * a * x, [2])), 2, 1),
+    "a sum of sums that each row scales": (
+        lambda fd, x, y, a, b: (fd.ops.sum(x * y * a, [0, 1, 2]), fd.ops.sum(y * x * b, [2])),
+        2,
+        1,
+    ),
     "constants that keep a sum finite": (lambda fd, x, y, a, b: (_sum(fd, x * 0.125), _sum(fd, x)), 2, 1),
     "factors of a row": (lambda fd, x, y, a, b: ((x + y) * a * b, _sum(fd, x)), 1, 1),
     "a product that is a result": (lambda fd, x, y, a, b: ((p := x * a), p * b), 0, 2),

@@ -116,6 +116,14 @@ def test_an_input_is_marked_that_is_read_by_index_too(target: torch.device) -> N
     assert text.count("fw::load_el") == text.count("fw::load") == 3
 
 
+@pytest.mark.parametrize("share, streams", [(0.45, True), (0.35, False)])
+def test_inputs_of_a_part_of_the_cache_that_are_summed_leave_it_first(share: float, streams: bool) -> None:
+    fusion = p.reduced([1])
+    rows = int(share * p.H200.l2_bytes / (8192 * 4))
+    params, _ = p.propose(ReductionScheduler(), fusion, p.facts_of(fusion, [(rows, 8192)]))
+    assert params.streams_inputs is streams
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.half], ids=str)
 def test_words_that_leave_the_cache_first_are_all_loaded_before_the_first_is_used(dtype: torch.dtype) -> None:
     x = torch.zeros(300, 1025, dtype=dtype)

@@ -109,6 +109,32 @@ def test_no_block_waits_for_a_second_turn(shape: tuple[int, int]) -> None:
     assert blocks * threads > 1024 * p.H200.sm_count // 2
 
 
+@pytest.mark.parametrize(
+    "shape, dtype, threads, resident",
+    [
+        ((1272, 5504), DataType.BFloat16, 256, 3),  # 80 registers a thread
+        ((2491, 4416), DataType.Float, 256, 4),
+        ((39054, 576), DataType.BFloat16, 512, 2),  # one warp a row
+        ((3000, 576), DataType.BFloat16, 256, 4),  # too little for blocks of 512
+    ],
+)
+def test_blocks_are_as_many_as_registers_let_be_resident(
+    shape: tuple[int, int], dtype: DataType, threads: int, resident: int
+) -> None:
+    with FusionDefinition() as fd:
+        _sums(fd, fd.ops.cast(fd.define_tensor([-1, -1], contiguity=True, dtype=dtype), DataType.Float))
+    assert fd._leaf is not None
+    fusion = fd._leaf.fusion
+    facts = p.facts_of(fusion, [shape])
+    stable = dataclasses.replace(facts, stable=frozenset(facts.sizes))
+    params = p.schedulers.propose(InnerOuterScheduler(), fusion, stable, p.H200)
+    assert isinstance(params, InnerOuterParams)
+    launch = params.lparams
+    assert launch.bdimx * launch.bdimy * launch.bdimz == threads
+    blocks = -(-shape[1] // params.columns_per_block) * -(-shape[0] // params.rows_per_block)
+    assert resident * p.H200.sm_count // 3 < blocks <= resident * p.H200.sm_count
+
+
 def test_rows_of_too_many_blocks_are_left_to_others() -> None:
     fusion = _fusion(_sums)
     planner = InnerOuterScheduler().prepare(fusion)

@@ -239,6 +239,24 @@ def test_prefetch_stands_in_a_loop() -> None:
         lowered(schedule)
 
 
+def test_what_is_prefetched_is_held_for_all_of_an_unrolled_loop() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1, -1], contiguity=True) + 1.0)
+    schedule = Schedule(fd._finished().fusion)
+    load, out = schedule.cache_after(schedule.tensor(0)), schedule.tensor(1)
+    schedule.split(out, 1, 4)
+    schedule.parallelize(out, 2, ParallelType.unroll)
+    schedule.transform_like(out)
+    schedule.parallelize_like(out)
+    schedule.prefetch(load)
+    schedule.inline_at(load, 2, selected=[load])
+    x = torch.randn(3, 11)
+    torch.testing.assert_close(run(schedule, [x])[0], x + 1.0)
+    schedule.inline_most([load])
+    with pytest.raises(ScheduleError, match=r"(?s)into an unrolled loop.*inlined at 2.*inlined at 3"):
+        lowered(schedule)
+
+
 @pytest.mark.parametrize("params", [params_of(1, 4, 3, 2, 2, columns_a_thread=2), params_of(2, 4, 5, 1, 1)])
 def test_reductions_of_several_states(params: InnerOuterPersistentParams) -> None:
     """Welford's of rows, of which nothing reads the count, and of columns."""

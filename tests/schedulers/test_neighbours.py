@@ -44,3 +44,20 @@ def test_vectors_are_narrower_where_others_start_anywhere(
     assert isinstance(params, PointwiseParams)
     assert params.unaligned_inputs == (0,)
     assert (params.vectorization_factor == 2) is params.keeps_aligned is words
+
+
+@pytest.mark.parametrize(("count", "width"), [(3, 4), (6, 1)])
+def test_windows_that_are_read_by_element_have_narrow_vectors(count: int, width: int) -> None:
+    """Rows of an odd size, which vectors go through as through one: an output's alone."""
+    given, columns = torch.randn(64, 801), 795
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(given, static_sizes=True)
+        total, *parts = [fd.ops.slice(x, [0, i], [64, i + columns]) for i in range(count)]
+        for part in parts:
+            total = fd.ops.maximum(total, part)
+        fd.add_output(total)
+    (made,) = fd.execute([given])
+    torch.testing.assert_close(made, torch.stack([given[:, i : i + columns] for i in range(count)]).amax(0))
+    params = fd.kernels_for([given])[0].params
+    assert isinstance(params, PointwiseParams)
+    assert params.vectorization_factor == width

@@ -258,11 +258,11 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
 @pytest.mark.parametrize(
     "dims, shape, dtype, tiles, widths, merged",
     [
-        ((1, 0), (4096, 16384), BF16, (64, 128), (8, 8), ((), ())),
+        ((1, 0), (4096, 16384), BF16, (128, 64), (8, 4), ((), ())),
         ((1, 0), (4096, 16384), F32, (64, 64), (4, 4), ((), ())),
         # Without vectors, long pieces of the output.
         ((1, 0), (4095, 16383), BF16, (128, 32), (1, 1), ((), ())),
-        ((1, 0), (4096, 16383), BF16, (64, 64), (8, 1), ((), ())),
+        ((1, 0), (4096, 16383), BF16, (128, 32), (8, 1), ((), ())),
         ((1, 0), (4095, 16383), F32, (128, 32), (1, 1), ((), ())),
         # Narrow vectors of both: larger tiles, by more threads.
         ((0, 2, 1), (84, 194, 990), BF16, (256, 64), (2, 2), ((), ())),
@@ -270,13 +270,14 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         ((1, 0), (4094, 10142), F32, (64, 64), (2, 2), ((), ())),
         # Wide vectors of the second alone: half of these, and longer pieces of the first.
         ((1, 0), (4564, 1984), BF16, (128, 64), (4, 4), ((), ())),
-        ((1, 0), (3081, 8000), BF16, (128, 64), (1, 4), ((), ())),
-        ((1, 0), (4095, 16384), F32, (32, 32), (1, 4), ((), ())),
+        # Of the second alone, none of the first: narrower ones.
+        ((1, 0), (3081, 8000), BF16, (128, 64), (1, 2), ((), ())),
+        ((1, 0), (4095, 16384), F32, (128, 32), (1, 1), ((), ())),
         # One channel or few: the other side is longer. Rows and columns are one dimension.
         ((0, 3, 1, 2), (64, 224, 224, 3), F32, (256, 4), (4, 1), ((2,), ())),
         ((0, 2, 3, 1), (64, 3, 224, 224), F32, (4, 256), (1, 4), ((), (1,))),
         ((0, 2, 3, 1), (16, 257, 129, 63), BF16, (264, 48), (1, 1), ((), (1,))),
-        ((2, 0, 1), (1000, 9, 200), BF16, (128, 64), (1, 4), ((1,), ())),
+        ((2, 0, 1), (1000, 9, 200), BF16, (128, 64), (1, 2), ((1,), ())),
         # What lies between other dimensions in one of the tensors is not.
         ((3, 1, 0, 2), (40, 50, 80, 70), BF16, (64, 128), (8, 2), ((), ())),
         # A tile of 129 elements would be two.
@@ -284,7 +285,7 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         # Of rows of 67 a tile of 128 would be half empty.
         ((0, 2, 3, 1), (16, 67, 129, 131), BF16, (72, 72), (1, 1), ((), (1,))),
         # Vectors along both: no longer tile than shared memory has banks for.
-        ((1, 0), (1048576, 32), BF16, (128, 32), (8, 8), ((), ())),
+        ((1, 0), (1048576, 32), BF16, (128, 32), (8, 4), ((), ())),
         # Rows of 14 fill a tile together.
         ((0, 3, 1, 2), (64, 14, 14, 256), BF16, (128, 64), (2, 4), ((2,), ())),
     ],

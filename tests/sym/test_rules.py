@@ -37,6 +37,7 @@ INSTANCES: dict[Callable[[Expr, Expr], Expr | None], list[tuple[Expr | int, Expr
     ],
     division.quotient_known: [(j, 4), (a, A), (s - 6, 12), (-k - 1, K), (i + 8, 8), (k, K + 3)],
     division.quotient_of_quotient: [(i // 3, 2), (s // 3 + 2, 2), (i // A, B), (i // 2 + 1, A)],
+    division.quotient_of_sum: [(2 * s + (4 * i + j) // 6, 2), (2 * a + (4 * i + j) // 6, 2 * K)],
     division.quotient_of_remainder: [(sym.mod(i, 6), 3), (sym.mod(i, A * B), A), (sym.mod(i, 2 * K), K)],
     division.quotient_drop_low: [
         (4 * i + j, V),
@@ -218,6 +219,7 @@ STATEMENTS: dict[Callable[..., object], Statement] = {
     division.quotient_cancel: _cancel,
     division.remainder_cancel: _cancel,
     division.quotient_of_quotient: _quotient_of_quotient,
+    division.quotient_of_sum: _quotient_of_quotient,
     division.quotient_of_remainder: _quotient_of_remainder,
     division.remainder_of_remainder: _remainder_of_remainder,
     sym.add: _recombine,
@@ -311,3 +313,13 @@ def test_division_by_a_constant_zero_raises() -> None:
         i // 0
     with pytest.raises(ZeroDivisionError, match="i by zero"):
         i % 0
+
+
+def test_a_remainder_meets_the_digit_of_a_sum() -> None:
+    """What a block begins at is a multiple of the inner size, and the place in it is not."""
+    place = 4 * i + j
+    joined = 6 * sym.mod(2 * s + place // 6, 6) + sym.mod(place, 6)
+    assert joined is sym.mod(12 * s + place, 36)
+    for env in assignments(joined.free_symbols, LARGEST):
+        at = 4 * env[i] + env[j]
+        assert sym.evaluate(joined, env) == 6 * ((2 * env[s] + at // 6) % 6) + at % 6

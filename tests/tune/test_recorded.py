@@ -3,9 +3,10 @@
 `drawn_h200.json` has the problems that bench/tuning_problems.py draws: params of a search, of one from plain
 params, changes that served others, and of a stratified sample of what is legal; the best of each were timed
 again, in turns. Times of more than three times the formula's are left out: a host that was busy made most of
-them. Every other one of these problems served to make the autotuner's own heuristics; none of those in files
-`drawn_SEED_h200.json` did. `recorded_h200.json` has those that are listed there, with the formula's params,
-what differs in a few fields, and the best.
+them. Every other one of these problems served to make the autotuner's own heuristics; to those in files
+`drawn_SEED_h200.json` only its variations were fitted, too, and each draw judged by what the others gave.
+`recorded_h200.json` has those that are listed there, with the formula's params, what differs in a few fields,
+and the best.
 """
 
 from __future__ import annotations

@@ -296,7 +296,7 @@ def test_an_interrupted_search_returns_the_best_so_far(tmp_path, monkeypatch):
         tuner = Tuner(processes, journal, load, Options(), default_heuristics())
         [tuned] = tuner.tune([column_sum(tmp_path)], Effort(50), report=interrupted)
     assert tuned.stop == "interrupted" and 5 <= tuned.tried < 50
-    assert tuned.seconds == min(second for second in tuned.progression if second is not None)
+    assert tuned.seconds == min(trial.seconds for trial in tuned.trials if trial.seconds is not None)
 
 
 class OneIsSlow(here.Pool):
@@ -366,7 +366,7 @@ def test_the_best_of_a_tuned_problem_races_with_the_formula(tmp_path, monkeypatc
         race = journal.race(of.key)
         assert params_text(tuned.best) == min(race.seconds, key=race.seconds.__getitem__)
         assert tuned.formula_seconds is not None and tuned.copy_seconds == 0.5 and tuned.tried == 10
-        assert len(tuned.progression) == 10 and any(shown)
+        assert len(tuned.trials) == 10 and any(shown)
 
 
 def test_searches_of_several_problems_are_the_same_for_a_seed_and_a_journal(tmp_path, monkeypatch):

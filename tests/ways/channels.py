@@ -335,8 +335,9 @@ def inb_ref(dy, x, m, s, w):
     return [dx, (dy * xh).sum((0, 2, 3)), dy.sum((0, 2, 3))]
 
 
+# Of the gradients of weight and bias each is a kernel that sums what images have; both are one launch.
 instance_norm_backward = Computation(
-    "instance_norm_backward", (X, X, S, S, W), inb_ref, SIZES, 2, SMALL, statistics_over([2, 3])
+    "instance_norm_backward", (X, X, S, S, W), inb_ref, SIZES, 3, SMALL, statistics_over([2, 3])
 )
 
 

@@ -2640,6 +2640,7 @@ class EditableReductionParams:
     assumed_reduction_sizes: tuple[int, ...]
     shift_rows: bool
     unaligned_inputs: tuple[int, ...]
+    vectorized_dims: tuple[int, ...]
     streams_inputs: bool
     keeps_inputs: bool
     held_steps: int
@@ -2701,6 +2702,8 @@ class EditableReductionParams:
     def padded_threads(self) -> int: ...
     @property
     def places_before(self) -> int: ...
+    @property
+    def reads_aligned_vectors(self) -> bool: ...
     @property
     def rows_in_flight(self) -> int: ...
     @property

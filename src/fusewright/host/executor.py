@@ -20,8 +20,9 @@ from fusewright.host.kept_partitions import KeptPartitions
 from fusewright.host.kernel_dumps import dump_kernels
 from fusewright.host.layout import Layout, Layouts, fresh_outputs
 from fusewright.host.memory import Memory, empty_outputs, input_layouts
-from fusewright.host.memory_checks import has_no_memory, unwritable
+from fusewright.host.memory_checks import has_no_memory
 from fusewright.host.new_calls import NewCall, served
+from fusewright.host.overlaps import unwritable
 from fusewright.host.plan import LaunchPlan, placed
 from fusewright.host.profile import FusionProfile, run_profiled
 from fusewright.host.programs import NO_VIEWS, BoundProgram, Chosen, Programs

@@ -48,15 +48,6 @@ def unreadable(tensor: torch.Tensor) -> tuple[str, str | None] | None:
     return None
 
 
-def unwritable(tensor: torch.Tensor) -> str | None:
-    """Why the result of a kernel cannot be written into a tensor; None if it can."""
-    if tensor.is_conj():
-        return "a lazily conjugated view"
-    if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride())):
-        return "an expanded one, several of whose elements are one in memory"
-    return None
-
-
 def storage_fault(tensor: torch.Tensor, span: int) -> str | None:
     """What is wrong with the storage of a dense tensor; None if all its elements lie in it.
 

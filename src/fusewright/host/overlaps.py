@@ -1,8 +1,8 @@
-"""Inputs that share memory with an input which a call writes, and what is done about them."""
+"""Inputs that a call writes: which can be written, and others that share their memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import add, gt, is_
 
 import torch
@@ -90,6 +90,17 @@ class Apart:
         )
 
 
+def unwritable(tensor: torch.Tensor) -> str | None:
+    """Why the result of a kernel cannot be written into a tensor; None if it can."""
+    if tensor.is_conj():
+        return "a lazily conjugated view"
+    if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride())):
+        return "an expanded one, several of whose elements are one in memory"
+    if overlaps_itself(tensor):
+        return f"one of strides {tuple(tensor.stride())}, several of whose elements are one in memory"
+    return None
+
+
 def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether some byte belongs to an element of each, or finding that out would take too long."""
     if not a.numel() or not b.numel():
@@ -102,23 +113,48 @@ def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
         for stride, n in dims:
             if stride and n > 1:
                 steps.setdefault(stride, [0, 0])[sign] += n - 1
+    return _adds_up(b.data_ptr() - a.data_ptr(), steps) is not False
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether two elements of a tensor are one in memory, and finding that out takes no long."""
+    dims = sorted(((stride, n) for n, stride in zip(tensor.shape, tensor.stride()) if n > 1), reverse=True)
+    if not tensor.numel():
+        return False
+    for i, (stride, n) in enumerate(dims):
+        inner = dims[i + 1 :]
+        if stride > sum(s * (m - 1) for s, m in inner):
+            continue  # as of nearly all tensors: the elements inside end before the next begin
+        # Two elements, of which the first dimension that tells them apart is this one.
+        steps: dict[int, list[int]] = {stride: [0, n - 2]}
+        for s, m in inner:
+            known = steps.setdefault(s, [0, 0])
+            known[0] += m - 1
+            known[1] += m - 1
+        if not stride or _adds_up(-stride, {s: count for s, count in steps.items() if s}):
+            return True
+    return False
+
+
+def _adds_up(distance: int, steps: Mapping[int, Sequence[int]]) -> bool | None:
+    """Whether steps of these strides, at most so many back and forth, add up to `distance`; None: unknown."""
     strides = sorted(steps, reverse=True)
     least, most = [0], [0]  # what the smaller strides add up to
     for stride in reversed(strides):
         back, forth = steps[stride]
         least.insert(0, least[0] - back * stride)
         most.insert(0, most[0] + forth * stride)
-    pending = [(b.data_ptr() - a.data_ptr(), 0)]
+    pending = [(distance, 0)]
     for _ in range(MAX_STEPS):
         if not pending:
             return False
-        distance, k = pending.pop()
+        left, k = pending.pop()
         if k == len(strides):  # nothing is left of it
             return True
         stride, (back, forth) = strides[k], steps[strides[k]]
-        first = max(-back, -((most[k + 1] - distance) // stride))
-        last = min(forth, (distance - least[k + 1]) // stride)
+        first = max(-back, -((most[k + 1] - left) // stride))
+        last = min(forth, (left - least[k + 1]) // stride)
         if last - first >= MAX_STEPS:
-            return True
-        pending += [(distance - count * stride, k + 1) for count in range(first, last + 1)]
-    return True
+            return None
+        pending += [(left - count * stride, k + 1) for count in range(first, last + 1)]
+    return None

@@ -35,14 +35,24 @@ def prefetched(ctx: Context, node: Node, items: Sequence[Item]) -> list[Item]:
             hint="load it where it is used, or in aligned vectors",
         )
     (item,) = items
-    around = [loop for loop in ctx.loops.of(node)[: out.inline_at] if loop.is_real and not loop.unroll]
+    inlined = ctx.loops.of(node)[: out.inline_at]
+    around = [loop for loop in inlined if loop.is_real and not loop.unroll]
     if not around:
         raise ScheduleError(
             f"prefetch: {out.name} is inlined into no serial loop, whose iterations it could be ahead of",
             given=str(out),
             hint="inline_at places it in the loop over what it is loaded for",
         )
-    loop, own = around[-1], ctx.buffers.of(out)
+    loop = around[-1]
+    position = inlined.index(loop) + 1
+    if any(inner.is_real for inner in inlined[position:]):
+        raise ScheduleError(
+            f"prefetch: {out.name} is inlined into an unrolled loop, where it holds one iteration",
+            expected=f"room for all of its iterations: inlined at {position}",
+            given=f"inlined at {out.inline_at}",
+            hint="inline_at places it in the serial loop around",
+        )
+    own = ctx.buffers.of(out)
     ahead = k.Buffer(f"{own.name}_next", own.dtype, own.space, own.size, own.align)
     ctx.registers.append(ahead)
     first = tuple(each for each in item.loops if each is not loop)

@@ -31,7 +31,7 @@ from fusewright.kernel import ir as k
 from fusewright.kernel.exchange import TURNS_OF_SCAN
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded
-from fusewright.lower.loops import Item, Loop
+from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.lower.node_work import item_of
 from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, land, product, symbol
 
@@ -128,7 +128,7 @@ def _shape(ctx: Context, node: Scan) -> _Shape:
     _check_order(ctx, node, scanned)
     across = [i for i in scanned if loops[i].parallel.is_block]
     grid = [i for i in scanned if loops[i].parallel.is_grid]
-    _check_axes(out, loops, across, grid)
+    _check_axes(out, loops, across, grid, cluster_size(ctx.dims))
     within = [i for i in scanned if across and i > across[0]]
     if len(within) > 1:
         raise ScheduleError(
@@ -150,8 +150,13 @@ def _shape(ctx: Context, node: Scan) -> _Shape:
     return _Shape(node, loops, axis, blocks, meeting, steps, next(iter(within), None), carry)
 
 
-def _check_axes(out: TensorView, loops: Sequence[Loop], across: Sequence[int], grid: Sequence[int]) -> None:
-    """Raises ScheduleError for axes of threads and blocks that do not scan together."""
+def _check_axes(
+    out: TensorView, loops: Sequence[Loop], across: Sequence[int], grid: Sequence[int], clusters: int
+) -> None:
+    """Raises ScheduleError for axes of threads and blocks that do not scan together.
+
+    clusters: blocks of each cluster.
+    """
     if len(across) > 1 or len(grid) > 1 or (grid and (not across or across[0] < grid[0])):
         raise ScheduleError(
             f"the scan {out.name} is spread over "
@@ -164,6 +169,12 @@ def _check_axes(out: TensorView, loops: Sequence[Loop], across: Sequence[int], g
         raise ScheduleError(
             f"the scan {out.name} is spread over the blocks of a cluster",
             expected="an axis of the grid",
+            given=str(out),
+        )
+    if grid and clusters > 1:
+        raise ScheduleError(
+            f"the scan {out.name} is spread over the grid in a kernel whose blocks are clusters",
+            expected="a scan within blocks, or no clusters",
             given=str(out),
         )
 
@@ -322,6 +333,13 @@ def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks,
             hint="all_reduce gives the result of a reduction to all blocks",
         )
     around = blocks.position + 1
+    if [i for i in blocks.carry.beside if i >= around] != list(shape.carry.beside):
+        raise ScheduleError(
+            f"the scan {out.name} of several blocks goes through columns outside of its own loops",
+            expected="loops along the scanned dimension in each thread around those of columns",
+            given=str(out),
+            hint="split the scanned dimension once more, or bind the loops of columns to threads or blocks",
+        )
     steps = [i for i in range(around, len(loops)) if loops[i].is_real and i not in blocks.carry.beside]
     own = _OwnLoops.inside(shape, blocks.carry, around, steps)
     at = ctx.result(out, ctx.indices(node, own.table))

@@ -70,15 +70,16 @@ def straightened(expressions: Sequence[Expr], lane: Symbol, width: int) -> Strai
                 divided = True
                 whole[le(mod(first, divisor) + (width - 1), divisor - 1)] = None
                 return floordiv(first, divisor) if isinstance(e, FloorDiv) else mod(first, divisor) + lane
-        if isinstance(e, (Max, Min)) and len(args) == 2:
-            usual, above = usual_operand(build(e.kind, args))
+        built = build(e.kind, args)
+        if isinstance(built, (Max, Min)) and len(built.args) == 2:
+            usual, above = usual_operand(built)
             first, last = (substitute(above, {lane: const(each)}) for each in (0, width - 1))
             rise = as_int(last - first)
             if rise is not None and above is first + lane * (rise // max(1, width - 1)):
                 turns[le(ZERO, above)] = None
                 whole[le(ZERO, first if rise >= 0 else last)] = None
                 return usual
-        return build(e.kind, args)
+        return built
 
     memo: dict[Expr, Expr] = {}
     made = tuple([fold(e, visit, memo) for e in expressions])

@@ -70,7 +70,6 @@ GRAPH_REWRITES: tuple[Pass, ...] = (
     ("narrow sums", narrow_sums),
     ("multiply row factors", multiply_row_factors),
     ("merge what became equal", merge_equal_nodes),
-    ("go on from shared sums", reduce_partial_results),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),
     ("separate aliases", separate_aliases),

@@ -25,7 +25,9 @@ def narrow_sums(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which what fits in 32 bits is added up so."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
-        few = _summed(node) if isinstance(node, (Reduction, Scan)) else None
+        if not isinstance(node, (Reduction, Scan)):
+            continue
+        few = _summed(node)
         if few is None:
             continue
         narrow = convert_tensor(fusion, few, DataType.Int32)

@@ -3,7 +3,7 @@
     sum(x), sum(x * w)                 becomes    s = sum(x), s * w
     sum(x * y * r), sum(x * y * w)     becomes    s = sum(x * y), s * r, s * w
     sum(-2 * x), sum(-x)               becomes    -2 * sum(x), -sum(x)
-    sum(x * w, [1]), sum(x, [0, 1])    becomes    s = sum(x, [1]), s * w, and a sum that can go on from s
+    sum(x * w, [1]), sum(x, [0, 1])    become     s = sum(x, [1]), s * w, sum(s, [0])
 
 where `w` and `r` have no dimension that is summed, as a channel's weight in the gradients of a normalization.
 The factor is rounded once and not with each element, so no sum is less accurate. A constant of less than 1
@@ -34,34 +34,36 @@ _TYPES = frozenset({DataType.Float, DataType.Double})
 MAX_FACTORS = 16
 
 
+#: Elements, by identity, and dimensions.
+_Key = tuple[tuple[int, ...], frozenset[int]]
+
+
 def share_sums(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which sums of products of the same factors are one, but for those that all have."""
-    outputs = set(fusion.output_tensors())
-    found: dict[tuple[int, ...], dict[frozenset[int], list[_Sum]]] = {}
-    for node in fusion.ordered_nodes():
-        each = _sum_of(node)
-        if each is not None:
-            of_elements = found.setdefault(tuple(sorted(map(id, each.elements))), {})
-            of_elements.setdefault(each.dims, []).append(each)
-    for of_elements in found.values():
-        for dims, alike in of_elements.items():
-            if len(alike) > 1 or _goes_on(dims, of_elements):
-                _share(fusion, alike, outputs)
-            elif alike[0].constants and alike[0].node.tensor_inputs[0].uses == [alike[0].node]:
-                _take_out_constants(fusion, alike[0], outputs)
-    return fusion
+    """`fusion` itself, in which sums of products of the same factors are one, but for those that all have.
 
-
-def _goes_on(dims: frozenset[int], others: Collection[frozenset[int]]) -> bool:
-    """Whether the sum of the same elements along other dimensions can go on from that along `dims`, or it
-    from that.
+    Those along more dimensions go on from it.
     """
-    return any(other < dims or dims < other for other in others)
+    outputs = set(fusion.output_tensors())
+    sums = [each for node in fusion.ordered_nodes() if (each := _sum_of(node)) is not None]
+    found: dict[_Key, list[_Sum]] = {}
+    going_on: dict[_Key, list[_Sum]] = {}
+    # The fewest dimensions first: what goes on from others has none that go on from it.
+    for each in sorted(sums, key=lambda each: len(each.dims)):
+        narrow = _along_fewer(each, found)
+        (found if narrow is None else going_on).setdefault((narrow or each).key, []).append(narrow or each)
+    for key, alike in found.items():
+        if len(alike) > 1 or key in going_on:
+            total = _share(fusion, alike, outputs)
+            for each in going_on.get(key, ()):
+                _go_on(fusion, each, total, outputs)
+        elif alike[0].constants and alike[0].node.tensor_inputs[0].uses == [alike[0].node]:
+            _take_out_constants(fusion, alike[0], outputs)
+    return fusion
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum of products along `dims`.
+    """A sum of products along `dims`, and along others of `node` that are left.
 
     Attributes:
         elements: the factors that differ from element to element.
@@ -72,6 +74,10 @@ class _Sum:
     dims: frozenset[int]
     elements: tuple[TensorView, ...]
     common: tuple[Val | float, ...]
+
+    @property
+    def key(self) -> _Key:
+        return tuple(sorted(map(id, self.elements))), self.dims
 
     @property
     def constants(self) -> tuple[Scalar | float, ...]:
@@ -86,12 +92,14 @@ class _Sum:
         return reduce_states(fusion, SUM, [product], sorted(self.dims))[0]
 
 
-def _sum_of(node: Node) -> _Sum | None:
-    """What a node sums, if it sums a product of Floats that differ from element to element."""
+def _sum_of(node: Node, along: frozenset[int] | None = None) -> _Sum | None:
+    """What a node sums, if it sums a product of Floats that differ from element to element; along some of its
+    dimensions first, if these are given.
+    """
     if not isinstance(node, Reduction) or node.op is not SUM or node.output.dtype not in _TYPES:
         return None
     (product,) = node.tensor_inputs
-    dims = frozenset(node.reduced_dims)
+    dims = frozenset(node.reduced_dims) if along is None else along
     elements: list[TensorView] = []
     common: list[Val | float] = []
     stack: list[Val | float] = [product]
@@ -123,13 +131,32 @@ def _may_come_out(value: Val) -> bool:
     return isinstance(value, TensorView) or (isinstance(value.value, (int, float)) and abs(value.value) >= 1)
 
 
-def _share(fusion: Fusion, sums: Sequence[_Sum], outputs: set[TensorView]) -> None:
-    """Computes all from one sum."""
+def _along_fewer(wide: _Sum, found: Collection[_Key]) -> _Sum | None:
+    """The same sum along the most dimensions first that a sum of the same elements is along."""
+    others = sorted(
+        {dims for _, dims in found if dims < wide.dims}, key=lambda dims: (-len(dims), sorted(dims))
+    )
+    parts = (_sum_of(wide.node, dims) for dims in others)
+    return next((part for part in parts if part is not None and part.key in found), None)
+
+
+def _go_on(fusion: Fusion, part: _Sum, total: TensorView, outputs: set[TensorView]) -> None:
+    """Computes a sum from that of its elements along fewer dimensions."""
+    row = _scaled(fusion, total, part.common, part.dims)
+    kept = [dim for dim in range(part.node.tensor_inputs[0].ndim) if dim not in part.dims]
+    left = [i for i, dim in enumerate(kept) if dim in part.node.reduced_dims]
+    (new,) = reduce_states(fusion, SUM, [row], left)
+    _replace(fusion, part.node, new, outputs)
+
+
+def _share(fusion: Fusion, sums: Sequence[_Sum], outputs: set[TensorView]) -> TensorView:
+    """Computes all from one sum, which is returned."""
     plain = next((each.node.output for each in sums if not each.common), None)
     total = sums[0].of(fusion, sums[0].elements) if plain is None else plain
     for each in sums:
         if each.common:
             _replace(fusion, each.node, _scaled(fusion, total, each.common, each.dims), outputs)
+    return total
 
 
 def _take_out_constants(fusion: Fusion, each: _Sum, outputs: set[TensorView]) -> None:

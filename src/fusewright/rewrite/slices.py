@@ -1,6 +1,7 @@
 """Slices of what is computed row by row: only the rows that are kept are computed.
 
     softmax(x, dim 1)[:n]    becomes    softmax(x[:n], dim 1)
+    layer_norm(x)[:, -1]     becomes    squeeze(layer_norm(x[:, -1:]))
 
 A slice of elementwise work is lifted to the loads of a kernel anyway (`lift`). Above a reduction it is not,
 since others may need all results; where nobody does, the slice moves up through it along the dimensions that
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.ir.axis import IterDomain
+from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, position, position_of
 from fusewright.ir.node import Choose, Copy, Indexed, Node, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
+from fusewright.ir.view import Relabel
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, remove_dead
-from fusewright.sym import TRUE, ZERO, Expr
+from fusewright.sym import ONE, TRUE, ZERO, Expr
 
 #: Of a tensor's dimensions those that are sliced, and the slice's dimension that each is.
 _Cut = dict[int, int]
@@ -27,10 +29,48 @@ def move_slices_up(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which slices of what follows from reductions are slices of what is reduced."""
     order: dict[Node, int] | None = None
     for node in reversed(fusion.ordered_nodes()):
-        if isinstance(node, Indexed) and node in fusion.nodes and (cut := _cut(node)):
-            order = order or {n: i for i, n in enumerate(fusion.ordered_nodes())}
-            _Move(fusion, node, cut, order).run()
+        if not isinstance(node, Indexed) or node not in fusion.nodes:
+            continue
+        kept = _selected_from(node)
+        cut = _cut(node) if kept is None else {dim: dim for dim in range(node.source.ndim) if dim not in kept}
+        if not cut:
+            continue
+        order = order or {n: i for i, n in enumerate(fusion.ordered_nodes())}
+        move = _Move(fusion, node, cut, order)
+        if move.saves_reductions:
+            if kept is not None:
+                move.node = _as_slice(fusion, node, kept)
+            move.run()
     return fusion
+
+
+def _selected_from(node: Indexed) -> list[int] | None:
+    """The dimensions that are left, in order, where a node takes one place along each other; else None."""
+    shape, out = node.source.shape, node.output.shape
+    if node.indices or node.filled or node.map.pred is not TRUE or len(shape) <= len(out):
+        return None
+    kept: list[int] = []
+    for dim, (index, axis) in enumerate(zip(node.map.indices, shape)):
+        if len(kept) < len(out) and index is _own_place(len(kept), axis) and not axis.is_broadcast:
+            kept.append(dim)
+        elif axis.is_broadcast or any(position_of(s) is not None for s in index.free_symbols):
+            return None
+    return kept if len(kept) == len(out) else None
+
+
+def _as_slice(fusion: Fusion, node: Indexed, kept: Sequence[int]) -> Indexed:
+    """The same as a slice of one place along each dimension that is not left, and a view without these."""
+    source, axes, indices = node.source, [], []
+    for dim, (index, axis) in enumerate(zip(node.map.indices, source.shape)):
+        is_left = dim in kept
+        axes.append(fusion.copy_axis(axis) if is_left else fusion.new_axis(ONE, IterKind.BROADCAST))
+        indices.append(_own_place(dim, axis) if is_left else index)
+    between = fusion.new_tensor(axes, source.dtype)
+    sliced = Indexed("Slice", source, between, IndexMap(tuple(indices)))
+    fusion.remove_node(node)
+    fusion.add_node(sliced)
+    fusion.add_node(Relabel(between, node.output, kept))
+    return sliced
 
 
 def _cut(node: Indexed) -> _Cut | None:
@@ -66,11 +106,14 @@ class _Move:
         self.cuts: dict[TensorView, _Cut] = {node.source: cut}
         self.region: list[Node] = []
         self._made: dict[Val, Val] = {}
+        self._find()
+
+    @property
+    def saves_reductions(self) -> bool:
+        """Whether reductions, or scans, have fewer rows afterwards."""
+        return any(isinstance(node, (Reduction, Scan)) for node in self.region)
 
     def run(self) -> None:
-        self._find()
-        if not any(isinstance(node, (Reduction, Scan)) for node in self.region):
-            return
         for node in reversed(self.region):
             self._compute(node)
         source, out = self.node.source, self.node.output

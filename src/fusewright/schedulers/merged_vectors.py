@@ -7,6 +7,7 @@ pad, is read or stored element by element within the vector's loop.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,12 +21,17 @@ from fusewright.ir.node import Choose, Indexed
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
 from fusewright.schedulers.reference_map import Access
-from fusewright.sym import Const, Expr, Symbol
+from fusewright.sym import Const, Expr, Symbol, product
 
 # Accesses by element lie a vector apart in neighbouring threads: with 8 bytes, those of a warp span two cache
 # lines of 128 bytes, twice as many as elements of 4 bytes need. Of these, vectors of 4 are faster than of 2
 # all the same: joins of three odd rows of float 0.98 and 0.79 of a copy's speed on an H200.
 MIXED_ELEMENTS, MIXED_BYTES = 4, 8
+# Loads by element of one tensor, a window of it, from which on they are what takes time: those that a warp
+# makes at once lie a vector apart, and the L1 cache serves a line a cycle, which has all of them if a vector
+# has as many bytes as this. (An H200, us by vectors of 4 and of 1: eleven taps along rows of 159991 floats
+# 71 and 39, 3 x 3 pixels of 720 x 1279 floats 162 and 113. Of bytes vectors of 8 are as fast as any.)
+MANY_IN_A_WINDOW, WINDOW_BYTES = 4, 4
 # What an access costs, of one to memory, to an input of fewer dimensions, which comes from the caches: rows
 # of 4097 bfloat16 and a bias by element reach 0.99 of a copy's speed on an H200, and 0.91 with vectors of the
 # bias, which start at any element.
@@ -42,7 +48,7 @@ class MergedVectors:
     """The vectors that can go through the dimensions from `dim` on of a fusion's iteration space.
 
     Attributes:
-        dim: the outermost of these dimensions, whose size the vectors divide.
+        dim: the outermost of these dimensions.
         vectors: their width, and what they cost together with all other loads and stores.
     """
 
@@ -53,11 +59,19 @@ class MergedVectors:
 class MergedVectorLimits:
     """What vectors there can be through several dimensions of a fusion's iteration space.
 
+    Vectors divide the size of the outermost dimension; with `divide_product` the product of all.
+
     None through broadcasts, sizes that are products or sums of sizes, or in the memory of an input that an
     output may be written into: the lowering proves no more of them yet.
     """
 
-    def __init__(self, fusion: Fusion, axes: Sequence[IterDomain], accesses: Sequence[Access]) -> None:
+    def __init__(
+        self,
+        fusion: Fusion,
+        axes: Sequence[IterDomain],
+        accesses: Sequence[Access],
+        divide_product: bool = False,
+    ) -> None:
         self._extents = [axis.extent for axis in axes]
         #: from the innermost dimensions on
         self._lanes: list[_Lanes] = []
@@ -66,7 +80,9 @@ class MergedVectorLimits:
         for dim in range(len(axes) - 2, -1, -1):
             if any(axis.is_broadcast or not isinstance(axis.extent, (Symbol, Const)) for axis in axes[dim:]):
                 break
-            self._lanes.append(_lanes(fusion, axes, dim, accesses))
+            whole = (product([axis.extent for axis in axes[dim:]]),)
+            sizes = whole if divide_product else divisors(axes[dim].extent)
+            self._lanes.append(_lanes(fusion, axes, dim, accesses, sizes))
 
     def vectors(self, first: int, facts: Facts) -> list[MergedVectors]:
         """Those of a call, through none of the dimensions left of `first`."""
@@ -149,9 +165,15 @@ class _Lanes:
         return self.single + sum(max(CACHED_COST, CACHED_BYTE_COST * width * size) for size in self.cached)
 
 
-def _lanes(fusion: Fusion, axes: Sequence[IterDomain], dim: int, accesses: Sequence[Access]) -> _Lanes:
+def _lanes(
+    fusion: Fusion,
+    axes: Sequence[IterDomain],
+    dim: int,
+    accesses: Sequence[Access],
+    sizes: tuple[Expr, ...] | None,
+) -> _Lanes:
+    """sizes: what vectors divide; None: they divide nothing."""
     lanes = axes[dim:]
-    sizes = divisors(lanes[0].extent)
     runs = [access for access in accesses if _is_run(access, lanes)]
     if sizes is None or not runs:
         return _Lanes(dim, (), (), len(accesses))
@@ -165,7 +187,8 @@ def _lanes(fusion: Fusion, axes: Sequence[IterDomain], dim: int, accesses: Seque
         ]
     )
     others = len(from_memory) - max(0, len(parts_of_joins(fusion, from_memory)) - 1)
-    found = tuple([_run(fusion, each, lanes, mixed=others > 0) for each in runs])
+    most = _most_beside_windows(fusion, from_memory)
+    found = tuple([_run(fusion, each, lanes, most, mixed=others > 0) for each in runs])
     widest = min((run.most for run in found if run.position is not None), default=MAX_VECTOR_BYTES)
     return _Lanes(dim, sizes, found, others, cached, widest)
 
@@ -200,9 +223,22 @@ def mixed_width(element_bytes: int) -> int:
     return min(MAX_VECTOR_BYTES // element_bytes, max(MIXED_ELEMENTS, MIXED_BYTES // element_bytes))
 
 
-def _run(fusion: Fusion, access: Access, lanes: Sequence[IterDomain], mixed: bool) -> _Run:
+def _most_beside_windows(fusion: Fusion, single: Sequence[Access]) -> int:
+    """Elements of a vector, at most, beside so many loads by element of one tensor."""
+    parts = parts_of_joins(fusion, single)
+    counts = Counter(
+        access.tensor for access in single if access not in parts and fusion.is_input(access.tensor)
+    )
+    sizes = [tensor.dtype.size for tensor, count in counts.items() if count >= MANY_IN_A_WINDOW]
+    return min((max(1, WINDOW_BYTES // size) for size in sizes if size > 1), default=MAX_VECTOR_BYTES)
+
+
+def _run(
+    fusion: Fusion, access: Access, lanes: Sequence[IterDomain], beside_windows: int, mixed: bool
+) -> _Run:
     tensor = access.tensor
     most = mixed_width(tensor.dtype.size) if mixed else MAX_VECTOR_BYTES // tensor.dtype.size
+    most = min(most, beside_windows)
     if not fusion.is_input(tensor):
         return _Run(tensor.dtype.size, most, None, ())
     inside = {access.axes[axis] for axis in lanes}

@@ -210,6 +210,21 @@ def quotient_of_quotient(x: Expr, k: Expr) -> Expr | None:
     return floordiv(dividend, multiply(inner.divisor, k))
 
 
+def quotient_of_sum(x: Expr, k: Expr) -> Expr | None:
+    """(y + z // a) // b -> (a*y + z) // (a*b)  where low terms of a*y + z leave by that"""
+    if len(x.terms) < 2:
+        return None
+    for core, coefficient in x.terms:
+        if coefficient != 1 or not isinstance(core, FloorDiv) or not is_positive_divisor(core.divisor):
+            continue
+        whole = plus(multiply(core.divisor, minus(x, core)), core.dividend)
+        divisor = multiply(core.divisor, k)
+        split = _split_low(whole, divisor)
+        if split is not None and _keeps_sign(x, split[0], k):
+            return floordiv(split[0], divisor)
+    return None
+
+
 def quotient_of_remainder(x: Expr, k: Expr) -> Expr | None:
     """(x % (a*b)) // a -> (x // a) % b"""
     if not isinstance(x, Mod) or not is_positive_divisor(x.divisor):
@@ -239,6 +254,7 @@ FLOORDIV_RULES: tuple[Rule, ...] = (
     quotient_extract,
     quotient_known,
     quotient_of_quotient,
+    quotient_of_sum,
     quotient_of_remainder,
     quotient_drop_low,
     quotient_cancel,
@@ -383,9 +399,13 @@ def _matching_whole(terms: dict[Expr, int], remainder: Mod, factor: Expr) -> tup
 
 
 def _whole_of(digit: Expr, quotient: Expr, x: Expr, a: Expr) -> Expr | None:
-    """y or y % (a*b)  for a digit  y // a  or  y // a % b , y being x, of the given quotient, or x + c*a."""
+    """y or y % (a*b)  for a digit  y // a  or  y // a % b , y being x, of the given quotient, or x + c*a;
+    (a*z + y) % (a*b)  for a digit  (z + y // a) % b .
+    """
     if isinstance(digit, Mod):
         whole = x if digit.dividend is quotient else _congruent_dividend(digit.dividend, x, a)
+        if whole is None and len(digit.dividend.terms) > 1:
+            whole = _whole_of_sum(digit.dividend, x, a)
         known = whole is not None and is_positive_divisor(digit.divisor)
         return mod(whole, multiply(a, digit.divisor)) if known and whole is not None else None
     return _congruent_dividend(digit, x, a)
@@ -398,6 +418,15 @@ def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
     if isinstance(a, Const):
         return y if divides(a, minus(y, x)) else None
     return y if mod(y, a) is mod(x, a) else None
+
+
+def _whole_of_sum(e: Expr, x: Expr, a: Expr) -> Expr | None:
+    """a*z + y  for  z + y // a ."""
+    for core, coefficient in e.terms:
+        y = _congruent_dividend(core, x, a) if coefficient == 1 else None
+        if y is not None:
+            return plus(multiply(a, minus(e, core)), y)
+    return None
 
 
 def _has_remainder(e: Expr) -> bool:

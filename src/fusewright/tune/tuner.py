@@ -113,7 +113,7 @@ class Tuned:
         seconds, formula_seconds, copy_seconds: None: not measured.
         stop: why it ended.
         autotuner_heuristics: who was asked, and what came of it.
-        progression: seconds of the best after each configuration that was compiled.
+        trials: the configurations that were compiled, in order.
     """
 
     problem: Problem
@@ -124,7 +124,7 @@ class Tuned:
     tried: int
     stop: str
     autotuner_heuristics: tuple[Asked, ...]
-    progression: tuple[float | None, ...] = field(default=(), repr=False)
+    trials: tuple[Trial, ...] = field(default=(), repr=False)
 
 
 class Tuner:
@@ -235,7 +235,7 @@ class ProblemSearch:
         self._begun = 0
         self._failed, self._failure = 0, ""
         self._waiting: dict[str, Any] = {}
-        self._progression: list[float | None] = []
+        self._trials: list[Trial] = []
         journal.add_problem(self.problem)
         raced = journal.race(problem.key)
         self._known = journal.ended(problem.key, on_gpu)
@@ -340,7 +340,7 @@ class ProblemSearch:
             if progress.best is None or trial.seconds < progress.best.seconds:
                 progress.best = Best(trial.params, trial.seconds)
         if trial.status is not Status.REJECTED:
-            self._progression.append(None if progress.best is None else progress.best.seconds)
+            self._trials.append(trial)
 
     # ---- the end
 
@@ -377,5 +377,5 @@ class ProblemSearch:
             progress.tried,
             progress.stop,
             self._seeds.asked,
-            tuple(self._progression),
+            tuple(self._trials),
         )

@@ -53,13 +53,20 @@ from fusewright.sym import as_int
 # for the 26 vectors of 2554 x 11072).
 BLOCK, WHOLE_SM_BLOCK = 256, 1024
 WHOLE_SM_VECTORS, WHOLE_SM_STATE_BYTES = 30, 4
+# Half as many blocks of twice the threads, where a row has one warp of a block and an SM's threads have so
+# many vectors each (an H200, bfloat16: 60000 x 512 in 0.78 of the time, 39054 x 576 0.83, 20000 x 1024 0.92,
+# 9287 x 2072 and 6000 x 3072 0.98, 5913 x 3968 1.02).
+HALF_SM_BLOCK, HALF_SM_VECTORS = 512, 16
 # Shared memory for such a block's results of rows, and what its threads exchange.
 WHOLE_SM_SHARED_BYTES = 128 * 1024
 # Bytes that a thread has in flight, in as many rows.
 BYTES_IN_FLIGHT = 64
 MAX_ROWS_IN_FLIGHT = 8
-# Blocks for each SM: all of them resident, with half of its threads or more.
-BLOCKS_A_SM = 4
+# Blocks for each SM: all of them resident, with half of its threads or more. Threads that share rows with
+# others of their block and have more bytes of results of columns than that take more than 64 registers, so
+# that fewer blocks are resident. (An H200, seven shapes of bfloat16 from 738 x 10456 to 6648 x 4160, which
+# would have 440 to 528 blocks, of which 396 are resident: 0.79 to 0.92 of the time in half as many.)
+BLOCKS_A_SM, FEWER_BLOCKS_A_SM, FEW_COLUMN_BYTES = 4, 3, 16
 # Shared memory that may hold results of rows: few of an SM's bytes for each of its blocks.
 HELD_BYTES = 16 * 1024
 # Registers of a thread that hold what its columns have come to, at most.
@@ -68,6 +75,9 @@ COLUMN_BYTES = 256
 MAX_PARTIALS = 32
 # Of a copy's speed, what reading alone reaches.
 SPEED = 0.9
+# Of the L2 cache, what inputs take that are to leave it first (an H200, 14 to 16 MB of bfloat16: 0.92 to 0.97
+# of the time on four shapes).
+STREAMED_SHARE = 0.2
 
 # Loop positions of the reference, and what they are bound to.
 _BLOCKS_X, _BLOCKS_Y, _THREADS_Z, _THREADS_Y, _STEPS, _THREADS_X, _UNROLL, _VECTOR = range(8)
@@ -244,7 +254,7 @@ class _Planner:
                 f"rows of {columns} are spread over {along} blocks, whose results one has to combine"
             )
         stores = any(self.space.is_full(access) for access in self.space.stores)
-        if not stores and self._cost.streams(facts, hardware):
+        if not stores and self._cost.streams(facts, hardware, STREAMED_SHARE):
             params = replace(params, streams_inputs=True)
         if self._are_stable(facts):
             axes = (*self.space.rows, *self.space.columns)
@@ -263,23 +273,32 @@ class _Planner:
         unknown = {size for size in extents if as_int(size) is None}
         return bool(unknown) and facts.stable.issuperset(unknown) and all(map(facts.value, extents))
 
-    def _block(self, rows: int, vectors: int, hardware: HardwareInfo) -> int:
-        """The threads of a block, for rows of so many vectors."""
+    def _block(
+        self, rows: int, vectors: int, threads_x: int, width: int, hardware: HardwareInfo
+    ) -> tuple[int, int, int]:
+        """The threads of a block, for rows of so many vectors; how many parts of a row lie side by side in
+        it, and how many blocks there are to be.
+        """
         of_thread = rows * vectors // (WHOLE_SM_BLOCK * hardware.sm_count)
         fits = WARP_SIZE <= vectors <= WHOLE_SM_BLOCK * hardware.sm_count
         fits = fits and hardware.shared_memory_per_block_optin >= WHOLE_SM_SHARED_BYTES
-        of_one_float = all(
+        fits = fits and all(
             self._state_bytes(side) <= WHOLE_SM_STATE_BYTES for side in (Side.rows, Side.columns, Side.one)
         )
-        return WHOLE_SM_BLOCK if fits and of_one_float and of_thread >= WHOLE_SM_VECTORS else BLOCK
+        block = WHOLE_SM_BLOCK if fits and of_thread >= WHOLE_SM_VECTORS else BLOCK
+        blocks = BLOCKS_A_SM * BLOCK // block * hardware.sm_count
+        threads_z = _threads_along_a_row(ceil_div(vectors, threads_x), block // threads_x, blocks)
+        if block == BLOCK and threads_z == 1 and fits and of_thread >= HALF_SM_VECTORS:
+            block, blocks = HALF_SM_BLOCK, BLOCKS_A_SM * BLOCK // HALF_SM_BLOCK * hardware.sm_count
+        elif block == BLOCK and threads_z > 1 and width * self._state_bytes(Side.columns) > FEW_COLUMN_BYTES:
+            blocks = FEWER_BLOCKS_A_SM * hardware.sm_count
+        return block, threads_z, blocks
 
     def _params(self, rows: int, columns: int, width: int, hardware: HardwareInfo) -> InnerOuterParams:
         vectors = max(1, ceil_div(columns, width))
         threads_x = min(WARP_SIZE, power_of_two_at_least(vectors))
-        block = self._block(rows, vectors, hardware)
-        blocks = BLOCKS_A_SM * BLOCK // block * hardware.sm_count
+        block, threads_z, blocks = self._block(rows, vectors, threads_x, width, hardware)
         warps = block // threads_x
-        threads_z = _threads_along_a_row(ceil_div(vectors, threads_x), warps, blocks)
         threads_y = min(warps // threads_z, power_of_two_at_least(max(1, rows)))
         in_flight = BYTES_IN_FLIGHT // max(1, width * self._element_bytes)
         unroll = power_of_two_at_most(max(1, min(MAX_ROWS_IN_FLIGHT, in_flight, rows // threads_y)))

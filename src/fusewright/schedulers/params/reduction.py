@@ -53,6 +53,10 @@ _READS_VECTORS = When(
     lambda params: _WHOLE_ROWS.holds(params) and params.vectorize_inner_reduction,
     "without vectors along rows",
 )
+_READS_ALIGNED = When(
+    lambda params: params.reads_aligned_vectors,
+    "unless vectors that are aligned in all rows are read from where these lie",
+)
 _DOES_NOT_STREAM = When(lambda params: not params.streams_inputs, "with streams_inputs")
 _STREAMS_ROWS = When(lambda params: params.circular_stages > 0, "with circular_stages 0")
 _SEVERAL_ROWS = When(
@@ -111,6 +115,8 @@ class ReductionParams(HeuristicParams):
             all that its threads can hold.
         shift_rows: the vectors of each row begin at aligned addresses, whatever its length and its place.
         unaligned_inputs: positions of the inputs whose vectors may start at any element.
+        vectorized_dims: vectors go through so many of the innermost reduced dimensions as through one. The
+            size of each is a multiple of its number here, and the vectors divide the product of these.
         streams_inputs: what is read at every point is marked to leave the caches first. Copies to shared
             memory that threads start themselves have neither this mark nor the next; those of a ring have.
         keeps_inputs: it leaves the L2 cache last instead, so that what is stored is written to memory early.
@@ -174,6 +180,7 @@ class ReductionParams(HeuristicParams):
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(SIZE), _PERSISTENT)
     shift_rows: bool = choice(False, when=_WHOLE_ROWS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
+    vectorized_dims: tuple[int, ...] = choice((), each(counts(1)), _READS_ALIGNED)
     streams_inputs: bool = choice(False)
     keeps_inputs: bool = choice(False, when=_DOES_NOT_STREAM)
     held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
@@ -214,6 +221,12 @@ class ReductionParams(HeuristicParams):
         """Elements of the accesses that it makes."""
         inner = self.unroll_factor_inner_reduction if self.vectorize_inner_reduction else 1
         return inner, self.unroll_factor_iter_dom if self.vectorize_iter_dom else 1
+
+    @property
+    def reads_aligned_vectors(self) -> bool:
+        """Whether vectors that are aligned in all rows are read from where these lie."""
+        elsewhere = self.shift_rows or self.staged_vector or self.circular_stages
+        return _READS_VECTORS.holds(self) and not elsewhere and not self.unaligned_inputs
 
     @property
     def elements_held(self) -> int:

@@ -59,6 +59,7 @@ from fusewright.schedulers.reduction.loops import (
     all_reduce,
     bind_rows,
     check_rows,
+    dimensions_of_vectors,
     distribute,
     inline,
     inline_row_results,
@@ -118,7 +119,10 @@ class InnerPersistentScheduler(BuiltInScheduler):
         if params.rows_in_flight > 1:
             position -= 1
         width = params.unroll_factor_inner_reduction if params.vectorize_inner_reduction else 1
-        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs, along)
+        through = dimensions_of_vectors(schedule, space, params)
+        partials = distribute(
+            schedule, space, reference, ports, moved, width, params.unaligned_inputs, along, through
+        )
         if along:
             cut_along(schedule, along, space, params)
         if params.cross_grid_inner_reduction:

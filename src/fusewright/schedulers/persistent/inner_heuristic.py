@@ -210,9 +210,18 @@ class InnerPersistentPlanner(ReductionPlanner):
         return Proposal(params, self._cost.estimate(facts, hardware, reads=reads, speed=kept, steps=exposed))
 
     def _proposal(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        several = self._through_several(facts)
+        if several is not None:
+            proposal = self._proposal_by(several.width, facts, hardware)
+            params = proposal.params
+            if params.reads_aligned_vectors and params.vector_widths[0] == several.width:
+                return replace(proposal, params=several.of(params))
+        return self._proposal_by(self._width(facts), facts, hardware)
+
+    def _proposal_by(self, aligned: int, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        """aligned: elements of vectors that are aligned in every row."""
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        aligned = self._width(facts)
         vectors, shifts = self._vectors_of(rows, length, aligned, facts)
         to_hold = _Rows(rows, length, vectors, shifts)
         staged = self._staged(rows, length, aligned, facts, hardware)
@@ -242,7 +251,8 @@ class InnerPersistentPlanner(ReductionPlanner):
         if not params.batches_per_block_inner_reduction:
             return Proposal(params, estimate)
         if self._constant_row_is_faster(facts, params, hardware, shared is not None):
-            return Proposal(for_this_length(params, space, facts, "rows"), estimate)
+            constant_row = for_this_length(params, space, facts, "rows")
+            return Proposal(self._keeping_room(constant_row, hardware), estimate)
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
 
     def _staged(
@@ -504,11 +514,25 @@ class InnerPersistentPlanner(ReductionPlanner):
         computes = self._holds_more and not params.project_persistent_buffers
         beside_weights = computes and self._shares_loads and not params.persistent_in_shared_memory
         several = not is_one_size(self.space)
-        makes_room = self._resident(params, hardware, besides=REGISTERS_OF_ANY_LENGTH) == 1
-        makes_room = makes_room and self._resident(params, hardware) > 1
         has_ends = params.shift_rows and not params.unaligned_inputs
+        makes_room = self._makes_room(params, hardware)
         few_guards = has_ends or makes_room or self._is_masked or beside_weights
         return one_by_one or several or (few_guards and batches > 1)
+
+    def _makes_room(self, params: ReductionParams, hardware: HardwareInfo) -> bool:
+        """Whether registers hold a second block on an SM where rows are of a constant length only."""
+        is_alone = self._resident(params, hardware, besides=REGISTERS_OF_ANY_LENGTH) == 1
+        return is_alone and self._resident(params, hardware) > 1
+
+    def _keeping_room(self, params: ReductionParams, hardware: HardwareInfo) -> ReductionParams:
+        """The same with no more registers than leave that room: the compiler took 65 of 64 for log-softmax of
+        32,000 bfloat16, so that blocks were alone.
+        """
+        if params.blocks_per_cluster > 1 or not self._makes_room(params, hardware):
+            return params
+        threads = max(1, params.lparams.bdimx) * params.lparams.bdimy * self._resident(params, hardware)
+        limit = replace(params.cparams, maxrregcount=hardware.registers_a_thread(threads))
+        return replace(params, cparams=limit)
 
     @cached_property
     def _is_masked(self) -> bool:

@@ -52,10 +52,10 @@ SPEED = 0.88
 # a LARS step, with a quarter of the arithmetic, 66 and 61. Without sweeps they take 91, 50, 172 and 71.)
 EXPOSED_ARITHMETIC = 1.0
 # The same of columns, of which threads have several steps in flight. (An H200, us, estimated so and
-# measured, for 131072 rows of 128: centered 29 and 25, standard scores in two passes 35 and 31, of floats 61
-# and 56, GELU by the root of its mean square 44 and 34, softmax 43 and 29; standard scores of a sum that is
-# stored, which rounds it in each sweep, 64 and 74, and by two kernels 72.)
-EXPOSED_OF_COLUMNS = 0.4
+# measured, for 131072 rows of 128: centered 28 and 25, standard scores in two passes 32 and 31, of floats 55
+# and 56, GELU by the root of its mean square 34 and 34, softmax 33 and 29; standard scores of a sum that is
+# stored, which rounds it in each sweep, 57 and 74.)
+EXPOSED_OF_COLUMNS = 0.15
 # Of a copy's speed beside that, what is left where Welford's steps find a variance down columns: with a
 # division each, in few threads. (An H200, us, estimated so and measured: standard scores of 16.8 million
 # bfloat16 45 and 42 to 52, floats 84 and 70, of a sum that is stored, too, 86 and 91 to 117.)
@@ -246,17 +246,17 @@ def _held(
         f"{what.width}",
     )
     waits = (what.sweeps - 1) * grid.turns
-    exposed = what.sweeps * cost.computing_seconds(facts, hardware)
+    computing = what.sweeps * cost.computing_seconds(facts, hardware)
+    exposed, speed = EXPOSED_OF_COLUMNS * computing, SPEED * busy_share(grid.blocks, hardware)
     if params.fastest_dim:
-        exposed *= EXPOSED_ARITHMETIC if steps < grid.steps else 0.0
-    else:
-        exposed *= EXPOSED_OF_COLUMNS
-    slowed = WELFORD_SPEED if what.has_welford and not params.fastest_dim else 1.0
+        exposed = EXPOSED_ARITHMETIC * computing if steps < grid.steps else 0.0
+    elif what.has_welford:
+        speed *= WELFORD_SPEED
     estimate = cost.estimate(
         facts,
         hardware,
         reads=1 + (what.sweeps - 1) * again,
-        speed=SPEED * slowed * busy_share(grid.blocks, hardware),
+        speed=speed,
         steps=waits * GRID_REDUCTION_SECONDS + exposed,
     )
     return Sweeping(params, estimate)

@@ -24,6 +24,7 @@ from fusewright.schedulers.persistent.held_scans import cut_steps_in_order
 from fusewright.schedulers.reduction.loops import (
     all_reduce,
     cut,
+    dimensions_of_vectors,
     distribute,
     feeds,
     inline_row_results,
@@ -45,7 +46,10 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
     else:
         moved, width = cut(schedule, space, reference, params)
     step = moved[0]
-    partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+    through = dimensions_of_vectors(schedule, space, params)
+    partials = distribute(
+        schedule, space, reference, ports, moved, width, params.unaligned_inputs, through=through
+    )
     if params.cross_grid_inner_reduction:
         all_reduce(schedule, space)
     recompute(schedule, space, everything=True, loads=True)

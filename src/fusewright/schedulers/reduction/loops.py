@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import prod
 
 from fusewright.core.enums import ParallelType
 from fusewright.ir.node import Reduction
@@ -86,6 +87,26 @@ def split_into_vectors(
         schedule.shifted_split(tensor, -1, width, aligned)
 
 
+def dimensions_of_vectors(schedule: Schedule, space: ReductionSpace, params: ReductionParams) -> int:
+    """How many of the innermost reduced dimensions vectors go through as one.
+
+    Raises:
+        ParamsError: there are not so many, or the vectors do not divide the product of their sizes.
+        ScheduleError: a size is no multiple of its number.
+    """
+    multiples, inside = params.vectorized_dims, space.reduced_axes_inside
+    if not multiples:
+        return 1
+    expected = f"numbers of 2 to {len(inside)} reduced dimensions" if len(inside) > 1 else "()"
+    params.require(2 <= len(multiples) <= len(inside), "vectorized_dims", expected)
+    width = params.unroll_factor_inner_reduction
+    params.require(prod(multiples) % width == 0, "vectorized_dims", f"a product of multiples of {width}")
+    for axis, multiple in zip(inside[-len(multiples) :], multiples):
+        if multiple > 1:
+            schedule.assume_multiple(space.reference, space.reference.logical.index(axis), multiple)
+    return len(multiples)
+
+
 def _cut_inner(
     schedule: Schedule, space: ReductionSpace, tensor: TensorView, params: ReductionParams
 ) -> list[int]:
@@ -162,11 +183,12 @@ def distribute(
     width: int,
     unaligned: Collection[int] = (),
     apart: Collection[TensorView] = (),
+    through: int = 1,
 ) -> list[TensorView]:
     """Factors the serial axes at `moved` of every reduction, gives all tensors their loops, and vectorizes.
 
     `unaligned`: positions of inputs whose vectors may start at any element. `apart`: tensors that get loops
-    of their own.
+    of their own. `through`: the dimensions that vectors go through as one.
 
     Returns the partial results, one a reduction.
     """
@@ -177,7 +199,7 @@ def distribute(
     selected += partials if apart else []
     schedule.transform_like(partials[0], selected)
     schedule.parallelize_like(partials[0], selected=selected)
-    vectorize_ports(schedule, ports, width, unaligned=unaligned)
+    vectorize_ports(schedule, ports, width, through, unaligned)
     return partials
 
 

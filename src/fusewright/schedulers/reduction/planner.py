@@ -12,7 +12,12 @@ from fusewright.schedulers.base import Facts
 from fusewright.schedulers.cost import CostModel
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reduction.space import ReductionSpace
-from fusewright.schedulers.reduction.wider_vectors import rows_of_reductions
+from fusewright.schedulers.reduction.wider_vectors import (
+    DimensionsInside,
+    SeveralDimensions,
+    dimensions_inside,
+    rows_of_reductions,
+)
 from fusewright.schedulers.shifted_rows import ShiftedRows
 
 
@@ -53,6 +58,14 @@ class ReductionPlanner:
                 if isinstance(out, TensorView):
                     depth[out] = before + isinstance(node, Reduction)
         return max(depth.values(), default=0)
+
+    @cached_property
+    def _inside(self) -> DimensionsInside | None:
+        return dimensions_inside(self.fusion, self.space)
+
+    def _through_several(self, facts: Facts) -> SeveralDimensions | None:
+        """Vectors through several dimensions where those along one are narrower."""
+        return self._inside.through_several(self._width(facts), facts) if self._inside is not None else None
 
     def _width(self, facts: Facts) -> int:
         """Elements of the widest vector that is aligned in every row."""

@@ -74,6 +74,7 @@ from fusewright.schedulers.reduction.loops import (
     bind_rows,
     check_rows,
     cut,
+    dimensions_of_vectors,
     distribute,
     inline,
     merge_to_rows_and_reduction,
@@ -82,7 +83,11 @@ from fusewright.schedulers.reduction.planner import ReductionPlanner
 from fusewright.schedulers.reduction.shared_elements import rows_share_elements, sharing_rows
 from fusewright.schedulers.reduction.short_runs import columns_first
 from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, reduction_space
-from fusewright.schedulers.reduction.wider_vectors import LEAST_SHIFTED, wider_vectors, with_wider_vectors
+from fusewright.schedulers.reduction.wider_vectors import (
+    LEAST_SHIFTED,
+    wider_vectors,
+    with_wider_vectors,
+)
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
 # Vectors of so many bytes, and less, read memory slower than wider ones.
@@ -120,7 +125,10 @@ class ReductionScheduler(BuiltInScheduler):
             moved, width = _cut_split(schedule, reference, params), params.vector_widths[0]
         else:
             moved, width = cut(schedule, space, reference, params)
-        partials = distribute(schedule, space, reference, ports, moved, width, params.unaligned_inputs)
+        through = dimensions_of_vectors(schedule, space, params)
+        partials = distribute(
+            schedule, space, reference, ports, moved, width, params.unaligned_inputs, through=through
+        )
         if params.vector_down_columns > 1:
             vectorize_down(schedule, space, ports.loads)
         step = moved[1 if params.schedule_3d else 0]
@@ -177,8 +185,8 @@ class _Planner(ReductionPlanner):
         if crossed is not None:
             return crossed
         if space.is_inner or not space.iteration:
-            inner = space.reduced_inside(facts)
-            if _is_split(space) and width == 1 and inner <= SHORT_INNER:
+            inner, several = space.reduced_inside(facts), self._through_several(facts)
+            if _is_split(space) and width == 1 and inner <= SHORT_INNER and several is None:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self.space.element_bytes, hardware)
             elif self._is_short_split(rows, length, width, hardware):
@@ -265,13 +273,18 @@ class _Planner(ReductionPlanner):
     def _inner(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams:
-        """How contiguous rows are reduced, by vectors that are `width` wide or start at any element."""
+        """How contiguous rows are reduced, by vectors that are `width` wide, or by wider ones that go through
+        several dimensions or start at any element.
+        """
         sharing = rows_share_elements(self.space) and width == 1 and self._states == 1
         shared = sharing_rows(rows, length, hardware) if sharing else None
         if shared is not None:
             return shared
         accesses = self._row_accesses
+        several = self._through_several(facts)
+        width = width if several is None else several.width
         plain = inner_params(rows, length, width, hardware, accesses)
+        plain = plain if several is None else several.of(plain)
         if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
             return plain
         found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, facts)

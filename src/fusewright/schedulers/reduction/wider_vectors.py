@@ -4,16 +4,19 @@ at any element.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from fusewright.analyze.vectorize import power_of_two_divisor
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits, Vectors
+from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.shifted_rows import ENOUGH_BYTES, ShiftedRows, is_narrow, memory_order
+from fusewright.sym import Expr
 
 # Elements of a row below which its two edges cost more than vectors save.
 LEAST_SHIFTED = 512
@@ -55,6 +58,63 @@ def wider_vectors(
         if space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
             return found, shifts
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralDimensions:
+    """Vectors that go through several of the innermost reduced dimensions as through one.
+
+    Attributes:
+        width: elements of a vector.
+        multiples: for each of the dimensions, outermost in memory first, what its size is a multiple of.
+    """
+
+    width: int
+    multiples: tuple[int, ...]
+
+    def of(self, params: ReductionParams) -> ReductionParams:
+        """`params` of this width, which say so."""
+        how = f"vectors through {len(self.multiples)} dimensions as one"
+        return replace(params, vectorized_dims=self.multiples, reason=f"{params.reason}; {how}")
+
+
+@dataclass(frozen=True, eq=False)
+class DimensionsInside:
+    """The innermost reduced dimensions of rows, which vectors can go through as through one.
+
+    Attributes:
+        sizes: theirs, outermost in memory first.
+        accesses: how many go along them.
+        limits: what bounds the vectors.
+    """
+
+    sizes: tuple[Expr, ...]
+    accesses: int
+    limits: MergedVectorLimits
+
+    def through_several(self, width: int, facts: Facts) -> SeveralDimensions | None:
+        """Aligned vectors that take fewer accesses than those along the innermost dimension, of `width`, if
+        there are such.
+        """
+        found = [each for each in self.limits.vectors(0, facts) if each.vectors.width > width]
+        best = min(found, key=lambda each: (each.vectors.cost, -each.dim), default=None)
+        if best is None or best.vectors.unaligned or best.vectors.cost >= self.accesses / width:
+            return None
+        left, multiples = best.vectors.width, []
+        for size in reversed(self.sizes[best.dim :]):
+            multiples.append(power_of_two_divisor(facts.value(size), left))
+            left //= multiples[-1]
+        return SeveralDimensions(best.vectors.width, tuple(reversed(multiples)))
+
+
+def dimensions_inside(fusion: Fusion, space: ReductionSpace) -> DimensionsInside | None:
+    """Those of a fusion; None where there are not several."""
+    inside = space.reduced_axes_inside
+    if not space.is_inner or len(inside) < 2:
+        return None
+    accesses = [access for access in (*space.loads, *space.stores) if inside[-1] in access.concrete]
+    limits = MergedVectorLimits(fusion, inside, accesses, divide_product=True)
+    return DimensionsInside(tuple([axis.extent for axis in inside]), len(accesses), limits)
 
 
 def with_wider_vectors(params: ReductionParams, vectors: Vectors, shifts: bool) -> ReductionParams:

@@ -39,11 +39,18 @@ VECTOR_TILE, VECTOR_BYTES, MOST_ALONG, VECTOR_THREADS = 64, 256, 128, 256
 # larger, as a thread has few bytes of each vector, and long pieces of the output count more (an H200,
 # bfloat16: 84 x 194 x 990 takes 0.75 of the time, 2910 x 10140 0.92).
 NARROW_BYTES, NARROW_TILE, NARROW_ALONG, NARROW_THREADS = (4, 8), 256, 64, 512
-# The same where vectors of the second side are as wide as an access, and those of the first are narrower:
-# elements along both sides, and bytes of a vector along the second. (An H200: five permutations and
-# transposes of bfloat16 take 0.88 to 0.96 of the time with 16 bytes in tiles of 64 x 128 or 64 x 64. Of other
-# types nothing was measured.)
-UNEVEN_ELEMENT, UNEVEN_TILE, UNEVEN_ALONG, UNEVEN_BYTES = 2, 128, 64, 8
+# The same where vectors of the second side are as wide as an access: elements along both sides, and bytes of
+# a vector along the second. (An H200: five permutations and transposes of bfloat16 with narrower vectors
+# along the first side take 0.88 to 0.96 of the time with 16 bytes in tiles of 64 x 128 or 64 x 64; seventeen
+# with as wide ones 0.87 to 1.05 of that in tiles of 64 x 128, 0.97 in geometric mean. Of other types nothing
+# was measured.)
+WIDE_ELEMENT, WIDE_TILE, WIDE_ALONG, WIDE_BYTES = 2, 128, 64, 8
+# The same where one side alone has vectors: elements along the first side, and along the second where that
+# has none; else bytes there, of a tile and of its vectors. (An H200: with vectors along the first side ten
+# permutations and transposes take 0.82 to 1.04 of the time that they take in tiles of 64 x 64 and, of float,
+# 32 x 32; with those along the second six of float 0.81 to 0.98 of that in 32 x 32 with 16 bytes, eighteen of
+# bfloat16 0.93 to 1.06 of that with 8 bytes.)
+LONE_TILE, LONE_FIRST_ALONG, LONE_ALONG, LONE_BYTES = 128, 32, 128, 4
 # How much more than all elements tiles may cover that are lengthened to fill a block: rows of 129 are two
 # tiles of 128, the second nearly empty.
 MOST_COVERED = 1.25
@@ -194,11 +201,25 @@ class TransposePlanner:
         sizes = sorted(w * side.element_bytes for w, side in zip((width1, width2), self._sides))
         return min(width1, width2) > 1 and all(size <= most for size, most in zip(sizes, NARROW_BYTES))
 
-    def _are_uneven(self, width1: int, width2: int) -> bool:
-        """Whether vectors of the second side are as wide as an access, and those of the first narrower."""
+    def _is_second_wide(self, width1: int, width2: int) -> bool:
+        """Whether vectors of the second side are as wide as an access, and those of the first no wider."""
         bytes1, bytes2 = (w * side.element_bytes for w, side in zip((width1, width2), self._sides))
-        is_measured = all(side.element_bytes == UNEVEN_ELEMENT for side in self._sides)
-        return is_measured and bytes1 < bytes2 == MAX_VECTOR_BYTES
+        is_measured = all(side.element_bytes == WIDE_ELEMENT for side in self._sides)
+        return is_measured and bytes1 <= bytes2 == MAX_VECTOR_BYTES
+
+    def _lone_tile(self, sizes: Sequence[int], width1: int, width2: int) -> tuple[int, int] | None:
+        """Elements along both sides where one alone has vectors, the second whole accesses; None: both have,
+        or none, or a dimension is too small for such tiles.
+        """
+        first, second = self._sides
+        if width1 == 1 and width2 * second.element_bytes == MAX_VECTOR_BYTES:
+            least, along = LONE_TILE, LONE_ALONG // second.element_bytes
+        elif width2 == 1 and width1 > 1:
+            least, along = MAX_TILE, LONE_FIRST_ALONG
+        else:
+            return None
+        fits = _fill(sizes, first, least)[1] >= least and _fill(sizes, second, along)[1] >= along
+        return (LONE_TILE, along) if fits else None
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
         sizes = [facts.value(axis.extent) for axis in self.groups.space.axes]
@@ -206,8 +227,10 @@ class TransposePlanner:
             return Reject(f"runs of {run} bytes are read as fast by element")
         width1, width2 = (side.vectors.width(facts) for side in self._sides)
         merged, tile = self._usual_tile(sizes, width1, width2, hardware)
-        if self._are_uneven(width1, width2):
-            width2 = UNEVEN_BYTES // UNEVEN_ELEMENT
+        if width1 == 1 and self._lone_tile(sizes, width1, width2) is not None:
+            width2 = LONE_BYTES // self._sides[1].element_bytes
+        elif self._is_second_wide(width1, width2):
+            width2 = WIDE_BYTES // WIDE_ELEMENT
         along1, along2 = self._along(sizes, merged)
         if width1 == width2 == 1 and _blocks(sizes, along1, along2, tile) >= MANY_BLOCKS * hardware.sm_count:
             merged, tile = self._single_tile(sizes, merged, tile, hardware)
@@ -247,16 +270,20 @@ class TransposePlanner:
         """The dimensions to merge and the tile, of powers of two, for vectors of such widths."""
         side1, side2 = self._sides
         wanted1, wanted2 = side1.wanted(width1), side2.wanted(width2)
-        most_threads = VECTOR_THREADS
-        if width1 == width2 == 1:
+        most_threads, lone = VECTOR_THREADS, self._lone_tile(sizes, width1, width2)
+        if lone is not None:
+            wanted1, wanted2 = lone
+        elif width1 == width2 == 1:
             wanted1, wanted2 = SINGLE_TILE, max(MIN_TILE, SINGLE_BYTES // side2.element_bytes)
         elif self._are_narrow(width1, width2):
             wanted1, wanted2, most_threads = NARROW_TILE, NARROW_ALONG, NARROW_THREADS
-        elif self._are_uneven(width1, width2):
-            wanted1, wanted2 = UNEVEN_TILE, UNEVEN_ALONG
+        elif self._is_second_wide(width1, width2):
+            wanted1, wanted2 = WIDE_TILE, WIDE_ALONG
         elif min(width1, width2) > 1:
             wanted1, wanted2 = VECTOR_TILE, max(width2, min(MOST_ALONG, VECTOR_BYTES // side2.element_bytes))
-        merged1, size1 = _fill(sizes, side1, wanted1)
+        # Dimensions that lie apart are merged for no longer a tile where the first side's vectors are wider.
+        is_wider = 1 == width2 < width1 or width1 * side1.element_bytes == MAX_VECTOR_BYTES
+        merged1, size1 = _fill(sizes, side1, min(wanted1, MAX_TILE) if is_wider else wanted1)
         merged2, size2 = _fill(sizes, side2, wanted2)
         most1, most2 = (max(w, power_of_two_at_least(n)) for w, n in ((width1, size1), (width2, size2)))
         # A dimension that is smaller than its side of the tile leaves room to the other.

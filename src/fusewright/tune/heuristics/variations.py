@@ -13,17 +13,20 @@ from fusewright.tune.problem import Problem
 
 ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
 #: By scheduler, or by what is summed: those that gained most beyond the ones before them on an H200, over the
-#: problems that bench/tuning_problems.py lists and every other one of those that are drawn there.
+#: problems that bench/tuning_problems.py lists and those that it drew four times, beside the formulas of
+#: today. (Fitted to all draws but one, the best of them and of the formula is 0.3 to 2% nearer to the best of
+#: that one's problems than with those fitted to the listed ones and half a draw.)
 VARIATIONS: Mapping[str, tuple[Change, ...]] = {
     "inner_persistent": (
-        Change({"pad_inner_reduction_to_warp": False}),
-        Change({"project_persistent_buffers": True}),
+        Change({"persistent_in_shared_memory": True}),
+        Change({"pad_inner_reduction_to_warp": False, "project_persistent_buffers": True}),
+        Change({"pad_inner_reduction_to_warp": False, "keeps_inputs": True}),
         Change(
             {"pad_inner_reduction_to_warp": False, "streams_inputs": True},
             {"batches_per_block_inner_reduction": 2},
         ),
-        Change({"streams_inputs": True}),
-        Change({"persistent_in_shared_memory": True, "pad_inner_reduction_to_warp": False}),
+        Change({"pad_inner_reduction_to_warp": False}, {"batches_per_block_inner_reduction": 0.5}),
+        Change({"pad_inner_reduction_to_warp": False, "streams_inputs": True}),
     ),
     "outer_persistent": (
         Change({"batches_per_block_inner_reduction": 16}, {"unroll_factor_iter_dom": 0.5}),
@@ -42,11 +45,14 @@ VARIATIONS: Mapping[str, tuple[Change, ...]] = {
         Change({}, {"lparams.bdimy": 0.5, "unroll_factor": 2}),
     ),
     ROW_SUMS: (
-        Change({}, {"lparams.bdimx": 2}),
-        Change({"unroll_factor_top_of_vectorization": 2}),
+        Change({"keeps_inputs": True, "unroll_factor_top_of_vectorization": 2}),
+        Change({"shift_rows": True}),
+        Change({"streams_inputs": True}),
         Change({}, {"unroll_factor_top_of_vectorization": 2}),
     ),
     COLUMN_SUMS: (
+        Change({"keeps_inputs": True, "lparams.bdimx": 16}),
+        Change({"keeps_inputs": True}, {"unroll_factor_inner_reduction": 0.5}),
         Change({}, {"lparams.gdimy": 0.5}),
         Change({}, {"lparams.bdimy": 2}),
         Change({}, {"unroll_factor_iter_dom": 0.5, "lparams.gdimy": 0.5}),
@@ -54,17 +60,21 @@ VARIATIONS: Mapping[str, tuple[Change, ...]] = {
         Change({}, {"unroll_factor_iter_dom": 0.5, "lparams.gdimy": 2}),
     ),
     "transpose": (
-        Change({}, {"lparams.bdimx": 4, "tile_size1": 2}),
-        Change({"lparams.bdimx": 512, "tile_size2": 128, "vectorize_factor1": 4, "vectorize_factor2": 4}),
-        Change({"lparams.bdimx": 256, "tile_size2": 128, "vectorize_factor1": 4}),
-        Change({}, {"lparams.bdimx": 4, "tile_size1": 2, "vectorize_factor2": 0.5}),
-        Change({"lparams.bdimx": 256, "tile_size1": 128, "vectorize_factor2": 4}),
+        Change({"lparams.bdimx": 128}),
+        Change({}, {"tile_size1": 0.5}),
+        Change({}, {"lparams.bdimx": 0.5, "vectorize_factor2": 0.5}),
+        Change({"lparams.bdimx": 128, "tile_size1": 64}),
+        Change({}, {"tile_size2": 2}),
     ),
     "pointwise": (
-        Change({}, {"lparams.bdimx": 0.5, "unroll_factor_inner": 4}),
-        Change({}, {"lparams.bdimx": 0.5, "unroll_factor_inner": 2}),
-        Change({"vectorization_factor": 4, "unroll_factor_inner": 4, "shift_rows": True}),
-        Change({"break_point": 0, "lparams.bdimx": 64, "unroll_factor_inner": 2, "unroll_factor_outer": 1}),
+        Change({"unroll_factor_inner": 2}),
+        Change({"keeps_inputs": True, "lparams.bdimx": 64}, {"unroll_factor_inner": 4}),
+        Change(
+            {"keeps_inputs": True, "lparams.bdimx": 32, "unroll_factor_outer": 16, "vectorization_factor": 4}
+        ),
+        Change({"lparams.bdimx": 64}, {"unroll_factor_inner": 2}),
+        Change({"lparams.bdimx": 64, "unroll_factor_inner": 4}),
+        Change({"keeps_inputs": True, "lparams.bdimx": 256}),
     ),
 }
 
