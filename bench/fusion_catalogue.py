@@ -13,6 +13,7 @@ from bench.fusion_moves import MOVES
 from bench.fusion_native import NATIVE
 from bench.fusion_quantization import QUANTIZATION
 from bench.fusion_reductions import REDUCTIONS
+from bench.fusion_serving import SERVING
 from bench.fusion_signals import SIGNAL_ROWS
 from bench.fusion_training import TRAINING
 from bench.fusion_vision import VISION
@@ -32,5 +33,6 @@ CATALOGUE: tuple[Operation, ...] = (
     *ARRAYS,
     *GEOMETRY,
     *NATIVE,
+    *SERVING,
     *SIGNAL_ROWS,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fusewright.lower.straight_runs import straightened
-from fusewright.sym import evaluate, floordiv, lt, mod, symbol
+from fusewright.sym import ZERO, evaluate, floordiv, lt, maximum, mod, symbol
 
 WIDTH = 4
 FIRST, LANE, N = symbol("i", lo=0), symbol("lane", lo=0, hi=WIDTH - 1), symbol("n", lo=1)
@@ -19,8 +19,10 @@ AT = FIRST + LANE
         mod(mod(AT, N) + 5, 7),  # rolled
         floordiv(AT, N * 2) * 3 + mod(AT, N),  # repeated
         mod(AT - 3, N),  # from a position on that may be before the first
+        maximum(AT - 3, 3 - AT),
+        maximum(AT - 3, ZERO),
     ],
-    ids=["row", "rolled", "repeated", "shifted"],
+    ids=["row", "rolled", "repeated", "shifted", "reflected", "replicated"],
 )
 def test_whole_vectors_go_up_by_one(index):
     pred = lt(mod(AT, N), 4)

@@ -224,6 +224,30 @@ def test_what_it_does_not_take(body: Callable[[FusionDefinition, Any], None], re
     assert isinstance(verdict, Reject) and reason in verdict.reason
 
 
+def test_rows_that_share_a_table_load_their_part_of_it_ahead() -> None:
+    """The angles of a position are the same for all its heads: a thread has those of its columns."""
+    with FusionDefinition() as fd:
+        grad, x = (fd.define_tensor([-1, -1, -1], contiguity=True) for _ in range(2))
+        turned = grad * fd.define_tensor([-1, 1, -1], contiguity=[True, None, True])
+        dot = fd.ops.sum(turned * x, [2], keepdim=True)
+        fd.add_output(turned - x * dot)
+        fd.add_output(fd.ops.sum(turned * x, [0, 1]))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    given, values, table = torch.randn(7, 5, 200), torch.randn(7, 5, 200), torch.randn(7, 1, 200)
+    schedule = Schedule(fusion)
+    apply(SCHEDULER, schedule, params_of(1, 4, 5, 2, 2, prefetch_rows=True), p.H200)
+    found = run(schedule, [given, values, table])
+    both = (given.double() * table) * values
+    torch.testing.assert_close(
+        found[0].double(), given.double() * table - values * both.sum(2, keepdim=True), rtol=1e-4, atol=1e-4
+    )
+    torch.testing.assert_close(found[1].double(), both.sum((0, 1)), rtol=1e-4, atol=1e-4)
+    statements = k.walk(lowered(schedule).kernel.body)
+    read = {ref.buffer for stmt in statements for ref in access.read_refs(stmt)}
+    assert max(as_int(b.size) or 0 for b in read if b.space is k.Space.LOCAL) <= 8  # a vector, and the next
+
+
 def test_prefetch_stands_in_a_loop() -> None:
     with FusionDefinition() as fd:
         fd.add_output(fd.define_tensor([-1, -1], contiguity=True) + 1.0)

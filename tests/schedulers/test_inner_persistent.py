@@ -201,6 +201,38 @@ def test_rows_whose_results_meet_later_are_held_at_once() -> None:
     assert held_bytes(fusion, project=True).at_once == 2 * DataType.Float.size
 
 
+def bisected(steps: int) -> FusionDefinition:
+    """Bounds of each row's median: in each step one goes to the middle of both, as many lie above it."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.BFloat16)
+        wide = fd.ops.cast(x, DataType.Float)
+        low, high = fd.ops.min(wide, dims=[1], keepdim=True), fd.ops.max(wide, dims=[1], keepdim=True)
+        for _ in range(steps):
+            middle = (low + high) * 0.5
+            above = fd.ops.cast(wide > middle, DataType.Float)
+            many = fd.ops.sum(above, dims=[1], keepdim=True) > 8.0
+            low, high = fd.ops.where(many, middle, low), fd.ops.where(many, high, middle)
+        fd.add_output(fd.ops.where(wide > low, wide, 0.0))
+    return fd
+
+
+def test_results_of_rows_that_follow_from_each_other_are_computed_once(target: torch.device) -> None:
+    """Each bound is used by both of the next step: anew for each use they would be 2^8 by the last one."""
+    fusion = bisected(8)._finished().fusion
+    canonicalize(fusion)
+    scheduler = InnerPersistentScheduler()
+    facts = facts_of(fusion, [(128, 32000)])
+    params = schedulers.propose(scheduler, fusion, facts, described("h200"))
+    assert isinstance(params, ReductionParams) and params.project_persistent_buffers
+    schedule = Schedule(fusion)
+    scheduler.apply(schedule, params)
+    assert len(schedule.fusion.nodes) < 3 * len(fusion.nodes)
+    fd = bisected(3)
+    inputs = [torch.randn(3, 48, dtype=torch.bfloat16, device=target)]
+    fd.validate(inputs)
+    assert [kernel.scheduler for kernel in fd.kernels_for(inputs)] == ["inner_persistent"]
+
+
 #: dtype, columns -> whether the kernel is for this length only, its vectors, whether rows are shifted.
 LENGTHS = {
     (DataType.Float, 16384): (True, 4, False),  # two blocks of 512 threads have room so

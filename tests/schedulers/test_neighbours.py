@@ -46,6 +46,25 @@ def test_vectors_are_narrower_where_others_start_anywhere(
     assert (params.vectorization_factor == 2) is params.keeps_aligned is words
 
 
+@pytest.mark.parametrize(
+    ("columns", "steps", "width", "unaligned"),
+    [(1022, 3, 8, (0,)), (1022, 5, 2, ()), (1023, 5, 4, (0,)), (1024, 5, 4, (0,))],
+    ids=["few", "pairs", "odd rows", "beside aligned ones"],
+)
+def test_many_neighbours_of_rows_that_end_in_part_are_read_by_pairs(
+    columns: int, steps: int, width: int, unaligned: tuple[int, ...]
+) -> None:
+    """Rows of whole vectors have no such ends, and odd rows have no whole pairs."""
+    given = torch.empty(4096, columns + steps - 1, dtype=torch.bfloat16)
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(given, static_sizes=True)
+        parts = [fd.ops.slice(x, [0, i], [given.shape[0], i + columns]) for i in range(steps)]
+        fd.add_output(fd.ops.cast(sum(parts[1:], parts[0]), dtype=DataType.BFloat16))
+    params = fd.kernels_for([given])[0].params
+    assert isinstance(params, PointwiseParams)
+    assert (params.vectorization_factor, params.unaligned_inputs) == (width, unaligned)
+
+
 @pytest.mark.parametrize(("count", "width"), [(3, 4), (6, 1)])
 def test_windows_that_are_read_by_element_have_narrow_vectors(count: int, width: int) -> None:
     """Rows of an odd size, which vectors go through as through one: an output's alone."""

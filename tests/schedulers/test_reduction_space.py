@@ -37,3 +37,16 @@ def test_without_a_load_of_all_points_rows_stand_as_the_results_lie(swapped: boo
     space = reduction_space(fusion)
     assert isinstance(space, ReductionSpace)
     assert list(space.iteration) == list(space.reference.logical[:2])
+
+
+def test_a_column_beside_a_matrix_says_nothing_of_the_order_in_memory() -> None:
+    """Its rows have one element: what is contiguous in it are not the rows that both are reduced along."""
+    with FusionDefinition() as fd:
+        column, matrix = (fd.define_tensor([-1, size], True, DataType.Float) for size in (1, -1))
+        fd.add_output(fd.ops.sum(fd.ops.cat([column, matrix], dim=1), [1]))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    space = reduction_space(fusion)
+    assert isinstance(space, ReductionSpace)
+    assert space.main is not None and space.main.tensor is fusion.inputs[1]
+    assert space.is_inner

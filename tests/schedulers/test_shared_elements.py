@@ -39,11 +39,28 @@ def proposed(function: Callable[..., object], *shapes: tuple[int, ...]) -> Reduc
     return params
 
 
-@pytest.mark.parametrize("count, rows", [(16384, 4), (4096, 4), (1000, 1)])
+@pytest.mark.parametrize("count, rows", [(16384, 8), (4096, 4), (2048, 2), (1000, 1)])
 def test_threads_have_several_rows_while_they_are_enough(count: int, rows: int) -> None:
     params = proposed(potential, (count, 3), (count,))
     assert params.fastest_dim
     assert params.unroll_factor_iter_dom == rows
+
+
+def test_a_warp_has_the_rows_of_several_states() -> None:
+    def nearest(a: Tensor, b: Tensor) -> Tensor:
+        return (a[:, None] - b[None]).square().sum(-1).argmin(1)
+
+    params = proposed(nearest, (16384, 3), (1024, 3))
+    assert (params.lparams.bdimx, params.unroll_factor_iter_dom) == (32, 4)
+
+
+def test_rows_of_vectors_share_one_operand() -> None:
+    def distances(a: Tensor, b: Tensor) -> Tensor:
+        return (a[:, None] - b[None]).square().sum(-1).sqrt()
+
+    params = proposed(distances, (2048, 32), (2048, 32))
+    assert params.unroll_factor_inner_reduction == 4
+    assert (params.lparams.bdimx, params.unroll_factor_iter_dom) == (4, 8)
 
 
 @pytest.mark.parametrize("components", [2, 3, 5])

@@ -384,3 +384,21 @@ def test_long_runs_of_a_result_are_stored_by_tiles() -> None:
         fd.add_output(fd.ops.cast(fd.ops.permute(values * 2.0, [0, 2, 3, 1]), dtype=DataType.BFloat16))
     [kernel] = fd.kernels_for([x])
     assert kernel.scheduler == "transpose"
+
+
+@pytest.mark.parametrize(
+    ("channels", "dtype", "along", "threads"),
+    [(4, BF16, 256, 128), (8, BF16, 128, 128), (2, F32, 256, 128), (12, torch.uint8, 256, 256)],
+    ids=str,
+)
+def test_tiles_of_few_channels_have_two_kilobytes(
+    channels: int, dtype: torch.dtype, along: int, threads: int
+) -> None:
+    """And threads of more than one vector, where a block would have many."""
+    x = torch.empty(16, 131064, channels, dtype=dtype)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.set(fd.ops.permute(fd.from_pytorch(x), [0, 2, 1])))
+    [kernel] = fd.kernels_for([x])
+    params = kernel.params
+    assert isinstance(params, TransposeParams)
+    assert (params.tile_size1, params.threads) == (along, threads)

@@ -270,7 +270,7 @@ HARD = [
         residual_stream,
         torch_residual_stream,
         ((12, 64), *[(64,)] * 6),
-        ("inner_persistent",) * 3,  # one would compute what it does not hold for each of six reductions
+        ("inner_persistent",) * 2,  # one would compute what it does not hold for each of six reductions
         64,
     ),
     Hard(

@@ -339,6 +339,18 @@ def test_a_sum_reads_what_another_kernel_transposed():
     assert schedulers == [SchedulerType.transpose, SchedulerType.reduction]
 
 
+def test_what_lies_across_memory_is_stored_by_no_reduction():
+    """A gradient as it is and transposed, beside its sums of columns, and of all: tiles turn it."""
+    fusion = Fusion()
+    x = define_tensor(fusion, [4096, 4096], True, DataType.BFloat16)
+    turned = apply_to_tensor(fusion, "neg", x)
+    for value in (turned, permute(fusion, turned, [1, 0]), sum_(fusion, x, [0]), sum_(fusion, x, [0, 1])):
+        add_output(fusion, value)
+    planned = Partitions(fusion, default_registry()).select(large_call(fusion), Tracer())
+    schedulers = [segment.scheduler.type for segment in planned.partition.segments]
+    assert schedulers == [SchedulerType.transpose, SchedulerType.inner_outer]
+
+
 def test_parts_with_nothing_in_common_are_kernels_of_one_launch():
     """Nine updates of a few elements each: one kernel would do them one after the other."""
     fusion = Fusion()

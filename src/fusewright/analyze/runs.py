@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
-from fusewright.ir.index_map import IndexMap, is_size, position_of
+from fusewright.ir.index_map import IndexMap, is_size, position_of, value_extent
 from fusewright.ir.node import Indexed, Stored, Update
 from fusewright.ir.value import TensorView
 from fusewright.sym import (
@@ -57,22 +57,16 @@ def indexed_run(node: Indexed, dim: int, unit: IterDomain | None) -> Run | None:
     """How the source of an indexed read is gone through along dimension `dim` of the result, or None.
 
     It moves if its dimension `unit`, which is contiguous in memory, does and all others stay. One that turns
-    at the ends of rows moves as well, by single elements.
+    at the ends of long rows moves as well, by single elements.
     """
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
         return None
     run = memory_run(node.source, node.map, dim, unit)
-    if run is None and any(map(_turns, node.map.indices)):
-        pieces = straight_pieces(node, dim, unit)
-        lengths = [as_int(each) for each in pieces or ()]
-        if pieces is not None and all(n is not None and n >= LEAST_PIECE for n in lengths):
+    if run is None:
+        lengths = [as_int(each) for each in straight_pieces(node, dim, unit) or ()]
+        if lengths and all(n is not None and n >= LEAST_PIECE for n in lengths):
             return Run(True, (const(1),))
     return run
-
-
-def _turns(e: Expr) -> bool:
-    """Whether an index is the larger or the smaller of others somewhere."""
-    return isinstance(e, (Max, Min)) or any(map(_turns, e.args))
 
 
 def stored_run(node: Stored, dim: int, unit: IterDomain | None) -> Run | None:
@@ -149,7 +143,7 @@ def straight_pieces(node: Indexed, dim: int, unit: IterDomain | None) -> tuple[E
 def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
     """By how much `e` goes up from each position along `dim` to the next, but for where a division's result
     jumps, at multiples of divisors that are added to `pieces`, and where another of two operands is the
-    larger one, at one end of the dimension. None if that differs.
+    larger one, at one end of the dimension, whose size is added. None if that differs.
     """
     if not _depends(e, dim):
         return 0
@@ -164,7 +158,11 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
             pieces[divisor] = None
         return rate if isinstance(e, Mod) else 0
     if isinstance(e, (Max, Min)):
-        return _rate(usual_operand(e)[0], dim, pieces) if len(e.args) == 2 else None
+        if len(e.args) != 2:
+            return None
+        along = (s for s in e.free_symbols if position_of(s) == dim)
+        pieces.update({value_extent(s): None for s in along})
+        return _rate(usual_operand(e)[0], dim, pieces)
     total = 0
     for core, coefficient in e.terms:
         if len(core.factors) > 1:

@@ -1631,10 +1631,13 @@ class SchedulingMethods:
     @overload
     def cache_fork(self, arg: Tensor) -> Tensor: ...
     @overload
-    def recompute(self, tensor: Tensor) -> list[Tensor]:
-        """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
+    def recompute(self, tensor: Tensor, recomputed_uses: Collection[Tensor] = ()) -> list[Tensor]:
+        """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew.
+
+        With `recomputed_uses` one twin serves those.
+        """
     @overload
-    def recompute(self, arg: Tensor) -> list[Tensor]: ...
+    def recompute(self, arg: Tensor, recomputed_uses: Collection[Tensor] = ()) -> list[Tensor]: ...
     @overload
     def allow_unaligned(self, tensor: Tensor) -> None:
         """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
@@ -2152,8 +2155,11 @@ class TensorMethods:
         """definition -> tensor  =>  definition -> copy -> tensor; returns the copy. `op_type`: `set`."""
     def cache_fork(self) -> Tensor:
         """An output with uses => a local tensor with a new output copied from it; returns the output."""
-    def recompute(self) -> list[Tensor]:
-        """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
+    def recompute(self, recomputed_uses: Collection[Tensor] = ()) -> list[Tensor]:
+        """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew.
+
+        With `recomputed_uses` one twin serves those.
+        """
     def allow_unaligned(self) -> Tensor:
         """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
 

@@ -21,11 +21,7 @@ Where `off` is known and what exists of each aligned vector is all that is wante
 a predicate of its own, and no edges are left.
 
 Where an index is by divisions, so does one whose elements lie side by side (`straight_runs`); others are
-loaded by element. Where few of them may lie elsewhere, as at the ends of a row that is reflected there, these
-are loaded besides:
-
-    m[k] = x[i(k)] if i(k) != i + k
-    a[k] = m[k] if i(k) != i + k
+loaded by element.
 
 The loads of all vectors come before the first use of any, so that they are in flight together. Each aligned
 vector is wanted by two neighbouring threads, of which one finds it in the L1 cache.
@@ -34,7 +30,7 @@ vector is wanted by two neighbouring threads, of which one finds it in the L1 ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fusewright.analyze.vectorize import is_one_run
 from fusewright.core.enums import CacheOp
@@ -46,7 +42,6 @@ from fusewright.lower.guards import Lanes, conditions_of, guarded, lanes_of, nec
 from fusewright.lower.loops import Loop
 from fusewright.sym import (
     FALSE,
-    TRUE,
     ZERO,
     Expr,
     Symbol,
@@ -63,9 +58,6 @@ from fusewright.sym import (
     substitute,
 )
 
-# Lanes of a vector for each that may be loaded besides: each takes an access of all threads.
-LEAST_BESIDE_STRAYS = 2
-
 
 @dataclass(frozen=True)
 class Move:
@@ -76,7 +68,6 @@ class Move:
         pred: under which an element of lane `lane` is moved.
         whole: that the vector is in one piece in memory: `src` and `pred` are those of such a vector.
         scattered: of a vector that may not be whole, the reference of lane `lane`, and the predicate there.
-        beside: whether that lane's element lies where it does in a whole vector, if that is known of a lane.
         fill, fill_is_value: what a load has in place of others, as of `k.Copy`.
     """
 
@@ -90,7 +81,6 @@ class Move:
     cache: CacheOp
     whole: Expr = k.TRUE
     scattered: tuple[k.Ref, Expr] | None = None
-    beside: Expr | None = None
 
     def lanes(self, tensor: TensorView) -> Lanes:
         """Raises ScheduleError where the elements of a vector that exist are not told from its ends."""
@@ -102,22 +92,6 @@ class Move:
                 hint="leave the axis serial",
             )
         return found
-
-    def strays(self) -> list[tuple[int, k.Ref, Expr]]:
-        """The lanes whose elements may lie elsewhere than beside the others': the number, the element, and
-        whether it does. Empty where they may be many.
-        """
-        if self.scattered is None or self.beside is None or self.scattered[1] is not self.pred:
-            return []
-        src, pred = self.scattered
-        found: list[tuple[int, k.Ref, Expr]] = []
-        for number in range(self.width):
-            index, wanted, beside = (
-                substitute(e, {self.lane: const(number)}) for e in (src.index, pred, self.beside)
-            )
-            if beside is not TRUE:
-                found.append((number, k.Ref(src.buffer, index), land(wanted, lnot(beside))))
-        return found if len(found) * LEAST_BESIDE_STRAYS <= self.width else []
 
     def one_by_one(self, pred: Expr, fill: k.Operand | None) -> k.Stmt:
         """Moves the elements for which the predicate holds, that of whole vectors."""
@@ -187,23 +161,6 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
     Raises:
         ScheduleError: see `Move.lanes`.
     """
-    strays = move.strays()
-    if not strays:
-        return _straight_load(ctx, move, tensor, strays=False)
-    size = as_int(move.dst.buffer.size)
-    assert size is not None
-    beside = ctx.register_of(f"{move.dst.buffer.name}_stray", move.dst.buffer.dtype, size)
-    fill, loads, mends = zero(beside.dtype), list[k.Stmt](), list[k.Stmt]()
-    for number, src, pred in strays:
-        at, dst = (k.Ref(to, move.dst.index + number) for to in (beside, move.dst.buffer))
-        loads.append(k.Copy(at, src, 1, move.cache, pred, fill))
-        mends.append(k.Copy(dst, at, 1, pred=pred))
-    first, *others = _straight_load(ctx, replace(move, whole=TRUE), tensor, strays=True)
-    return [loads, first, *others[:-1], mends, others[-1]]
-
-
-def _straight_load(ctx: Context, move: Move, tensor: TensorView, *, strays: bool) -> list[list[k.Stmt]]:
-    """The same of a vector whose elements lie side by side, or all but `strays`."""
     width, dst, src = move.width, move.dst, move.src
     lanes, fill = move.lanes(tensor), _fill(move)
     size = as_int(dst.buffer.size)
@@ -214,7 +171,7 @@ def _straight_load(ctx: Context, move: Move, tensor: TensorView, *, strays: bool
         return edged_load(move, tensor)
     start = src.index - offset
     there = land(move.whole, _loaded(move, lanes), _inside(k.Ref(src.buffer, start), 2 * width))
-    apart = None if strays else _parts(move, lanes, as_int(offset))
+    apart = _parts(move, lanes, as_int(offset))
 
     def vector(number: int, pred: Expr) -> k.Copy:
         to = k.Ref(raw, 2 * dst.index + number * width)

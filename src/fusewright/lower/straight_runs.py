@@ -44,43 +44,43 @@ class Straight:
     Attributes:
         expressions: without divisions of what moves with the lane.
         whole: that the vector is in one piece; without the lane.
-        beside: that the element of one lane is where it is in such a vector; None where that is not known
-            of one lane.
     """
 
     expressions: tuple[Expr, ...]
     whole: Expr
-    beside: Expr | None
 
 
 def straightened(expressions: Sequence[Expr], lane: Symbol, width: int) -> Straight:
     """The expressions where every quotient of what goes up by one with each lane is the first lane's."""
     whole: dict[Expr, None] = {}
-    turns: dict[Expr, None] = {}
-    divided = False
 
     def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:
-        nonlocal divided
         if not args or lane not in e.free_symbols:
             return e
         if isinstance(e, (FloorDiv, Mod)):
             dividend, divisor = args
             first = dividend - lane
             if lane not in first.free_symbols and lane not in divisor.free_symbols:
-                divided = True
                 whole[le(mod(first, divisor) + (width - 1), divisor - 1)] = None
                 return floordiv(first, divisor) if isinstance(e, FloorDiv) else mod(first, divisor) + lane
         built = build(e.kind, args)
-        if isinstance(built, (Max, Min)) and len(built.args) == 2:
-            usual, above = usual_operand(built)
-            first, last = (substitute(above, {lane: const(each)}) for each in (0, width - 1))
-            rise = as_int(last - first)
-            if rise is not None and above is first + lane * (rise // max(1, width - 1)):
-                turns[le(ZERO, above)] = None
-                whole[le(ZERO, first if rise >= 0 else last)] = None
-                return usual
-        return built
+        return _mostly(built, lane, width, whole) if isinstance(built, (Max, Min)) else built
 
     memo: dict[Expr, Expr] = {}
     made = tuple([fold(e, visit, memo) for e in expressions])
-    return Straight(made, land(*whole), None if divided else land(*turns))
+    return Straight(made, land(*whole))
+
+
+def _mostly(e: Max | Min, lane: Symbol, width: int, whole: dict[Expr, None]) -> Expr:
+    """Of two operands the one that is the result at most places, if it is so for all lanes of a vector, which
+    is added to `whole`.
+    """
+    if len(e.args) != 2:
+        return e
+    usual, above = usual_operand(e)
+    first, last = (substitute(above, {lane: const(each)}) for each in (0, width - 1))
+    rise = as_int(last - first)
+    if rise is None or above is not first + lane * (rise // max(1, width - 1)):
+        return e
+    whole[le(ZERO, first if rise >= 0 else last)] = None
+    return usual

@@ -83,13 +83,7 @@ def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
         return [item_of(ctx, node, order, loops[:-1], work.statements([*named, each]))]
     move = Move(first_dst, first_src, work.pred, work.fill, work.fill_is_value, width, lane, cache)
     if straight is not None:
-        move = replace(
-            move,
-            pred=straight.expressions[1],
-            whole=straight.whole,
-            scattered=(src, work.pred),
-            beside=straight.beside,
-        )
+        move = replace(move, pred=straight.expressions[1], whole=straight.whole, scattered=(src, work.pred))
     if not out.unaligned:
         _check_aligned(node, width, first_dst, first_src)
     if dst.buffer.space is not k.Space.LOCAL:

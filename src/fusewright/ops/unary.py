@@ -53,13 +53,18 @@ def _analytic(
     complex_snippet: str,
     domain: Domain | None = None,
     slots: int = FUNCTION_SLOTS,
+    real: Spelling | None = None,
 ) -> ElementwiseOp:
-    """A function of real and complex numbers: CUDA's own for the real, ours for the others."""
+    """A function of real and complex numbers: `real` or CUDA's own for the real, ours for the others."""
     spellings = {
-        FLOAT: Spelling(f"{name}({{0}})", function, slots=slots),
+        FLOAT: real or Spelling(f"{name}({{0}})", function, slots=slots),
         COMPLEX: Spelling(f"fw::{name}({{0}})", complex_functions.FUNCTIONS[name], (complex_snippet,)),
     }
     return _unary(name, Rule.FLOAT_UP, spellings, domain)
+
+
+def _angle(name: str, function: Torch) -> Spelling:
+    return Spelling(f"fw::{name}({{0}})", function, ("trig",), slots=FUNCTION_SLOTS)
 
 
 def _erfcinv(x: torch.Tensor) -> torch.Tensor:
@@ -101,7 +106,7 @@ _TRANSCENDENTAL = (
     _analytic("asinh", torch.asinh, "complex_inverse_trig"),
     _analytic("atan", torch.atan, "complex_inverse_trig"),
     _analytic("atanh", torch.atanh, "complex_inverse_trig", _UNIT),
-    _analytic("cos", torch.cos, "complex_trig"),
+    _analytic("cos", torch.cos, "complex_trig", real=_angle("cos", torch.cos)),
     _analytic("cosh", real_functions.cosh, "complex_trig", _EXPONENT),
     _analytic("exp", torch.exp, "complex_exp", _EXPONENT, slots=18),
     _analytic("exp2", torch.exp2, "complex_exp", Domain(-120.0, 120.0), slots=8),
@@ -127,10 +132,10 @@ _TRANSCENDENTAL = (
             ),
         },
     ),
-    _analytic("sin", torch.sin, "complex_trig"),
+    _analytic("sin", torch.sin, "complex_trig", real=_angle("sin", torch.sin)),
     _analytic("sinh", real_functions.sinh, "complex_trig", _EXPONENT),
     _analytic("sqrt", real_functions.sqrt, "complex_sqrt", _POSITIVE, slots=12),
-    _analytic("tan", torch.tan, "complex_trig"),
+    _analytic("tan", torch.tan, "complex_trig", real=_angle("tan", torch.tan)),
     _analytic("tanh", torch.tanh, "complex_trig"),
 )
 

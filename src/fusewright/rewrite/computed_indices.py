@@ -56,8 +56,8 @@ def _known(node: Indexed | Choose) -> dict[int, Expr]:
     found: dict[int, Expr] = {}
     for number, tensor in enumerate(node.index_tensors):
         extent = extents.get(number)
-        value = _number(tensor, node.output.extents, {}) if extent is not None else None
-        if value is not None and extent is not None and value.lo >= 0 and value.hi < extent:
+        value = _number(tensor, node.output.extents, {})
+        if extent is not None and value is not None and value.lo >= 0 and value.hi < extent:
             found[number] = value.expr
     return found
 

@@ -103,8 +103,12 @@ def cache_before(
     return new
 
 
-def recompute(fusion: Fusion, tensor: TensorView) -> list[TensorView]:
+def recompute(
+    fusion: Fusion, tensor: TensorView, recomputed_uses: Collection[TensorView] = ()
+) -> list[TensorView]:
     """tensor -> a, b  becomes  tensor -> a, twin -> b: every use after the first computes the tensor anew.
+
+    With `recomputed_uses` one twin serves those, and the tensor the others.
 
     Trades work for registers: nothing is kept between the uses. Returns the twins. Their loops are
     those of the tensor, and their vectors may start at any element if its may.
@@ -114,10 +118,16 @@ def recompute(fusion: Fusion, tensor: TensorView) -> list[TensorView]:
         raise ScheduleError(
             f"recompute: {tensor.name} must be computed in the fusion, and be no output and no reduction"
         )
+    groups = [[use] for use in list(tensor.uses)[1:]]
+    if recomputed_uses:
+        groups = [[use for use in tensor.uses if any(out in recomputed_uses for out in use.outputs)]]
+        if not groups[0]:
+            raise ScheduleError(f"recompute: {tensor.name} is not used by any of the tensors given")
     twins: list[TensorView] = []
-    for use in list(tensor.uses)[1:]:
+    for uses in groups:
         twin = shape_twin(fusion, tensor)
-        fusion.replace_inputs(use, {tensor: twin})
+        for use in uses:
+            fusion.replace_inputs(use, {tensor: twin})
         fusion.add_node(node.copy({tensor: twin}))
         twin.unaligned = tensor.unaligned
         twins.append(twin)

@@ -285,10 +285,13 @@ class Schedule:
         return caching.cache_fork(self.fusion, tensor)
 
     @_primitive
-    def recompute(self, tensor: TensorView) -> list[TensorView]:
-        """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew."""
+    def recompute(self, tensor: TensorView, recomputed_uses: Collection[TensorView] = ()) -> list[TensorView]:
+        """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew.
+
+        With `recomputed_uses` one twin serves those.
+        """
         _check_not_inlined("recompute", tensor)
-        return caching.recompute(self.fusion, tensor)
+        return caching.recompute(self.fusion, tensor, recomputed_uses)
 
     @_primitive
     def assume(self, tensor: TensorView, dim: int, low: int, high: int) -> None:

@@ -118,7 +118,7 @@ class Arithmetic:
         reduced = _reduced_points(fusion)
         loaded = following_inputs(fusion)
         for node in fusion.nodes:
-            slots = _slots(node)
+            slots = slots_of(node)
             if slots:
                 points = _extents(node.output.maybe_root)
                 if node in loaded:
@@ -155,7 +155,7 @@ def _reduced_points(fusion: Fusion) -> dict[Node, tuple[Expr, ...]]:
     return found
 
 
-def _slots(node: Node) -> int:
+def slots_of(node: Node) -> int:
     """Of one point. A step of a reduction computes each of its states from all of them."""
     if node.is_scalar:
         return 0

@@ -53,6 +53,14 @@ class Sectors:
         """Bytes that are moved besides the accessed elements."""
         return sum(_in_vain(walks, facts) for walks in self._walks)
 
+    def are_apart(self, access: Access, facts: Facts) -> bool:
+        """Whether each element that neighbouring threads touch has a sector for itself."""
+        walk = next((walk for walks in self._walks for walk in walks if walk.access is access), None)
+        if walk is None or facts.value(walk.axes[0].extent) < WARP_SIZE:
+            return False
+        step = walk.step(facts) * access.tensor.dtype.size
+        return step >= SECTOR_BYTES or -step >= SECTOR_BYTES
+
     @cached_property
     def _walks(self) -> list[list[_Walk]]:
         """Loads of one tensor by threads that go along the same axes are together."""
@@ -195,6 +203,13 @@ class _Walk:
         if place(last) == start + last * stride:
             return [step * stride for step in range(count)]
         return [place(step) - start for step in range(count)]
+
+    def step(self, facts: Facts) -> int:
+        """Elements from one to the next along the first axis."""
+        strides, axis = self._strides(facts), self.axes[0]
+        if self._map is None or self.access.dims.get(axis) is None:
+            return strides.get(self.access.axes.get(axis), 0)  # type: ignore[arg-type]
+        return self._steps(axis, 2, strides, facts)[1]
 
     @property
     def _map(self) -> IndexMap | None:

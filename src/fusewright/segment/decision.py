@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from fusewright.core.errors import NoSchedulerError, RejectedError
-from fusewright.ir import Node, Update
+from fusewright.ir import Node, Reduction, Scan, Update
 from fusewright.schedulers.base import Cost, Proposal, Reject, Rewrite, naming, type_name, wrong_answer
 from fusewright.schedulers.cost import KERNEL_SECONDS
 from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import Exclusions
 from fusewright.segment.order import (
+    across_memory,
     independent_parts,
     launch_order,
     reductions_apart,
@@ -386,6 +387,11 @@ class Decision:
                 change = f": {rewrites[0].name}, as {rewrites[0].reason}"
                 yield Idea(segments, change, tuple(rewrites))
             slow = [segment for segment, cost in known if len(segment.nodes) > 1 and may_be_split(cost)]
+            # A reduction's kernel would store an element a sector.
+            for i in range(len(across_memory(slow[0].nodes)) if slow else 0):
+                segments = self._untried(f"across {i}", slow)
+                if segments:
+                    yield Idea(segments, f" without its part {i} across memory", across=i)
             segments = self._untried("split", slow)
             if segments:
                 yield Idea(segments, f" without {name}")
@@ -457,12 +463,14 @@ class Decision:
         draft = self.draft
         nodes = {node for i in region for node in state.groups[i] if node in draft.position}
         excluded = state.excluded
-        if not changes:
-            for segment in idea.segments:
-                excluded = excluded.without_nodes(type_name(segment.scheduler.type), segment.nodes)
         for change in changes:
             nodes.update(node for node in change.made if node in draft.position and not node.is_scalar)
         ordered = sorted(nodes, key=draft.position.__getitem__)
+        if idea.across is not None:
+            excluded = self._reductions_apart(idea.segments, idea.across, ordered, excluded)
+        elif not changes:
+            for segment in idea.segments:
+                excluded = excluded.without_nodes(type_name(segment.scheduler.type), segment.nodes)
         inside = set(region)
         rest = [
             [node for node in group if node in draft.position]
@@ -478,3 +486,14 @@ class Decision:
         except NoSchedulerError:
             return None
         return after if isinstance(after, State) else None
+
+    def _reductions_apart(
+        self, segments: Sequence[Segment], across: int, region: Sequence[Node], excluded: Exclusions
+    ) -> Exclusions:
+        """No kernel of the region computes reductions and this part of one of the segments."""
+        reductions = [node for node in region if isinstance(node, (Reduction, Scan))]
+        for segment in segments:
+            part = across_memory(segment.nodes)[across]
+            for scheduler in self.draft.registry:
+                excluded = excluded.without_merges(type_name(scheduler.type), part, reductions)
+        return excluded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
-from fusewright.ir import Node, Reduction, TensorView, Val
+from fusewright.ir import Node, Permute, Reduction, Relabel, Scan, TensorView, Val
 
 
 def launch_order(
@@ -122,6 +122,32 @@ def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
             yield tuple(part)
         if len(part) < len(inside) < len(group):
             yield tuple([node for node in group if node in inside])
+
+
+def across_memory(group: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """Parts that have nothing to do with the reductions of the group and go over memory in an order of their
+    own; none if it has no reduction.
+    """
+    reducing = [node for node in group if isinstance(node, (Reduction, Scan))]
+    if not reducing:
+        return []
+    after: set[Val] = {out for node in reducing for out in node.outputs}
+    before: set[Val] = {value for node in reducing for value in node.inputs}
+    for node in group:
+        if not after.isdisjoint(node.inputs):
+            after.update(node.outputs)
+    for node in reversed(group):
+        if not before.isdisjoint(node.outputs):
+            before.update(node.inputs)
+    concerned = after | before
+    parts = _parts([node for node in group if concerned.isdisjoint(node.outputs)])
+    return [part for part in parts if any(map(_reorders, part))]
+
+
+def _reorders(node: Node) -> bool:
+    """Whether dimensions of the output are in another order than those of the input."""
+    dims = [dim for dim in node.dims if dim is not None] if isinstance(node, (Permute, Relabel)) else []
+    return dims != sorted(dims)
 
 
 def surroundings(groups: Sequence[Sequence[Node]], index: int) -> list[int]:

@@ -78,11 +78,14 @@ class State:
 
 @dataclass(frozen=True)
 class Idea:
-    """A change to try with segments that are equal: without their scheduler, or a rewrite of each."""
+    """A change to try with segments that are equal: without their scheduler, a rewrite of each, or one of
+    the parts that go over memory in an order of their own, by its number, in a kernel without reductions.
+    """
 
     segments: tuple[Segment, ...]
     change: str
     rewrites: tuple[Rewrite, ...] = ()
+    across: int | None = None
 
     @property
     def text(self) -> str:
@@ -91,7 +94,8 @@ class Idea:
     def of(self, indices: Sequence[int]) -> Idea:
         """The change of these segments alone."""
         rewrites = tuple([self.rewrites[i] for i in indices]) if self.rewrites else ()
-        return Idea(tuple([self.segments[i] for i in indices]), self.change, rewrites)
+        segments = tuple([self.segments[i] for i in indices])
+        return Idea(segments, self.change, rewrites, self.across)
 
 
 @dataclass(frozen=True)

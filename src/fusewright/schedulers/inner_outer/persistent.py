@@ -11,11 +11,12 @@ Then blocks store that, wait for each other, and each sums what all have found i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.hardware import MAX_VECTOR_BYTES, HardwareInfo
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
@@ -49,6 +50,7 @@ from fusewright.schedulers.params import InnerOuterPersistentParams
 from fusewright.schedulers.persistent.held_length import HeldLength
 from fusewright.schedulers.persistent.held_rows import grows_too_much, recompute, variance_in_two_passes
 from fusewright.schedulers.reduction.loops import feeds, inline, merge_to_rows_and_reduction
+from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reduction.wider_vectors import aligned_rows
 from fusewright.schedulers.sizes import ceil_div
 
@@ -122,7 +124,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         ahead = [load for load in loads if params.prefetch_rows and load not in streamed]
         _cut_columns(schedule, reference, params, aligned_rows(rows) if params.shift_rows else None)
         # What is loaded once a row stays one element of it.
-        whole = {reference, *(load for load in ahead if not rows.has_every_element(load))}
+        whole = {reference, *(load for load in ahead if not _varies(rows, load, rows.reduction))}
         schedule.transform_like(reference, [tensor for tensor in others if tensor not in whole])
         partials = [schedule.rfactor(tensor, [loops.batches, loops.vector]) for tensor in rows.reductions]
         lead = partials[0]
@@ -234,13 +236,15 @@ def _hold_columns(
 
 def _loads_of_rows(fusion: Fusion, space: InnerOuterPersistentSpace) -> list[TensorView]:
     """The loads of what is another for each row."""
-    iteration = [axis for axis in space.rows.iteration if not axis.is_broadcast]
+    rows = space.rows
+    loads = [load for load in find_loads(fusion) if load not in space.of_columns]
+    return [load for load in loads if _varies(rows, load, rows.iteration)]
 
-    def varies(load: TensorView) -> bool:
-        own = [space.rows.maps.get(load, {}).get(axis) for axis in iteration]
-        return any(axis is not None and not axis.is_broadcast for axis in own)
 
-    return [load for load in find_loads(fusion) if load not in space.of_columns and varies(load)]
+def _varies(rows: ReductionSpace, load: TensorView, axes: Iterable[IterDomain]) -> bool:
+    """Whether the load has several elements along some of the axes."""
+    own = [rows.maps.get(load, {}).get(axis) for axis in axes if not axis.is_broadcast]
+    return any(axis is not None and not axis.is_broadcast for axis in own)
 
 
 def _space(fusion: Fusion) -> InnerOuterPersistentSpace | str:

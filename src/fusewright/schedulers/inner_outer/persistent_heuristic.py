@@ -199,6 +199,18 @@ class InnerOuterPersistentPlanner:
         """Of all loads of an element of a row."""
         return self.space.rows.element_bytes
 
+    @cached_property
+    def _shared_bytes(self) -> int:
+        """Of an element of all loads that some rows share, as the angles of a position for all heads."""
+        rows = self.space.rows
+        partial = [load for load in rows.loads if not rows.is_full(load)]
+        both = [
+            load
+            for load in partial
+            if not (load.concrete.isdisjoint(rows.iteration) or load.concrete.isdisjoint(rows.reduction))
+        ]
+        return sum(load.tensor.dtype.size for load in both)
+
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
         space = self.space.rows
         width = self._vectors.width(facts) if self._vectors is not None else 1
@@ -487,7 +499,7 @@ class InnerOuterPersistentPlanner:
         inputs spilled, or loaded one after the other what they had no registers for: 0.76 of a copy's speed
         instead of 1.0 (the gradients of RMS norm within LLaMA's, 16384 x 4096, an H200).
         """
-        loaded = self._loaded_in_registers(rows.width)
+        loaded = self._loaded_in_registers(rows.width) + self._shared_bytes
         return loaded + max(0, loaded - self._held_in_registers(rows))
 
     def _tile(self, rows: Rows, choice: Choice, hardware: HardwareInfo) -> RowTile | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, whole_warps
+from fusewright.schedulers.sizes import ceil_div, whole_warps
 
 # Threads of the widest block: more leave fewer than 64 registers each.
 WIDEST_BLOCK = 1024
@@ -33,19 +33,15 @@ def threads_and_batches(
     cached: rows have all of their inputs in common with others, so that these come from the caches: what
     counts is how many rows an SM has at a time, not the loads in flight.
 
-    A part of a warp, without idle lanes, which would take branches (an H200: softmax of 16 x 16 bfloat16
-    takes 3.7 us, 4.2 with a warp for two vectors; RMS norm of 8 x 128 3.9 and 4.2), or one warp for what it
-    holds with `most` vectors a thread; else whole warps. Up to BATCHES vectors each before there are more
-    than one warp, as a warp needs no barrier and loads in flight are what the memory is kept busy with; fewer
-    where the rows leave most of the GPU idle.
+    A part of a warp, or one warp for what it holds with `most` vectors a thread; else whole warps. Up to
+    BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in flight
+    are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
     """
     if rows >= hardware.sm_count * ROWS_AN_SM:
         if vectors <= WARP_SIZE * BATCHES // 2:
             return part_of_a_warp(vectors)
         if vectors <= WARP_SIZE * most:
             return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
-    if vectors <= WARP_SIZE // 2:
-        return power_of_two_at_least(vectors), 1
     batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
     comfortable = 2 * (max(BATCHES, most) if cached else BATCHES)
     while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < comfortable else WIDEST_BLOCK):

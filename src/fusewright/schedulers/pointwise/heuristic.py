@@ -68,9 +68,11 @@ SHARING_ROWS = 2
 # three neighbours in rows of 4095 bfloat16 take 82 us with two, 87 with one or four).
 FEWEST_OF_NEIGHBOURS = 2
 # Elements of vectors that start anywhere, of which the last of a row are there in part, that a thread loads:
-# each has code of its own besides (an H200, of 1024 x 1024 bfloat16 without its border: five neighbours take
-# 54 us with vectors of 8, 44 with 4, nine take 88 and 57; three of 8192 x 4096 45 and 48).
-MOST_SHIFTED = 36
+# each has code of its own besides. Where there are more, pairs of elements are loaded one by one, if rows
+# have whole pairs, else vectors are narrower (an H200, of 1024 x 1024 bfloat16 without its border: five
+# neighbours take 54 us with vectors of 8, 44 with 4, 34 by pairs, nine take 88, 57 and 40; three of
+# 8192 x 4096 45, 48 and 44).
+MOST_SHIFTED, PAIR = 36, 2
 # Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
 # The same of single elements, whose addresses take most of a thread's instructions (an H200: 513 x 1023 x 129
@@ -182,6 +184,17 @@ class PointwisePlanner:
         apart = (_elements(access.tensor.shape, facts) > points for access in self._by_element(facts))
         return sum(apart) >= MANY_BY_ELEMENT
 
+    def _has_a_sector_each(self, facts: Facts) -> bool:
+        """Whether each load of a thread takes a sector of memory, so that vectors would but spread a warp's.
+
+        (An H200: every sixteenth element of 16384 x 8192 bfloat16 takes 75 us by element, 94 in vectors of 4;
+        a column of each of 4096 matrices of 256 x 64 28.3 and 32.9; diagonals of as many 128 x 128 21.0 and
+        22.4.)
+        """
+        sectors = self._cost.sectors
+        loads = [a for a in self._full_loads if not _is_gathered(a)]
+        return sectors is not None and any(loads) and all(sectors.are_apart(a, facts) for a in loads)
+
     @cached_property
     def _merged(self) -> MergedVectorLimits:
         return MergedVectorLimits(self.fusion, self.space.axes, self._concrete)
@@ -243,6 +256,17 @@ class PointwisePlanner:
         inputs = [self.fusion.inputs[position] for position in vectors.unaligned]
         return sum(access.tensor in inputs for access in self._full_loads)
 
+    def _narrower(self, vectors: Vectors, sizes: Sequence[int]) -> tuple[Vectors, bool]:
+        """Pairs or narrower vectors in place of wide ones that start anywhere, and whether the last ones of
+        rows are there in part.
+        """
+        if sizes[-1] % PAIR == 0:
+            return Vectors(PAIR, (), vectors.cost), False
+        width = vectors.width
+        while width * self._count_from_anywhere(vectors) > MOST_SHIFTED:
+            width //= 2
+        return replace(vectors, width=max(1, width)), True
+
     @cached_property
     def _points(self) -> list[IterDomain]:
         """The dimensions of more than one point."""
@@ -270,9 +294,9 @@ class PointwisePlanner:
         total = prod(sizes)
         cut = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
         break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
+        if shifted and vectors.width * self._count_from_anywhere(vectors) > MOST_SHIFTED:
+            vectors, shifted = self._narrower(vectors, sizes)
         width = vectors.width
-        while shifted and width * self._count_from_anywhere(vectors) > MOST_SHIFTED:
-            width //= 2
         tile = self._tile(cut, sizes)
         if tile is not None:
             break_point, why = (
@@ -283,7 +307,7 @@ class PointwisePlanner:
         loaded = self._loaded_bytes(vectors, dim, shifted, facts) * width
         if break_point and self._shares_most(break_point):
             in_flight = max(in_flight, SHARING_ROWS * loaded)
-        elif dim != -1 and not vectors.unaligned and self._has_neighbours:
+        elif (dim != -1 or cut.shifts) and not vectors.unaligned and self._has_neighbours:
             in_flight = max(in_flight, FEWEST_OF_NEIGHBOURS * loaded)
         several = (break_point and self._shares_elements(break_point)) or (
             width == 1 and self._are_apart(facts)
@@ -406,7 +430,8 @@ class PointwisePlanner:
         width = best.width
         sizes = [access.tensor.dtype.size for access in self._by_element(facts)]
         if sizes:
-            width = 1 if self._are_apart(facts) else min(width, *map(mixed_width, sizes))
+            single = self._are_apart(facts) or self._has_a_sector_each(facts)
+            width = 1 if single else min(width, *map(mixed_width, sizes))
         unaligned = best.unaligned if width > 1 else ()
         best = Vectors(width, unaligned, best_cost, best.keeps_aligned and width == best.width)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of

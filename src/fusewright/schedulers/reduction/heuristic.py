@@ -8,7 +8,11 @@ from math import trunc
 from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.core.recorded import isqrt
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
-from fusewright.schedulers.reduction.shared_elements import MOST_OF_A_THREAD
+from fusewright.schedulers.reduction.shared_elements import (
+    MOST_OF_A_THREAD,
+    ROWS_OF_VECTORS,
+    SHARED_VECTORS,
+)
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Vectors of a row that a thread sums while there are threads for the others (one, in rows of a few), and has
@@ -179,6 +183,11 @@ class RowAccesses:
         shares = is_long and not self.stores
         return max(1, VECTORS_A_THREAD // max(1, self.loads)) if shares else VECTORS_A_THREAD
 
+    def shares_vectors(self, vectors: int, width: int) -> bool:
+        """Whether rows of so many vectors have none of their own, but for those that neighbours read, too."""
+        few = SHARED_VECTORS <= vectors <= 2 * WARP_SIZE
+        return not self.loads and not self.stores and self.states == 1 and width > 1 and few
+
     def to_whole(self, width: int) -> int:
         """Vectors of so many elements that have the bytes of the widest."""
         bytes_ = width * self.element_bytes // max(1, self.loads)
@@ -198,6 +207,8 @@ def inner_params(
         row_threads *= 2
     side_by_side = threads <= WARP_SIZE and states == 1 and (unroll == 1 or width == 1)
     most = max(FEWEST_ROWS, min(MOST_ROWS, ELEMENTS_OF_ROWS // width)) if width > 1 else FEWEST_ROWS
+    if accesses.shares_vectors(vectors, width):
+        most = ROWS_OF_VECTORS
     in_flight = 1
     while side_by_side and in_flight < most and rows >= 4 * in_flight * row_threads * hardware.sm_count:
         in_flight *= 2
@@ -247,6 +258,8 @@ def _threads_of_row(
         to_whole = accesses.to_whole(width)
         each = accesses.vectors_a_thread(vectors > VECTORS_A_THREAD * WARP_SIZE * to_whole)
         wanted = vectors if vectors <= FEW_VECTORS else ceil_div(vectors, each)
+        if accesses.shares_vectors(vectors, width):
+            wanted, loads = ceil_div(vectors, 2), 1
         # A warp reads narrow vectors as fast.
         wanted = min(wanted, max(WARP_SIZE, ceil_div(wanted, to_whole)))
     threads = min(most, max(least, power_of_two_at_least(wanted)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
+from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.enums import ParallelType
-from fusewright.ir.node import Reduction
+from fusewright.ir.node import Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.io import Ports, find_loads, inline_rest, vectorize_ports
@@ -271,10 +272,18 @@ def inline_row_results(schedule: Schedule, partial: TensorView, step: int) -> li
     # Those whose vectors several accesses store have more loops (`io.vectorize`).
     own = [t for t in outputs if len(t.loop) >= len(partial.loop) and t.loop[step].is_broadcast]
     found = [tensor for output in own for tensor in output.producers if tensor.definition is not None]
-    if found:
-        rows = next(i for i, axis in enumerate(own[0].loop) if axis.is_broadcast)
+    kept = [t for t in persistent_tensors(schedule.fusion) if _is_computed_once_a_row(t) and t not in outputs]
+    kept = [t for t in kept if len(t.loop) >= len(partial.loop) and t.loop[step].is_broadcast]
+    if found or kept:
+        rows = next(i for i, axis in enumerate((own or kept)[0].loop) if axis.is_broadcast)
+        found = list(dict.fromkeys([*found, *kept]))
         schedule.inline_at(partial, rows, best_effort=True, selected=found)
     return found
+
+
+def _is_computed_once_a_row(tensor: TensorView) -> bool:
+    node = tensor.definition
+    return isinstance(node, Pointwise) and bool(node.reduced)
 
 
 def inline_runs(

@@ -276,8 +276,8 @@ class _Planner(ReductionPlanner):
         """How contiguous rows are reduced, by vectors that are `width` wide, or by wider ones that go through
         several dimensions or start at any element.
         """
-        sharing = rows_share_elements(self.space) and width == 1 and self._states == 1
-        shared = sharing_rows(rows, length, hardware) if sharing else None
+        sharing = rows_share_elements(self.space) and width == 1
+        shared = sharing_rows(rows, length, self._states, hardware) if sharing else None
         if shared is not None:
             return shared
         accesses = self._row_accesses

@@ -12,12 +12,19 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
-# Rows of a thread and elements of each that it has in flight, while threads are enough for this share of what
-# the GPU holds at once; elements of a row that it goes through, in blocks of up to so many threads. (An H200:
-# the potentials of 4096 points take 14.0 us so, by a row each 19.3, the distances of 4096 from the nearest of
-# as many others 16.5 and 20.0.)
-ROWS, IN_FLIGHT, LEAST_SHARE = 4, 4, 0.75
-ELEMENTS_A_THREAD, WIDEST_BLOCK = 16, 256
+# Rows of a thread at most, and elements of each in flight, while threads are enough for this share
+# of what the GPU holds at once; elements of a row that it goes through, in blocks of up to so many threads.
+# (An H200: the potentials of 4096 points take 13.6 us so, by a row each 19.3; of 20000 309 us, by four rows
+# 334; of 2048 7.0 by two rows, 7.7; the distances of 4096 points from the nearest of as many others 16.4 and
+# 20.0.)
+ROWS, IN_FLIGHT, LEAST_SHARE = 8, 4, 0.75
+ELEMENTS_A_THREAD, WIDEST_BLOCK = 8, 256
+# The same of several states, whose exchange between threads costs more: a warp has the rows (the nearest of
+# 1024 points for each of 16384 are found in 15.7 us, not 19.5; of 256 for 65536 in 19.6, not 21.6).
+ROWS_OF_STATES, SHARE_OF_STATES = 4, 0.45
+# Vectors of a row from which on a thread has two of them, and of how many rows: neighbours share an operand
+# (an H200: distances of 2048 x 2048 pairs of 32 bfloat16 take 26.8 us, by a vector of two rows each 44.0).
+SHARED_VECTORS, ROWS_OF_VECTORS = 4, 8
 # Columns along the innermost dimension up to which a thread has all of them (an H200: forces between 4096
 # points take 45 us, by a component each 87).
 MOST_OF_A_THREAD = 8
@@ -29,11 +36,14 @@ def rows_share_elements(space: ReductionSpace) -> bool:
     return not space.full_loads and any(load.concrete and load.concrete <= reduced for load in space.loads)
 
 
-def sharing_rows(rows: int, length: int, hardware: HardwareInfo) -> ReductionParams | None:
+def sharing_rows(rows: int, length: int, states: int, hardware: HardwareInfo) -> ReductionParams | None:
     """Params of threads that have several of `rows` of `length`; None where there are too few."""
-    threads = min(WIDEST_BLOCK, power_of_two_at_most(max(1, length // ELEMENTS_A_THREAD)))
-    wanted = LEAST_SHARE * hardware.sm_count * hardware.max_threads_per_sm
-    in_flight = ROWS
+    most, share, widest = (
+        (ROWS, LEAST_SHARE, WIDEST_BLOCK) if states == 1 else (ROWS_OF_STATES, SHARE_OF_STATES, WARP_SIZE)
+    )
+    threads = min(widest, power_of_two_at_most(max(1, length // ELEMENTS_A_THREAD)))
+    wanted = share * hardware.sm_count * hardware.max_threads_per_sm
+    in_flight = most
     while in_flight > 1 and rows * threads < in_flight * wanted:
         in_flight //= 2
     if in_flight == 1 or threads < WARP_SIZE:

@@ -281,16 +281,19 @@ def _misplaced(fusion: Fusion, reference: TensorView, maps: dict[TensorView, Axi
 def main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) -> Access | None:
     """The load that has most dimensions, if one has any.
 
-    Of several it is one that has the last dimension that is kept, along which results lie in memory; of these
-    the first by input and memory order, whatever the order of nodes, which caches change.
+    Of several it is one whose own dimensions are most: a column that is put beside a matrix has one element
+    along what both are read along. Of these it is one that has the last dimension that is kept, along which
+    results lie in memory; then the first by input and memory order, whatever the order of nodes, which caches
+    change.
     """
     rows = [axis for axis in reference.logical if not axis.is_reduction and not axis.is_broadcast]
 
-    def rank(read: Access) -> tuple[int, bool, int, list[int]]:
+    def rank(read: Access) -> tuple[int, int, bool, int, list[int]]:
+        own = sum(not axis.is_broadcast for axis in read.tensor.allocation)
         order = {ours: i for i, axis in enumerate(reference.logical) if (ours := read.axes.get(axis))}
         along = [order[axis] for axis in read.tensor.allocation if axis in order]
         lacks_last = bool(rows) and rows[-1] not in read.concrete
-        return -len(read.concrete), lacks_last, fusion.inputs.index(read.tensor), along
+        return -len(read.concrete), -own, lacks_last, fusion.inputs.index(read.tensor), along
 
     return min((read for read in reads if read.concrete), key=rank, default=None)
 
