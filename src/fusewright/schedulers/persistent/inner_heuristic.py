@@ -168,14 +168,14 @@ class InnerPersistentPlanner(ReductionPlanner):
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
 
     def _with_everything(self, rows: _Rows, held: ReductionParams) -> ReductionParams:
-        """By more threads, which hold all that is needed again, rather than by some that compute it anew: a
-        scan's elements beside its input take registers anyway.
+        """By more threads, which hold all that is needed again in registers, where fewer would compute it anew
+        or have no room for it: a scan's elements beside its input take registers anyway.
 
         (An H200, masks of the most probable of 4096 bfloat16: 29 us by 256 threads that hold 16 elements of
         three tensors, 32 by 128 that hold 32 of two.)
         """
         batches = held.batches_per_block_inner_reduction
-        if not held.project_persistent_buffers or held.persistent_in_shared_memory or batches < 2:
+        if not held.project_persistent_buffers or batches < 2:
             return held
         threads = whole_warps(ceil_div(rows.vectors_a_row, batches // 2))
         words = batches // 2 * rows.vectors.width * self.everything.at_once // REGISTER_BYTES
@@ -184,6 +184,7 @@ class InnerPersistentPlanner(ReductionPlanner):
         return replace(
             held,
             project_persistent_buffers=False,
+            persistent_in_shared_memory=False,
             batches_per_block_inner_reduction=batches // 2,
             lparams=replace(held.lparams, bdimx=threads, bdimy=1),
             reason=f"{rows.count} rows of {rows.length}: {threads} threads a row, {batches // 2} vectors of "
