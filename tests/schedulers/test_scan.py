@@ -93,6 +93,20 @@ def test_odd_rows_are_shifted() -> None:
         assert (params.vectorization_factor, params.shift_rows) == (width, shifts), length
 
 
+@pytest.mark.parametrize("shape", [(131,), (1, 131), (3, 131), (2, 257), (5, 129)])
+def test_few_short_odd_rows(shape: tuple[int, ...], target: torch.device) -> None:
+    """A part of a warp has a row of few vectors, and a block no more rows than there are."""
+    x = (torch.randint(-64, 64, shape) / 64).bfloat16().to(target)
+    with FusionDefinition() as fd:
+        given = fd.ops.cast(fd.from_pytorch(x), DataType.Float)
+        fd.add_output(fd.ops.cast(fd.ops.cumsum(given, len(shape) - 1), DataType.BFloat16))
+    assert_close(fd.execute([x])[0], x.double().cumsum(-1), shape[-1])
+    [kernel] = fd._last_kernels()
+    assert isinstance(kernel.params, ScanParams)
+    assert kernel.params.shift_rows
+    assert kernel.params.lparams.bdimy <= max(1, 2 * x[..., 0].numel() - 1)
+
+
 def test_shifted_rows_are_not_loaded_ahead() -> None:
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.cumsum(fd.define_tensor([-1, -1], contiguity=True), 1))

@@ -310,7 +310,7 @@ class _Planner:
                 return _inner_params(rows, length, width, self._loaded_bytes, hardware)
             places = length + found.width - 1
             params = _inner_params(rows, places, found.width, self._loaded_bytes, hardware)
-            return _with_whole_steps(params, ceil_div(places, found.width))
+            return _with_whole_steps(params, rows, ceil_div(places, found.width))
         params = _outer_params(rows, length, width, self._loaded_bytes, hardware)
         return _sharing_columns(params, self._blocks(facts, params), length, hardware)
 
@@ -350,7 +350,7 @@ def _inner_params(
     )
 
 
-def _with_whole_steps(params: ScanParams, vectors: int) -> ScanParams:
+def _with_whole_steps(params: ScanParams, rows: int, vectors: int) -> ScanParams:
     """`params` for shifted rows of so many vectors, often one more than a power of two. For that one a warp
     takes one more a lane, and a block more threads, since a step would take as long as others.
     """
@@ -359,7 +359,7 @@ def _with_whole_steps(params: ScanParams, vectors: int) -> ScanParams:
     if threads <= WARP_SIZE:
         threads = min(WARP_SIZE, power_of_two_at_least(ceil_div(vectors, 2)))
         unroll = max(unroll, min(MAX_INNER_UNROLL, ceil_div(vectors, threads)))
-        rows_a_block = max(rows_a_block, 1) * params.lparams.bdimx // threads
+        rows_a_block = min(power_of_two_at_least(rows), rows_a_block * params.lparams.bdimx // threads)
     else:
         steps = max(1, vectors // (threads * unroll))
         threads = min(MAX_THREADS_PER_BLOCK, whole_warps(ceil_div(vectors, steps * unroll)))

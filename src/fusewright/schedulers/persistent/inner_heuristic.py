@@ -168,8 +168,8 @@ class InnerPersistentPlanner(ReductionPlanner):
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
 
     def _with_everything(self, rows: _Rows, held: ReductionParams) -> ReductionParams:
-        """By more threads, which hold all that is needed again in registers, where fewer would compute it anew
-        or have no room for it: a scan's elements beside its input take registers anyway.
+        """By more threads, which hold all that is needed again in registers, where fewer would compute it
+        anew or have no room for it: a scan's elements beside its input take registers anyway.
 
         (An H200, masks of the most probable of 4096 bfloat16: 29 us by 256 threads that hold 16 elements of
         three tensors, 32 by 128 that hold 32 of two.)
