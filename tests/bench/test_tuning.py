@@ -46,6 +46,7 @@ def test_a_part_is_searched_sampled_and_timed_again(tmp_path, monkeypatch, capsy
         assert {"formula", "after 8", "after 30", "plain 60", "all", "policy"} <= each.chosen().keys()
         assert set(each.again.seconds) == set(each.chosen().values())
         best = each.after(each.tuned, 30)
+        assert each.raced is not None
         assert set(each.raced.seconds) == set(each.finalists) and best in each.finalists[:6]
         lucky = replace(each.raced, seconds={**each.raced.seconds, best: 1e9})
         assert replace(each, raced=lucky).after(each.tuned, 30) != best, "what wins the race counts"

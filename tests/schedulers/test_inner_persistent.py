@@ -233,6 +233,19 @@ def test_results_of_rows_that_follow_from_each_other_are_computed_once(target: t
     assert [kernel.scheduler for kernel in fd.kernels_for(inputs)] == ["inner_persistent"]
 
 
+def test_a_softmax_whose_largest_two_are_found_is_one_kernel(target: torch.device) -> None:
+    """Its exponentials are needed before and after each of three reductions."""
+    with FusionDefinition() as fd:
+        p = fd.ops.softmax(fd.define_tensor([-1, -1], True, DataType.Float), 1)
+        first = fd.ops.max(p, dims=[1], keepdim=True)
+        second = fd.ops.max(fd.ops.where(p >= first, -1.0, p), dims=[1], keepdim=True)
+        kept = fd.ops.where(p >= second, p, 0.0)
+        fd.add_output(kept / fd.ops.sum(kept, dims=[1], keepdim=True))
+    inputs = [torch.randn(5, 60, device=target)]
+    fd.validate(inputs)
+    assert [kernel.scheduler for kernel in fd.kernels_for(inputs)] == ["inner_persistent"]
+
+
 #: dtype, columns -> whether the kernel is for this length only, its vectors, whether rows are shifted.
 LENGTHS = {
     (DataType.Float, 16384): (True, 4, False),  # two blocks of 512 threads have room so

@@ -29,7 +29,7 @@ WELFORD_SPEED, WELFORD_SECONDS = 0.93, 0.4e-6
 # of more slots than these is computed more than so many times (an H200, six layers of RMS norm and SiLU on a
 # stream of floats: 8192 x 4096 888 us, as two kernels 248; 16384 x 1024 421 and 127).
 MAX_GROWTH = 4
-CHEAP_SLOTS, MOST_TIMES = 4, 4
+CHEAP_SLOTS, MOST_TIMES = 4, 5
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,9 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
     # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
-        uses: dict[frozenset[Node], list[TensorView]] = {}
+        uses: dict[frozenset[Node], list[Node]] = {}
         for use in dict.fromkeys(user for out in node.outputs for user in out.uses if user in ends):
-            uses.setdefault(ends[use], []).append(use.outputs[0])
+            uses.setdefault(ends[use], []).append(use)
         ends[node] = frozenset([node]) if node.reduced or not uses else frozenset().union(*uses)
         if tensor not in persistent or tensor in outputs or isinstance(node, Reduction):
             continue
@@ -212,7 +212,7 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
         if wanted or _is_cheap(fusion, tensor, space):
             ends[node] = next(iter(uses))
             for those, users in list(uses.items())[1:]:
-                (twin,) = schedule.recompute(tensor, users)
+                (twin,) = schedule.recompute(tensor, [use.output for use in users])
                 ends[twin.definition] = those
             persistent.update(tensor.producers)
 
