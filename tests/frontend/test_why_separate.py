@@ -96,7 +96,7 @@ def test_a_cycle_through_what_could_be_the_same_kernel() -> None:
     with FusionDefinition() as fd:
         x = matrix(fd)
         total = fd.ops.sum(x, [1])
-        scan = fd.ops.cumsum(x * fd.ops.broadcast_in_dim(total, [x.size(0), 1], [0]), 1)
+        scan = fd.ops.cumsum(x * fd.ops.broadcast_in_dim(total, [x.size(0), 1], [0]), 0)
         out = fd.ops.sum(scan, [1]) * total
         fd.add_output(out)
     answer = fd.why_separate(out, total, described((12, 64)))

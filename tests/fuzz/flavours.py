@@ -75,7 +75,7 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
     "scans": (
         8,
         Flavour(
-            ("scan", "scan", "unary", "binary", "permute", "back", "expand", "reduce"),
+            ("scan", "scan", "normalize", "unary", "binary", "permute", "back", "expand", "reduce"),
             (*ALL_TYPES, *COMPLEX),
             sizes=SIZES + LONG_SIZES,
         ),

@@ -73,6 +73,10 @@ def running_sums(fd):
     fd.add_output(fd.ops.cumsum(fd.define_tensor([-1, -1]), 1))
 
 
+def normalized_running_sums(fd):
+    fd.add_output(fd.ops.cumsum(fd.ops.softmax(fd.define_tensor([-1, -1]), 1), 1))
+
+
 def few_rows_in_another_order(fd):
     """Whose stores, which lie apart, count as sectors in estimates that are compared."""
     x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16, stride_order=[0, 1])
@@ -134,6 +138,7 @@ CASES = {
     "sizes that the host computes": (halves, of_matrix(f32)),
     "written in place": (written, of_matrix(f32, f32)),
     "scans": (running_sums, of_matrix(f32)),
+    "scans of held rows": (normalized_running_sums, of_matrix(f32)),
     "rows in another order": (few_rows_in_another_order, few_columns),
     "held columns": (softmax_of_columns, of_matrix(f32)),
     "rows and columns": (both_sums, of_matrix(f32)),

@@ -122,7 +122,8 @@ def test_schedulers_refuse_a_new_kind_by_name(fusion, scheduler: Scheduler, with
         y = apply_to_tensor(fusion, "sub", y, broadcast(fusion, sum_(fusion, y, [1]), [False, True]))
     add_output(fusion, y)
     verdict = scheduler.prepare(fusion)
-    other = "scan" if scheduler.type is SchedulerType.scan else "reduction"
+    others = {SchedulerType.scan: "scan", SchedulerType.inner_persistent: "reduction nor a scan"}
+    other = others.get(scheduler.type, "reduction")
     assert verdict == Reject(f"Recurrence, which computes T1, is neither pointwise nor a {other}")
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
+from fusewright.core.errors import ParamsError
 from fusewright.schedulers.params import LaunchParams, ScanParams
 from tests.integration.tolerance import assert_close
 
@@ -18,6 +19,7 @@ _ROWS = ScanParams(
     prefetches_steps=True,
     lparams=LaunchParams(bdimx=8, bdimy=2),
 )
+_SHIFTED = replace(_ROWS, prefetches_steps=False, shift_rows=True)
 _COLUMNS = ScanParams(
     fastest_dim=False,
     vectorization_factor=4,
@@ -59,6 +61,57 @@ def test_steps_that_are_loaded_ahead(
     assert_close(out, (x * weight).cumsum(dim), shape[dim])
     [kernel] = fd._last_kernels()
     assert "_next[" in kernel.source.text
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16])
+@pytest.mark.parametrize("shape", [(5, 201), (3, 2), (9, 333), (4, 64), (1, 75)])
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_rows_whose_vectors_begin_at_aligned_addresses(
+    blocks: int, shape: tuple[int, int], dtype: DataType, target: torch.device
+) -> None:
+    with FusionDefinition() as fd:
+        x = fd.ops.cast(fd.define_tensor([-1, -1], contiguity=True, dtype=dtype), DataType.Float)
+        fd.add_output(fd.ops.cast(fd.ops.cumsum(x, 1), dtype))
+        fd.add_output(fd.ops.cummax(x, 1) - x)
+    x = (torch.randint(-64, 64, shape) / 64).to(dtype.torch).to(target)
+    params = replace(_SHIFTED, lparams=replace(_SHIFTED.lparams, gdimy=blocks if blocks > 1 else -1))
+    sums, falls = fd.execute([x], schedules={0: params})
+    assert_close(sums, x.double().cumsum(1), shape[1])
+    assert_close(falls, x.double().cummax(1).values - x.double(), shape[1])
+
+
+def test_odd_rows_are_shifted() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
+        fd.add_output(fd.ops.cast(fd.ops.cumsum(fd.ops.cast(x, DataType.Float), 1), DataType.BFloat16))
+    for length, width, shifts in ((4097, 8, True), (4098, 8, True), (4100, 4, False), (4096, 8, False)):
+        [kernel] = fd.kernels_for(
+            [torch.empty(4096, length, dtype=torch.bfloat16, device="meta")], device="cpu"
+        )
+        params = kernel.params
+        assert isinstance(params, ScanParams)
+        assert (params.vectorization_factor, params.shift_rows) == (width, shifts), length
+
+
+@pytest.mark.parametrize("shape", [(131,), (1, 131), (3, 131), (2, 257), (5, 129)])
+def test_few_short_odd_rows(shape: tuple[int, ...], target: torch.device) -> None:
+    """A part of a warp has a row of few vectors, and a block no more rows than there are."""
+    x = (torch.randint(-64, 64, shape) / 64).bfloat16().to(target)
+    with FusionDefinition() as fd:
+        given = fd.ops.cast(fd.from_pytorch(x), DataType.Float)
+        fd.add_output(fd.ops.cast(fd.ops.cumsum(given, len(shape) - 1), DataType.BFloat16))
+    assert_close(fd.execute([x])[0], x.double().cumsum(-1), shape[-1])
+    [kernel] = fd._last_kernels()
+    assert isinstance(kernel.params, ScanParams)
+    assert kernel.params.shift_rows
+    assert kernel.params.lparams.bdimy <= max(1, 2 * x[..., 0].numel() - 1)
+
+
+def test_shifted_rows_are_not_loaded_ahead() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.cumsum(fd.define_tensor([-1, -1], contiguity=True), 1))
+    with pytest.raises(ParamsError, match="prefetches_steps"):
+        fd.execute([torch.randn(4, 64)], schedules={0: replace(_ROWS, shift_rows=True)})
 
 
 @pytest.mark.parametrize(("dtype", "threads", "vectors"), [(torch.bool, 256, 4), (torch.float32, 256, 2)])

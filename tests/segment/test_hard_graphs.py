@@ -262,7 +262,7 @@ HARD = [
         after_a_scan,
         lambda x: [x.cumsum(1).amax(1), x.cumsum(1) - x.cumsum(1).mean(1, keepdim=True)],
         ((6, 300),),
-        ("scan", "inner_persistent"),
+        ("inner_persistent",),
         600,
     ),
     Hard(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fusewright.analyze.kept import kept
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Reduction, Update
+from fusewright.ir.node import Node, Update
 from fusewright.ir.text import value_name
 
 
 @kept
-def foreign_node(fusion: Fusion, kind: type[Node] = Reduction) -> str | None:
-    """Why a fusion is more than elementwise work, loads by index and nodes of one `kind`, or None."""
+def foreign_node(fusion: Fusion, *kinds: type[Node]) -> str | None:
+    """Why a fusion is more than elementwise work, loads by index and nodes of these kinds, or None."""
     for node in fusion.nodes:
         if node.traits.indexed:
             source = node.inputs[0]
@@ -20,8 +20,8 @@ def foreign_node(fusion: Fusion, kind: type[Node] = Reduction) -> str | None:
             held = node.base if node.base is not None else node.output
             verb = "writes" if node.base is not None else "reads"
             return f"{node.label} changes {held.name} in memory, which the same fusion {verb}"
-        elif not (node.traits.pointwise or node.traits.placed or isinstance(node, kind) or node.is_scalar):
+        elif not (node.traits.pointwise or node.traits.placed or isinstance(node, kinds) or node.is_scalar):
             names = ", ".join(map(value_name, node.outputs))
-            expected = f"neither pointwise nor a {kind.__name__.lower()}"
+            expected = " nor ".join(("neither pointwise", *(f"a {kind.__name__.lower()}" for kind in kinds)))
             return f"{node.label}, which computes {names}, is {expected}"
     return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fusewright.analyze.scan_axes import is_spread_scan
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Node, Scan
 from fusewright.ir.value import TensorView
 
 
@@ -27,12 +28,14 @@ class _Sets:
 
 
 class Reachability:
-    """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one."""
+    """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one.
 
-    def __init__(self, fusion: Fusion) -> None:
+    of_scans: whether consumers of a scan stand outside of some of its loops, as those of a reduction do.
+    """
+
+    def __init__(self, fusion: Fusion, of_scans: Callable[[Node], bool] = is_spread_scan) -> None:
         self._nodes = fusion.tensor_nodes()
-        # Of a scan that is spread over threads, too, consumers stand outside of some of its loops.
-        self._reductions = [n.output for n in self._nodes if n.output.is_reduction or is_spread_scan(n)]
+        self._reductions = [n.output for n in self._nodes if n.output.is_reduction or of_scans(n)]
 
     @cached_property
     def _sets(self) -> _Sets:
@@ -82,9 +85,12 @@ class Reachability:
         return found
 
 
-def persistent_tensors(fusion: Fusion) -> Mapping[TensorView, list[TensorView]]:
-    """Each computed tensor that is needed before a reduction and after it, with those reductions."""
-    reachability = Reachability(fusion)
+def persistent_tensors(fusion: Fusion, across_scans: bool = True) -> Mapping[TensorView, list[TensorView]]:
+    """Each computed tensor that is needed before a reduction and after it, with those reductions.
+
+    across_scans: or a scan of a whole row, which threads share.
+    """
+    reachability = Reachability(fusion, lambda node: across_scans and isinstance(node, Scan))
     found: dict[TensorView, list[TensorView]] = {}
     for node in fusion.ordered_nodes():
         for out in node.outputs:

@@ -2735,6 +2735,7 @@ class EditableScanParams:
     vectorization_factor: int
     unroll_factor: int
     prefetches_steps: bool
+    shift_rows: bool
     @property
     def elements_held(self) -> int: ...
     @property

@@ -46,7 +46,8 @@ from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
 from fusewright.schedulers.pointwise.space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
 from fusewright.schedulers.sectors import Sectors
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.schedulers.shifted_rows import ENOUGH_TO_SCAN, LEAST_SCANNED, ShiftedRows, is_narrow
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
 # Bytes of loads that a thread has in flight: as many as a reduction's. Down columns, where the steps of a
 # block wait for each other, the next step's are loaded meanwhile, too (an H200: 4096 columns of 16384
@@ -123,6 +124,13 @@ class ScanSpace:
         return not self.iteration or innermost is ours
 
     @property
+    def aligned(self) -> Access | None:
+        """At whose aligned addresses shifted vectors begin: an output of all points, else the main load."""
+        wanted = {axis for axis in (*self.iteration, self.scanned) if not axis.is_broadcast}
+        full = (access for access in self.accesses if access.node is None and access.concrete >= wanted)
+        return next(full, self.main if self.main.node is not None else None)
+
+    @property
     def goes_along(self) -> bool:
         """Whether an access goes along the innermost dimension, forward."""
         return any(self.inner_axis in access.axes for access in self.accesses)
@@ -150,6 +158,10 @@ class ScanScheduler(BuiltInScheduler):
         space = accepted(self, scan_space(schedule.fusion))
         reference = _merge_to_rows(schedule, space)
         cut = _cut_inner if params.fastest_dim else _cut_outer
+        if params.shift_rows and space.aligned is not None:
+            schedule.shifted_split(reference, -1, params.vectorization_factor, space.aligned.tensor)
+        elif params.fastest_dim:
+            schedule.split(reference, -1, params.vectorization_factor)
         unrolled = cut(schedule, reference, params, bool(space.iteration))
         schedule.transform_like(reference)
         schedule.parallelize_like(reference)
@@ -248,6 +260,11 @@ class _Planner:
         return VectorLimits(self.fusion, self.space.inner_axis, loads)
 
     @cached_property
+    def _shifted(self) -> ShiftedRows:
+        space = self.space
+        return ShiftedRows(self.fusion, space.reference.shape, space.scanned, space.accesses, space.aligned)
+
+    @cached_property
     def _is_costly(self) -> bool:
         """Whether the steps of scans along memory take long, and all stores are to rows of fresh memory."""
         steps = (node.op.slots for node in self.fusion.nodes if isinstance(node, Scan))
@@ -284,7 +301,16 @@ class _Planner:
         rows = self._rows(facts)
         if self.space.is_inner:
             shared = _sharing_rows(rows, length, width, self._loaded_bytes, hardware)
-            return shared or _inner_params(rows, length, width, self._loaded_bytes, hardware)
+            if shared is not None:
+                return shared
+            found = (
+                self._shifted.vectors(facts) if length >= LEAST_SCANNED and self.space.goes_along else None
+            )
+            if found is None or found.unaligned or not is_narrow(width, found, ENOUGH_TO_SCAN):
+                return _inner_params(rows, length, width, self._loaded_bytes, hardware)
+            places = length + found.width - 1
+            params = _inner_params(rows, places, found.width, self._loaded_bytes, hardware)
+            return _with_whole_steps(params, rows, ceil_div(places, found.width))
         params = _outer_params(rows, length, width, self._loaded_bytes, hardware)
         return _sharing_columns(params, self._blocks(facts, params), length, hardware)
 
@@ -321,6 +347,28 @@ def _inner_params(
         lparams=LaunchParams(bdimx=threads, bdimy=rows_a_block),
         reason=f"{rows} rows of {length}, contiguous: {threads} threads a row with {unroll} vectors "
         f"of {width} in flight, {rows_a_block} rows a block",
+    )
+
+
+def _with_whole_steps(params: ScanParams, rows: int, vectors: int) -> ScanParams:
+    """`params` for shifted rows of so many vectors, often one more than a power of two. For that one a warp
+    takes one more a lane, and a block more threads, since a step would take as long as others.
+    """
+    threads, unroll = params.lparams.bdimx, params.unroll_factor
+    rows_a_block = params.lparams.bdimy
+    if threads <= WARP_SIZE:
+        threads = min(WARP_SIZE, power_of_two_at_least(ceil_div(vectors, 2)))
+        unroll = max(unroll, min(MAX_INNER_UNROLL, ceil_div(vectors, threads)))
+        rows_a_block = min(power_of_two_at_least(rows), rows_a_block * params.lparams.bdimx // threads)
+    else:
+        steps = max(1, vectors // (threads * unroll))
+        threads = min(MAX_THREADS_PER_BLOCK, whole_warps(ceil_div(vectors, steps * unroll)))
+    return replace(
+        params,
+        shift_rows=True,
+        unroll_factor=unroll,
+        lparams=replace(params.lparams, bdimx=threads, bdimy=rows_a_block),
+        reason=f"{params.reason}; aligned by the start of each row, {threads} threads with {unroll}",
     )
 
 
@@ -364,8 +412,9 @@ def _share(available: int, length: int, step: int) -> int:
 
 
 def _cut_inner(schedule: Schedule, tensor: TensorView, params: ScanParams, has_rows: bool) -> int:
-    """[I, S] -> [BIDx, TIDy, serial, (BIDy,) unroll, TIDx, vector]; returns the unrolled axis' position."""
-    schedule.split(tensor, -1, params.vectorization_factor)
+    """[I, S, vector] -> [BIDx, TIDy, serial, (BIDy,) unroll, TIDx, vector]; returns the position of the
+    unrolled axis.
+    """
     schedule.split(tensor, -2, params.lparams.bdimx)
     schedule.split(tensor, -3, params.unroll_factor)
     schedule.parallelize(tensor, -2, ParallelType.block_x)

@@ -30,6 +30,10 @@ from fusewright.sym import Expr
 # and of rows of so many bytes. (An H200, softmax by vectors of 16 bytes and of 4, of a copy's speed: 4,097
 # floats 1.00 and 0.94, 50,257 floats 0.95 and 0.58, 50,258 bfloat16 0.95 and 0.76.)
 ENOUGH_BYTES, ENOUGH_OF_LONG_ROWS, LONG_ROW = 4, 8, 16 * KIB
+# The same of rows that are scanned, of which threads pass on a sum of each vector. (An H200, us, running sums
+# so and by element: of 65536 rows of 257 bfloat16 25 and 39, of 131072 of 129 28 and 48, of 4096 of 4097 25
+# and 46, of 4097 floats 39 and 48, of 1023 38 and 43; 257 normalized probabilities 30 and 37.)
+ENOUGH_TO_SCAN, LEAST_SCANNED = 8, 128
 
 
 def is_narrow(width: int, other: Vectors, enough: int = ENOUGH_BYTES) -> bool:

@@ -69,7 +69,7 @@ def inner_outer_persistent_space(fusion: Fusion) -> InnerOuterPersistentSpace | 
     """The space of a fusion whose reductions reduce its rows, which meet the results again, or its columns,
     of which nothing is read with the rows again; or why there is none.
     """
-    foreign = foreign_node(fusion) or too_many_parameters(fusion)
+    foreign = foreign_node(fusion, Reduction) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
     reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]

@@ -95,7 +95,7 @@ class InnerOuterSpace:
 
 def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
     """The space of a fusion whose reductions reduce its rows, its columns, or both, or why there is none."""
-    foreign = foreign_node(fusion)
+    foreign = foreign_node(fusion, Reduction)
     if foreign is not None:
         return foreign
     reductions = [node.output for node in fusion.nodes if isinstance(node, Reduction)]

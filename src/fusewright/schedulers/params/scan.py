@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.schedulers.params.decision import choice
+from fusewright.core.hardware import HardwareInfo
+from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import REQUIRED, Extent, LaunchParams, launch
 from fusewright.schedulers.params.legal import GIVEN
+
+_INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,8 @@ class ScanParams(HeuristicParams):
     lparams.gdimy blocks share rows, or columns, and take steps of them together.
 
     prefetches_steps: what the next step scans is loaded while a step is scanned and stored.
+
+    shift_rows: the vectors of each row begin at aligned addresses, whatever its length and its place.
     """
 
     lparams: LaunchParams = launch(
@@ -34,6 +39,7 @@ class ScanParams(HeuristicParams):
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor: int = choice(1, UNROLLING)
     prefetches_steps: bool = choice(False)
+    shift_rows: bool = choice(False, when=_INNER)
 
     @property
     def threads_that_scan(self) -> int:
@@ -49,3 +55,8 @@ class ScanParams(HeuristicParams):
     def elements_held(self) -> int:
         """Of one input, those that a thread has in registers at once."""
         return self.vectorization_factor * self.unroll_factor
+
+    def validate(self, hardware: HardwareInfo) -> None:
+        HeuristicParams.validate(self, hardware)
+        if self.shift_rows:
+            self.expect("prefetches_steps", False, "where rows are shifted")

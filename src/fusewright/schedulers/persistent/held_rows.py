@@ -9,7 +9,7 @@ from fusewright.analyze.persistent import Reachability, persistent_tensors
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Copy, Node, Pointwise, Reduction
+from fusewright.ir.node import Copy, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
 from fusewright.ops.reductions import WELFORD
 from fusewright.rewrite.one_pass_softmax import in_one_pass, softmax_sums
@@ -51,13 +51,14 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     """What a schedule would hold, counted of the buffers that it makes. `project`: inputs alone are held."""
     schedule = Schedule(fusion)
     cache_inputs_and_outputs(schedule)
-    space = reduction_space(schedule.fusion)
+    space = reduction_space(schedule.fusion, with_scans=True)
     assert isinstance(space, ReductionSpace), space
     recompute(schedule, space, everything=project)
     held = held_tensors(schedule.fusion, space)
     sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
     copied = sizes.pop() if len(sizes) == 1 else 0
-    return Held(most_held(schedule.fusion, held), sum(tensor.dtype.size for tensor in held), copied)
+    at_once, in_all = most_held(schedule.fusion, held), sum(tensor.dtype.size for tensor in held)
+    return Held(at_once, in_all, copied)
 
 
 def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:
@@ -139,9 +140,11 @@ def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list
 
 def most_held(fusion: Fusion, held: Mapping[TensorView, Sequence[TensorView]]) -> int:
     """The most bytes for each element that are held at once, of `held_tensors`: across any one reduction, or
-    for what is computed with results of several that do not depend on each other.
+    for what is computed with results of several that do not depend on each other. A scan has all of its
+    elements at once.
     """
-    across: dict[TensorView, int] = {}
+    scans = [node.output for node in fusion.tensor_nodes() if isinstance(node, Scan)]
+    across = {tensor: tensor.dtype.size for tensor in scans}
     for tensor, reductions in held.items():
         for reduction in reductions:
             across[reduction] = across.get(reduction, 0) + tensor.dtype.size
@@ -185,10 +188,11 @@ def grows_too_much(fusion: Fusion) -> bool:
 def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool = False) -> None:
     """Recomputes what persists and is cheap, once for all uses that lead to the same reductions or results.
 
-    `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again.
+    `everything`: whatever else follows from inputs, too. `loads`: even the inputs are loaded again, as rows
+    are not held, of which scans have one step at a time.
     """
     fusion = schedule.fusion
-    persistent = set(persistent_tensors(fusion))
+    persistent = set(persistent_tensors(fusion, across_scans=not loads))
     outputs = set(fusion.output_tensors())
     # The reductions and the last results that each node leads to.
     ends: dict[Node | None, frozenset[Node]] = {}
@@ -200,6 +204,8 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
             uses.setdefault(ends[use], []).append(use)
         ends[node] = frozenset([node]) if node.reduced or not uses else frozenset().union(*uses)
         if tensor not in persistent or tensor in outputs or isinstance(node, Reduction):
+            continue
+        if isinstance(node, Scan) and not loads:
             continue
         # What is one element a row stays in a register.
         wanted = not node.reduced and (loads if fusion.is_input(node.inputs[0]) else everything)

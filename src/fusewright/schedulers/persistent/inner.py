@@ -42,6 +42,7 @@ from fusewright.schedulers.persistent.held_rows import (
     softmax_in_one_pass,
     variance_in_two_passes,
 )
+from fusewright.schedulers.persistent.held_scans import check_scanned, cut_in_order
 from fusewright.schedulers.persistent.inner_heuristic import InnerPersistentPlanner
 from fusewright.schedulers.persistent.staged_rows import (
     bind_staged_rows,
@@ -90,6 +91,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         check_rows(original, params)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         check_staged(original, params)
+        check_scanned(original, params)
         if params.circular_stages:
             stream_rows(schedule, params, original.read_once)
             return
@@ -99,7 +101,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         length = _length_of(params)
         length.check(original)
         ports = cache_inputs_and_outputs(schedule, original.read_once, input_hint(params))
-        space = accepted(self, reduction_space(schedule.fusion))
+        space = accepted(self, reduction_space(schedule.fusion, with_scans=True))
         along: list[TensorView] = []
         if params.staged_vector:
             along = stage(schedule, ports, space)
@@ -111,7 +113,8 @@ class InnerPersistentScheduler(BuiltInScheduler):
             schedule.assume_multiple(reference, rows, params.lparams.bdimy * params.rows_in_flight)
         if along:
             lay_side_by_side(schedule, reference, along, space, params)
-        moved = _cut(schedule, reference, params, length, space)
+        cut = cut_in_order if space.scans else _cut
+        moved = cut(schedule, reference, params, length, space)
         position = moved[0]
         if params.rows_in_flight > 1:
             position -= 1
@@ -147,7 +150,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         """
         planner = part.planner
         rewrite = None
-        if isinstance(planner, InnerPersistentPlanner):
+        if isinstance(planner, InnerPersistentPlanner) and not planner.space.scans:
             rewrite = columns_first(part, planner.space, facts)
         rewrite = rewrite or variance_in_two_passes(part)
         if (
@@ -161,13 +164,13 @@ class InnerPersistentScheduler(BuiltInScheduler):
 
 def _space(fusion: Fusion) -> ReductionSpace | str:
     """The space of a fusion that the scheduler takes, or why it does not."""
-    space = reduction_space(fusion)
+    space = reduction_space(fusion, with_scans=True)
     if isinstance(space, str):
         return space
     if not space.is_inner:
         main = space.main.tensor if space.main is not None else space.reference
         return f"the contiguous dimension of {main.name} is not reduced"
-    if not space.after:
+    if not (space.after or space.scans):
         return "nothing uses the result of the reduction"
     if grows_too_much(fusion):
         return "a row that is not held would be computed anew for each of too many reductions"

@@ -31,11 +31,13 @@ from fusewright.schedulers.persistent.held_rows import (
 from fusewright.schedulers.persistent.row_threads import (
     BATCHES,
     BYTES_IN_FLIGHT,
+    COMFORTABLE_BLOCK,
     MAX_BATCHES_A_WARP,
     least_idle,
     threads_and_batches,
 )
 from fusewright.schedulers.persistent.rows_in_turns import copied_in_turns, in_turns
+from fusewright.schedulers.persistent.scanned_rows import EXPOSED_ARITHMETIC, in_steps
 from fusewright.schedulers.persistent.shared_rows import in_shared
 from fusewright.schedulers.persistent.streamed_rows import streamed
 from fusewright.schedulers.persistent.sweep_heuristic import sweep_rows, swept
@@ -46,8 +48,15 @@ from fusewright.schedulers.reduction.wider_vectors import (
     wider_vectors,
     with_wider_vectors,
 )
-from fusewright.schedulers.shifted_rows import ENOUGH_BYTES, ENOUGH_OF_LONG_ROWS, LONG_ROW, is_narrow
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.shifted_rows import (
+    ENOUGH_BYTES,
+    ENOUGH_OF_LONG_ROWS,
+    ENOUGH_TO_SCAN,
+    LEAST_SCANNED,
+    LONG_ROW,
+    is_narrow,
+)
+from fusewright.schedulers.sizes import ceil_div, whole_warps
 
 # Bytes that the alignment of all buffers in shared memory may take together.
 SHARED_SLACK = 1024
@@ -129,7 +138,7 @@ class InnerPersistentPlanner(ReductionPlanner):
         return held_bytes(self.fusion, project=True)
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
-        proposal = self._proposal(facts, hardware)
+        proposal = (self._scanned if self.space.scans else self._proposal)(facts, hardware)
         params = proposal.params
         # Rows that are staged do not gain by it (an H200: softmax of 131072 x 513 bfloat16 the same); copies
         # to shared memory have no hint, but for those of a ring.
@@ -138,6 +147,68 @@ class InnerPersistentPlanner(ReductionPlanner):
         if takes_hint and self._cost.keeps(facts, hardware):
             return replace(proposal, params=replace(params, keeps_inputs=True))
         return proposal
+
+    def _scanned(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        """Of rows that are scanned, too, which registers hold, or which are gone over in steps."""
+        space = self.space
+        rows, length = space.iteration_size(facts), space.reduction_size(facts)
+        aligned = self._width(facts)
+        vectors, shifts = Vectors(aligned, (), 1 / aligned), False
+        found = self._shifted.vectors(facts) if length >= LEAST_SCANNED else None
+        if found is not None and not found.unaligned and is_narrow(aligned, found, ENOUGH_TO_SCAN):
+            vectors, shifts = found, True
+        to_hold = _Rows(rows, length, vectors, shifts)
+        held = self._with_everything(to_hold, self._held(to_hold, hardware))
+        if held.persistent_in_shared_memory or not held.holds_batches:
+            return self._scanned_in_steps(rows, length, vectors, shifts, facts, hardware)
+        params = with_wider_vectors(held, vectors, shifts) if shifts else held
+        estimate = self._estimate(rows, length, params, facts, hardware)
+        if self._constant_row_is_faster(facts, params, hardware, in_shared=False):
+            return Proposal(for_this_length(params, space, facts, "rows"), estimate)
+        return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
+
+    def _with_everything(self, rows: _Rows, held: ReductionParams) -> ReductionParams:
+        """By more threads, which hold all that is needed again in registers, where fewer would compute it
+        anew or have no room for it: a scan's elements beside its input take registers anyway.
+
+        (An H200, masks of the most probable of 4096 bfloat16: 29 us by 256 threads that hold 16 elements of
+        three tensors, 32 by 128 that hold 32 of two.)
+        """
+        batches = held.batches_per_block_inner_reduction
+        if not held.project_persistent_buffers or batches < 2:
+            return held
+        threads = whole_warps(ceil_div(rows.vectors_a_row, batches // 2))
+        words = batches // 2 * rows.vectors.width * self.everything.at_once // REGISTER_BYTES
+        if threads > COMFORTABLE_BLOCK or words > REGISTERS_TO_HOLD:
+            return held
+        return replace(
+            held,
+            project_persistent_buffers=False,
+            persistent_in_shared_memory=False,
+            batches_per_block_inner_reduction=batches // 2,
+            lparams=replace(held.lparams, bdimx=threads, bdimy=1),
+            reason=f"{rows.count} rows of {rows.length}: {threads} threads a row, {batches // 2} vectors of "
+            f"{rows.vectors.width} each, held in registers",
+        )
+
+    def _scanned_in_steps(
+        self, rows: int, length: int, vectors: Vectors, shifts: bool, facts: Facts, hardware: HardwareInfo
+    ) -> Proposal:
+        """Of rows that registers do not hold."""
+        space = self.space
+        steps = in_steps(rows, length, vectors, shifts, space, hardware)
+        params = with_wider_vectors(steps.params, vectors, shifts) if shifts else steps.params
+        in_l2 = (
+            min(rows, steps.resident * hardware.sm_count) * length * space.element_bytes <= hardware.l2_bytes
+        )
+        again = steps.again * (L2_READ_COST if in_l2 else 1.0)
+        moving = self._cost.seconds_an_sm(facts, hardware) / max(1, rows)
+        kept = overlap(steps.resident, moving, ROW_SECONDS) * RELOADED_SPEED * busy_share(rows, hardware)
+        if are_stable(space, facts):
+            params = for_this_length(params, space, facts, "rows")
+        exposed = EXPOSED_ARITHMETIC * (1 + self.chain) * self._cost.computing_seconds(facts, hardware)
+        reads = 1 + self.chain * again
+        return Proposal(params, self._cost.estimate(facts, hardware, reads=reads, speed=kept, steps=exposed))
 
     def _proposal(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         several = self._through_several(facts)

@@ -13,6 +13,7 @@ from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
+from fusewright.schedulers.persistent.held_rows import has_welford
 from fusewright.schedulers.reduction.planner import ReductionPlanner
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
@@ -50,6 +51,15 @@ SPEED = 0.88
 # and measured: a LAMB step 92 and 131, x + r by its norm 39 and 73, rows of 2097152 standardized 163 and 320;
 # a LARS step, with a quarter of the arithmetic, 66 and 61. Without sweeps they take 91, 50, 172 and 71.)
 EXPOSED_ARITHMETIC = 1.0
+# The same of columns, of which threads have several steps in flight. (An H200, us, estimated so and
+# measured, for 131072 rows of 128: centered 28 and 25, standard scores in two passes 32 and 31, of floats 55
+# and 56, GELU by the root of its mean square 34 and 34, softmax 33 and 29; standard scores of a sum that is
+# stored, which rounds it in each sweep, 57 and 74.)
+EXPOSED_OF_COLUMNS = 0.15
+# Of a copy's speed beside that, what is left where Welford's steps find a variance down columns: with a
+# division each, in few threads. (An H200, us, estimated so and measured: standard scores of 16.8 million
+# bfloat16 45 and 42 to 52, floats 84 and 70, of a sum that is stored, too, 86 and 91 to 117.)
+WELFORD_SPEED = 0.55
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,7 @@ class Swept:
         state_bytes: what a thread passes on of one row or column.
         sizes: of the reduced dimensions, where the kernel is for these alone; () else.
         sweeps: over all elements, the first included.
+        has_welford: whether Welford's steps find a variance.
     """
 
     rows: int
@@ -72,6 +83,7 @@ class Swept:
     state_bytes: int
     sizes: tuple[int, ...]
     sweeps: int
+    has_welford: bool
 
     def vectors_of(self, bytes_in_flight: int) -> int:
         return power_of_two_at_most(max(1, bytes_in_flight // (self.width * self.element_bytes)))
@@ -97,6 +109,7 @@ def swept(planner: ReductionPlanner, width: int, constant: bool, facts: Facts) -
         state_bytes=planner.state_bytes,
         sizes=space.reduction_sizes(facts) if constant else (),
         sweeps=1 + planner.chain,
+        has_welford=has_welford(planner.fusion),
     )
 
 
@@ -233,14 +246,17 @@ def _held(
         f"{what.width}",
     )
     waits = (what.sweeps - 1) * grid.turns
-    exposed = 0.0
-    if params.fastest_dim and steps < grid.steps:
-        exposed = EXPOSED_ARITHMETIC * what.sweeps * cost.computing_seconds(facts, hardware)
+    computing = what.sweeps * cost.computing_seconds(facts, hardware)
+    exposed, speed = EXPOSED_OF_COLUMNS * computing, SPEED * busy_share(grid.blocks, hardware)
+    if params.fastest_dim:
+        exposed = EXPOSED_ARITHMETIC * computing if steps < grid.steps else 0.0
+    elif what.has_welford:
+        speed *= WELFORD_SPEED
     estimate = cost.estimate(
         facts,
         hardware,
         reads=1 + (what.sweeps - 1) * again,
-        speed=SPEED * busy_share(grid.blocks, hardware),
+        speed=speed,
         steps=waits * GRID_REDUCTION_SECONDS + exposed,
     )
     return Sweeping(params, estimate)

@@ -20,6 +20,7 @@ from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inlin
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.persistent.held_length import assume_sizes
 from fusewright.schedulers.persistent.held_rows import recompute
+from fusewright.schedulers.persistent.held_scans import cut_steps_in_order
 from fusewright.schedulers.reduction.loops import (
     all_reduce,
     cut,
@@ -36,11 +37,14 @@ from fusewright.schedulers.reduction.space import ReductionSpace, reduction_spac
 def sweep(schedule: Schedule, params: ReductionParams) -> None:
     """Schedules a fusion that a persistent scheduler takes, by params that hold no batches."""
     ports = cache_inputs_and_outputs(schedule)
-    space = reduction_space(schedule.fusion)
+    space = reduction_space(schedule.fusion, with_scans=True)
     assert isinstance(space, ReductionSpace), space
     assume_sizes(schedule, space, [(size, size) for size in params.assumed_reduction_sizes])
     reference = merge_to_rows_and_reduction(schedule, space)
-    moved, width = cut(schedule, space, reference, params)
+    if space.scans:
+        moved, width = cut_steps_in_order(schedule, space, reference, params)
+    else:
+        moved, width = cut(schedule, space, reference, params)
     step = moved[0]
     through = dimensions_of_vectors(schedule, space, params)
     partials = distribute(
@@ -111,7 +115,7 @@ def _hold(
         # Neighbouring lanes access neighbours, in different banks.
         threads = [i for i, axis in enumerate(held.loop) if axis.parallel.is_block]
         threads.sort(key=lambda i: held.loop[i].parallel.value, reverse=True)
-        serial = list(range(step, len(held.loop)))
+        serial = [i for i in range(step, len(held.loop)) if i not in threads]
         vector = [serial.pop()] if first.loop[-1].parallel is ParallelType.vectorize else []
         if vector:
             schedule.parallelize(held, -1, ParallelType.vectorize)

@@ -66,7 +66,7 @@ def iteration_order(tensor: TensorView) -> tuple[IterDomain, ...]:
 
 def pointwise_space(fusion: Fusion, reference: TensorView | None = None) -> PointwiseSpace | str:
     """The iteration space in terms of `reference` (`reference_tensor` if None), or why there is none."""
-    foreign = foreign_node(fusion) or too_many_parameters(fusion)
+    foreign = foreign_node(fusion, Reduction) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
     reference = reference or reference_tensor(fusion)

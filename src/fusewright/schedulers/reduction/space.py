@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
 from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node
 from fusewright.analyze.parameters import too_many_parameters
+from fusewright.analyze.scan_axes import scanned_root
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Node, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
@@ -34,6 +36,7 @@ class ReductionSpace:
         after: tensors computed from a reduction.
         loads, stores: the accesses to global memory.
         main: the load that has most of the reference's dimensions, if one has any.
+        scans: what scans along the one reduced dimension make, each with an element for each point.
     """
 
     reference: TensorView
@@ -45,6 +48,7 @@ class ReductionSpace:
     loads: tuple[Access, ...]
     stores: tuple[Access, ...]
     main: Access | None
+    scans: tuple[TensorView, ...] = ()
 
     @cached_property
     def is_inner(self) -> bool:
@@ -182,9 +186,13 @@ def factors_of(extent: Expr) -> tuple[Expr, ...]:
 
 
 @kept
-def reduction_space(fusion: Fusion) -> ReductionSpace | str:
-    """The space of a fusion all of whose reductions reduce the same axes, or why there is none."""
-    foreign = foreign_node(fusion) or too_many_parameters(fusion)
+def reduction_space(fusion: Fusion, *, with_scans: bool = False) -> ReductionSpace | str:
+    """The space of a fusion all of whose reductions reduce the same axes, or why there is none.
+
+    with_scans: there may be scans along what is reduced.
+    """
+    kinds: tuple[type[Node], ...] = (Reduction, Scan) if with_scans else (Reduction,)
+    foreign = foreign_node(fusion, *kinds) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
     reductions = tuple(node.output for node in fusion.tensor_nodes() if node.output.is_reduction)
@@ -212,7 +220,22 @@ def reduction_space(fusion: Fusion) -> ReductionSpace | str:
     if several and any(all(a not in read.axes for read in reads) for a in expanded):
         # Nothing but the results of one reduction would tell the next which of its dimensions that is.
         return f"the reduced inputs lack a dimension that {reference.name} is expanded along"
-    return space_of(fusion, reference, reductions, maps, after)
+    space = space_of(fusion, reference, reductions, maps, after)
+    scans = [node for node in fusion.tensor_nodes() if isinstance(node, Scan)]
+    if not scans:
+        return space
+    return _scan_elsewhere(space, scans) or replace(space, scans=tuple(node.output for node in scans))
+
+
+def _scan_elsewhere(space: ReductionSpace, scans: Collection[Scan]) -> str | None:
+    """Why a scan does not go through what is reduced, or None."""
+    for node in scans:
+        along = [axis for axis, ours in space.maps[node.output].items() if ours is scanned_root(node)]
+        if along != list(space.reduction):
+            return f"scan {node.output.name} runs along other dimensions than {space.reference.name} reduces"
+        if not space.has_every_element(node.output):
+            return f"scan {node.output.name} lacks a dimension of the reduction {space.reference.name}"
+    return None
 
 
 def space_of(

@@ -1,0 +1,77 @@
+"""How blocks go over rows that are reduced and scanned, and too long for registers: see `held_scans`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.schedulers.io import Vectors
+from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
+from fusewright.schedulers.reduction.space import ReductionSpace
+from fusewright.schedulers.sizes import ceil_div
+
+# Elements that a thread scans at a time, and the registers that it needs for that: for what it adds to each,
+# and for what is computed of the input beside it. (An H200, masks of the most probable of 32000 bfloat16: 36
+# us so, 38 with half or twice the elements; 53 and more where registers spill.)
+ELEMENTS, REGISTERS = 16, 64
+# Threads of a block at least: more blocks of an SM have the same threads in all. (An H200, as before: two
+# blocks of 512 threads 36 us, four of 256 that hold less 40; one of 1024 41, which rows of 128256 have room
+# for alone.)
+FEWEST_THREADS = 512
+# Shared memory that the alignment of what a block holds and passes on may take.
+SHARED_SLACK = 1024
+# The share of its arithmetic that each sweep adds to the time of its memory: it waits for what it loads at
+# each step, as long as threads take to scan it. (An H200, us, estimated so and measured: the mask above 36
+# and 36, of 128256 probabilities 74 and 79, what is kept normalized 46 and 69.)
+EXPOSED_ARITHMETIC = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How blocks go over rows that registers do not hold.
+
+    Attributes:
+        params: the kernel's.
+        resident: blocks on an SM.
+        again: the share of a row that shared memory does not hold for the next sweep.
+    """
+
+    params: ReductionParams
+    resident: int
+    again: float
+
+
+def in_steps(
+    rows: int, length: int, vectors: Vectors, shifts: bool, space: ReductionSpace, hardware: HardwareInfo
+) -> Steps:
+    """Of `rows` of `length` elements; `shifts`: the vectors of a row begin at aligned addresses."""
+    width = vectors.width
+    in_flight = max(1, ELEMENTS // width)
+    threads_an_sm = hardware.registers_per_sm // REGISTERS
+    # Threads may pass on the sums of all their vectors.
+    of_thread = in_flight * sum(scan.dtype.size for scan in space.scans)
+    for resident in range(threads_an_sm // FEWEST_THREADS, 0, -1):
+        threads = threads_an_sm // resident // WARP_SIZE * WARP_SIZE
+        step = threads * in_flight * width
+        steps, each = ceil_div(length + (width - 1) * shifts, step), step * space.element_bytes
+        of_block = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
+        room = min(of_block, hardware.shared_memory_per_block_optin) - threads * of_thread - SHARED_SLACK
+        kept = 0 if shifts else max(0, min(steps, room // max(1, each)))
+        if shifts or kept == steps:
+            break
+    params = ReductionParams(
+        fastest_dim=True,
+        persistent_kernel=True,
+        project_persistent_buffers=True,
+        unroll_factor_inner_reduction=width,
+        vectorize_inner_reduction=width > 1,
+        unroll_factor_top_of_vectorization=in_flight,
+        batches_per_block_inner_reduction=0,
+        pad_inner_reduction_to_warp=True,
+        held_steps=kept,
+        lparams=LaunchParams(bdimx=threads, bdimy=1),
+        cparams=CompileParams(maxrregcount=hardware.registers_a_thread(resident * threads)),
+        reason=f"{rows} rows of {length}, scanned in {steps} steps of {threads} threads with {in_flight} "
+        f"vectors of {width} each, {kept} of which are held",
+    )
+    return Steps(params, resident, 1 - kept / max(1, steps))
