@@ -63,14 +63,17 @@ MAX_RECORDS = 9999
 
 
 NO_OPTIONS: Sequence[str] = ()
+#: The bools of `execute`, in the order in which they are checked.
+FLAGS = ("override_user_schedule", "capture_debug_output", "print_repro", "profile", "save_repro_inputs")
 
 D = TypeVar("D", bound="FusionDefinition")
 
 
-def _check_flags(**flags: object) -> None:
-    """Raises ArgumentTypeError for a flag of `execute` that is no bool."""
-    for name, flag in flags.items():
+def _check_flags(*flags: object) -> None:
+    """Raises ArgumentTypeError for one of the `FLAGS` that is no bool."""
+    for flag in flags:
         if flag is not False and flag is not True:
+            name = next(name for name, given in zip(FLAGS, flags) if given is flag)
             raise ArgumentTypeError(
                 function="execute", expected=f"{name}: bool", given=describe_argument(flag)
             )
@@ -408,13 +411,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         Raises:
             UserError: inputs that do not fit the definition. They and the caches are then as they were.
         """
-        _check_flags(
-            override_user_schedule=override_user_schedule,
-            capture_debug_output=capture_debug_output,
-            print_repro=print_repro,
-            profile=profile,
-            save_repro_inputs=save_repro_inputs,
-        )
+        _check_flags(override_user_schedule, capture_debug_output, print_repro, profile, save_repro_inputs)
         observed = capture_debug_output or print_repro or profile or save_repro_inputs
         observed = observed or schedules is not None or tune is not None
         call = override_user_schedule, _enable_options, _disable_options
