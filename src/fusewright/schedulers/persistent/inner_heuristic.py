@@ -31,13 +31,12 @@ from fusewright.schedulers.persistent.held_rows import (
 from fusewright.schedulers.persistent.row_threads import (
     BATCHES,
     BYTES_IN_FLIGHT,
-    COMFORTABLE_BLOCK,
     MAX_BATCHES_A_WARP,
     least_idle,
     threads_and_batches,
 )
 from fusewright.schedulers.persistent.rows_in_turns import copied_in_turns, in_turns
-from fusewright.schedulers.persistent.scanned_rows import EXPOSED_ARITHMETIC, in_steps
+from fusewright.schedulers.persistent.scanned_rows import EXPOSED_ARITHMETIC, in_steps, with_everything
 from fusewright.schedulers.persistent.shared_rows import in_shared
 from fusewright.schedulers.persistent.streamed_rows import streamed
 from fusewright.schedulers.persistent.sweep_heuristic import sweep_rows, swept
@@ -56,7 +55,7 @@ from fusewright.schedulers.shifted_rows import (
     LONG_ROW,
     is_narrow,
 )
-from fusewright.schedulers.sizes import ceil_div, whole_warps
+from fusewright.schedulers.sizes import ceil_div
 
 # Bytes that the alignment of all buffers in shared memory may take together.
 SHARED_SLACK = 1024
@@ -158,7 +157,10 @@ class InnerPersistentPlanner(ReductionPlanner):
         if found is not None and not found.unaligned and is_narrow(aligned, found, ENOUGH_TO_SCAN):
             vectors, shifts = found, True
         to_hold = _Rows(rows, length, vectors, shifts)
-        held = self._with_everything(to_hold, self._held(to_hold, hardware))
+        held = self._held(to_hold, hardware)
+        if held.project_persistent_buffers:
+            bytes_an_element = self.everything.at_once
+            held = with_everything(held, to_hold.vectors_a_row, bytes_an_element, REGISTERS_TO_HOLD)
         if held.persistent_in_shared_memory or not held.holds_batches:
             return self._scanned_in_steps(rows, length, vectors, shifts, facts, hardware)
         params = with_wider_vectors(held, vectors, shifts) if shifts else held
@@ -166,30 +168,6 @@ class InnerPersistentPlanner(ReductionPlanner):
         if self._constant_row_is_faster(facts, params, hardware, in_shared=False):
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
-
-    def _with_everything(self, rows: _Rows, held: ReductionParams) -> ReductionParams:
-        """By more threads, which hold all that is needed again in registers, where fewer would compute it
-        anew or have no room for it: a scan's elements beside its input take registers anyway.
-
-        (An H200, masks of the most probable of 4096 bfloat16: 29 us by 256 threads that hold 16 elements of
-        three tensors, 32 by 128 that hold 32 of two.)
-        """
-        batches = held.batches_per_block_inner_reduction
-        if not held.project_persistent_buffers or batches < 2:
-            return held
-        threads = whole_warps(ceil_div(rows.vectors_a_row, batches // 2))
-        words = batches // 2 * rows.vectors.width * self.everything.at_once // REGISTER_BYTES
-        if threads > COMFORTABLE_BLOCK or words > REGISTERS_TO_HOLD:
-            return held
-        return replace(
-            held,
-            project_persistent_buffers=False,
-            persistent_in_shared_memory=False,
-            batches_per_block_inner_reduction=batches // 2,
-            lparams=replace(held.lparams, bdimx=threads, bdimy=1),
-            reason=f"{rows.count} rows of {rows.length}: {threads} threads a row, {batches // 2} vectors of "
-            f"{rows.vectors.width} each, held in registers",
-        )
 
     def _scanned_in_steps(
         self, rows: int, length: int, vectors: Vectors, shifts: bool, facts: Facts, hardware: HardwareInfo

@@ -1,14 +1,15 @@
-"""How blocks go over rows that are reduced and scanned, and too long for registers: see `held_scans`."""
+"""How threads hold rows that are reduced and scanned, and how blocks go over longer ones: see `held_scans`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
+from fusewright.schedulers.persistent.row_threads import COMFORTABLE_BLOCK
 from fusewright.schedulers.reduction.space import ReductionSpace
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sizes import ceil_div, whole_warps
 
 # Elements that a thread scans at a time, and the registers that it needs for that: for what it adds to each,
 # and for what is computed of the input beside it. (An H200, masks of the most probable of 32000 bfloat16: 36
@@ -75,3 +76,31 @@ def in_steps(
         f"vectors of {width} each, {kept} of which are held",
     )
     return Steps(params, resident, 1 - kept / max(1, steps))
+
+
+def with_everything(
+    held: ReductionParams, vectors_a_row: int, bytes_an_element: int, most_registers: int
+) -> ReductionParams:
+    """Params by which more threads hold all that is needed again in registers, where `held` computes it anew;
+    `held` where there is no room.
+
+    A scan's elements beside its input take registers anyway. (An H200, masks of the most probable of 4096
+    bfloat16: 29 us by 256 threads that hold 16 elements of three tensors, 32 by 128 that hold 32 of two.)
+
+    bytes_an_element: of all that is held. most_registers: that a thread holds them in.
+    """
+    batches, width = held.batches_per_block_inner_reduction // 2, held.unroll_factor_inner_reduction
+    if not batches:
+        return held
+    threads = whole_warps(ceil_div(vectors_a_row, batches))
+    registers = batches * width * bytes_an_element // REGISTER_BYTES
+    if threads > COMFORTABLE_BLOCK or registers > most_registers:
+        return held
+    return replace(
+        held,
+        project_persistent_buffers=False,
+        persistent_in_shared_memory=False,
+        batches_per_block_inner_reduction=batches,
+        lparams=replace(held.lparams, bdimx=threads, bdimy=1),
+        reason=f"{threads} threads a row, {batches} vectors of {width} each, held in registers",
+    )
