@@ -1,4 +1,4 @@
-"""How threads hold rows that are reduced and scanned, and how blocks go over longer ones: see `held_scans`."""
+"""How rows that are reduced and scanned are held, and how blocks go over longer ones: see `held_scans`."""
 
 from __future__ import annotations
 
