@@ -113,6 +113,17 @@ def test_a_search_stops_at_the_roofline_or_the_limit_and_refuses_by_model(tmp_pa
         assert "roofline" in close.progress.stop and close.progress.tried < 200
 
 
+def test_problems_keep_to_what_they_share_and_each_has_a_few_of_its_own():
+    budget, begun = _Budget(Effort(10), 3), [0, 0, 0]
+    for i in (0, 1, 2):  # the first takes all that is shared
+        while budget.allows(begun[i]):
+            budget.spend(begun[i], begun[i] + 1)
+            begun[i] += 1
+    assert begun == [8 + 6, 8, 8] and sum(begun) == 30
+    budget.spend(begun[0], begun[0] - 1)  # one was refused
+    assert budget.allows(begun[1])
+
+
 def test_a_search_ends_where_all_configurations_fail(tmp_path):
     def failing(text: str, origin: str) -> Trial:
         return Trial(text, origin, Status.FAULT, detail="no such operation")
