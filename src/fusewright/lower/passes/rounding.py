@@ -5,8 +5,9 @@
     z = y + 1                               z = y + 1
 
 Graphs of torch round after each operator. The GPU converts to a bfloat16 more slowly than it computes, and
-the kernel of an optimizer step does so ten times for each element. What has changed its sign only since it was
-loaded is not rounded at all, and a choice between such values is one of wide registers, too:
+the kernel of an optimizer step does so ten times for each element. What has but changed its sign since it was
+loaded, or is the largest of such values, is not rounded at all. A choice is one of wide registers, too, and
+its result is what is converted:
 
     x = float(a[j])                         x = float(a[j])
     h = bfloat16(-x)                 ->     b = float(a[j + n])
@@ -28,23 +29,23 @@ from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.rounding import ROUNDED
 from fusewright.sym import ZERO
 
-# What of a value of a narrow type has that type, too.
-_EXACT = frozenset((ELEMENTWISE["neg"], ELEMENTWISE["abs"]))
+# Functions whose value a narrow type has, if it has their operands.
+_EXACT = frozenset(ELEMENTWISE[name] for name in ("neg", "abs", "maximum", "minimum"))
 
 
 def round_in_registers(kernel: k.Kernel) -> k.Kernel:
     statements = list(k.walk(kernel.body))
     writers = access.writers(statements)
     alone = [s for s in statements if isinstance(s, (k.Compute, k.Copy)) and writers[s.dst.buffer] == 1]
-    exact = _exact(alone)
-    rounded = {
-        stmt.dst.buffer: stmt for stmt in alone if isinstance(stmt, k.Compute) and _rounds(stmt)
-    }
-    chosen = _chosen(alone, rounded)
-    wide = _widened_buffers(statements, [*rounded, *chosen])
+    rounded = [s.dst.buffer for s in alone if isinstance(s, k.Compute) and _rounds(s)]
+    choices = _choices(statements, rounded)
+    registers = [c.dst.buffer for c in choices if c in alone and access.is_register(c.dst.buffer)]
+    wide = _widened_buffers(statements, [*rounded, *registers], choices)
     if not wide:
         return kernel
-    pass_ = _Pass(wide, exact, Registers())
+    narrowed = {c for c in choices if not any(b in wide for b in access.written_buffers(c))}
+    read = {b for stmt in statements if stmt not in narrowed for b in access.read_buffers(stmt)}
+    pass_ = _Pass(wide, wide.keys() - read, _exact(alone), choices, Registers())
     return pass_.registers.declared(kernel, k.rewritten(kernel.body, pass_.widened))
 
 
@@ -54,12 +55,15 @@ def _exact(statements: Sequence[k.Stmt]) -> dict[k.Buffer, DataType]:
     for stmt in statements:
         if not isinstance(stmt, k.Compute) or not access.is_register(stmt.dst.buffer):
             continue
-        value = stmt.args[0]
-        if stmt.dst.buffer.dtype is DataType.Float and isinstance(value, k.Ref):
-            if stmt.op is CAST and value.buffer.dtype in ROUNDED:
-                found[stmt.dst.buffer] = value.buffer.dtype
-            elif stmt.op in _EXACT and value.buffer in found:
-                found[stmt.dst.buffer] = found[value.buffer]
+        if stmt.op is CAST:
+            types = {k.operand_dtype(stmt.args[0])}
+        elif stmt.op in _EXACT:
+            types = {found.get(arg.buffer) if isinstance(arg, k.Ref) else None for arg in stmt.args}
+        else:
+            continue
+        dtype = types.pop()
+        if not types and dtype in ROUNDED and stmt.dst.buffer.dtype is DataType.Float:
+            found[stmt.dst.buffer] = dtype
     return found
 
 
@@ -75,25 +79,24 @@ def _rounds(stmt: k.Compute) -> bool:
     )
 
 
-def _chosen(statements: Sequence[k.Stmt], rounded: dict[k.Buffer, k.Compute]) -> list[k.Buffer]:
-    """The registers that one of `rounded` is chosen for."""
-    found: dict[k.Buffer, None] = {}
+def _choices(statements: Sequence[k.Stmt], rounded: Sequence[k.Buffer]) -> set[k.Stmt]:
+    """The choices between elements in registers of which one is in `rounded`, or chosen so itself."""
+    found: set[k.Stmt] = set()
+    sources = set(rounded)
     for stmt in statements:
-        if not isinstance(stmt, k.Copy) or stmt.width > 1 or not access.is_register(stmt.dst.buffer):
-            continue
-        values = [value for value in (stmt.src, stmt.fill) if isinstance(value, k.Ref)]
-        locals_ = all(value.buffer.space is k.Space.LOCAL for value in values)
-        if len(values) == 2 and locals_ and any(v.buffer in rounded or v.buffer in found for v in values):
-            found[stmt.dst.buffer] = None
-    return list(found)
+        if isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.dst.buffer.space is k.Space.LOCAL:
+            values = [value for value in (stmt.src, stmt.fill) if isinstance(value, k.Ref)]
+            are_local = all(value.buffer.space is k.Space.LOCAL for value in values)
+            if len(values) == 2 and are_local and any(value.buffer in sources for value in values):
+                found.add(stmt)
+                sources.add(stmt.dst.buffer)
+    return found
 
 
 def _widened_buffers(
-    statements: Sequence[k.Stmt], candidates: Sequence[k.Buffer]
+    statements: Sequence[k.Stmt], candidates: Sequence[k.Buffer], choices: set[k.Stmt]
 ) -> dict[k.Buffer, k.Buffer]:
-    """The wide register of each of the candidates that nothing but arithmetic, and choices among wide
-    registers, reads.
-    """
+    """The wide register of each of the candidates that nothing but arithmetic and these choices reads."""
     readers: dict[k.Buffer, list[k.Stmt]] = defaultdict(list)
     for stmt in statements:
         for buffer in access.read_buffers(stmt):
@@ -102,7 +105,7 @@ def _widened_buffers(
 
     def is_read_wide(reader: k.Stmt) -> bool:
         if isinstance(reader, k.Copy):
-            return reader.dst.buffer in wide
+            return reader in choices
         return isinstance(reader, k.Compute) and reader.op.stored is None
 
     while True:
@@ -117,18 +120,22 @@ def _widened_buffers(
 class _Pass:
     """Attributes:
     wide: the wide register in place of each narrow one.
+    rounded_later: those of these registers of which nothing is read but by choices whose result is converted.
     exact: see `_exact`.
+    choices: see `_choices`.
     registers: those that were added.
     """
 
     wide: dict[k.Buffer, k.Buffer]
+    rounded_later: set[k.Buffer]
     exact: dict[k.Buffer, DataType]
+    choices: set[k.Stmt]
     registers: Registers
 
     def widened(self, stmt: k.Stmt) -> list[k.Stmt]:
         if isinstance(stmt, k.Alloc):
             return [k.Alloc(self.wide.get(stmt.buffer, stmt.buffer))]
-        if isinstance(stmt, k.Copy) and stmt.dst.buffer in self.wide:
+        if isinstance(stmt, k.Copy) and stmt in self.choices:
             return self._choice(stmt)
         if not isinstance(stmt, k.Compute):
             return [stmt]
@@ -137,27 +144,36 @@ class _Pass:
         dst = k.Ref(self.wide.get(narrow, narrow), stmt.dst.index)
         op = ROUNDED[narrow.dtype] if narrow in self.wide else stmt.op
         is_exact = isinstance(args[0], k.Ref) and self.exact.get(args[0].buffer) is narrow.dtype
-        if narrow in self.wide and is_exact:
-            return [k.Copy(dst, args[0])]
-        if op is CAST and args != stmt.args and dst.buffer.dtype is DataType.Float:
+        is_exact = is_exact or narrow in self.rounded_later
+        is_widened = op is CAST and args != stmt.args and dst.buffer.dtype is DataType.Float
+        if is_widened or (narrow in self.wide and is_exact):
             return [k.Copy(dst, args[0])]
         return [dataclasses.replace(stmt, op=op, dst=dst, args=args)]
 
     def _choice(self, stmt: k.Copy) -> list[k.Stmt]:
-        """A choice of wide values, those that are narrow widened before."""
+        """The choice of wide values: of those that are narrow, widened before, narrowed after it."""
+        if not any(v.buffer in self.wide for v in (stmt.dst, stmt.src, stmt.fill) if isinstance(v, k.Ref)):
+            return [stmt]
         made: list[k.Stmt] = []
-        dst = self._wide(stmt.dst)
         src, fill = (self._converted(value, made) for value in (stmt.src, stmt.fill))
-        assert isinstance(dst, k.Ref)
-        return [*made, dataclasses.replace(stmt, dst=dst, src=src, fill=fill)]
+        if stmt.dst.buffer in self.wide:
+            dst = k.Ref(self.wide[stmt.dst.buffer], stmt.dst.index)
+            return [*made, dataclasses.replace(stmt, dst=dst, src=src, fill=fill)]
+        dst = self._register(stmt.dst)
+        chosen = dataclasses.replace(stmt, dst=dst, src=src, fill=fill)
+        return [*made, chosen, k.Compute(CAST, stmt.dst, (dst,), DataType.Float)]
 
     def _converted(self, value: k.Operand | None, made: list[k.Stmt]) -> k.Operand:
         assert isinstance(value, k.Ref)
         if value.buffer in self.wide:
             return self._wide(value)
-        register = self.registers.new(f"{value.buffer.name}_wide{len(self.registers)}", DataType.Float)
-        made.append(k.Compute(CAST, k.Ref(register, ZERO), (value,), DataType.Float))
-        return k.Ref(register, ZERO)
+        register = self._register(value)
+        made.append(k.Compute(CAST, register, (value,), DataType.Float))
+        return register
+
+    def _register(self, value: k.Ref) -> k.Ref:
+        name = f"{value.buffer.name}_wide{len(self.registers)}"
+        return k.Ref(self.registers.new(name, DataType.Float), ZERO)
 
     def _wide(self, value: k.Operand) -> k.Operand:
         if isinstance(value, k.Ref) and value.buffer in self.wide:
