@@ -43,9 +43,7 @@ def round_in_registers(kernel: k.Kernel) -> k.Kernel:
     wide = _widened_buffers(statements, [*rounded, *registers], choices)
     if not wide:
         return kernel
-    narrowed = {c for c in choices if not any(b in wide for b in access.written_buffers(c))}
-    read = {b for stmt in statements if stmt not in narrowed for b in access.read_buffers(stmt)}
-    pass_ = _Pass(wide, wide.keys() - read, _exact(alone), choices, Registers())
+    pass_ = _Pass(wide, _rounded_later(statements, wide, choices), _exact(alone), choices, Registers())
     return pass_.registers.declared(kernel, k.rewritten(kernel.body, pass_.widened))
 
 
@@ -116,11 +114,23 @@ def _widened_buffers(
             del wide[buffer]
 
 
+def _rounded_later(
+    statements: Sequence[k.Stmt], wide: dict[k.Buffer, k.Buffer], choices: set[k.Stmt]
+) -> set[k.Buffer]:
+    """Those of the wide registers that are read but by choices whose result is converted in the end."""
+    found = set(wide)
+    for stmt in reversed(statements):
+        is_converted = all(b in found or b not in wide for b in access.written_buffers(stmt))
+        if not (stmt in choices and is_converted):
+            found.difference_update(access.read_buffers(stmt))
+    return found
+
+
 @dataclass(frozen=True)
 class _Pass:
     """Attributes:
     wide: the wide register in place of each narrow one.
-    rounded_later: those of these registers of which nothing is read but by choices whose result is converted.
+    rounded_later: see `_rounded_later`.
     exact: see `_exact`.
     choices: see `_choices`.
     registers: those that were added.
