@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusewright.core.errors import DefinitionError
 from fusewright.core.options import Options
-from fusewright.frontend.records import from_plain, to_plain
+from fusewright.frontend.recorded.records import from_plain, to_plain
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
