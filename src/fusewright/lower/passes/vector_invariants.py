@@ -126,7 +126,8 @@ class _Hoister:
     def _read_again(self, moved: Sequence[k.Compute | k.Copy]) -> set[k.Buffer]:
         """What others than `moved` read of these, and what the copies read that stay for them."""
         readers = access.readers(moved)
-        needed = {stmt.dst.buffer for stmt in moved if self.readers[stmt.dst.buffer] > readers[stmt.dst.buffer]}
+        made = {stmt.dst.buffer for stmt in moved}
+        needed = {buffer for buffer in made if self.readers[buffer] > readers[buffer]}
         for stmt in reversed(moved):
             if isinstance(stmt, k.Copy) and stmt.dst.buffer in needed:
                 needed |= access.readers((stmt,)).keys()
