@@ -79,6 +79,20 @@ def test_rows_that_share_most_are_two_a_thread() -> None:
     assert (params.break_point, params.unroll_factor_outer) == (1, 2)
 
 
+def test_rows_that_leave_threads_idle_are_two_a_thread() -> None:
+    """Threads that have columns load for those of their block that have none."""
+
+    def body(fusion: Fusion) -> TensorView:
+        x, row = (define_tensor(fusion, shape, True) for shape in ([-1, -1], [-1]))
+        return apply_to_tensor(fusion, "add", x, row)
+
+    fusion = p.built(body)
+    for columns, rows in ((512, 1), (1600, 2), (1000, 1)):
+        sizes = [(32_000, columns), (columns,)]
+        params = propose(PointwiseScheduler(), fusion, p.facts_of(fusion, sizes), p.H200)
+        assert (params.break_point, params.unroll_factor_outer) == (1, rows), (columns, params.reason)
+
+
 def test_vectors_beside_several_weights_by_element_are_narrower() -> None:
     """Of odd rows: what a warp reads at once of a weight lies a vector apart."""
 

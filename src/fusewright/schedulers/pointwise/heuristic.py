@@ -51,8 +51,12 @@ THREADS = 128
 # SMs of 2048 threads) asks for 14 bytes a resident thread; twice a 16-byte load covers uneven progress.
 LOADED_BYTES_IN_FLIGHT = 32
 # Fewer where nothing but memory counts (scales, biases and casts of 67 million elements are 1 to 2% faster on
-# an H200), more where a load waits for an index (rows of an embedding, 5%).
+# an H200) and most threads have some, more where a load waits for an index (rows of an embedding, 5%).
 FEWEST_BYTES_IN_FLIGHT, MOST_BYTES_IN_FLIGHT = 16, 64
+# The share of a block's threads that have columns, from which on few bytes suffice (an H200: rows of 576 to
+# 2304 bfloat16 that fill 0.53 to 0.75 of them take 0.91 to 0.96 of the time with two rows a thread, those
+# that fill more 0.97 to 1.1).
+MOST_THREADS = 0.8
 # The share of the memory's time up to which arithmetic does not count.
 LITTLE_COMPUTING = 0.5
 # Threads of a block that gathers elements of a row: they share the row's lines (columns of 16384 x 4096
@@ -104,6 +108,7 @@ class _Cut:
         why: for people.
         vectors: those of the columns. dim: whose size they divide. shifts: whether all is one row, of which
             the first and the last vector may not be whole.
+        busy: the share of the threads of a block that have columns.
         cost: accesses an element, in threads that have none, too.
     """
 
@@ -112,6 +117,7 @@ class _Cut:
     vectors: Vectors
     dim: int
     shifts: bool
+    busy: float
     cost: float
 
 
@@ -303,7 +309,7 @@ class PointwisePlanner:
                 tile.at,
                 f"tiles of {tile.rows} rows and {tile.columns} vectors, cut at {tile.at}",
             )
-        in_flight = self._in_flight(vectors, dim, facts, hardware)
+        in_flight = self._in_flight(vectors, dim, cut.busy, facts, hardware)
         loaded = self._loaded_bytes(vectors, dim, shifted, facts) * width
         if break_point and self._shares_most(break_point):
             in_flight = max(in_flight, SHARING_ROWS * loaded)
@@ -380,14 +386,14 @@ class PointwisePlanner:
             why = (
                 "by which broadcast inputs are indexed" if self._broadcasts else "as no input is a broadcast"
             )
-            return _Cut(0, f"one dimension, {why}", found, -1 if shifts else dim, shifts, cost)
+            return _Cut(0, f"one dimension, {why}", found, -1 if shifts else dim, shifts, 1.0, cost)
         served = _served(self._broadcasts, at)
         columns, a_block = prod(sizes[at:]), THREADS * vectors.width
         busy = columns / (ceil_div(max(1, columns), a_block) * a_block)
         why = f"rows and columns cut at {at}, which serves {served} broadcast inputs"
         divided = DIVIDED_COST * (len(self._broadcasts) - served) / vectors.width
         cost = (vectors.cost + divided) / max(busy, 1 / a_block)
-        return _Cut(at, why, vectors, dim, False, cost)
+        return _Cut(at, why, vectors, dim, False, busy, cost)
 
     def _tile(self, cut: _Cut, sizes: Sequence[int]) -> _Tile | None:
         """A tile for each block, where an input has shorter runs of memory along the columns than a line."""
@@ -455,15 +461,17 @@ class PointwisePlanner:
         units = ((access, unit_stride_axis(access.tensor)) for access in loads)
         return [a for a, unit in units if unit is None or inner is None or a.axes.get(inner) is not unit]
 
-    def _in_flight(self, vectors: Vectors, dim: int, facts: Facts, hardware: HardwareInfo) -> int:
-        """Bytes that a thread should have in flight."""
+    def _in_flight(
+        self, vectors: Vectors, dim: int, busy: float, facts: Facts, hardware: HardwareInfo
+    ) -> int:
+        """Bytes that a thread should have in flight. busy: the share of threads that load."""
         if self._gathers:
             return MOST_BYTES_IN_FLIGHT
         if vectors.width == 1 or vectors.unaligned or dim != -1 or self._by_element(facts):
             return LOADED_BYTES_IN_FLIGHT
         memory = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
         computing = self._cost.computing_seconds(facts, hardware)
-        is_simple = computing < LITTLE_COMPUTING * memory
+        is_simple = computing < LITTLE_COMPUTING * memory and busy >= MOST_THREADS
         return FEWEST_BYTES_IN_FLIGHT if is_simple else LOADED_BYTES_IN_FLIGHT
 
     @cached_property
