@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fusewright.host.binding import Binding
 from fusewright.host.layout import Layout, size_value
 from fusewright.ir import Fusion, Node, Placement, TensorView
-from fusewright.rewrite.aliases import alias_bases, only_looks, view_chain
+from fusewright.rewrite.graph.aliases import alias_bases, only_looks, view_chain
 from fusewright.sym import Symbol
 
 #: An output that is a view -> the input or output that it views, and where it lies in that one's memory.

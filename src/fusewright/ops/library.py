@@ -109,7 +109,7 @@ def _topk(device: str, dim: int, largest: bool, sorted: bool) -> Callable[..., A
 MATMUL = library_row("matmul", CONTRACTED, _matmul, contracted, switch="matmul_expr_eval", strided_rank=3)
 LINEAR = library_row("linear", CONTRACTED, _linear, contracted, switch="matmul_expr_eval", strided_rank=2)
 #: [M, K] x [K, N], or [N, K] if `transposed`: the sums over `parts` equal parts of K, [parts, M, N]. What is
-#: left of K counts to the first one. `rewrite.split_k` makes it, and no user.
+#: left of K counts to the first one. `rewrite.proposed.split_k` makes it, and no user.
 MATMUL_PARTS = LibraryOp(
     "matmul_parts", CONTRACTED, _matmul_parts, contracted, switch="matmul_expr_eval", strided_rank=2
 )

@@ -12,7 +12,7 @@ from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import LibraryCall, Node
 from fusewright.ir.value import TensorView
-from fusewright.rewrite.split_k import is_plain_product, split_k
+from fusewright.rewrite.proposed.split_k import is_plain_product, split_k
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Facts, Part, Planner, Proposal, Reject, Rewrite
 from fusewright.schedulers.contraction import ContractionCost, Product, is_contraction, product_of

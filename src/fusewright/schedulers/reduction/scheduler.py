@@ -25,7 +25,7 @@ from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.rewrite.chunks import can_be_chunked, chunked_reduction
+from fusewright.rewrite.proposed.chunks import can_be_chunked, chunked_reduction
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
     BuiltInScheduler,

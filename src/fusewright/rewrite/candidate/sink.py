@@ -16,7 +16,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap
 from fusewright.ir.node import Choose, Copy, Indexed, Node, Stored
 from fusewright.ir.value import TensorView, Val
-from fusewright.rewrite.lift import depends_on_more, lift_views
+from fusewright.rewrite.candidate.lift import depends_on_more, lift_views
 from fusewright.rewrite.replacement import shape_of
 from fusewright.sym import ONE, TRUE, ZERO, Expr
 

@@ -20,8 +20,8 @@ from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Relabel
 from fusewright.ops.build_reduction import reduce_states
+from fusewright.rewrite.graph.rows_first import reduced_before
 from fusewright.rewrite.replacement import combines_elements, return_instead
-from fusewright.rewrite.rows_first import reduced_before
 
 
 def join_nested_reductions(fusion: Fusion) -> Fusion:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, Indexed, Node
 from fusewright.ir.value import TensorView, Val
-from fusewright.rewrite.lift_indexed import as_relabel, lift_indexed, reads_in_order
-from fusewright.rewrite.lift_relabel import lift_relabel
+from fusewright.rewrite.candidate.lift_indexed import as_relabel, lift_indexed, reads_in_order
+from fusewright.rewrite.candidate.lift_relabel import lift_relabel
 from fusewright.rewrite.replacement import remove_dead
 
 # What is lifted above a tensor that several read in ways of their own is computed for each. A chain of joins

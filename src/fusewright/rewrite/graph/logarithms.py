@@ -30,8 +30,8 @@ from fusewright.ir.node import Copy, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView, Val
 from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
 from fusewright.ops.reductions import MAX, SUM
+from fusewright.rewrite.graph.shown import Shown, shown_by
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, remove_dead, replace_node
-from fusewright.rewrite.shown import Shown, shown_by
 
 _ADD, _SUB, _MUL, _EXP, _LOG, _RECIPROCAL, _WHERE = (
     ELEMENTWISE[name] for name in ("add", "sub", "mul", "exp", "log", "reciprocal", "where")

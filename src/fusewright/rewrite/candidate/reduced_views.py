@@ -12,7 +12,7 @@ from __future__ import annotations
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed, Stored
 from fusewright.ir.value import TensorView
-from fusewright.rewrite.lift import depends_on_more
+from fusewright.rewrite.candidate.lift import depends_on_more
 from fusewright.sym import TRUE
 
 

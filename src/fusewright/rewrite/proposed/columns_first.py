@@ -17,8 +17,8 @@ from fusewright.ops.build_reduction import reduce_states
 from fusewright.ops.build_shape import broadcast
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.reductions import SUM
+from fusewright.rewrite.proposed.two_pass import is_plain_welford
 from fusewright.rewrite.replacement import combines_elements
-from fusewright.rewrite.two_pass import is_plain_welford
 from fusewright.sym import product
 
 

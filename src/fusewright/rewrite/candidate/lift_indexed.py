@@ -11,8 +11,8 @@ from fusewright.ir.node import Choose, Copy, Indexed, Iota, Node
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.view import Expand, Relabel
 from fusewright.ops.build_elementwise import copy_tensor
-from fusewright.rewrite.lift_positions import lift_over_positions
-from fusewright.rewrite.parts import part_read, read_part
+from fusewright.rewrite.candidate.lift_positions import lift_over_positions
+from fusewright.rewrite.graph.parts import part_read, read_part
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, shape_of
 from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land, le, lt, prove
 

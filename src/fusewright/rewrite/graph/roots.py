@@ -15,8 +15,8 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, Node, Pointwise
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
+from fusewright.rewrite.graph.shown import shown_by
 from fusewright.rewrite.replacement import replace_node
-from fusewright.rewrite.shown import shown_by
 
 _MUL, _SQRT, _RSQRT, _RECIPROCAL = (ELEMENTWISE[name] for name in ("mul", "sqrt", "rsqrt", "reciprocal"))
 _DIVISIONS = QUOTIENTS | {_RECIPROCAL}
