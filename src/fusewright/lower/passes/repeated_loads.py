@@ -27,7 +27,9 @@ def load_repeated_vectors_once(kernel: k.Kernel) -> k.Kernel:
         if repeated is None or writers[repeated.array] > 1 or writers[repeated.memory] > 0:
             continue
         users = [each for each in statements if repeated.array in access.read_buffers(each)]
-        if all(isinstance(each, k.Compute) or (isinstance(each, k.Copy) and each.width == 1) for each in users):
+        if all(
+            isinstance(each, k.Compute) or (isinstance(each, k.Copy) and each.width == 1) for each in users
+        ):
             found[repeated.array] = repeated
     if not found:
         return kernel

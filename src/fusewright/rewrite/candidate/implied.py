@@ -89,7 +89,9 @@ def _read_where_used(fusion: Fusion, node: Indexed, where: frozenset[Expr]) -> N
     dtype = node.source.dtype
     fill = fusion.new_scalar(dtype, dtype.zero)
     fusion.remove_node(node)
-    read = Indexed(node.kind, node.source, node.output, node.map.where(land(*wanted)), node.index_tensors, fill)
+    read = Indexed(
+        node.kind, node.source, node.output, node.map.where(land(*wanted)), node.index_tensors, fill
+    )
     read.cache = node.cache
     fusion.add_node(read)
 

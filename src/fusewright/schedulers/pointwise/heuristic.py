@@ -38,11 +38,12 @@ from fusewright.schedulers.merged_vectors import (
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.params.launch import UNSET
 from fusewright.schedulers.pointwise.divided_sizes import divided_sizes
+from fusewright.schedulers.pointwise.planes import Planes, find_planes
 from fusewright.schedulers.pointwise.space import PointwiseSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 from fusewright.sym import Symbol
 
 # Enough threads to hide latency with few blocks' tails; a multiple of the warp that divides an SM's 2048.
@@ -89,6 +90,8 @@ READ_AGAIN = 16
 # lines as a vector is wide (an H200: pools of 2 x 2 elements take 28.1 us by element, 31.4 by vectors of 4;
 # of 3 x 3 31.1, not 44.7).
 MANY_BY_ELEMENT = 4
+# Elements of all planes of a join that a thread has at most, each with registers of its own.
+MOST_OF_PLANES = 32
 # What it costs to divide the index of an access to a broadcast input, in accesses: rows that take three of
 # four threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are
 # not (640: 1.06 as one dimension, 128: 1.05 and as rows 0.52).
@@ -105,6 +108,7 @@ class _Cut:
         vectors: those of the columns. dim: whose size they divide. shifts: whether all is one row, of which
             the first and the last vector may not be whole.
         cost: accesses an element, in threads that have none, too.
+        planes: rows that a thread has, as they are planes of a join; 0: they are not.
     """
 
     at: int
@@ -113,6 +117,7 @@ class _Cut:
     dim: int
     shifts: bool
     cost: float
+    planes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +297,9 @@ class PointwisePlanner:
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
         total = prod(sizes)
-        cut = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
+        cut = self._cut_at_planes(sizes, facts)
+        if cut is None:
+            cut = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
         break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
         if shifted and vectors.width * self._count_from_anywhere(vectors) > MOST_SHIFTED:
             vectors, shifted = self._narrower(vectors, sizes)
@@ -315,6 +322,7 @@ class PointwisePlanner:
         # What several accesses share, a line or an element, is worth more of them than their bytes.
         unroll = _unroll(0 if several else loaded, in_flight, width, total, hardware)
         unroll = min(unroll, MAX_ACCESSES_IN_FLIGHT) if several else unroll if tile is None else 1
+        unroll = cut.planes or unroll
         assumed = self._assumed_sizes(break_point, facts)
         threads = (self._threads(prod(sizes[break_point:]), vectors, facts), 1)
         threads = threads if tile is None else (tile.columns, tile.rows)
@@ -388,6 +396,23 @@ class PointwisePlanner:
         divided = DIVIDED_COST * (len(self._broadcasts) - served) / vectors.width
         cost = (vectors.cost + divided) / max(busy, 1 / a_block)
         return _Cut(at, why, vectors, dim, False, cost)
+
+    def _cut_at_planes(self, sizes: Sequence[int], facts: Facts) -> _Cut | None:
+        """Rows that are the planes of a join, all of them for each thread, where they fill blocks."""
+        planes = self._planes
+        if planes is None:
+            return None
+        vectors, dim = self._vectors_at(planes.at, facts)
+        width = min(vectors.width, MOST_OF_PLANES // planes.count)
+        vectors = replace(vectors, width=power_of_two_at_most(max(1, width)))
+        if prod(sizes[planes.at :]) < THREADS * vectors.width:
+            return None
+        why = f"{planes.count} planes of a join, cut at {planes.at}"
+        return _Cut(planes.at, why, vectors, dim, False, vectors.cost, planes.count)
+
+    @cached_property
+    def _planes(self) -> Planes | None:
+        return find_planes(self.fusion, self.space, self._concrete)
 
     def _tile(self, cut: _Cut, sizes: Sequence[int]) -> _Tile | None:
         """A tile for each block, where an input has shorter runs of memory along the columns than a line."""
