@@ -205,16 +205,30 @@ class PointwisePlanner:
         return MergedVectorLimits(self.fusion, self.space.axes, self._concrete)
 
     @cached_property
+    def _by_position(self) -> bool:
+        """Whether values follow from positions."""
+        return any(isinstance(node, (Choose, Iota, Random)) for node in self.fusion.nodes)
+
+    @cached_property
     def _flat(self) -> ShiftedRows | None:
         """The vectors through all dimensions as through one row of the reference, whatever their sizes.
 
         None where values follow from positions, which take a division an element then: joins of odd rows are
         faster by element on an H200.
         """
+        return None if self._by_position else self._shifted(as_one=True)
+
+    @cached_property
+    def _rows(self) -> ShiftedRows | None:
+        """The same of each row by itself, whose positions take no division (an H200: 4096 x 32001 bfloat16,
+        one element of each row changed, take 126 us so, 163 in vectors of 8 through both dimensions).
+        """
+        return self._shifted(as_one=False) if self._by_position else None
+
+    def _shifted(self, as_one: bool) -> ShiftedRows | None:
         reference = self.space.reference
         inner = _innermost(reference)
-        by_position = any(isinstance(node, (Choose, Iota, Random)) for node in self.fusion.nodes)
-        if reference.is_placed or inner is None or by_position:
+        if reference.is_placed or inner is None:
             return None
         stores = [access for access in self._concrete if access.tensor is reference]
         aligned = stores[0] if stores else None
@@ -222,8 +236,8 @@ class PointwisePlanner:
         full = [each for each in self._concrete if each.concrete.issuperset(self._points)]
         others = [each for each in self._concrete if each not in full]
         along = full if all(inner not in each.concrete for each in others) else self._concrete
-        flat = ShiftedRows(self.fusion, reference.shape, inner, along, aligned, as_one=True)
-        return flat if flat.are_all else None
+        rows = ShiftedRows(self.fusion, reference.shape, inner, along, aligned, as_one=as_one)
+        return rows if rows.are_all else None
 
     @cached_property
     def _loads(self) -> list[Sequence[bool]]:
@@ -378,10 +392,10 @@ class PointwisePlanner:
     def _cut(self, at: int, sizes: Sequence[int], facts: Facts) -> _Cut:
         """The vectors of the fewest accesses for rows and columns that are cut there, and what they cost."""
         vectors, dim = self._vectors_at(at, facts)
+        # Where vectors start at any element, or some accesses are of single ones, those tell.
+        narrowest = vectors.width if vectors.cost * vectors.width <= len(self._concrete) else 1
         if not at:
             flat = self._flat.vectors(facts) if self._flat is not None else None
-            # Where vectors start at any element, or some accesses are of single ones, those tell.
-            narrowest = vectors.width if vectors.cost * vectors.width <= len(self._concrete) else 1
             shifts = flat is not None and flat.cost < vectors.cost and is_narrow(narrowest, flat)
             found = flat if flat is not None and shifts else vectors
             cost = found.cost + DIVIDED_COST * len(self._broadcasts) / found.width
@@ -390,12 +404,16 @@ class PointwisePlanner:
             )
             return _Cut(0, f"one dimension, {why}", found, -1 if shifts else dim, shifts, cost)
         served = _served(self._broadcasts, at)
+        rows = self._rows.vectors(facts) if self._rows is not None and at == len(sizes) - 1 else None
+        shifts = rows is not None and not rows.unaligned and is_narrow(narrowest, rows)
+        if rows is not None and shifts:
+            vectors, dim = rows, -1
         columns, a_block = prod(sizes[at:]), THREADS * vectors.width
         busy = columns / (ceil_div(max(1, columns), a_block) * a_block)
         why = f"rows and columns cut at {at}, which serves {served} broadcast inputs"
         divided = DIVIDED_COST * (len(self._broadcasts) - served) / vectors.width
         cost = (vectors.cost + divided) / max(busy, 1 / a_block)
-        return _Cut(at, why, vectors, dim, False, cost)
+        return _Cut(at, why, vectors, dim, shifts, cost)
 
     def _cut_at_planes(self, sizes: Sequence[int], facts: Facts) -> _Cut | None:
         """Rows that are the planes of a join, all of them for each thread, where they fill blocks."""
