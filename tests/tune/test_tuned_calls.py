@@ -14,9 +14,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import fusewright
-import fusewright.frontend.tuned_calls as tuned_calls
+import fusewright.frontend.tuned.tuned_calls as tuned_calls
 from fusewright import FusionDefinition, OptionError
-from fusewright.frontend.active_tuning import ACTIVE
+from fusewright.frontend.tuned.active_tuning import ACTIVE
 from fusewright.torch_compile import from_fx
 from fusewright.tune.journal import Journal, Status, Trial
 from fusewright.tune.tuner import LEAST_CONFIGURATIONS

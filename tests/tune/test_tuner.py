@@ -15,7 +15,7 @@ from fusewright import PointwiseParams
 from fusewright.core.errors import ParamsError, RegistrationError, TuneError
 from fusewright.core.options import Options
 from fusewright.core.serialization import from_json
-from fusewright.frontend.problems import load
+from fusewright.frontend.tuned.problems import load
 from fusewright.tune.heuristic import AutotunerHeuristic, HeuristicRegistry, seeds_of
 from fusewright.tune.heuristics import SeedTable, default_heuristics
 from fusewright.tune.heuristics.seed_table import TableSeed, table_text
