@@ -87,7 +87,9 @@ def test_a_chain_of_butterflies_reads_each_element_once(target: torch.device) ->
 
 def test_pieces_that_share_nothing_are_read_where_they_are_chosen(target: torch.device) -> None:
     x, y = torch.randn(2, 5, 37, device=target)
-    [kernel] = checked(lambda x, y: torch.stack([x.exp(), (y * 2).sin()], -1).flatten(-2), x, y).kernels_for([x, y])
+    [kernel] = checked(lambda x, y: torch.stack([x.exp(), (y * 2).sin()], -1).flatten(-2), x, y).kernels_for(
+        [x, y]
+    )
     loads = [line for line in kernel.cuda_text.splitlines() if re.search(r"= .*T[01]\[", line)]
     assert loads and all("?" in line for line in loads)
 
@@ -102,3 +104,33 @@ def test_odd_rows_of_values_by_position(length: int, shifts: bool, target: torch
     ends = torch.tensor([0, 1, 700, length - 1, length], device=target)
     [kernel] = checked(until, x, ends).kernels_for([x, ends])
     assert kernel.params.shift_rows is shifts and kernel.params.vectorization_factor == 8
+
+
+def rows_of_butterflies(x: Tensor) -> Tensor:
+    y = butterflies(x)
+    return y / y.abs().amax(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("function", [butterflies, rows_of_butterflies])
+def test_elements_that_are_transformed_together_are_a_vector(
+    function: Callable[[Tensor], Tensor], target: torch.device
+) -> None:
+    x = torch.randn(3, 512, device=target)
+    [kernel] = checked(function, x).kernels_for([x])
+    params = kernel.params
+    is_reduced = function is rows_of_butterflies
+    width = params.unroll_factor_inner_reduction if is_reduced else params.vectorization_factor
+    assert width == 4
+    # Each thread loads each of the sixteen elements once.
+    assert len(re.findall(r"= T0\[", kernel.cuda_text)) == 16
+
+
+def angles(times: Tensor) -> Tensor:
+    rates = torch.exp(-torch.arange(20, device=times.device) / 20)
+    angle = times[:, None] * rates
+    return torch.cat([angle.cos(), angle.sin()], -1)
+
+
+def test_positions_are_joined_in_one_kernel(target: torch.device) -> None:
+    times = torch.rand(7, device=target)
+    assert len(checked(angles, times).kernels_for([times])) == 1
