@@ -252,8 +252,8 @@ class _Lift:
 def _are_inside(indices: Sequence[Expr], value: TensorView) -> bool:
     """Whether these are places in a tensor at all positions.
 
-    What several pieces of a join are computed of is read once then, not once for each piece. `implied` restores
-    the conditions that all uses have in common.
+    What several pieces of a join are computed of is then read once, not once for each piece. `implied`
+    restores the conditions that all uses have in common.
     """
     return all(
         prove(le(ZERO, index)) and prove(lt(index, axis.extent))
