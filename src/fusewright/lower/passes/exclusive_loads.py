@@ -19,7 +19,7 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of, with_pred
 from fusewright.lower.passes.loads import is_load
-from fusewright.sym import Expr, divides, land, lnot, substitute
+from fusewright.sym import Expr, Symbol, divides, land, lnot, substitute
 
 
 def join_exclusive_loads(kernel: k.Kernel) -> k.Kernel:
@@ -28,12 +28,12 @@ def join_exclusive_loads(kernel: k.Kernel) -> k.Kernel:
         return kernel
     writers = access.writers(statements)
     needed = _needed(kernel.body)
-    loops = {stmt.symbol for stmt in statements if isinstance(stmt, k.For)}
+    named = access.defined_symbols(statements)
     loads: dict[tuple[object, ...], list[_Load]] = defaultdict(list)
     for load in _loads(kernel.body, ()):
         copy, conditions = load.copy, conditions_of(load.copy.pred)
         is_alone = writers[copy.dst.buffer] == 1 and not writers[load.memory]
-        is_known = all(loops.isdisjoint(each.free_symbols) for each in conditions)
+        is_known = all(named.isdisjoint(each.free_symbols) for each in conditions)
         # Where it is not loaded nobody asks for it, not even for a pad.
         if conditions and is_alone and is_known and conditions <= needed.get(copy.dst.buffer, Conditions()):
             loads[load.key()].append(load)
@@ -41,7 +41,7 @@ def join_exclusive_loads(kernel: k.Kernel) -> k.Kernel:
     for alike in loads.values():
         for i, first in enumerate(alike):
             for second in alike[i + 1 :]:
-                split = first.split(second)
+                split = first.split(second, named)
                 if split is not None and joined.keys().isdisjoint((first.copy, second.copy)):
                     joined[first.copy] = first.with_other(second, split)
                     joined[second.copy] = second.taken_from(first)
@@ -118,14 +118,14 @@ class _Load:
         """An expression of it in the loops of another."""
         return substitute(expr, {own.symbol: to.symbol for own, to in zip(self.loops, other.loops)})
 
-    def split(self, later: _Load) -> Expr | None:
+    def split(self, later: _Load, named: set[Symbol]) -> Expr | None:
         """The condition of which a thread makes this load or, without it, a later one; None: no such loads.
 
-        Their elements lie as far apart in all iterations.
+        Their elements lie equally far apart, whatever is `named` by statements.
         """
         ours, theirs = conditions_of(self.copy.pred), conditions_of(later.copy.pred)
-        apart, symbols = self._apart(later), {loop.symbol for loop in self.loops}
-        if not symbols.isdisjoint(apart.free_symbols) or not divides(self.copy.width, apart):
+        apart = self._apart(later)
+        if not named.isdisjoint(apart.free_symbols) or not divides(self.copy.width, apart):
             return None
         return next(
             (each for each in ours if theirs - ours == {lnot(each)} and ours - theirs == {each}), None
