@@ -32,7 +32,7 @@ def join_exclusive_loads(kernel: k.Kernel) -> k.Kernel:
     loads: dict[tuple[object, ...], list[_Load]] = defaultdict(list)
     for load in _loads(kernel.body, ()):
         copy, conditions = load.copy, conditions_of(load.copy.pred)
-        is_alone = writers[copy.dst.buffer] == 1 and not writers[load.memory]
+        is_alone = writers[copy.dst.buffer] == 1 and not writers[load.memory] and copy.fill is not None
         is_known = all(named.isdisjoint(each.free_symbols) for each in conditions)
         # Where it is not loaded nobody asks for it, not even for a pad.
         if conditions and is_alone and is_known and conditions <= needed.get(copy.dst.buffer, Conditions()):
