@@ -283,7 +283,7 @@ def inline_row_results(schedule: Schedule, partial: TensorView, step: int) -> li
 
 def _is_computed_once_a_row(tensor: TensorView) -> bool:
     node = tensor.definition
-    return isinstance(node, Pointwise) and bool(node.reduced)
+    return node is not None and bool(node.reduced) and not isinstance(node, Reduction)
 
 
 def inline_runs(
