@@ -7,7 +7,7 @@ from math import prod
 
 from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.enums import ParallelType
-from fusewright.ir.node import Pointwise, Reduction
+from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.io import Ports, find_loads, inline_rest, vectorize_ports
