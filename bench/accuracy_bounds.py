@@ -39,9 +39,9 @@ _LOGARITHM = "of complex numbers the logarithm's error and the product's"
 _ROOTS = "Kahan's formulas: two roots, their products and an inverse function, each of a few ulp"
 _TANGENT = "1 + tan^2 doubles the tangent's error, and a square, a sum and a division follow"
 _POWER = (
-    "CUDA's own, or products for small whole exponents (`rewrite.powers`) within the same bounds, of complex "
-    "numbers within 3; else of complex numbers exp(b log a), b of at most 4 in magnitude: a rounding of b "
-    "log a is one of the angle; complex64 is computed in double"
+    "CUDA's own, or products for small whole exponents (`rewrite.candidate.powers`) within the same "
+    "bounds, of complex numbers within 3; else of complex numbers exp(b log a), b of at most 4 in "
+    "magnitude: a rounding of b log a is one of the angle; complex64 is computed in double"
 )
 
 #: Float, Double, ComplexFloat, ComplexDouble. Rows that are not here are exact, or correctly rounded.

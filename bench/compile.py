@@ -23,7 +23,7 @@ from fusewright import FusionCache
 from fusewright.core.once import clear_shared_caches
 from fusewright.core.tracing import Tracer
 from fusewright.host import FusionExecutor
-from fusewright.host.programs import BoundProgram
+from fusewright.host.program.programs import BoundProgram
 from fusewright.runtime.disk_cache import DiskCache
 
 ROUNDS = 5

@@ -43,8 +43,8 @@ from bench.segments import (
     together,
 )
 from fusewright.core.tracing import SILENT
-from fusewright.host.memory import Memory
-from fusewright.host.plan import LaunchPlan
+from fusewright.host.inputs.memory import Memory
+from fusewright.host.program.plan import LaunchPlan
 from fusewright.ir import Reduction, Scan, TensorView
 from fusewright.runtime.rtc_kernel import RtcKernel
 from fusewright.schedulers.cost import Traffic

@@ -20,15 +20,15 @@ from bench.corpus import Block, Graph, Sizes, inputs_of, make_module, pass_graph
 from fusewright.core.errors import NoSchedulerError
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT
-from fusewright.host.binding import Binder, Binding
-from fusewright.host.bundles import Bundles
-from fusewright.host.ir import LaunchKernel
-from fusewright.host.layout import Layouts
-from fusewright.host.memory import Memory
-from fusewright.host.memory_checks import spanned_elements
-from fusewright.host.plan import LaunchPlan, in_place_candidates
-from fusewright.host.stable_sizes import StableSizes
-from fusewright.host.workspaces import ZeroedWorkspace
+from fusewright.host.inputs.binding import Binder, Binding
+from fusewright.host.inputs.layout import Layouts
+from fusewright.host.inputs.memory import Memory
+from fusewright.host.inputs.memory_checks import spanned_elements
+from fusewright.host.kernels.bundles import Bundles
+from fusewright.host.program.ir import LaunchKernel
+from fusewright.host.program.plan import LaunchPlan, in_place_candidates
+from fusewright.host.program.workspaces import ZeroedWorkspace
+from fusewright.host.reuse.stable_sizes import StableSizes
 from fusewright.ir import Fusion, Scalar, TensorView, Val
 from fusewright.runtime.arguments import Pointer, Value, Workspace
 from fusewright.runtime.compiled_kernel import CompiledKernel
@@ -349,7 +349,12 @@ def launch_alone(plan: LaunchPlan, memory: Memory, target: Target) -> Callable[[
                 tensors[value] = _tensor(value, memory, target.device)
             arguments.append(tensors[value])
         elif isinstance(source, Workspace):
-            arguments.append(names[f"alloc_work{op.segment}_{j}"](stream))
+            work = f"work{op.segment}_{j}"
+            arguments.append(
+                names[f"alloc_{work}"](stream)
+                if source.zeroed
+                else torch.empty(names[f"shape_{work}"], dtype=source.dtype.torch, device=target.device)
+            )
         elif isinstance(source, Value):
             arguments.append(target.argument(param, _number(op.values[source.slot], memory)))  # type: ignore[arg-type]
         else:

@@ -35,7 +35,7 @@ from fusewright import Options
 from fusewright.cli.arguments import positive_count, positive_seconds
 from fusewright.core.errors import TuneError
 from fusewright.core.serialization import from_json
-from fusewright.frontend.problems import load
+from fusewright.frontend.tuned.problems import load
 from fusewright.tune.document import write_document
 from fusewright.tune.journal import Status
 from fusewright.tune.policy import Policy, policy_of

@@ -16,7 +16,7 @@ import torch
 from bench.operation import EPSILON, Handle, Inputs, Operation, Shape, Tensors, as_float, rounded
 from bench.operations import selected
 from fusewright import FusionDefinition
-from fusewright.frontend.problems import problems_of
+from fusewright.frontend.tuned.problems import problems_of
 from fusewright.tune.problem import Problem
 
 FLOAT, BFLOAT16 = torch.float32, torch.bfloat16

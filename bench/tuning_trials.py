@@ -15,8 +15,8 @@ from typing import Any
 from fusewright import Options
 from fusewright.core.errors import ParamsError
 from fusewright.core.serialization import from_json
-from fusewright.frontend.problems import load
-from fusewright.frontend.tuned_calls import journal_version
+from fusewright.frontend.tuned.problems import load
+from fusewright.frontend.tuned.tuned_calls import journal_version
 from fusewright.schedulers.params.space import value_at, with_value
 from fusewright.tune.changes import Change, changes_of, with_changes
 from fusewright.tune.entry import WORTH

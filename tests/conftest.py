@@ -26,7 +26,7 @@ import torch
 
 from fusewright.core.once import clear_shared_caches
 from fusewright.cuda.printer import CudaSource, print_kernel
-from fusewright.frontend.cache import FusionCache
+from fusewright.frontend.recorded.cache import FusionCache
 from fusewright.kernel.ir import Kernel
 from fusewright.runtime import compiled_kernel
 from tests.compilation import BATCH, CompileCheck

@@ -19,7 +19,7 @@ import pytest
 from fusewright import FusewrightError, FusionDefinition, Schedule
 from fusewright.core.tracing import SILENT
 from fusewright.cuda.printer import print_kernel
-from fusewright.frontend.workbench import schedule_text
+from fusewright.frontend.scheduling.workbench import schedule_text
 from fusewright.host import FinishedSchedule, SegmentSchedules
 from fusewright.ir import Fusion
 from fusewright.kernel.text import kernel_text

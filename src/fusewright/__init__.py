@@ -63,13 +63,14 @@ if TYPE_CHECKING:
     from fusewright.frontend import Scalar as Scalar
     from fusewright.frontend import Tensor as Tensor
     from fusewright.frontend import Vector as Vector
+    from fusewright.frontend import clone as clone
     from fusewright.frontend import compute_contiguity as compute_contiguity
     from fusewright.frontend import compute_tensor_descriptor as compute_tensor_descriptor
     from fusewright.frontend import tuning as tuning
+    from fusewright.host.kernels.segment_kernels import KernelTensor as KernelTensor
+    from fusewright.host.kernels.segment_kernels import SegmentKernel as SegmentKernel
     from fusewright.host.profile import FusionProfile as FusionProfile
     from fusewright.host.profile import KernelProfile as KernelProfile
-    from fusewright.host.segment_kernels import KernelTensor as KernelTensor
-    from fusewright.host.segment_kernels import SegmentKernel as SegmentKernel
     from fusewright.ir import Fusion as Fusion
     from fusewright.ir import Pointwise as Pointwise
     from fusewright.ir import Reduction as Reduction
@@ -146,11 +147,11 @@ _MODULES = {
     "fusewright.core.options": "Options",
     "fusewright.core.serialization": "from_dict from_json to_dict to_json",
     "fusewright.frontend": (
-        "DeviceMesh FusionCache FusionDefinition Scalar Tensor Vector compute_contiguity "
+        "DeviceMesh FusionCache FusionDefinition Scalar Tensor Vector clone compute_contiguity "
         "compute_tensor_descriptor tuning"
     ),
     "fusewright.host.profile": "FusionProfile KernelProfile",
-    "fusewright.host.segment_kernels": "KernelTensor SegmentKernel",
+    "fusewright.host.kernels.segment_kernels": "KernelTensor SegmentKernel",
     "fusewright.ir": "Fusion Pointwise Reduction TensorView",
     "fusewright.ops": "register_op registered_op unregister_op",
     "fusewright.ops.build_elementwise": "apply_to_tensor",

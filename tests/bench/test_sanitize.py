@@ -13,7 +13,7 @@ from bench.operation import Inputs
 from bench.sanitize import CASES, FOUND, WRONG, Case, operation_of, outcome, schedules
 from fusewright import FusionCache, UserError
 from fusewright.core.once import clear_shared_caches
-from fusewright.host import segment_kernels
+from fusewright.host.kernels import segment_kernels
 from fusewright.kernel import ir as k
 
 CASE = CASES[0]

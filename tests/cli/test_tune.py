@@ -10,7 +10,7 @@ import pytest
 
 from fusewright.cli.main import main
 from fusewright.cli.tune_progress import progress_line, progress_table
-from fusewright.frontend.tuned_calls import effort_of, journal_version
+from fusewright.frontend.tuned.tuned_calls import effort_of, journal_version
 from fusewright.tune.heuristics import SeedTable
 from fusewright.tune.journal import Journal, SearchRecord, Status, Trial
 from fusewright.tune.policy import read_policy

@@ -80,7 +80,7 @@ def test_links_are_found() -> None:
     assert relative_links(page) == ["docs/a.md", "../d"]
 
 
-# What pages of the design name in code font, of a package: `lower.indexing`, `host.views.OutputViews`.
+# What pages of the design name in code font, of a package: `lower.indexing`, `cuda.nvrtc.NvrtcOptions`.
 PACKAGES = "|".join(sorted(p.parent.name for p in (ROOT / "src/fusewright").glob("*/__init__.py")))
 NAMED = re.compile(rf"`((?:{PACKAGES})(?:\.\w+)+)`")
 

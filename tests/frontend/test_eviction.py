@@ -11,7 +11,7 @@ import torch
 from fusewright import FusionCache, FusionDefinition
 from fusewright.core.errors import ArgumentTypeError, DefinitionError, OptionError
 from fusewright.core.options import Options
-from fusewright.frontend.cache import TrieNode
+from fusewright.frontend.recorded.cache import TrieNode
 from tests.frontend.test_recording import defined, scaled_by, softmax
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import DefinitionError
-from fusewright.frontend import states
+from fusewright.frontend.recorded import states
 from fusewright.ir import Scalar
 from fusewright.ops import ScalarVector
 

@@ -26,7 +26,7 @@ from fusewright.core.hardware import described
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.nvrtc import NvrtcOptions, Resources, compile_cubin
-from fusewright.host.segment_kernels import SegmentKernels
+from fusewright.host.kernels.segment_kernels import SegmentKernels
 from fusewright.runtime.occupancy import occupancy
 
 H200 = described("h200")

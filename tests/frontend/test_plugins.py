@@ -23,7 +23,7 @@ from fusewright.core.errors import (
 )
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.options import Options
-from fusewright.frontend.problems import load, problems_of
+from fusewright.frontend.tuned.problems import load, problems_of
 from fusewright.ir import Fusion, Reduction
 from fusewright.runtime.identity import plugin_digest
 from fusewright.schedule import Schedule

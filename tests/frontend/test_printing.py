@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
-from fusewright.frontend.printing import definition_text, number_text
-from fusewright.frontend.records import ROWS, Literal, Record
-from fusewright.frontend.states import Container, Outcome
+from fusewright.frontend.recorded.printing import definition_text, number_text
+from fusewright.frontend.recorded.records import ROWS, Literal, Record
+from fusewright.frontend.recorded.states import Container, Outcome
 
 
 def everything(fd: FusionDefinition) -> None:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import UnknownOpError
-from fusewright.frontend.recipes import RECIPES
+from fusewright.frontend.help.recipes import RECIPES
 from fusewright.ops import OPS
 from fusewright.ops.evaluate import evaluate_fusion
 

@@ -11,8 +11,8 @@ import torch
 
 from fusewright import DataType, FusionCache, FusionDefinition
 from fusewright.core.errors import ArgumentTypeError, DefinitionError, DtypeError, ShapeError
-from fusewright.frontend import states
-from fusewright.frontend.records import Literal
+from fusewright.frontend.recorded import states
+from fusewright.frontend.recorded.records import Literal
 from fusewright.ir import Fusion
 
 
@@ -140,7 +140,7 @@ def test_a_failed_definition_is_kept_with_its_error(cache: FusionCache, built: l
 def test_failed_definitions_are_forgotten_one_by_one(
     cache: FusionCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fusewright.frontend.cache.MAX_FAILURES", 2)
+    monkeypatch.setattr("fusewright.frontend.recorded.cache.MAX_FAILURES", 2)
     for dim in (7, 8, 9, 9):
         with pytest.raises(ShapeError):
             _wrong(dim)

@@ -36,7 +36,7 @@ from fusewright import (
 )
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import described
-from fusewright.frontend.params import EditableParams
+from fusewright.frontend.scheduling.params import EditableParams
 
 H200 = described("h200")
 SERIAL, BLOCK_Y = ParallelType.serial, ParallelType.block_y

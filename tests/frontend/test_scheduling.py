@@ -20,7 +20,7 @@ from fusewright.core.errors import (
     ScheduleError,
 )
 from fusewright.core.options import Options
-from fusewright.frontend.params import EditableParams
+from fusewright.frontend.scheduling.params import EditableParams
 
 
 class Sum(FusionDefinition):

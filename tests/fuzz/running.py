@@ -14,7 +14,7 @@ import torch
 from fusewright import FusionDefinition
 from fusewright.core.errors import DriverError, InternalError, SimulationError, UserError
 from fusewright.core.options import Options
-from fusewright.frontend.cache import FusionCache
+from fusewright.frontend.recorded.cache import FusionCache
 from tests.fuzz.bounded import Bounded, disagreement
 from tests.fuzz.programs import Input, Output, Program, arguments, define, evaluate, written_value
 

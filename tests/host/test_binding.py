@@ -14,8 +14,8 @@ from fusewright.core.errors import (
     RankError,
     ShapeError,
 )
-from fusewright.host.binding import Binder
-from fusewright.host.memory_checks import spanned_elements
+from fusewright.host.inputs.binding import Binder
+from fusewright.host.inputs.memory_checks import spanned_elements
 from fusewright.ops.build_indexing import triu
 from fusewright.sym import Symbol
 from tests.host.fusions import DataType, Definition

@@ -11,10 +11,10 @@ import torch
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import OutOfBoundsError
 from fusewright.core.options import Options
-from fusewright.host import bundles
-from fusewright.host.bundles import POINTER_BYTES
 from fusewright.host.executor import FusionExecutor
-from fusewright.host.programs import BoundProgram
+from fusewright.host.kernels import bundles
+from fusewright.host.kernels.bundles import POINTER_BYTES
+from fusewright.host.program.programs import BoundProgram
 from fusewright.ir import TensorView
 from fusewright.kernel.ir import Bind, Param, ScalarParam, TensorParam, walk
 from fusewright.runtime.compiled_kernel import CompiledKernel

@@ -16,7 +16,8 @@ from fusewright.core.errors import (
     SchedulerError,
 )
 from fusewright.core.options import Options
-from fusewright.host import FinishedSchedule, FusionExecutor, settings
+from fusewright.host import FinishedSchedule, FusionExecutor
+from fusewright.host.kernels import settings
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (

@@ -8,12 +8,12 @@ import torch
 
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
-from fusewright.host.codegen import codegen
-from fusewright.host.ir import EvaluateScalar
-from fusewright.host.layout import Layout
-from fusewright.host.programs import Programs
-from fusewright.host.scalars import ScalarFunction
-from fusewright.host.workspaces import ZeroedWorkspace
+from fusewright.host.inputs.layout import Layout
+from fusewright.host.inputs.scalars import ScalarFunction
+from fusewright.host.program.codegen import codegen
+from fusewright.host.program.ir import EvaluateScalar
+from fusewright.host.program.programs import Programs
+from fusewright.host.program.workspaces import ZeroedWorkspace
 from fusewright.ir import TensorView
 from fusewright.ops.build_elementwise import cast
 from fusewright.runtime.arguments import Workspace

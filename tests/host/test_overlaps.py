@@ -11,8 +11,8 @@ import torch
 
 from fusewright import FusionDefinition
 from fusewright.core.errors import InputError
-from fusewright.host.ir import KeepApart
-from fusewright.host.overlaps import overlaps_itself, share_memory
+from fusewright.host.program.ir import KeepApart
+from fusewright.host.program.overlaps import overlaps_itself, share_memory
 from tests.host.fusions import Definition
 from tests.integration.test_work_of_calls import function_calls
 

@@ -5,9 +5,9 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import InputError, RankError, ShapeError
-from fusewright.host.binding import Binder
-from fusewright.host.rebinding import Rebinding
-from fusewright.host.signature import compile_key_function
+from fusewright.host.inputs.binding import Binder
+from fusewright.host.inputs.signature import compile_key_function
+from fusewright.host.reuse.rebinding import Rebinding
 from tests.host.fusions import Definition
 
 

@@ -9,8 +9,8 @@ from fusewright import FusionCache, FusionDefinition
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.recorded import Recorder
-from fusewright.host.recall import Recall
-from fusewright.host.recorded_calls import MAX_RECORDINGS
+from fusewright.host.kernels.recall import Recall
+from fusewright.host.reuse.recorded_calls import MAX_RECORDINGS
 from fusewright.runtime.targets import SimulatedTarget
 from fusewright.schedulers import Proposal
 from fusewright.schedulers.pointwise.heuristic import PointwisePlanner

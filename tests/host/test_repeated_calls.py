@@ -8,8 +8,8 @@ import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.errors import InputError
-from fusewright.host.repeated_calls import matcher
-from fusewright.host.signature import compile_key_function
+from fusewright.host.inputs.signature import compile_key_function
+from fusewright.host.reuse.repeated_calls import matcher
 from tests.host.fusions import Definition
 
 

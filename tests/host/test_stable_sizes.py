@@ -12,7 +12,7 @@ import torch
 from fusewright.core.errors import ParamsError
 from fusewright.core.options import Options
 from fusewright.core.serialization import from_json, to_json
-from fusewright.host.stable_sizes import StableSizes
+from fusewright.host.reuse.stable_sizes import StableSizes
 from fusewright.ops import OPS
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import InnerPersistentScheduler, PointwiseScheduler, apply

@@ -15,7 +15,7 @@ import torch
 
 from fusewright import FusionDefinition
 from fusewright.cuda.printer import print_kernel
-from fusewright.frontend.cache import FusionCache
+from fusewright.frontend.recorded.cache import FusionCache
 from fusewright.runtime import compiled_kernel
 from tests.work import forget_proofs
 

@@ -11,7 +11,7 @@ from fusewright.ops.build_elementwise import apply_to_tensor, segment_set
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import mean, sum_, var
 from fusewright.ops.build_shape import broadcast, permute
-from fusewright.rewrite.two_pass import two_pass
+from fusewright.rewrite.proposed.two_pass import two_pass
 from fusewright.segment.extract import extract
 
 Build = Callable[[Fusion, TensorView], TensorView]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fusewright.ir import Reduction
-from fusewright.rewrite.columns_first import can_be_cut, dims_across, reduced_across_first
+from fusewright.rewrite.proposed.columns_first import can_be_cut, dims_across, reduced_across_first
 from tests.ops.definition import Definition
 from tests.reference import reference
 

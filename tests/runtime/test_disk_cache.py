@@ -10,7 +10,7 @@ import pytest
 from fusewright.core.errors import TuneError
 from fusewright.core.options import Options
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources
-from fusewright.frontend.tuned_calls import journal_path
+from fusewright.frontend.tuned.tuned_calls import journal_path
 from fusewright.runtime import disk_cache
 from fusewright.runtime.disk_cache import DiskCache, cubin_key, open_cache
 

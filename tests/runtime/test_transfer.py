@@ -14,7 +14,7 @@ import fusewright.runtime.compiler as compiler
 from fusewright import FusionCache, FusionDefinition
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT
-from fusewright.frontend.problems import load, problems_of
+from fusewright.frontend.tuned.problems import load, problems_of
 from fusewright.kernel.text import kernel_text
 from fusewright.ops.every_row import _rows, rows_by_name
 from fusewright.runtime.disk_cache import DiskCache

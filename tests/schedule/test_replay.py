@@ -15,7 +15,7 @@ from fusewright.core.enums import MemoryType, SchedulerType
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.printer import print_kernel
 from fusewright.host.executor import FusionExecutor
-from fusewright.host.programs import BoundProgram
+from fusewright.host.program.programs import BoundProgram
 from fusewright.lower import LowerOptions, lower
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.schedule import Call, Schedule, TensorRef, replay

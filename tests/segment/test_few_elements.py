@@ -15,7 +15,7 @@ from fusewright.ir import Fusion, TensorView
 from fusewright.ir.node import Reduction
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import max_, sum_, var_mean
-from fusewright.rewrite.short_reductions import MAX_ELEMENTS, can_be_unrolled
+from fusewright.rewrite.proposed.short_reductions import MAX_ELEMENTS, can_be_unrolled
 from fusewright.torch_compile import decompositions, from_fx
 
 Tensor = torch.Tensor

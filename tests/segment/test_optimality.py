@@ -11,7 +11,7 @@ import pytest
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import described
 from fusewright.core.tracing import Tracer
-from fusewright.host.layout import Layout
+from fusewright.host.inputs.layout import Layout
 from fusewright.ir import Fusion, Scalar, TensorView
 from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor

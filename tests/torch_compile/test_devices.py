@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensorMode
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import DeviceError
-from fusewright.host.places import is_kept_by_torch
+from fusewright.host.inputs.places import is_kept_by_torch
 from fusewright.torch_compile import from_fx
 from tests.torch_compile.graphs import traced_on
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fusewright import FusionDefinition
-from fusewright.frontend.problems import problems_of
+from fusewright.frontend.tuned.problems import problems_of
 from fusewright.tune.problem import Problem
 
 

@@ -14,7 +14,7 @@ from fusewright import FusionDefinition
 from fusewright.core.options import Options
 from fusewright.core.serialization import from_json
 from fusewright.cuda.printer import print_kernel
-from fusewright.frontend.problems import load, problems_of
+from fusewright.frontend.tuned.problems import load, problems_of
 from fusewright.runtime import compiled_kernel
 from fusewright.schedulers import PointwiseParams
 from fusewright.tune.heuristics import default_heuristics

@@ -13,8 +13,8 @@ from fusewright.core.errors import ParamsError, TuneError
 from fusewright.core.hardware import DESCRIBED
 from fusewright.core.options import Options
 from fusewright.core.serialization import to_dict
-from fusewright.frontend.active_tuning import ACTIVE, ActiveTuning
-from fusewright.frontend.problems import load, problems_of
+from fusewright.frontend.tuned.active_tuning import ACTIVE, ActiveTuning
+from fusewright.frontend.tuned.problems import load, problems_of
 from fusewright.schedulers import LaunchParams, PointwiseParams
 from fusewright.tune.changes import Change, with_differences
 from fusewright.tune.entry import Entry

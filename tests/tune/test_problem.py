@@ -9,7 +9,7 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.options import Options
-from fusewright.frontend.problems import load, problems_of
+from fusewright.frontend.tuned.problems import load, problems_of
 from fusewright.tune.journal import Status
 from fusewright.tune.problem import Problem, TensorLike
 from fusewright.tune.worker import Attempt, Best, Planned, Runner, params_text

@@ -8,7 +8,7 @@ from typing import Any
 import fusewright.tune.runner as runner
 import fusewright.tune.sweep as loop
 from fusewright.core.options import Options
-from fusewright.frontend.problems import load
+from fusewright.frontend.tuned.problems import load
 from fusewright.tune.journal import Journal, Status
 from fusewright.tune.pool import Done
 from fusewright.tune.report import outcomes

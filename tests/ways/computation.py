@@ -13,8 +13,8 @@ from fusewright import DataType, FusionDefinition
 from fusewright.core.dtype import from_torch
 from fusewright.core.hardware import described
 from fusewright.core.tracing import Tracer
-from fusewright.host.binding import Binder
-from fusewright.host.layout import Layout
+from fusewright.host.inputs.binding import Binder
+from fusewright.host.inputs.layout import Layout
 from fusewright.ir import Fusion, TensorView
 from fusewright.rewrite import simplified
 from fusewright.schedulers import Cost, Facts, default_registry

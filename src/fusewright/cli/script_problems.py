@@ -14,7 +14,7 @@ import torch
 
 from fusewright.core.errors import FusewrightError, TuneError
 from fusewright.frontend.definition import FusionDefinition
-from fusewright.frontend.problems import problems_of, recorded
+from fusewright.frontend.tuned.problems import problems_of, recorded
 from fusewright.tune.problem import Problem
 
 # Between the arguments of a command and those of the script that it runs.

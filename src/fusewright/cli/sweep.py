@@ -17,8 +17,8 @@ from fusewright.cli.outcomes import show_outcomes
 from fusewright.cli.script_problems import check_script, script_problems
 from fusewright.core.errors import TuneError
 from fusewright.core.options import Options
-from fusewright.frontend.problems import load
-from fusewright.frontend.tuned_calls import journal_version
+from fusewright.frontend.tuned.problems import load
+from fusewright.frontend.tuned.tuned_calls import journal_version
 from fusewright.tune.journal import FAILED, Journal, Status
 from fusewright.tune.plot import svg
 from fusewright.tune.report import outcomes

@@ -19,8 +19,8 @@ from fusewright.cli.outcomes import show_outcomes
 from fusewright.cli.script_problems import check_script, script_problems
 from fusewright.cli.tune_progress import Display
 from fusewright.core.errors import TuneError
-from fusewright.frontend.active_tuning import ACTIVE
-from fusewright.frontend.tuned_calls import TuningSession, effort_of, journal_path, journal_version
+from fusewright.frontend.tuned.active_tuning import ACTIVE
+from fusewright.frontend.tuned.tuned_calls import TuningSession, effort_of, journal_path, journal_version
 from fusewright.tune.document import write_document
 from fusewright.tune.heuristics import SeedTable
 from fusewright.tune.heuristics.seed_table import read_table, seeds_from, table_text

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from fusewright.core.tracing import SILENT, Tracer
 
 Subject = TypeVar("Subject")
+Pass = tuple[str, Callable[[Subject], Subject]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class PassManager(Generic[Subject]):
     """
 
     stage: str
-    passes: tuple[tuple[str, Callable[[Subject], Subject]], ...]
+    passes: tuple[Pass[Subject], ...]
     text: Callable[[Subject], str]
     verify: Callable[[Subject, str], None]
     version: Callable[[Subject], int] = id

@@ -28,28 +28,28 @@ from fusewright.core.errors import (
 from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
-from fusewright.frontend.active_tuning import ACTIVE
-from fusewright.frontend.advice import advice
-from fusewright.frontend.cache import FusionCache
 from fusewright.frontend.described import Described
 from fusewright.frontend.descriptors import compute_tensor_descriptor
-from fusewright.frontend.early_schedule import EarlySchedule
-from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
+from fusewright.frontend.help.advice import advice
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, is_empty, is_strides, listed
 from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.mesh import ONE_DEVICE
 from fusewright.frontend.operator import PLAIN, CalledByTorch, acts_by_itself, call_operator, modes_on
 from fusewright.frontend.operators import Operators, recorded_by
-from fusewright.frontend.origins import explain
 from fusewright.frontend.pickling import pickled
-from fusewright.frontend.printing import describe
-from fusewright.frontend.recording import Recorder
-from fusewright.frontend.records import Record, Ref, encode
-from fusewright.frontend.scheduling import SchedOperators
-from fusewright.frontend.segments import GivenSchedules, Segmented, segment_schedules
-from fusewright.frontend.states import Container
-from fusewright.frontend.user_schedules import Scheduled
+from fusewright.frontend.recorded.cache import FusionCache
+from fusewright.frontend.recorded.fusion_schedules import FusionSchedules
+from fusewright.frontend.recorded.origins import explain
+from fusewright.frontend.recorded.printing import describe
+from fusewright.frontend.recorded.recording import Recorder
+from fusewright.frontend.recorded.records import Record, Ref, encode
+from fusewright.frontend.recorded.states import Container
+from fusewright.frontend.scheduling.early_schedule import EarlySchedule
+from fusewright.frontend.scheduling.operators import SchedOperators
+from fusewright.frontend.scheduling.user_schedules import Scheduled
+from fusewright.frontend.segments.definitions import GivenSchedules, Segmented, segment_schedules
+from fusewright.frontend.tuned.active_tuning import ACTIVE
 from fusewright.host import AnySchedule, FusionExecutor
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument

@@ -10,15 +10,15 @@ import torch
 
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
-from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, listed
-from fusewright.frontend.origins import explained
-from fusewright.frontend.segments import GivenSchedules, Segmentation, segment_schedules
-from fusewright.frontend.states import StateKind
-from fusewright.frontend.workbench import schedule_text
+from fusewright.frontend.recorded.fusion_schedules import FusionSchedules
+from fusewright.frontend.recorded.origins import explained
+from fusewright.frontend.recorded.states import StateKind
+from fusewright.frontend.scheduling.workbench import schedule_text
+from fusewright.frontend.segments.definitions import GivenSchedules, Segmentation, segment_schedules
 from fusewright.host import AnySchedule, SegmentKernel, SegmentKernels, SegmentSchedules
-from fusewright.host.memory_checks import has_no_memory
-from fusewright.host.segment_kernels import Wording
+from fusewright.host.inputs.memory_checks import has_no_memory
+from fusewright.host.kernels.segment_kernels import Wording
 from fusewright.ir import Val
 from fusewright.schedulers import Registry
 

@@ -16,12 +16,12 @@ import torch
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ArgumentTypeError, DefinitionError, UnknownOpError
+from fusewright.frontend.help.recipes import RECIPES
+from fusewright.frontend.help.signatures import dress, user_signature, without_first
+from fusewright.frontend.help.unknown import unknown_method, unknown_operation
 from fusewright.frontend.mesh import DeviceMesh, check_mesh, check_rotation
-from fusewright.frontend.primitives import Primitive
-from fusewright.frontend.recipes import RECIPES
-from fusewright.frontend.signatures import dress, user_signature, without_first
-from fusewright.frontend.states import State, StateKind
-from fusewright.frontend.unknown import unknown_method, unknown_operation
+from fusewright.frontend.recorded.states import State, StateKind
+from fusewright.frontend.scheduling.primitives import Primitive
 from fusewright.ir import Scalar as IrScalar
 from fusewright.ir import TensorView
 from fusewright.ops import OPS, ScalarVector, describe_argument

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fusewright.core.errors import ArgumentTypeError, DeviceError, shown_number
-from fusewright.frontend.records import number_of
+from fusewright.frontend.recorded.records import number_of
 from fusewright.ops import describe_argument
 from fusewright.runtime.hardware import default_device
 

@@ -12,19 +12,19 @@ from fusewright.core.op import movable
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.frontend.comparison import check_outputs
-from fusewright.frontend.fusion_schedules import FusionSchedules
-from fusewright.frontend.fusion_state import FusionState
 from fusewright.frontend.handles import Tensor
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, place_of
-from fusewright.frontend.origins import explained
-from fusewright.frontend.printing import cuda_text, definition_text, repro_script, scheduled_text
-from fusewright.frontend.recording import Recorder
+from fusewright.frontend.recorded.fusion_schedules import FusionSchedules
+from fusewright.frontend.recorded.fusion_state import FusionState
+from fusewright.frontend.recorded.origins import explained
+from fusewright.frontend.recorded.printing import cuda_text, definition_text, repro_script, scheduled_text
+from fusewright.frontend.recorded.recording import Recorder
+from fusewright.frontend.scheduling.user_schedules import BySignature
+from fusewright.frontend.scheduling.workbench import schedule_text
 from fusewright.frontend.tolerances import output_tolerances
-from fusewright.frontend.user_schedules import BySignature
-from fusewright.frontend.workbench import schedule_text
 from fusewright.host import AnySchedule, FusionExecutor, SegmentSchedules
-from fusewright.host.plan import LaunchPlan
-from fusewright.host.programs import BoundProgram
+from fusewright.host.program.plan import LaunchPlan
+from fusewright.host.program.programs import BoundProgram
 from fusewright.ir import TensorView
 from fusewright.ir.text import fusion_text
 from fusewright.ops import describe_argument

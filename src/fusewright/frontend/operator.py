@@ -20,11 +20,11 @@ import torch
 
 from fusewright.core.errors import DefinitionError, InputError
 from fusewright.core.options import Options
-from fusewright.frontend.active_tuning import ACTIVE
-from fusewright.frontend.fusion_schedules import FusionSchedules
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened
-from fusewright.host.layout import fresh_outputs
-from fusewright.host.memory_checks import is_plain
+from fusewright.frontend.recorded.fusion_schedules import FusionSchedules
+from fusewright.frontend.tuned.active_tuning import ACTIVE
+from fusewright.host.inputs.layout import fresh_outputs
+from fusewright.host.inputs.memory_checks import is_plain
 from fusewright.ir import LibraryCall, Random, RandomState, TensorView
 from fusewright.ops import REGISTERED, describe_argument
 

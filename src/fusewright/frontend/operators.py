@@ -8,8 +8,8 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fusewright.frontend.handles import USER_TYPES
-from fusewright.frontend.signatures import dress, user_signature
-from fusewright.frontend.unknown import unknown_operation
+from fusewright.frontend.help.signatures import dress, user_signature
+from fusewright.frontend.help.unknown import unknown_operation
 from fusewright.ops import OPS, REGISTERED, OpDef
 
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from fusewright.core.dtype import DataType
 from fusewright.core.errors import OptionError
 from fusewright.frontend import handles
 from fusewright.frontend.handles import USER_TYPES, Scalar, Tensor
+from fusewright.frontend.help.signatures import user_signature, user_type, without_first
 from fusewright.frontend.operators import Operators
-from fusewright.frontend.primitives import KEYWORDS, OWN_KEYWORDS
-from fusewright.frontend.scheduling import OTHER_NAMES, SchedOperators
-from fusewright.frontend.signatures import user_signature, user_type, without_first
+from fusewright.frontend.scheduling.operators import OTHER_NAMES, SchedOperators
+from fusewright.frontend.scheduling.primitives import KEYWORDS, OWN_KEYWORDS
 from fusewright.ops import OPS, REGISTERED, OpDef
 from fusewright.ops import registry as kinds
 from fusewright.schedule import Schedule

@@ -13,26 +13,26 @@ from fusewright.core.collector import paused_collector
 from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
-from fusewright.host.binding import Binder, Binding
-from fusewright.host.calls import Question, call_of
-from fusewright.host.finished import AnySchedule, FinishedSchedule, PlannedCall
-from fusewright.host.kept_partitions import KeptPartitions
+from fusewright.host.inputs.binding import Binder, Binding
+from fusewright.host.inputs.layout import Layout, Layouts, fresh_outputs
+from fusewright.host.inputs.memory import Memory, empty_outputs, input_layouts
+from fusewright.host.inputs.memory_checks import has_no_memory
+from fusewright.host.inputs.signature import compile_key_function
 from fusewright.host.kernel_dumps import dump_kernels
-from fusewright.host.layout import Layout, Layouts, fresh_outputs
-from fusewright.host.memory import Memory, empty_outputs, input_layouts
-from fusewright.host.memory_checks import has_no_memory
-from fusewright.host.new_calls import NewCall, served
-from fusewright.host.overlaps import unwritable
-from fusewright.host.plan import LaunchPlan, placed
+from fusewright.host.kernels.calls import Question, call_of
+from fusewright.host.kernels.finished import AnySchedule, FinishedSchedule, PlannedCall
+from fusewright.host.kernels.kept_partitions import KeptPartitions
+from fusewright.host.kernels.new_calls import NewCall, served
+from fusewright.host.kernels.recall import Decided, Recall
+from fusewright.host.kernels.segment_kernels import SegmentKernels, Wording, described_kernels
+from fusewright.host.kernels.settings import DeviceState, Setting, Settings
 from fusewright.host.profile import FusionProfile, run_profiled
-from fusewright.host.programs import NO_VIEWS, BoundProgram, Chosen, Programs
-from fusewright.host.recall import Decided, Recall
-from fusewright.host.repeated_calls import matcher
-from fusewright.host.segment_kernels import SegmentKernels, Wording, described_kernels
-from fusewright.host.settings import DeviceState, Setting, Settings
-from fusewright.host.signature import compile_key_function
-from fusewright.host.stable_sizes import StableSizes
-from fusewright.host.views import OutputViews, Views
+from fusewright.host.program.overlaps import unwritable
+from fusewright.host.program.plan import LaunchPlan, placed
+from fusewright.host.program.programs import NO_VIEWS, BoundProgram, Chosen, Programs
+from fusewright.host.program.views import OutputViews, Views
+from fusewright.host.reuse.repeated_calls import matcher
+from fusewright.host.reuse.stable_sizes import StableSizes
 from fusewright.ir import Fusion, TensorView
 from fusewright.rewrite import simplified
 from fusewright.runtime.compiled_kernel import CompiledKernel

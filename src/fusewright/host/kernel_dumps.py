@@ -19,8 +19,8 @@ from fusewright.cuda import nvrtc
 
 if TYPE_CHECKING:
     from fusewright.core.options import Options
-    from fusewright.host.memory import Memory
-    from fusewright.host.programs import BoundProgram
+    from fusewright.host.inputs.memory import Memory
+    from fusewright.host.program.programs import BoundProgram
     from fusewright.ir import Fusion
     from fusewright.runtime.launch_sizes import LaunchShape
     from fusewright.runtime.machine_code import MachineCode

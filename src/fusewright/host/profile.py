@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from fusewright.core.enums import SchedulerType
-from fusewright.host.memory import Memory
-from fusewright.host.plan import LaunchPlan, StepPlan
-from fusewright.host.programs import BoundProgram
+from fusewright.host.inputs.memory import Memory
+from fusewright.host.program.plan import LaunchPlan, StepPlan
+from fusewright.host.program.programs import BoundProgram
 from fusewright.runtime.launch_sizes import LaunchShape
 from fusewright.runtime.targets import Target
 from fusewright.schedulers import type_name

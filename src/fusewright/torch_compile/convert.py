@@ -20,9 +20,9 @@ from torch.utils import _pytree as pytree
 
 from fusewright.core.errors import ContiguityError, InputError, InternalError
 from fusewright.core.options import Options
-from fusewright.frontend.active_tuning import ACTIVE
 from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.handles import Tensor
+from fusewright.frontend.tuned.active_tuning import ACTIVE
 from fusewright.schedulers import Registry
 from fusewright.torch_compile.graphs import PureGraph, pure_graph
 from fusewright.torch_compile.recording import (

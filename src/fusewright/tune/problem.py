@@ -13,7 +13,7 @@ import torch
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.core.serialization import from_dict, to_dict
-from fusewright.host.signature import ALIGNMENT_BYTES
+from fusewright.host.inputs.signature import ALIGNMENT_BYTES
 from fusewright.tune.facts import ProblemFacts
 
 KEY_DIGITS = 16

@@ -20,8 +20,8 @@ from fusewright.core.options import Options
 from fusewright.core.serialization import from_json, to_dict, to_json
 from fusewright.core.tracing import Tracer
 from fusewright.host import FusionExecutor, PlannedCall, SegmentSchedules
-from fusewright.host.planning import PlannedKernel, PlannedKernels
-from fusewright.host.signature import ALIGNMENT_BYTES
+from fusewright.host.inputs.signature import ALIGNMENT_BYTES
+from fusewright.host.kernels.planning import PlannedKernel, PlannedKernels
 from fusewright.schedulers import type_name
 from fusewright.tune.facts import facts_of
 from fusewright.tune.journal import Race, Status

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fusewright.frontend.cache import FusionCache
+from fusewright.frontend.recorded.cache import FusionCache
 
 #: The file in the dump folder that says how the tests ended. `revisions` has its own copy of the name,
 #: since it does without pytest.

@@ -9,8 +9,7 @@ once the statements that share them stand together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from fusewright.core.passes import Pass
 from fusewright.kernel.ir import Kernel
 from fusewright.lower.passes.approximate import approximate
 from fusewright.lower.passes.barriers import insert_barriers
@@ -45,7 +44,7 @@ from fusewright.lower.passes.vector_invariants import hoist_vector_invariants
 from fusewright.lower.passes.windows import share_windows
 from fusewright.lower.passes.workspaces import order_reductions
 
-PASSES: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
+PASSES: tuple[Pass[Kernel], ...] = (
     ("share windows", share_windows),
     ("join reductions", join_reductions),
     ("barriers", insert_barriers),

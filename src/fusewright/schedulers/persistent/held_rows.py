@@ -12,8 +12,8 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
 from fusewright.ops.reductions import WELFORD
-from fusewright.rewrite.one_pass_softmax import in_one_pass, softmax_sums
-from fusewright.rewrite.two_pass import is_plain_welford, two_pass
+from fusewright.rewrite.proposed.one_pass_softmax import in_one_pass, softmax_sums
+from fusewright.rewrite.proposed.two_pass import is_plain_welford, two_pass
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Part, Rewrite
 from fusewright.schedulers.cost import slots_of

@@ -8,7 +8,7 @@ from math import prod
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.rewrite.short_reductions import can_be_unrolled, unrolled_reduction
+from fusewright.rewrite.proposed.short_reductions import can_be_unrolled, unrolled_reduction
 from fusewright.schedulers.base import Part, Rewrite
 from fusewright.sym import Expr, as_int
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.rewrite.columns_first import can_be_cut, reduced_across_first
+from fusewright.rewrite.proposed.columns_first import can_be_cut, reduced_across_first
 from fusewright.schedulers.base import Facts, Part, Rewrite
 from fusewright.schedulers.reduction.space import ReductionSpace
 

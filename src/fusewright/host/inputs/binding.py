@@ -1,0 +1,470 @@
+"""Checks the inputs of a call against the definition and finds the value of every size symbol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.core.errors import (
+    ContiguityError,
+    DeviceError,
+    InputDtypeError,
+    InputError,
+    InternalError,
+    RankError,
+    ShapeError,
+    UnsupportedDeviceError,
+    shown_number,
+)
+from fusewright.host.inputs.memory_checks import is_plain, spanned_elements, storage_fault, unreadable
+from fusewright.host.inputs.places import is_kept_by_torch
+from fusewright.host.inputs.scalars import Number, SizeScalars, checked_scalar, dtype_name
+from fusewright.host.inputs.signature import ALIGNMENT_BYTES
+from fusewright.ir import INDEX_HEADROOM, Fusion, IterDomain, Scalar, TensorView, Val, check_offsets
+from fusewright.runtime.hardware import default_device
+from fusewright.sym import (
+    ZERO,
+    Add,
+    Const,
+    Expr,
+    Le,
+    Lt,
+    Symbol,
+    as_int,
+    defined,
+    evaluate,
+    is_nonneg,
+    le,
+    product,
+    to_function,
+)
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Shapes:
+    """What the sizes of a call are.
+
+    sizes: of every size symbol of the inputs. values: of the scalars that are sizes. shapes, strides: one a
+    tensor input, () a scalar; strides are those that kernels may assume (a size-1 dimension's is free).
+    device: where the tensors are.
+    """
+
+    sizes: dict[Symbol, int]
+    values: dict[Val, Number]
+    shapes: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...]
+    device: torch.device
+
+
+@dataclass(frozen=True, eq=False)
+class Binding(Shapes):
+    """What is known of a call once its inputs are checked.
+
+    spans: elements from the first to the last of each input in memory; 0 of one without elements.
+    alignment: bytes that each pointer is a multiple of.
+    """
+
+    spans: tuple[int, ...]
+    alignment: tuple[int, ...]
+    index_dtype: DataType
+
+
+class Binder:
+    """Binds calls of one fusion; holds what all calls need."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+        self.size_scalars = SizeScalars(fusion)
+        self._tensors = [
+            (i, _TensorInput(i, v)) for i, v in enumerate(fusion.inputs) if isinstance(v, TensorView)
+        ]
+        #: the positions of inputs that may lie in host memory, wherever the others are
+        written = {output.alias for output in fusion.outputs}
+        self._kept_by_torch = {
+            i for i, spec in self._tensors if spec.tensor not in written and is_kept_by_torch(spec.tensor)
+        }
+        self.scalars = [(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, Scalar)]
+        # The number of points that computing each tensor goes over, and of equal ones the widest tensor.
+        widest: dict[Expr, TensorView] = {}
+        for tensor in fusion.tensors():
+            points = product(a.visible_extent for a in tensor.logical)
+            if points not in widest or widest[points].dtype.size < tensor.dtype.size:
+                widest[points] = tensor
+        self._widest = list(widest.values())
+        # Each size counts, too: it may be large where another is 0.
+        sizes = {axis.visible_extent: None for tensor in fusion.tensors() for axis in tensor.logical}
+        self._domains = to_function([*widest, *(size for size in sizes if size not in widest)])
+        # What is added to positions that far, of either sign, and within the definition.
+        offsets = [s for s in self.size_scalars.symbols if s.lo < 0]
+        self._offsets = to_function([*offsets, *(ZERO - s for s in offsets)])
+        indices = (e for node in fusion.nodes for e in node.index_expressions())
+        self._constant_offset = max(map(_largest_constant, indices), default=0)
+        known = {axis.visible_extent for _, t in self._tensors for axis in t.tensor.shape}
+        known |= self.size_scalars.symbols
+        #: sizes that the definition found equal, where both are known once the inputs are
+        self._equalities = [
+            pair for pair in fusion.equalities if all(known >= size.free_symbols for size in pair)
+        ]
+        self._equal_sizes = to_function([size for pair in self._equalities for size in pair])
+        self._computed_sizes = to_function(list(fusion.computed_sizes.values()))
+        #: what must hold for the sizes of a call, and what is said where it does not
+        self._conditions = [*fusion.checks, *_differences(fusion.computed_sizes.values())]
+        self._checks = to_function([defined(condition) for condition, _ in self._conditions])
+
+    def flatten(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The inputs with lists and tuples among them (vectors) unpacked; if there are none, as they are.
+
+        Raises:
+            InputError: their number is not that of the definition's inputs.
+        """
+        flat = inputs
+        if any(isinstance(value, (list, tuple)) for value in inputs):
+            flat = []
+            for value in inputs:
+                flat.extend(value) if isinstance(value, (list, tuple)) else flat.append(value)
+        expected = len(self.fusion.inputs)
+        if len(flat) != expected:
+            names = ", ".join(v.name for v in self.fusion.inputs)
+            raise InputError(f"Expected {expected} inputs ({names}), but got {len(flat)}")
+        return flat
+
+    def bind(self, inputs: Sequence[Any], device: torch.device | None) -> Binding:
+        """Checks `inputs` (one an input of the fusion). `device` counts if none of them is on one.
+
+        Raises:
+            InputError, InputDtypeError, RankError, ShapeError, ContiguityError, DeviceError: it does not fit.
+        """
+        found = self.shapes(inputs, device)
+        place = found.device
+        if device is not None and place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+            raise DeviceError(
+                what="a call", expected=f"one of {torch.cuda.device_count()} GPUs here", given=place
+            )
+        spans = list(map(spanned_elements, found.shapes, found.strides))
+        alignment = [ALIGNMENT_BYTES] * len(inputs)
+        for i, spec in self._tensors:
+            given = inputs[i]
+            spec.check_memory(given, spans[i])
+            alignment[i] = _alignment(given)
+        return self._binding(found, spans, alignment)
+
+    def _binding(self, found: Shapes, spans: Sequence[int], alignment: Sequence[int]) -> Binding:
+        return Binding(
+            found.sizes,
+            found.values,
+            found.shapes,
+            found.strides,
+            found.device,
+            tuple(spans),
+            tuple(alignment),
+            self.index_dtype(spans, found.sizes),
+        )
+
+    def describe(
+        self, inputs: Sequence[Any], device: torch.device | None, needs_place: bool = False
+    ) -> Binding:
+        """`bind` for tensors that may have no memory, whose addresses are then as torch allocates.
+
+        Meta tensors are taken to be where the others are; if all are, where `device` says. Without it they
+        are where calls run that name no device, unless that is to be said (`needs_place`).
+
+        Raises:
+            DeviceError: it is to be said, and is not. Otherwise as `bind`.
+        """
+        if needs_place and device is None and self._is_nowhere(inputs):
+            raise DeviceError(
+                "meta tensors do not say where the call runs",
+                expected='device="cuda", or device="cpu" for the simulated GPU',
+                given="no device",
+            )
+        found = self.shapes(inputs, device, with_meta=True)
+        alignment = [ALIGNMENT_BYTES] * len(inputs)
+        for i, _ in self._tensors:
+            given = inputs[i]
+            if is_plain(type(given)) and given.device.type != "meta":
+                alignment[i] = _alignment(given)
+        return self._binding(found, list(map(spanned_elements, found.shapes, found.strides)), alignment)
+
+    @property
+    def is_placed_by_device(self) -> bool:
+        """Whether a call's device is what it names, as no input tells."""
+        return all(spec.tensor.is_cpu for _, spec in self._tensors)
+
+    def _is_nowhere(self, inputs: Sequence[Any]) -> bool:
+        """Whether there are tensors that would say where a call runs, and all are meta tensors."""
+        given = [inputs[i] for i, spec in self._tensors if not spec.tensor.is_cpu]
+        return bool(given) and all(isinstance(t, torch.Tensor) and t.device.type == "meta" for t in given)
+
+    def shapes(self, inputs: Sequence[Any], device: torch.device | None, with_meta: bool = False) -> Shapes:
+        """The part of `bind` that asks for no memory: for tensors that have none, too, and symbolic sizes."""
+        values: dict[Val, Number] = {}
+        for i, scalar in self.scalars:
+            number = checked_scalar(i, scalar, inputs[i])
+            if scalar in self.size_scalars.inputs:
+                values[scalar] = number
+        for i, spec in self._tensors:
+            spec.check_tensor(inputs[i])
+        place = self._device(inputs, device, with_meta)
+        sizes: dict[Symbol, int] = {}
+        shapes: list[tuple[int, ...]] = [()] * len(inputs)
+        strides: list[tuple[int, ...]] = [()] * len(inputs)
+        for i, spec in self._tensors:
+            shape = shapes[i] = tuple(inputs[i].shape)
+            if not spec.bind_sizes(shape, sizes):
+                self._refuse_sizes(inputs)
+            strides[i] = spec.kernel_strides(inputs[i], shape)
+        self.size_scalars.bind(values, sizes)
+        self.complete(sizes)
+        return Shapes(sizes, values, tuple(shapes), tuple(strides), place)
+
+    def _refuse_sizes(self, inputs: Sequence[Any]) -> NoReturn:
+        """Raises the ShapeError of the first size that contradicts the definition or another one."""
+        known: dict[Symbol, tuple[int, str]] = {}
+        for i, spec in self._tensors:
+            spec.refuse_sizes(tuple(inputs[i].shape), known)
+        raise InternalError("sizes that were refused agree")
+
+    def _device(self, inputs: Sequence[Any], device: torch.device | None, with_meta: bool) -> torch.device:
+        found: dict[torch.device, int] = {}
+        aside: dict[torch.device, int] = {}
+        for i, spec in self._tensors:
+            given = inputs[i].device
+            if with_meta and given.type == "meta":
+                continue
+            if spec.tensor.is_cpu:
+                if given.type != "cpu":
+                    raise DeviceError(what=f"input {i}, {spec.name},", expected="the CPU", given=given)
+            elif given.type == "cpu" and i in self._kept_by_torch:
+                aside.setdefault(given, i)
+            else:
+                found.setdefault(given, i)
+        if device is None:
+            found = found or aside
+        if len(found) > 1:
+            given = " and ".join(f"input {i} on {d}" for d, i in found.items())
+            raise DeviceError(what="all input tensors", expected="one device", given=given)
+        if found:
+            place = next(iter(found))
+            if device is not None and not _is_same(device, place):
+                raise DeviceError(
+                    what="the device of a call", expected=f"{place}, as its tensors", given=device
+                )
+        elif device is not None:
+            place = device
+        else:
+            place = default_device()
+        if place.type not in ("cpu", "cuda"):
+            raise UnsupportedDeviceError(given=place)
+        return place
+
+    def complete(self, sizes: dict[Symbol, int]) -> None:
+        """Adds the sizes that the host computes. Raises ShapeError for sizes that do not fit."""
+        if not (self._equalities or self._conditions or self.fusion.computed_sizes):
+            return
+        sizes.update(zip(self.fusion.computed_sizes, self._computed_sizes(sizes)))
+        self._check_equalities(sizes)
+
+    def _check_equalities(self, sizes: Mapping[Symbol, int]) -> None:
+        values = self._equal_sizes(sizes)
+        for (size, same), a, b in zip(self._equalities, values[::2], values[1::2]):
+            if a != b:
+                raise ShapeError(
+                    f"{size} and {same}: a conflict was found with 2 different sizes", expected=b, given=a
+                )
+        for (condition, message), holds in zip(self._conditions, self._checks(sizes)):
+            if not holds:
+                raise ShapeError(message, expected=str(condition), given=_size_values(condition, sizes))
+
+    def index_dtype(self, spans: Sequence[int], sizes: Mapping[Symbol, int]) -> DataType:
+        """Int32 if every size, offset, position in an iteration space and index stays below 2^31, else Int.
+
+        ShapeError for those beyond 64 bits.
+        """
+        limit = INT32_MAX - INDEX_HEADROOM - max([self._constant_offset, *self._offsets(sizes)])
+        wide = max(spans, default=0) > limit + 1  # the last element's offset is one less
+        counts = self._domains(sizes)
+        if max(counts, default=0) > limit:
+            wide = True
+            for tensor in self._widest:
+                extents = [evaluate(axis.visible_extent, sizes) for axis in tensor.logical]
+                check_offsets(tensor.name, tensor.dtype, extents)
+        return DataType.Int if wide else DataType.Int32
+
+
+def _alignment(tensor: torch.Tensor) -> int:
+    address = tensor.data_ptr()
+    return min(ALIGNMENT_BYTES, address & -address or ALIGNMENT_BYTES)
+
+
+def _differences(sizes: Iterable[Expr]) -> list[tuple[Expr, str]]:
+    """The condition that each computed size is no less than 0, where that does not follow."""
+    return [
+        (le(ZERO, size), f"{size} is used as a size, and is negative")
+        for size in sizes
+        if not is_nonneg(size)
+    ]
+
+
+def _largest_constant(e: Expr) -> int:
+    """The largest magnitude of what is added to a sum in `e`, or compared with one."""
+    sums = (e, *e.args) if isinstance(e, (Lt, Le)) else (e,)
+    own = (abs(each.constant) for each in sums if isinstance(each, (Add, Const)))
+    return max((*own, *(_largest_constant(arg) for arg in e.args if not isinstance(arg, Const))), default=0)
+
+
+def _is_same(named: torch.device, place: torch.device) -> bool:
+    """Whether a device that may be named without its number is `place`."""
+    return named.type == place.type and (named.index is None or named.index == place.index)
+
+
+class _TensorInput:
+    """What the definition says of one tensor input."""
+
+    def __init__(self, index: int, tensor: TensorView) -> None:
+        self.index = index
+        self.tensor = tensor
+        self.name = tensor.name
+        self._label = f"input {index}, {tensor.name},"
+        self._dtype = tensor.dtype.torch
+        self._axes: tuple[IterDomain, ...] = tensor.shape
+        position = {axis: i for i, axis in enumerate(self._axes)}
+        dims = [position[axis] for axis in tensor.allocation if axis in position]
+        # (dimension, contiguity), innermost first
+        self._memory = list(zip(dims, tensor.contiguity))[::-1]
+        #: defined as contiguous, in the order of its dimensions
+        self._is_plain = dims == sorted(dims) and all(tensor.contiguity)
+        #: of each dimension the symbol, or the number, that its size is
+        self._extents = [
+            (e, None) if isinstance(e := axis.visible_extent, Symbol) else (None, as_int(e))
+            for axis in self._axes
+        ]
+
+    def check_tensor(self, given: Any) -> None:
+        if not isinstance(given, torch.Tensor):
+            described = (
+                f"scalar {shown_number(given)}"
+                if isinstance(given, (bool, int, float, complex))
+                else type(given).__name__
+            )
+            raise InputError(index=self.index, name=self.name, expected="an at::Tensor", given=described)
+        if is_plain(type(given)):  # other classes have a shape and a dtype of their own, too
+            self._check_layout(given)
+        if given.dtype != self._dtype:
+            expected = self.tensor.dtype.ir_name
+            raise InputDtypeError(
+                index=self.index, name=self.name, expected=expected, given=dtype_name(given)
+            )
+        if given.dim() != len(self._axes):
+            raise RankError(what=self._label, expected=len(self._axes), given=given.dim())
+
+    def _check_layout(self, given: torch.Tensor) -> None:
+        problem = unreadable(given)
+        if problem is not None:
+            described, hint = problem
+            raise InputError(
+                index=self.index, name=self.name, expected="a dense tensor", given=described, hint=hint
+            )
+
+    def check_memory(self, given: torch.Tensor, span: int) -> None:
+        """Raises InputError unless what lies in the tensor's memory is its values, or a conjugate of them.
+
+        After `check_tensor`. span: elements from the first to the last.
+        """
+        if not is_plain(type(given)):  # of others `check_tensor` has seen the layout
+            self._check_layout(given)
+        if given.is_neg() and not self.tensor.is_cpu:
+            raise InputError(
+                index=self.index,
+                name=self.name,
+                expected="a tensor that holds its values",
+                given="a lazily negated view",
+                hint="call resolve_neg() on it",
+            )
+        fault = storage_fault(given, span)
+        if fault is not None:
+            raise InputError(
+                index=self.index, name=self.name, expected="a tensor whose storage holds it", given=fault
+            )
+
+    def bind_sizes(self, shape: tuple[int, ...], sizes: dict[Symbol, int]) -> bool:
+        """Adds the sizes of the tensor to `sizes`; whether they agree with what is known."""
+        for (symbol, fixed), size in zip(self._extents, shape):
+            if size != (fixed if symbol is None else sizes.setdefault(symbol, size)):
+                return False
+        return True
+
+    def refuse_sizes(self, shape: tuple[int, ...], sources: dict[Symbol, tuple[int, str]]) -> None:
+        """As `bind_sizes`, raising ShapeError; `sources` says where each size came from."""
+        for dim, (axis, size) in enumerate(zip(self._axes, shape)):
+            extent = axis.visible_extent
+            if isinstance(extent, Symbol):
+                known, source = sources.setdefault(extent, (size, f"{self.name}.size({dim})"))
+                if known != size:
+                    raise ShapeError(
+                        f"{self._label} dimension {dim}: a conflict was found with 2 different sizes",
+                        expected=f"{known}, as {source}",
+                        given=size,
+                    )
+            elif size != as_int(extent):
+                raise ShapeError(
+                    f"Expected {self._label} dimension {dim}, to have size {extent}, but got {size}: "
+                    "a conflict was found with 2 different sizes",
+                    hint="a dimension that is defined with size 1 is broadcast, and serves no other size"
+                    if axis.is_broadcast
+                    else "define the dimension with size -1 to serve all sizes",
+                )
+
+    def kernel_strides(self, given: torch.Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The strides that kernels are to use, checked against the contiguity of the definition.
+
+        A dimension of one element has no stride of its own: it takes the one that the definition implies, or
+        0, which vectors of any width allow.
+        """
+        own = given.stride()
+        if 0 in shape:
+            return (0,) * len(own)  # nothing is accessed, whatever they are
+        if self._is_plain and 1 not in shape and given.is_contiguous():
+            return own
+        strides = list(own)
+        expected: int | None = 1  # what the next contiguous dimension must have; None: anything
+        free: int | None = None  # a dimension of one element whose stride the next one decides
+        for dim, contiguous in self._memory:
+            axis, size, stride = self._axes[dim], shape[dim], strides[dim]
+            if axis.is_broadcast or contiguous is None:
+                if axis.expanded is not None and size != 1 and stride != 0:
+                    self._refuse_strides(given, "0 where it is expanded", dim)
+                continue
+            if size == 1:
+                if contiguous and expected is not None:
+                    strides[dim] = expected
+                elif not contiguous:
+                    strides[dim] = 0
+                    free, expected = dim, None
+                continue
+            if contiguous and expected is not None and stride != expected:
+                self._refuse_strides(given, f"{expected} for a contiguous dimension", dim)
+            if contiguous and free is not None:
+                strides[free] = stride
+            free, expected = None, stride * size
+        return tuple(strides)
+
+    def _refuse_strides(self, given: torch.Tensor, expected: str, dim: int) -> None:
+        raise ContiguityError(
+            f"Expected {self._label} to have contiguity {list(self.tensor.contiguity)} as defined, "
+            f"but its strides contradict that",
+            expected=f"stride {expected} in dimension {dim}",
+            given=f"shape {tuple(given.shape)}, strides {given.stride()}",
+            hint="define the tensor with contiguity=False (any strides), or pass tensor.contiguous()",
+        )
+
+
+def _size_values(condition: Expr, sizes: Mapping[Symbol, int]) -> str:
+    """The values of the sizes that a condition speaks of, for a message."""
+    found = sorted(condition.free_symbols, key=lambda symbol: symbol.name)
+    return ", ".join(f"{symbol.name} = {sizes[symbol]}" for symbol in found)

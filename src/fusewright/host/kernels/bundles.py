@@ -1,0 +1,152 @@
+"""One launch for several segments: the kernels of a bundle combined, as far as they can be for a call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from math import prod
+from operator import gt
+from typing import Any
+
+from fusewright.core.errors import InternalError, ScheduleError
+from fusewright.core.hardware import MAX_GRID, MAX_PARAMETER_BYTES
+from fusewright.core.once import OnceCache
+from fusewright.core.tracing import Tracer
+from fusewright.host.inputs.memory import Memory
+from fusewright.host.program.ir import LaunchKernel
+from fusewright.host.program.plan import LaunchPlan, StepPlan
+from fusewright.kernel.combine import common_block, statement_count
+from fusewright.kernel.ir import Kernel, ScalarParam
+from fusewright.runtime.compiler import KernelCompiler
+from fusewright.runtime.targets import Target
+from fusewright.segment import Segment
+
+logger = logging.getLogger("fusewright")
+
+POINTER_BYTES = 8
+# Statements of a combined kernel, those of equal parts once. NVRTC takes some half a millisecond for each in
+# one thread, so several kernels are compiled side by side sooner than a longer one.
+MAX_STATEMENTS = 512
+# Kernels that are made of the same segments, with other params: each is compiled as a whole. Calls that need
+# more launch the segments one by one, whose kernels are as many as their own params.
+MAX_COMBINATIONS = 4
+# Sets of segments that are kept.
+MAX_BUNDLES = 1024
+
+
+class _Bundle:
+    """Launches that are one, and what they need together."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[LaunchPlan]] = {}
+        self._blocks = 0
+        self._bytes = POINTER_BYTES
+        self._statements = 0
+
+    @property
+    def parts(self) -> tuple[LaunchPlan, ...]:
+        """Equal kernels beside each other, which share their code."""
+        return tuple([plan for equal in self._parts.values() for plan in equal])
+
+    def add(self, plan: LaunchPlan, blocks: int) -> bool:
+        """Takes the launch in if there is room for it."""
+        kernel = plan.op.kernel.kernel
+        count = 0 if kernel.name in self._parts else statement_count(kernel)
+        sums = self._blocks + blocks, self._bytes + _parameter_bytes(kernel), self._statements + count
+        if self._parts and any(map(gt, sums, (MAX_GRID[0], MAX_PARAMETER_BYTES, MAX_STATEMENTS))):
+            return False
+        self._parts.setdefault(kernel.name, []).append(plan)
+        self._blocks, self._bytes, self._statements = sums
+        return True
+
+
+class Bundles:
+    """Makes the launches of several segments on one device, and keeps them."""
+
+    def __init__(self, compiler: KernelCompiler, target: Target) -> None:
+        self._compiler = compiler
+        self._target = target
+        #: by the segments that are one launch, and by the launches of each
+        self._made: OnceCache[frozenset[Segment | None], OnceCache[tuple[LaunchPlan, ...], LaunchPlan]] = (
+            OnceCache(MAX_BUNDLES)
+        )
+
+    def joined(
+        self,
+        plans: Sequence[StepPlan],
+        launches: Sequence[Sequence[int]],
+        memory: Memory,
+        tracer: Tracer,
+    ) -> list[StepPlan]:
+        """The plans in the order of `launches`, each of which makes one plan of its members if it can.
+
+        Kernels have to agree in their block, index type and limit of registers, and fit into one kernel. What
+        does not is launched by itself.
+
+        Args:
+            launches: positions in `plans` that are independent of each other.
+        """
+        result: list[StepPlan] = []
+        for members in launches:
+            if len(members) == 1:
+                result.append(plans[members[0]])
+                continue
+            open_bundles: dict[Any, _Bundle] = {}
+            for plan in (plans[i] for i in members):
+                blocks = _blocks(plan, memory)
+                if blocks is None or not isinstance(plan, LaunchPlan):
+                    result.append(plan)
+                    continue
+                kernel = plan.op.kernel
+                key = common_block(kernel.kernel), kernel.index_dtype, kernel.register_limit
+                bundle = open_bundles.setdefault(key, _Bundle())
+                if not bundle.add(plan, blocks):
+                    result += self._combined(bundle.parts, tracer)
+                    bundle = open_bundles[key] = _Bundle()
+                    bundle.add(plan, blocks)
+            for bundle in open_bundles.values():
+                result += self._combined(bundle.parts, tracer)
+        return result
+
+    def _combined(self, parts: tuple[LaunchPlan, ...], tracer: Tracer) -> Sequence[LaunchPlan]:
+        """One launch of several; all of them where too many kernels were made of these segments already."""
+        if len(parts) == 1:
+            return parts
+        known = self._made.get(frozenset(part.segment for part in parts), lambda: OnceCache())
+        if parts not in known and len(known) >= MAX_COMBINATIONS:
+            return parts
+        try:
+            return [known.get(parts, lambda: self._make(parts, tracer))]
+        except InternalError as error:
+            names = ", ".join(part.op.kernel.name for part in parts)
+            problem = f"{names} cannot be combined: {error}\nThey are launched one by one."
+            logger.error("%s", problem, exc_info=error)
+            return parts
+
+    def _make(self, parts: tuple[LaunchPlan, ...], tracer: Tracer) -> LaunchPlan:
+        kernels, slots = [part.op.kernel for part in parts], [len(part.op.values) for part in parts]
+        kernel = self._compiler.combine(kernels, slots, tracer=tracer)
+        values = tuple(value for part in parts for value in part.op.values)
+        outputs = tuple(tensor for part in parts for tensor in part.op.outputs)
+        op = LaunchKernel(parts[0].op.segment, kernel, values, outputs)
+        return LaunchPlan(op, None, self._target, parts)
+
+
+def _blocks(plan: StepPlan, memory: Memory) -> int | None:
+    """The blocks of a launch that may be part of another; None if it may not."""
+    if not isinstance(plan, LaunchPlan) or plan.op.bases or common_block(plan.op.kernel.kernel) is None:
+        return None
+    try:
+        shape = plan.shape(memory)
+    except ScheduleError:
+        return None
+    return None if shape is None else prod(shape.grid)
+
+
+def _parameter_bytes(kernel: Kernel) -> int:
+    """Of a part, with the number of its first block, if the next part begins at a multiple of a pointer."""
+    sizes = [param.dtype.size if isinstance(param, ScalarParam) else POINTER_BYTES for param in kernel.params]
+    end = 0
+    for size in (*sizes, kernel.index_dtype.size, POINTER_BYTES):
+        end = -(-end // size) * size + size
+    return end - POINTER_BYTES

@@ -1,0 +1,83 @@
+"""What the partition is told of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.options import Options
+from fusewright.host.inputs.binding import Binding
+from fusewright.host.inputs.memory import Memory
+from fusewright.host.program.plan import in_place_candidates
+from fusewright.host.program.views import Views
+from fusewright.ir import Fusion, TensorView
+from fusewright.runtime.hardware import hardware_of, present
+from fusewright.schedulers import Facts
+from fusewright.segment import Call, Exclusions, Segment
+from fusewright.sym import Symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the partition is asked for one call.
+
+    Attributes:
+        call: its sizes. required: what no partition may do. memory: where its tensors lie.
+        views: the outputs that are views of inputs. empty: those without elements.
+    """
+
+    call: Call
+    required: Exclusions
+    memory: Memory
+    views: Views
+    empty: tuple[TensorView, ...]
+
+    @property
+    def uncomputed(self) -> frozenset[TensorView]:
+        """The outputs that no segment computes."""
+        return frozenset((*self.views, *self.empty))
+
+
+def hardware_for(device: torch.device, options: Options) -> HardwareInfo:
+    """What schedulers read for tensors on a device; where that is no GPU here, the one that is simulated."""
+    return hardware_of(present(device), options)
+
+
+def call_of(
+    fusion: Fusion,
+    binding: Binding,
+    memory: Memory,
+    stable: frozenset[Symbol],
+    hardware: HardwareInfo,
+    horizontal: bool,
+) -> Call:
+    """The call that `binding` and `memory` describe. `stable`: sizes that have had one value in all calls."""
+
+    def facts(segment: Segment) -> Facts:
+        return memory.facts_of(segment, binding.index_dtype, stable)
+
+    def start(segments: Sequence[Segment]) -> None:
+        place_candidates(fusion, segments, memory)
+
+    return Call(_size_class(binding.sizes, stable, hardware), start, facts, hardware, horizontal)
+
+
+def place_candidates(fusion: Fusion, segments: Sequence[Segment], memory: Memory) -> None:
+    """From now on `memory` takes outputs to lie in the inputs that these segments may write them into.
+
+    Whether a kernel does is known once it is compiled, which takes the params of all: they have to be right
+    for either place.
+    """
+    if any(output.alias is not None for output in fusion.outputs):
+        steps = [(segment.inputs, segment.outputs) for segment in segments]
+        memory.place(in_place_candidates(fusion, steps, memory))
+
+
+def _size_class(
+    sizes: Mapping[Symbol, int], stable: frozenset[Symbol], hardware: HardwareInfo
+) -> tuple[Hashable, ...]:
+    """What calls have in common that one partition serves: sizes up to a factor of two; and 0 and 1."""
+    return hardware, tuple([size.bit_length() for size in sizes.values()]), bool(stable)

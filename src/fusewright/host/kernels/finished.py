@@ -1,0 +1,138 @@
+"""A user's schedules once they are finished: what a call is given in place of automatic ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fusewright.core.errors import ParamsError, ScheduleError
+from fusewright.core.once import cached_property
+from fusewright.host.kernels.calls import Question
+from fusewright.host.program.views import Views
+from fusewright.ir import Fusion, TensorView
+from fusewright.schedule import Schedule
+from fusewright.schedulers import Facts, HeuristicParams, type_name
+from fusewright.segment import Planned, Segment
+
+
+class FinishedSchedule:
+    """A schedule of a whole fusion that nobody changes any more. Compared by identity.
+
+    Args:
+        params: what an automatic scheduler applied to it at the user's request, if one did; the compiler
+            takes the index type and the limit of registers from there.
+
+    Attributes:
+        text: the printed primitives, which replay: equal for schedules of one fusion that are lowered to
+            the same kernel.
+        key: equal for those that are compiled to the same one: the text, and what of the params the compiler
+            reads.
+    """
+
+    def __init__(self, schedule: Schedule, params: Any = None) -> None:
+        self.schedule = schedule
+        self.params = params
+        cparams = params.cparams if isinstance(params, HeuristicParams) else None
+        self.text = schedule.to_python()
+        self.key: Hashable = self.text, cparams
+
+
+class PlannedCall:
+    """The automatic partition of one call: what a user may schedule a part of.
+
+    Attributes:
+        segments, proposals: the kernels, and how each would be made.
+        facts: what is known of the call of a segment.
+        uncomputed: the outputs that no segment computes: views of inputs, and those without elements.
+    """
+
+    def __init__(self, planned: Planned, question: Question) -> None:
+        self.segments = planned.partition.segments
+        self.proposals = planned.proposals
+        self.facts: Callable[[Segment], Facts] = question.call.facts
+        self.uncomputed = question.uncomputed
+
+    def outputs_in(self, question: Question) -> tuple[Views, tuple[TensorView, ...]]:
+        """Of the same call asked again: the views and the empty outputs that no segment computes."""
+        views = {output: view for output, view in question.views.items() if output in self.uncomputed}
+        return views, tuple([output for output in question.empty if output in self.uncomputed])
+
+    def check_kernel(self, index: int) -> None:
+        """ScheduleError if `index` is the place of no segment that a kernel computes."""
+        if not 0 <= index < len(self.segments) or self.segments[index].evaluated is not None:
+            raise no_kernel(index, len(self.segments))
+
+
+def no_kernel(index: int, count: int) -> ScheduleError:
+    """What is wrong with a schedule for a segment that is not there, or that torch computes."""
+    return ScheduleError(
+        f"schedules: segment {index} is none that a kernel computes",
+        expected=f"the number of one of {count} segments in launch order",
+        given=index,
+    )
+
+
+def check_one_kernel(fusion: Fusion) -> None:
+    """ScheduleError for a fusion that no kernel can compute as a whole."""
+    for node in fusion.ordered_nodes():
+        if node.traits.whole or node.traits.updates:
+            reason = "torch computes" if node.traits.whole else "several kernels compute"
+            raise ScheduleError(
+                f"{reason} {node.label}, so no schedule of one kernel holds it",
+                hint="fd.sched.segment(i) schedules one kernel of the automatic partition",
+            )
+
+
+def check_params(segment: Segment, params: Any) -> None:
+    """ParamsError for params of another scheduler than the segment's."""
+    if not isinstance(params, segment.scheduler.params_type):
+        raise ParamsError(
+            path=f"schedules[{segment.index}]",
+            expected=f"{segment.scheduler.params_type.__name__}, of the scheduler "
+            f"{type_name(segment.scheduler.type)}, or a function that schedules it with fd.sched",
+            given=type(params).__name__,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentSchedules:
+    """How some segments of a call are scheduled; the others are automatic. Compared by identity.
+
+    Attributes:
+        by_index: the place of a segment in launch order and, for it, a schedule or params of its scheduler.
+        planned: what the segments are those of.
+    """
+
+    by_index: tuple[tuple[int, FinishedSchedule | Any], ...]
+    planned: PlannedCall
+
+    def check(self) -> None:
+        """ScheduleError for the place of no segment that a kernel computes."""
+        for index, _ in self.by_index:
+            self.planned.check_kernel(index)
+
+    def of(self, segment: Segment) -> FinishedSchedule | Any | None:
+        """The schedule, or the params, of a segment of `planned`, or of the same one of another partition.
+
+        None: it is automatic.
+        """
+        return self._by_segment.get(_identity(segment))
+
+    def missing_in(self, segments: Iterable[Segment]) -> list[int]:
+        """The places of segments that are scheduled and are not among these."""
+        there = set(map(_identity, segments))
+        return [i for i, _ in self.by_index if _identity(self.planned.segments[i]) not in there]
+
+    @cached_property
+    def _by_segment(self) -> dict[Hashable, FinishedSchedule | Any]:
+        return {_identity(self.planned.segments[index]): own for index, own in self.by_index}
+
+
+def _identity(segment: Segment) -> Hashable:
+    """Equal for segments that compute the same of the same values."""
+    return segment.text, segment.inputs, segment.outputs
+
+
+#: Of the whole fusion, or of some of its segments.
+AnySchedule = FinishedSchedule | SegmentSchedules

@@ -1,0 +1,124 @@
+"""The kernels that a fusion would get on a GPU, also one that is not there: nothing is compiled or run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from fusewright.core.collector import paused_collector
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.options import Options
+from fusewright.core.tracing import SILENT, Tracer
+from fusewright.host.inputs.binding import Binder
+from fusewright.host.inputs.layout import Layouts
+from fusewright.host.inputs.memory import Memory
+from fusewright.host.kernels.calls import call_of
+from fusewright.host.program.ir import LaunchKernel
+from fusewright.host.program.plan import LaunchPlan
+from fusewright.host.reuse.stable_sizes import StableSizes
+from fusewright.ir import Fusion
+from fusewright.runtime.compiled_kernel import CompiledKernel
+from fusewright.runtime.compiler import KernelCompiler, index_dtype_of, unlimited
+from fusewright.runtime.launch_sizes import LaunchShape
+from fusewright.runtime.machine_code import MachineCode
+from fusewright.runtime.targets import SimulatedTarget
+from fusewright.runtime.transfer import kernel_to_bytes
+from fusewright.schedulers import Facts, Proposal, Registry
+from fusewright.segment import Partitions, Segment
+from fusewright.sym import Symbol
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedKernel:
+    """A segment, and what its scheduler proposed for it.
+
+    index: the segment's place in launch order. facts: what the scheduler was told of the call.
+    """
+
+    index: int
+    segment: Segment
+    proposal: Proposal
+    facts: Facts
+
+
+class PlannedKernels:
+    """The segments of a fusion for one call, and what becomes of them with other params.
+
+    Args:
+        fusion: as executors have it, simplified.
+        inputs: may be tensors without memory. device: where these would be.
+        alignment: bytes that the address of each input is a multiple of, at most; None: as torch allocates.
+    """
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        registry: Registry,
+        inputs: Sequence[Any],
+        device: torch.device,
+        hardware: HardwareInfo,
+        options: Options,
+        alignment: Sequence[int] | None = None,
+    ) -> None:
+        binder = Binder(fusion)
+        self._binding = binder.describe(binder.flatten(inputs), device)
+        if alignment is not None:
+            least = tuple(map(min, self._binding.alignment, alignment))
+            self._binding = replace(self._binding, alignment=least)
+        self._memory = Memory(fusion, self._binding, Layouts(fusion))
+        self._hardware = hardware
+        self._target = SimulatedTarget(options)  # what launches are planned for; none is made
+        self._compiler = KernelCompiler(options, explains=False)  # most of a search's params may fail
+        stable: frozenset[Symbol] = frozenset()
+        if not options.disabled("constant_sizes"):
+            stable = StableSizes().with_call(self._binding.sizes)
+        call = call_of(fusion, self._binding, self._memory, stable, hardware, horizontal=False)
+        planned = Partitions(fusion, registry, self._memory.input_layouts).select(call, Tracer())
+        segments = planned.partition.segments
+        self.kernels = tuple(
+            PlannedKernel(i, segment, proposal, call.facts(segment))
+            for i, (segment, proposal) in enumerate(zip(segments, planned.proposals))
+            if segment.evaluated is None
+        )
+
+    def compile(
+        self, planned: PlannedKernel, params: Any, tracer: Tracer
+    ) -> tuple[MachineCode, LaunchShape | None]:
+        """The machine code of a segment with these params, for this call, and how that is launched.
+
+        It compiles once it is asked for. No launch where there is nothing to write.
+
+        Raises:
+            UserError: params that the scheduler, or this call, does not take.
+        """
+        segment = planned.segment
+        params.validate(self._hardware)
+        with paused_collector():
+            kernel = self._kernel(planned, params, tracer)
+        values = (*segment.inputs, *segment.outputs)
+        op = LaunchKernel(planned.index, kernel, values, segment.outputs, segment.bases)
+        shape = LaunchPlan(op, segment, self._target).shape(self._memory)
+        return kernel.code(None if shape is None else shape.threads, tracer=tracer), shape
+
+    def _kernel(self, planned: PlannedKernel, params: Any, tracer: Tracer) -> CompiledKernel:
+        segment = planned.segment
+        return self._compiler.compile(
+            segment.fusion,
+            segment.scheduler,
+            params,
+            self._hardware,
+            index_dtype_of(params, self._binding.index_dtype),
+            tracer=tracer,
+            text=segment.text,
+        )
+
+    def lowered(self, planned: PlannedKernel, params: Any) -> bytes:
+        """The kernel that `compile` made, for `adopt` in another process."""
+        return kernel_to_bytes(self._kernel(planned, unlimited(params), SILENT))
+
+    def adopt(self, planned: PlannedKernel, lowered: bytes) -> None:
+        """Has all executors of this process use a kernel that another one lowered."""
+        self._compiler.adopt(lowered, planned.segment.scheduler, planned.segment.text)

@@ -1,0 +1,147 @@
+"""What calls of one fusion share that have the same options, or one device: programs, kernels, launches."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from fusewright.core.dtype import DataType
+from fusewright.core.enums import SchedulerType
+from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import OnceCache
+from fusewright.core.options import Options
+from fusewright.host.kernels.bundles import Bundles
+from fusewright.host.kernels.calls import hardware_for
+from fusewright.host.program.evaluation import EvaluatePlan
+from fusewright.host.program.plan import LaunchPlan
+from fusewright.host.program.programs import BoundProgram, Matches, Programs
+from fusewright.host.reuse.recorded_calls import Kind
+from fusewright.ir import Fusion, LibraryCall
+from fusewright.runtime.compiled_kernel import CompiledKernel
+from fusewright.runtime.compiler import KernelCompiler
+from fusewright.runtime.targets import Target
+from fusewright.schedulers import Registry, type_name
+from fusewright.segment import NO_EXCLUSIONS, Exclusions, Segment
+
+# Kept of a fusion: programs by signature, for options and device; kernels likewise, and as many launches.
+MAX_PROGRAMS = 4096
+MAX_KERNELS = 4096
+# Settings are options with a device; so many are kept of a fusion.
+MAX_SETTINGS = 64
+# Kinds of inputs that are kept of a fusion: of each size those up to twice as large are one.
+MAX_KINDS = 256
+
+
+class DeviceState:
+    """What calls with the same settings share on one device.
+
+    launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
+    user's schedule: by segment, None for it all, the schedule's key and index type. evaluations: what torch
+    computes.
+    """
+
+    def __init__(self, target: Target, programs: Programs, compiler: KernelCompiler) -> None:
+        self.target = target
+        self.programs = programs
+        self.bundles = Bundles(compiler, target)
+        self.launches: OnceCache[tuple[Segment | None, Any, DataType], LaunchPlan] = OnceCache(MAX_KERNELS)
+        self.evaluations: OnceCache[Segment, EvaluatePlan] = OnceCache(MAX_KERNELS)
+
+
+class Setting:
+    """What calls with the same options and device share.
+
+    views: whether outputs may be views of inputs. deterministic: whether torch asks for results that are the
+    same from run to run, of what kernels compute in another order each time. excluded: what no partition may
+    do.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        device: torch.device | None,
+        views: bool,
+        deterministic: bool,
+        excluded: Exclusions,
+    ) -> None:
+        self.use(options)
+        self.device = device
+        self.views = views
+        self.deterministic = deterministic
+        self.excluded = excluded
+        self.compiler = KernelCompiler(options)
+        self.constant_sizes = not options.disabled("constant_sizes")
+        self.horizontal = not options.disabled("horizontal_fusion")
+        #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
+        self.programs: OnceCache[Hashable, BoundProgram] = OnceCache(MAX_PROGRAMS)
+        #: what last served two calls in a row, and how to tell further ones
+        self.repeated: tuple[Matches, BoundProgram] | None = None
+        #: those of users' schedules, by the schedule's text; devices of one kind share them
+        self.user_kernels: OnceCache[tuple[Hashable, ...], CompiledKernel] = OnceCache(MAX_KERNELS)
+        #: of inputs; what serves calls that differ from those before them in nothing but numbers
+        self.kinds: OnceCache[Hashable, Kind] = OnceCache(MAX_KINDS)
+        self.places: OnceCache[torch.device, DeviceState] = OnceCache()
+
+    def use(self, options: Options) -> None:
+        """Equal options make equal programs; the caller's object is compared by identity at the next call."""
+        self.options = options
+        #: whether calls show how their programs are made
+        self.dumps = bool(options.dump) or options.dump_dir is not None
+
+    def hardware_for(self, device: torch.device) -> HardwareInfo:
+        """What schedulers read for tensors on a device (`calls.hardware_for`)."""
+        place = self.places.find(device)  # torch's count of GPUs takes some microseconds
+        return hardware_for(device, self.options) if place is None else place.target.hardware
+
+
+class Settings:
+    """Those of calls of one fusion, each made once.
+
+    Args:
+        registry: whose kernels compute it.
+        as_defined: whether nothing of it is computed in another way than it says.
+
+    Attributes:
+        unordered: what kernels compute in an order that differs from run to run.
+    """
+
+    def __init__(self, fusion: Fusion, registry: Registry, as_defined: bool) -> None:
+        self._registry = registry
+        self._as_defined = as_defined
+        self.unordered = [node for node in fusion.ordered_nodes() if node.traits.updates]
+        #: what torch computes unless an option is disabled, and that option
+        self._switched = [
+            (node, switch)
+            for node in fusion.nodes
+            if isinstance(node, LibraryCall) and (switch := node.op.switch)
+        ]
+        self._known: OnceCache[tuple[Hashable, ...], Setting] = OnceCache(MAX_SETTINGS)
+
+    def get(self, options: Options, device: torch.device | None, views: bool = True) -> Setting:
+        deterministic = bool(self.unordered) and torch.are_deterministic_algorithms_enabled()
+        key = options.key(), device, views, deterministic
+
+        def make() -> Setting:
+            excluded = self._excluded_by(options, deterministic)
+            return Setting(options, device, views, deterministic, excluded)
+
+        setting = self._known.get(key, make)
+        setting.use(options)
+        return setting
+
+    def _excluded_by(self, options: Options, deterministic: bool) -> Exclusions:
+        """What torch may not compute under these options, and what only torch may where the results of
+        repeated calls are to be the same.
+        """
+        excluded = NO_EXCLUSIONS.without_redefinition() if self._as_defined else NO_EXCLUSIONS
+        if deterministic:
+            evaluated = type_name(SchedulerType.expr_eval)
+            kernels = [name for s in self._registry if (name := type_name(s.type)) != evaluated]
+            for name in kernels:
+                excluded = excluded.without_nodes(name, self.unordered)
+        for node, switch in self._switched:
+            if options.disabled(switch):
+                excluded = excluded.without_nodes(type_name(SchedulerType.expr_eval), [node])
+        return excluded

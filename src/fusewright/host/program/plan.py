@@ -1,0 +1,309 @@
+"""From the kernels of a fusion and the facts of one call to the program that is bound to its signature."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from fusewright.core.errors import ScheduleError, SimulationError
+from fusewright.core.recorded import asked, computed
+from fusewright.core.tracing import Tracer
+from fusewright.cuda.driver import Dim3
+from fusewright.host.inputs.layout import size_value
+from fusewright.host.inputs.memory import Memory
+from fusewright.host.program.evaluation import EvaluatePlan
+from fusewright.host.program.ir import (
+    LaunchKernel,
+)
+from fusewright.host.program.workspaces import ZeroedWorkspace
+from fusewright.ir import Copy, Fusion, TensorView, Update, Val
+from fusewright.kernel.combine import part_symbol
+from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
+from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
+from fusewright.runtime.compiled_kernel import CompiledKernel
+from fusewright.runtime.in_place import may_overwrite
+from fusewright.runtime.launch_sizes import LaunchShape
+from fusewright.runtime.targets import Launch, Target
+from fusewright.segment import Segment
+from fusewright.sym import Symbol
+
+# A name of a part in a kernel that is made of several, with the part's number and its own name.
+_PART_NAME = re.compile(r"\b(p(\d+)\.([A-Za-z_]\w*))")
+
+
+class LaunchError(ScheduleError):
+    """The kernel of a segment cannot be launched with the sizes, or at the addresses, of a call."""
+
+    def __init__(self, launch: LaunchPlan, cause: ScheduleError) -> None:
+        super().__init__(cause.message, hint=cause.hint, location=cause.location, **cause.facts)
+        self.launch = launch
+        self.cause = cause
+
+
+#: `zeroed(kernel, argument, workspace, count, grid)` yields workspaces that are kept between launches of one
+#: grid.
+Zeroed = Callable[[CompiledKernel, int, Workspace, int, Dim3 | None], ZeroedWorkspace]
+
+
+class LaunchPlan:
+    """One launch of a program: what no size changes, worked out once, and what a call's sizes make of it.
+
+    segment: what it computes; None: a user's schedule of the whole fusion, or several segments.
+    parts: the launches that it stands for: itself, or one for each of several segments.
+    """
+
+    def __init__(
+        self,
+        op: LaunchKernel,
+        segment: Segment | None,
+        target: Target,
+        parts: tuple[LaunchPlan, ...] = (),
+    ) -> None:
+        kernel = op.kernel
+        self.op = op
+        self.segment = segment
+        self.parts = parts or (self,)
+        self.sizes = kernel.sizes
+        self._target = target
+        #: whether several segments are computed by this one launch
+        self.is_combined = bool(parts)
+        #: the buffer of each tensor that the kernel takes the address of
+        self.buffers: dict[Val, Buffer] = {}
+        self._sized: list[str] = []
+        self._strided: list[tuple[str, Val, int]] = []
+        self._workspaces: list[tuple[int, Workspace]] = []
+        self.constants: dict[str, Any] = {}
+        for j, (param, source) in enumerate(zip(kernel.kernel.params, kernel.arguments)):
+            name = f"c{op.segment}_{j}"
+            if isinstance(source, Size):
+                self._sized.append(name)
+            elif isinstance(source, Stride):
+                self._strided.append((name, op.values[source.slot], source.dim))
+            elif isinstance(source, Workspace):
+                self._workspaces.append((j, source))
+                self.constants[f"dtype_work{op.segment}_{j}"] = source.dtype.torch
+            elif isinstance(source, Pointer) and isinstance(param, TensorParam):
+                self.buffers[op.values[source.slot]] = param.buffer
+            elif isinstance(source, Value) and isinstance(param, ScalarParam):
+                self.constants[f"as{op.segment}_{j}"] = partial(target.argument, param)
+        needed = {alignment.buffer: alignment.bytes for alignment in kernel.kernel.alignments}
+        #: bytes that a tensor's address must be a multiple of, where vectors are accessed
+        self.alignments = {v: needed[buffer] for v, buffer in self.buffers.items() if buffer in needed}
+
+    def symbols(self, memory: Memory, sizes: Mapping[Symbol, int] | None = None) -> dict[Symbol, int]:
+        """The values of the kernel's symbols. sizes: those that it was made for, if they are known."""
+        values = self.op.values
+        strides = [memory.stride(values[slot], dim) for _, slot, dim in self.sizes.strided]
+        return self.sizes.symbols(self._own_sizes(memory) if sizes is None else sizes, strides)
+
+    def _own_sizes(self, memory: Memory) -> Mapping[Symbol, int]:
+        """The values of the sizes that the kernel was made for, by the names that they have there."""
+        if self.is_combined:
+            return {
+                part_symbol(i, own): value
+                for i, part in enumerate(self.parts)
+                for own, value in part._own_sizes(memory).items()
+            }
+        return memory.sizes if self.segment is None else memory.sizes_of(self.segment)
+
+    def names_in(self, text: str) -> str:
+        """What names of the kernel stand for in the definition: `T0 is T4`, or `p1.T0 is T4` of a part."""
+        if not self.is_combined:
+            return "" if self.segment is None else self.segment.names.said_in(text)
+        found: dict[str, str] = {}
+        for name, part, own in _PART_NAME.findall(text):
+            segment = self.parts[int(part)].segment
+            if segment is not None and own in segment.names.table:
+                found[name] = segment.names.table[own]
+        return ", ".join(f"{name} is {theirs}" for name, theirs in found.items())
+
+    def shape(self, memory: Memory, values: Mapping[Symbol, int] | None = None) -> LaunchShape | None:
+        """The launch for a call; None if there is nothing to write. `values`: of `symbols`, if known.
+
+        Raises:
+            LaunchError: the kernel of a segment cannot be launched with these sizes, or at these addresses.
+            ScheduleError: a user's cannot.
+        """
+        for part in self.parts:
+            if part.alignments:
+                try:
+                    part._check_alignment(memory)
+                except ScheduleError as error:
+                    raise error if part.segment is None else LaunchError(part, error) from error
+        if not any(_is_written(tensor, memory) for tensor in self.op.outputs):
+            return None
+        try:
+            return self.sizes.shape(self.symbols(memory) if values is None else values)
+        except ScheduleError as error:
+            self._raise_refused(error)
+
+    def _raise_refused(self, error: ScheduleError) -> NoReturn:
+        """Raises a LaunchError; of a user's own kernel the error as it is."""
+        if self.segment is None:
+            raise error
+        error.reword(self.segment.names.translated)
+        raise LaunchError(self, error) from error
+
+    def bound(self, memory: Memory, zeroed: Zeroed, tracer: Tracer) -> dict[str, Any]:
+        """What the launch uses by name. Raises as `shape`."""
+        segment = self.op.segment
+        sizes = self._own_sizes(memory)
+        values = self.symbols(memory, sizes)
+        shape = self.shape(memory, values)
+        grid = None if shape is None else shape.grid
+        names: dict[str, Any] = {f"launch_{segment}": _launch_nothing}
+        if shape is not None:
+            tracer.dump("launch", lambda: f"{self.op.kernel.name}: {shape}")
+            names[f"launch_{segment}"] = computed(
+                self._launch, shape.grid, shape.block, shape.shared_bytes, tracer
+            )
+        names.update(zip(self._sized, self.sizes.arguments(sizes)))
+        for name, value, dim in self._strided:
+            names[name] = memory.stride(value, dim)
+        for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):
+            if workspace.zeroed:
+                kept = computed(zeroed, self.op.kernel, j, workspace, count, grid)
+                names[f"alloc_work{segment}_{j}"] = kept
+            else:
+                names[f"shape_work{segment}_{j}"] = (count,)
+        return names
+
+    def _launch(self, grid: Dim3, block: Dim3, shared_bytes: int, tracer: Tracer) -> Launch:
+        """What launches the kernel. Raises as `shape`."""
+        try:
+            launch = self._target.launcher(self.op.kernel, LaunchShape(grid, block, shared_bytes), tracer)
+        except ScheduleError as error:
+            self._raise_refused(error)
+        return launch if self._target.takes_pointers else partial(_simulate, launch, self)
+
+    def _check_alignment(self, memory: Memory) -> None:
+        for value, bytes_ in self.alignments.items():
+            given = memory.of(value)[2]
+            if given % bytes_:
+                raise ScheduleError(
+                    f"{value.name} is vectorized, so its address must be a multiple of {bytes_} bytes",
+                    given=f"a multiple of {given}",
+                    hint="vectorize less, or pass a tensor that starts at such an address",
+                )
+
+
+def _simulate(launch: Launch, plan: LaunchPlan, stream: int, values: Sequence[Any]) -> None:
+    """A launch whose errors, which quote the kernel, tell what its names stand for in the definition."""
+    try:
+        launch(stream, values)
+    except SimulationError as error:
+        if plan.segment is not None or plan.is_combined:
+            error.where = plan.names_in(str(error))
+        raise
+
+
+def _is_written(tensor: TensorView, memory: Memory) -> bool:
+    """Whether a kernel has elements of an output to write: of an update, as many as it is computed along."""
+    if isinstance(tensor.definition, Update):
+        return all(size_value(axis.visible_extent, memory.sizes) for axis in tensor.maybe_root)
+    return 0 not in memory.of(tensor)[0]
+
+
+def _launch_nothing(stream: int, values: Sequence[Any]) -> None:
+    """Stands for the launch of a kernel that has nothing to write."""
+
+
+def in_place_candidates(
+    fusion: Fusion, steps: Sequence[tuple[Sequence[Val], Sequence[TensorView]]], memory: Memory
+) -> dict[TensorView, TensorView]:
+    """Aliased outputs that may be written straight into the input that they alias, if their kernel allows it.
+
+    It takes the input's dtype, shape and strides, and that no later kernel reads the input. An update may if
+    its base may, which a kernel computes from the input: both lie there then.
+
+    Args:
+        steps: of each kernel, in launch order, the values that it reads (and may be writes) and its outputs.
+    """
+    found: dict[TensorView, TensorView] = {}
+    for output in fusion.outputs:
+        tensor, home = output.tensor, output.alias
+        if home is None or tensor.dtype is not home.dtype:
+            continue
+        written = _written_for(tensor)
+        position = next((i for i, (_, made) in enumerate(steps) if written[0] in made), None)
+        if position is None or any(home in values for values, _ in steps[position + 1 :]):
+            continue
+        if written[0] is not tensor and home not in steps[position][0]:
+            continue
+        if all(memory.is_laid_out_as(each, home) for each in written):
+            found.update(dict.fromkeys(written, home))
+    return found
+
+
+def _written_for(tensor: TensorView) -> tuple[TensorView, ...]:
+    """The tensors that lie in the memory of an output, in the order in which kernels write them."""
+    node = tensor.definition
+    base = node.base if isinstance(node, Update) else None
+    return (tensor,) if base is None else (base, tensor)
+
+
+#: What a program does for one segment.
+StepPlan = LaunchPlan | EvaluatePlan
+
+
+def in_place_outputs(
+    fusion: Fusion, plans: Sequence[StepPlan], memory: Memory
+) -> dict[TensorView, TensorView]:
+    """Aliased outputs that their kernel writes straight into the aliased input.
+
+    They are the candidates whose kernel reads an element before it overwrites it. All others are computed
+    elsewhere and copied at the end.
+    """
+    steps = [(plan.op.values, plan.op.outputs) for plan in plans]
+    allowed = {
+        tensor: home
+        for tensor, home in in_place_candidates(fusion, steps, memory).items()
+        if _may_be_written(next(p for p in plans if tensor in p.op.outputs), home, tensor, memory)
+    }
+    together = [_written_for(output.tensor) for output in fusion.outputs if output.tensor in allowed]
+    return {t: allowed[t] for each in together if all(t in allowed for t in each) for t in each}
+
+
+def placed(
+    fusion: Fusion, plans: Sequence[StepPlan], memory: Memory
+) -> tuple[tuple[StepPlan, ...], dict[TensorView, TensorView]]:
+    """The plans that there is something to do for, and the outputs that lie in an input's memory.
+
+    From now on `memory` knows these.
+    """
+    in_place = in_place_outputs(fusion, plans, memory)
+    memory.place(in_place)
+    needed = [plan for plan in plans if not _copies_in_place(plan, in_place)] if in_place else plans
+    return tuple(needed), in_place
+
+
+def _copies_in_place(plan: StepPlan, in_place: Mapping[TensorView, TensorView]) -> bool:
+    """Whether all that a kernel does is to copy an input onto itself."""
+    nodes = [tensor.definition for tensor in plan.op.outputs]
+    return all(isinstance(node, Copy) and in_place.get(node.output) is node.inputs[0] for node in nodes)
+
+
+def _may_be_written(plan: StepPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
+    """Whether the kernel allows it, of several parts that of the part which makes the tensor."""
+    if not isinstance(plan, LaunchPlan):
+        return False
+    part = next(part for part in plan.parts if tensor in part.op.outputs)
+    if any(home in other.op.values for other in plan.parts if other is not part):
+        return False
+    return _kernel_allows(part, home, tensor, memory)
+
+
+def _kernel_allows(launch: LaunchPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
+    buffers = launch.buffers
+    if tensor not in buffers or memory.of(home)[2] % launch.alignments.get(tensor, 1):
+        return False
+    if home not in buffers or tensor in launch.op.bases:
+        return home not in buffers
+    kernel, sizes = launch.op.kernel.kernel, launch.symbols(memory)
+
+    def may(*values: int) -> bool:
+        return may_overwrite(kernel, buffers[home], buffers[tensor], dict(zip(sizes, values)))
+
+    return asked(may, *sizes.values())

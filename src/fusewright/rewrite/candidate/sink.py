@@ -1,0 +1,189 @@
+"""Moves reshapes and slices of what is not computed again down to the stores.
+
+    sum(x) -> reshape -> mul by w -> output    becomes    sum(x) -> mul by w' -> store, reshaped
+
+What follows from a reduction, or is stored as it is, too, has its place in the kernel's iteration space. A
+change of shape that keeps its elements apart can be undone: what is computed with the result is computed in
+that space instead, on operands that are read by the inverse, and the change is where the output is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.ir.axis import IterDomain, IterKind
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import IndexMap
+from fusewright.ir.node import Choose, Copy, Indexed, Node, Stored
+from fusewright.ir.value import TensorView, Val
+from fusewright.rewrite.candidate.lift import depends_on_more, lift_views
+from fusewright.rewrite.replacement import shape_of
+from fusewright.sym import ONE, TRUE, ZERO, Expr
+
+
+def sink_views(fusion: Fusion) -> Fusion:
+    """`fusion` itself, rewritten until no indexed read of a computed tensor can become a store."""
+    changed = False
+    tried: set[Node] = set()
+    while True:
+        node = next((n for n in fusion.ordered_nodes() if _can_sink(fusion, n) and n not in tried), None)
+        if node is None:
+            break
+        assert isinstance(node, Indexed)
+        tried.add(node)
+        changed |= _Sink(fusion, node).run()
+    # What did not sink is lifted if it can be, and so are the operands of what did.
+    return lift_views(fusion, everything=True) if changed or tried else fusion
+
+
+def _can_sink(fusion: Fusion, node: Node) -> bool:
+    return (
+        isinstance(node, Indexed)
+        and node.inverse is not None
+        and not node.indices
+        and node.source.definition is not None
+        and not node.source.is_cpu
+    )
+
+
+class _Sink:
+    """One indexed read of a computed tensor, and all that is computed with it."""
+
+    def __init__(self, fusion: Fusion, node: Indexed) -> None:
+        assert node.inverse is not None
+        self.fusion = fusion
+        self.node = node
+        self.inverse = node.inverse
+        self.space = node.source.shape
+        self.outputs = set(fusion.output_tensors())
+        self.more = depends_on_more(fusion)
+        #: tensors that are computed with it -> the same in the source's space
+        self.twins: dict[TensorView, TensorView] = {node.output: node.source}
+        self.reads: dict[TensorView, TensorView] = {}
+
+    def run(self) -> bool:
+        """Rewrites; False, and nothing is changed, if what is computed with it needs its own space."""
+        region = self._region()
+        if region is None:
+            return False
+        for node in region:
+            self._compute(node)
+        self._store()
+        return True
+
+    def _region(self) -> list[Node] | None:
+        """The nodes that compute with the result, producers first, or None if one of them cannot move."""
+        followed: set[Val] = {self.node.output}
+        region: list[Node] = []
+        for node in self.fusion.ordered_nodes():
+            if node is self.node or followed.isdisjoint(node.inputs):
+                continue
+            if not node.traits.pointwise or not node.traits.carries_relabels or node.traits.relabel:
+                return None
+            if isinstance(node, Choose) and (node.index_tensors or self.inverse.pred is not TRUE):
+                return None
+            if isinstance(node, Copy) and node.segment:
+                return None
+            if node.traits.view or len(node.outputs) > 1 or self._is_wider(node.output):
+                return None
+            for value in node.inputs:
+                if value in followed or not isinstance(value, TensorView) or value.is_cpu:
+                    continue
+                if value in self.more and not self._is_same_read(value):
+                    return None
+            followed.update(node.outputs)
+            region.append(node)
+        stored = [v for v in followed if v in self.outputs]
+        unused = [v for v in followed if v not in self.outputs and not v.uses]
+        return region if stored and not unused and self._has_own_place(region) else None
+
+    def _is_wider(self, tensor: TensorView) -> bool:
+        """Whether it has several elements where the result has one: the source has no place for them."""
+        pairs = zip(self.node.output.shape, tensor.shape)
+        return any(ours.is_broadcast and not theirs.is_broadcast for ours, theirs in pairs)
+
+    def _has_own_place(self, region: Sequence[Node]) -> bool:
+        """Whether the source is needed as it is: it is not computed again, or not only for the region.
+
+        Other reads by index need no more than elements of it. Where these are of one shape, as the parts
+        that a stencil adds up, their space serves all of them.
+        """
+        source, shape = self.node.source, shape_of(self.node.output)
+        others = [use for use in source.uses if use is not self.node and use not in region]
+        is_needed = any(not isinstance(use, Indexed) or shape_of(use.output) != shape for use in others)
+        return source in self.more or source in self.outputs or is_needed
+
+    def _is_same_read(self, value: TensorView) -> bool:
+        """Whether a tensor is another one of the source's space, read in the same way."""
+        node = value.definition
+        return (
+            isinstance(node, Indexed)
+            and node.map == self.node.map
+            and not node.indices
+            and [axis.extent for axis in node.source.shape] == [axis.extent for axis in self.space]
+            and [a.is_broadcast for a in node.source.shape] == [a.is_broadcast for a in self.space]
+        )
+
+    def _compute(self, node: Node) -> None:
+        """The node in the source's space, beside itself."""
+        values: dict[Val, Val] = {}
+        for value in dict.fromkeys(node.inputs):
+            if isinstance(value, TensorView) and not value.is_cpu:
+                values[value] = self._twin(value)
+        out = node.output
+        twin = self.fusion.new_tensor([self.fusion.copy_axis(axis) for axis in self.space], out.dtype)
+        values[out] = self.twins[out] = twin
+        copy = node.copy(values)
+        if isinstance(copy, Choose):
+            copy.pred = IndexMap((), copy.pred).at(self._places()).pred
+        self.fusion.add_node(copy)
+
+    def _twin(self, value: TensorView) -> TensorView:
+        """An operand in the source's space: computed with the result, read alike, or read by the inverse."""
+        known = self.twins.get(value)
+        if known is not None:
+            return known
+        if value in self.more:
+            assert isinstance(value.definition, Indexed)
+            return value.definition.source
+        if value not in self.reads:
+            self.reads[value] = self._read(value)
+        return self.reads[value]
+
+    def _read(self, value: TensorView) -> TensorView:
+        places = self._places()
+        indices = tuple(ZERO if axis.is_broadcast else place for axis, place in zip(value.shape, places))
+        own = IndexMap(indices, self.inverse.pred)
+        axes: list[IterDomain] = []
+        for dim, axis in enumerate(self.space):
+            varies = own.depends_on(dim) and not axis.is_broadcast
+            axes.append(
+                self.fusion.copy_axis(axis) if varies else self.fusion.new_axis(ONE, IterKind.BROADCAST)
+            )
+        twin = self.fusion.new_tensor(axes, value.dtype)
+        fill = None
+        if own.pred is not TRUE:
+            fill = self.fusion.new_scalar(value.dtype, value.dtype.zero)
+        self.fusion.add_node(Indexed(self.node.kind, value, twin, own, fill=fill, inverse=None))
+        return twin
+
+    def _places(self) -> Sequence[Expr]:
+        """The position in the result along each of its dimensions, from that in the source."""
+        return self.inverse.indices
+
+    def _store(self) -> None:
+        """Stores the outputs, and removes what is computed in the result's own space."""
+        for tensor, twin in self.twins.items():
+            if tensor not in self.outputs:
+                continue
+            node = tensor.definition
+            assert node is not None
+            self.fusion.remove_node(node)
+            root = [self.fusion.copy_axis(axis) for axis in twin.shape]
+            tensor.redefine(tensor.logical, root)
+            tensor.loop = root
+            self.fusion.add_node(Stored(twin, tensor, self.inverse))
+        for tensor in reversed(list(self.twins)):
+            node = tensor.definition
+            if node is not None and tensor not in self.outputs and node in self.fusion.nodes:
+                self.fusion.remove_node(node)

@@ -1,0 +1,61 @@
+"""Reciprocals of roots, which take one special function and no call.
+
+    1 / x          becomes    reciprocal(x)
+    1 / sqrt(x)    becomes    rsqrt(x)
+    y / sqrt(x)    becomes    y * rsqrt(x)
+
+A reciprocal root is off by 2 ulp at most, and a product with it is rounded once more; a quotient by a root is
+off by the 2.5 ulp of a division beside the root's rounding (docs/accuracy.md).
+"""
+
+from __future__ import annotations
+
+from fusewright.core.dtype import DataType
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Copy, Node, Pointwise
+from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
+from fusewright.rewrite.graph.shown import shown_by
+from fusewright.rewrite.replacement import replace_node
+
+_MUL, _SQRT, _RSQRT, _RECIPROCAL = (ELEMENTWISE[name] for name in ("mul", "sqrt", "rsqrt", "reciprocal"))
+_DIVISIONS = QUOTIENTS | {_RECIPROCAL}
+
+
+def divide_by_roots(fusion: Fusion) -> Fusion:
+    """`fusion` itself, in which quotients by roots are reciprocal roots, or products with them."""
+    outputs = set(fusion.output_tensors())
+    for node in fusion.ordered_nodes():
+        if not isinstance(node, Pointwise) or node.op not in _DIVISIONS or node.is_scalar:
+            continue
+        new = _replacement(fusion, node)
+        if new is not None:
+            replace_node(fusion, node, new, outputs)
+    return fusion
+
+
+def _replacement(fusion: Fusion, node: Pointwise) -> Node | None:
+    """What computes the same as a quotient without dividing by a root, or without dividing."""
+    out, divisor = node.output, node.inputs[-1]
+    if not isinstance(divisor, TensorView):
+        return None
+    if any(tensor.dtype is not DataType.Float for tensor in (*node.tensor_inputs, out)):
+        return None
+    is_reciprocal = node.op is _RECIPROCAL or _is_one(node.inputs[0])
+    shown = shown_by(divisor)
+    root = shown.tensor.definition
+    if not isinstance(root, Pointwise) or root.op is not _SQRT or root.inputs[0].dtype is not DataType.Float:
+        return (
+            Pointwise(_RECIPROCAL, (divisor,), out) if is_reciprocal and node.op is not _RECIPROCAL else None
+        )
+    if is_reciprocal and not shown.views:
+        return Pointwise(_RSQRT, root.inputs, out)
+    factor = fusion.new_like(root.output, DataType.Float)
+    fusion.add_node(Pointwise(_RSQRT, root.inputs, factor))
+    if is_reciprocal:
+        return Copy(shown.of(fusion, factor), out)
+    return Pointwise(_MUL, (node.inputs[0], shown.of(fusion, factor)), out)
+
+
+def _is_one(value: Val) -> bool:
+    return isinstance(value, Scalar) and value.value == 1

@@ -1,0 +1,74 @@
+"""Reductions of rows that memory has in short runs, far apart: along the columns first.
+
+    sum(x, [1, 3])       becomes        sum(sum(x, [1]), [2])
+
+of x of [N, pixels, groups, channels], say, where the channels of one group are a run. A kernel that reduces
+the columns reads whole lines of memory. What is left is small. Whoever computes these says that it pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Node, Pointwise, Reduction
+from fusewright.ir.value import TensorView, Val
+from fusewright.ops.build_reduction import reduce_states
+from fusewright.ops.build_shape import broadcast
+from fusewright.ops.elementwise import ELEMENTWISE
+from fusewright.ops.reductions import SUM
+from fusewright.rewrite.proposed.two_pass import is_plain_welford
+from fusewright.rewrite.replacement import combines_elements
+from fusewright.sym import product
+
+
+def dims_across(x: TensorView, reduced: Sequence[int]) -> list[int]:
+    """The dimensions among `reduced` of `x` that others that are kept stand inside of, in memory."""
+    order = [dim for axis in x.memory_axes for dim, own in enumerate(x.shape) if own is axis]
+    kept = [place for place, dim in enumerate(order) if dim not in reduced]
+    return sorted(dim for dim in order[: kept[-1] if kept else 0] if dim in reduced)
+
+
+def can_be_cut(fusion: Fusion, node: Node) -> bool:
+    """Whether a node is a reduction that `reduced_across_first` cuts in two."""
+    if not isinstance(node, Reduction) or not (combines_elements(node) or is_plain_welford(fusion, node)):
+        return False
+    x, reduced = node.tensor_inputs[0], node.reduced_dims
+    if any(x.shape[dim].is_broadcast for dim in reduced):
+        return False
+    return 0 < len(dims_across(x, reduced)) < len(reduced)
+
+
+def reduced_across_first(fusion: Fusion, node: Reduction) -> dict[TensorView, TensorView]:
+    """A reduction in two steps: across the runs of memory, and of the results along what a run was of.
+
+    Adds its nodes, beside those there are; returns what the reduction's outputs became. Of as many elements
+    each, the mean of all is the mean of the means, and the sum of squared deviations that of all sums and
+    those of the means, so often (Chan, Golub and LeVeque 1983).
+    """
+    x, reduced = node.tensor_inputs[0], node.reduced_dims
+    across = dims_across(x, reduced)
+    kept = [dim for dim in range(x.ndim) if dim not in across]
+    along = [place for place, dim in enumerate(kept) if dim in reduced]
+    parts = reduce_states(fusion, node.op, [x], across)
+    if combines_elements(node):
+        return {node.output: reduce_states(fusion, node.op, parts, along)[0]}
+    averages, squares = parts[0], parts[1]
+    each, count = (
+        fusion.size_scalar(product(x.shape[dim].extent for dim in dims))
+        for dims in (across, [dim for dim in reduced if dim not in across])
+    )
+    (total,) = reduce_states(fusion, SUM, [averages], along)
+    average = _pointwise(fusion, "truediv", total, count)
+    wide = broadcast(fusion, average, [place in along for place in range(averages.ndim)])
+    deviation = _pointwise(fusion, "sub", averages, wide)
+    between = _pointwise(fusion, "mul", _pointwise(fusion, "mul", deviation, deviation), each)
+    (square,) = reduce_states(fusion, SUM, [_pointwise(fusion, "add", squares, between)], along)
+    return {node.outputs[0]: average, node.outputs[1]: square}  # type: ignore[dict-item]
+
+
+def _pointwise(fusion: Fusion, name: str, a: TensorView, b: Val) -> TensorView:
+    """Of operands of the shape of `a`, or of a size: a kernel converts those."""
+    out = fusion.new_like(a, a.dtype)
+    fusion.add_node(Pointwise(ELEMENTWISE[name], (a, b), out))
+    return out
