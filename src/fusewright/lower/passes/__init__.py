@@ -18,6 +18,7 @@ from fusewright.lower.passes.chunks import separate_whole_chunks
 from fusewright.lower.passes.conversions import convert_in_pairs
 from fusewright.lower.passes.edges import separate_edges
 from fusewright.lower.passes.equal_loads import share_equal_loads
+from fusewright.lower.passes.exclusive_loads import join_exclusive_loads
 from fusewright.lower.passes.first_iterations import store_before_loops
 from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
@@ -59,6 +60,7 @@ PASSES: tuple[Pass[Kernel], ...] = (
     ("bring loads forward", bring_loads_forward),
     ("load repeated vectors once", load_repeated_vectors_once),
     ("share equal loads", share_equal_loads),
+    ("join exclusive loads", join_exclusive_loads),
     ("join pieces", join_pieces),
     ("read repeated registers", read_repeated_registers),
     ("narrow comparisons", narrow_comparisons),
