@@ -52,6 +52,8 @@ class Access:
             is.
         strided: for a load by index, the innermost in memory of the tensor's axes whose index differs along
             each of the reference's.
+        shared: for a load by index, what a vector along each of the reference's axes must divide for all of
+            its elements to be one element of the tensor.
     """
 
     tensor: TensorView
@@ -62,6 +64,7 @@ class Access:
     by_index: bool = False
     dims: Mapping[IterDomain, int] = field(default_factory=dict)
     strided: AxisMap = field(default_factory=dict)
+    shared: Mapping[IterDomain, tuple[Expr, ...]] = field(default_factory=dict)
 
     def pieces_along(self, axis: IterDomain) -> tuple[Expr, ...] | None:
         """The sizes at whose multiples neighbours along the reference's axis are none in memory; None if they
@@ -116,6 +119,7 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
     strided: AxisMap = {}
     varying: set[IterDomain] = set()
     sizes: dict[IterDomain, tuple[Expr, ...]] = {}
+    shared: dict[IterDomain, tuple[Expr, ...]] = {}
     position = {axis: dim for dim, axis in enumerate(root)}
     dims = {axis: position[theirs] for axis, theirs in reader.items()}
     for axis, dim in dims.items():
@@ -129,11 +133,13 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
         if along is not None and along.moves and unit is not None:
             axes[axis], sizes[axis] = unit, along.sizes
             continue
+        if along is not None and not along.moves:
+            shared[axis] = along.sizes
         moved = (ours for ours, e in zip(source.shape, node.map.indices) if _goes_along(e, dim))
         ours = next((each for each in moved if not each.is_broadcast and each is not unit), None)
         if ours is not None:
             axes[axis] = ours
-    return Access(source, node, axes, frozenset(varying), sizes, by_index=True, dims=dims, strided=strided)
+    return Access(source, node, axes, frozenset(varying), sizes, True, dims, strided, shared)
 
 
 def _differs_along(index: Expr, dim: int) -> bool:
