@@ -256,13 +256,22 @@ def test_large_blocks_sum_whole_columns() -> None:
     """A block for each SM takes columns of any length; else a block has all of a column in flight at once."""
     for count, length, threads in (
         (16384, 8192, (32, 32)),
-        (26432, 170, (32, 22)),
-        (300 * 1024, 100, (32, 13)),
+        (26432, 170, (32, 32)),
+        (300 * 1024, 100, (32, 16)),
+        (300 * 1024, 250, (32, 16)),  # not all resident at once, so four an SM
     ):
         params = outer_params(Columns(count, length, 1024, 8, 2, stores=False), p.H200)
         assert (params.lparams.bdimx, params.lparams.bdimy, params.lparams.gdimy) == (*threads, 1), count
-        if length < 1024:
+        if length < 200:
             assert params.lparams.bdimy * params.unroll_factor_inner_reduction >= length
+
+
+def test_columns_of_many_lengths_are_summed_by_few_kernels() -> None:
+    shapes = set()
+    for length in range(65, 1025):
+        params = outer_params(Columns(4096, length, 4096, 8, 2, stores=False), p.H200)
+        shapes.add((params.lparams.bdimx, params.lparams.bdimy, params.unroll_factor_inner_reduction))
+    assert len(shapes) <= 4
 
 
 def test_blocks_that_share_columns_wait_for_few_others() -> None:
