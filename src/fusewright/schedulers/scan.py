@@ -64,6 +64,12 @@ ROW_THREADS, LEAST_VECTORS = 512, 2
 # bools as Int, 8192 rows of 2048 43.0 us by 256 threads with four vectors of two, 45.1 by 512; 2048 of 8192
 # 47.2 and 56.3).
 FEW_ELEMENTS, NARROW_ROW_THREADS, NARROW_LEAST_VECTORS = 2, 256, 4
+# Lanes of a warp that scan a shifted row at least, and vectors of one that a warp scans at most. (An H200,
+# us, bfloat16: 262144 rows of 65 by 8 lanes 28, by 4 38, by 32 one element at a time 51; 524288 of 33 by 8
+# 34, by 4 39, so 84; 131072 of 129 by 8 lanes with three vectors 24, by 16 with two 28; 32768 of 1023 by a
+# warp 43, by 64 threads 50, by 96 48; 16384 of 2047 by a warp 41, by 160 49; 4096 of 4097 by a warp 24, by
+# 256 23.)
+LEAST_LANES, MOST_OF_A_WARP = 8, 384
 # Threads of the rows that share a block, where a warp or less scans one: four warps, of which an SM holds
 # enough blocks to be full.
 SMALL_BLOCK = 128
@@ -310,7 +316,7 @@ class _Planner:
                 return _inner_params(rows, length, width, self._loaded_bytes, hardware)
             places = length + found.width - 1
             params = _inner_params(rows, places, found.width, self._loaded_bytes, hardware)
-            return _with_whole_steps(params, rows, ceil_div(places, found.width))
+            return _with_whole_steps(params, rows, ceil_div(places, found.width), hardware)
         params = _outer_params(rows, length, width, self._loaded_bytes, hardware)
         return _sharing_columns(params, self._blocks(facts, params), length, hardware)
 
@@ -350,16 +356,17 @@ def _inner_params(
     )
 
 
-def _with_whole_steps(params: ScanParams, rows: int, vectors: int) -> ScanParams:
+def _with_whole_steps(params: ScanParams, rows: int, vectors: int, hardware: HardwareInfo) -> ScanParams:
     """`params` for shifted rows of so many vectors, often one more than a power of two. For that one a warp
     takes one more a lane, and a block more threads, since a step would take as long as others.
     """
     threads, unroll = params.lparams.bdimx, params.unroll_factor
     rows_a_block = params.lparams.bdimy
-    if threads <= WARP_SIZE:
-        threads = min(WARP_SIZE, power_of_two_at_least(ceil_div(vectors, 2)))
-        unroll = max(unroll, min(MAX_INNER_UNROLL, ceil_div(vectors, threads)))
-        rows_a_block = min(power_of_two_at_least(rows), rows_a_block * params.lparams.bdimx // threads)
+    fills = 2 * WARP_SIZE * rows >= hardware.sm_count * hardware.max_threads_per_sm
+    if threads <= WARP_SIZE or (fills and vectors <= MOST_OF_A_WARP):
+        threads = min(WARP_SIZE, max(LEAST_LANES, power_of_two_at_most(vectors // LEAST_VECTORS)))
+        unroll = max(1, min(MAX_INNER_UNROLL, ceil_div(vectors, threads)))
+        rows_a_block = min(power_of_two_at_least(rows), SMALL_BLOCK // threads)
     else:
         steps = max(1, vectors // (threads * unroll))
         threads = min(MAX_THREADS_PER_BLOCK, whole_warps(ceil_div(vectors, steps * unroll)))

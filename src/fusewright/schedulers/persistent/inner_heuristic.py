@@ -36,7 +36,7 @@ from fusewright.schedulers.persistent.row_threads import (
     threads_and_batches,
 )
 from fusewright.schedulers.persistent.rows_in_turns import copied_in_turns, in_turns
-from fusewright.schedulers.persistent.scanned_rows import EXPOSED_ARITHMETIC, in_steps, with_everything
+from fusewright.schedulers.persistent.scanned_rows import EXPOSED_ARITHMETIC, for_scans, in_steps
 from fusewright.schedulers.persistent.shared_rows import in_shared
 from fusewright.schedulers.persistent.streamed_rows import streamed
 from fusewright.schedulers.persistent.sweep_heuristic import sweep_rows, swept
@@ -158,9 +158,7 @@ class InnerPersistentPlanner(ReductionPlanner):
             vectors, shifts = found, True
         to_hold = _Rows(rows, length, vectors, shifts)
         held = self._held(to_hold, hardware)
-        if held.project_persistent_buffers:
-            bytes_an_element = self.everything.at_once
-            held = with_everything(held, to_hold.vectors_a_row, bytes_an_element, REGISTERS_TO_HOLD)
+        held = for_scans(held, to_hold.vectors_a_row, shifts, self.everything.at_once, REGISTERS_TO_HOLD)
         if held.persistent_in_shared_memory or not held.holds_batches:
             return self._scanned_in_steps(rows, length, vectors, shifts, facts, hardware)
         params = with_wider_vectors(held, vectors, shifts) if shifts else held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.io import Vectors
@@ -19,6 +20,9 @@ ELEMENTS, REGISTERS = 16, 64
 # blocks of 512 threads 36 us, four of 256 that hold less 40; one of 1024 41, which rows of 128256 have room
 # for alone.)
 FEWEST_THREADS = 512
+# Lanes that scan a row at least, and vectors that each holds at most. (An H200, us: running sums of softmaxes
+# of 65536 rows of 257 bfloat16 by 8 lanes with five vectors 23, by 16 with three 29.)
+LEAST_LANES, MOST_OF_A_LANE = 8, 5
 # Shared memory that the alignment of what a block holds and passes on may take.
 SHARED_SLACK = 1024
 # The share of its arithmetic that each sweep adds to the time of its memory: it waits for what it loads at
@@ -78,7 +82,40 @@ def in_steps(
     return Steps(params, resident, 1 - kept / max(1, steps))
 
 
-def with_everything(
+def for_scans(
+    held: ReductionParams, vectors_a_row: int, shifts: bool, bytes_an_element: int, most_registers: int
+) -> ReductionParams:
+    """`held`, by which rows that are reduced alone would be held, for rows that are scanned, too.
+
+    shifts: vectors of a row begin at aligned addresses. bytes_an_element: of all that is held.
+    most_registers: that a thread holds them in.
+    """
+    if shifts:
+        held = _in_fewer_lanes(held, vectors_a_row)
+    if not held.project_persistent_buffers:
+        return held
+    return _with_everything(held, vectors_a_row, bytes_an_element, most_registers)
+
+
+def _in_fewer_lanes(held: ReductionParams, vectors_a_row: int) -> ReductionParams:
+    """Params by which a part of a warp has as few places in vain as there can be: a row has often one vector
+    more than a power of two.
+    """
+    lanes, rows_a_block = held.lparams.bdimx, held.lparams.bdimy
+    found = [(n, ceil_div(vectors_a_row, n)) for n in (LEAST_LANES, 2 * LEAST_LANES)]
+    fit = [(n, each) for n, each in found if each <= MOST_OF_A_LANE]
+    if lanes > 2 * LEAST_LANES or not held.holds_batches or not fit:
+        return held
+    threads, batches = min(fit, key=prod)
+    return replace(
+        held,
+        batches_per_block_inner_reduction=batches,
+        lparams=replace(held.lparams, bdimx=threads, bdimy=max(1, rows_a_block * lanes // threads)),
+        reason=f"{held.reason}; {threads} lanes have {batches} vectors of a row each",
+    )
+
+
+def _with_everything(
     held: ReductionParams, vectors_a_row: int, bytes_an_element: int, most_registers: int
 ) -> ReductionParams:
     """Params by which more threads hold all that is needed again in registers, where `held` computes it anew;
@@ -86,8 +123,6 @@ def with_everything(
 
     A scan's elements beside its input take registers anyway. (An H200, masks of the most probable of 4096
     bfloat16: 29 us by 256 threads that hold 16 elements of three tensors, 32 by 128 that hold 32 of two.)
-
-    bytes_an_element: of all that is held. most_registers: that a thread holds them in.
     """
     batches, width = held.batches_per_block_inner_reduction // 2, held.unroll_factor_inner_reduction
     if not batches:
