@@ -41,7 +41,14 @@ from fusewright.schedulers.base import (
     planner_of,
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
+from fusewright.schedulers.io import (
+    VectorLimits,
+    Vectors,
+    cache_inputs_and_outputs,
+    check_unaligned,
+    inline_rest,
+    vectorize_ports,
+)
 from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
 from fusewright.schedulers.pointwise.space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
@@ -160,6 +167,7 @@ class ScanScheduler(BuiltInScheduler):
         original = accepted(self, scan_space(schedule.fusion))
         if not original.iteration:
             _check_single_row(params)
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
         ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, scan_space(schedule.fusion))
         reference = _merge_to_rows(schedule, space)
@@ -171,7 +179,7 @@ class ScanScheduler(BuiltInScheduler):
         unrolled = cut(schedule, reference, params, bool(space.iteration))
         schedule.transform_like(reference)
         schedule.parallelize_like(reference)
-        vectorize_ports(schedule, ports, params.vectorization_factor)
+        vectorize_ports(schedule, ports, params.vectorization_factor, unaligned=params.unaligned_inputs)
         if ports.loads:
             schedule.inline_at(reference, unrolled, best_effort=True, selected=ports.loads)
         if params.prefetches_steps:
@@ -309,16 +317,24 @@ class _Planner:
             shared = _sharing_rows(rows, length, width, self._loaded_bytes, hardware)
             if shared is not None:
                 return shared
-            found = (
-                self._shifted.vectors(facts) if length >= LEAST_SCANNED and self.space.goes_along else None
-            )
-            if found is None or found.unaligned or not is_narrow(width, found, ENOUGH_TO_SCAN):
-                return _inner_params(rows, length, width, self._loaded_bytes, hardware)
-            places = length + found.width - 1
-            params = _inner_params(rows, places, found.width, self._loaded_bytes, hardware)
-            return _with_whole_steps(params, rows, ceil_div(places, found.width), hardware)
+            return self._inner(facts, rows, length, vectors.vectors(facts, width), hardware)
         params = _outer_params(rows, length, width, self._loaded_bytes, hardware)
         return _sharing_columns(params, self._blocks(facts, params), length, hardware)
+
+    def _inner(
+        self, facts: Facts, rows: int, length: int, plain: Vectors, hardware: HardwareInfo
+    ) -> ScanParams:
+        """`plain`: the vectors of rows that are not shifted."""
+        goes_along, bytes_ = self.space.goes_along, self._loaded_bytes
+        found = self._shifted.vectors(facts) if length >= LEAST_SCANNED and goes_along else None
+        if found is None or not is_narrow(plain.width, found, ENOUGH_TO_SCAN):
+            width = plain.width if goes_along else 1
+            params = _inner_params(rows, length, width, bytes_, hardware)
+            return replace(params, unaligned_inputs=plain.unaligned if width > 1 else ())
+        places = length + found.width - 1
+        params = _inner_params(rows, places, found.width, bytes_, hardware)
+        params = _with_whole_steps(params, rows, ceil_div(places, found.width), hardware)
+        return replace(params, unaligned_inputs=found.unaligned)
 
     def _blocks(self, facts: Facts, params: ScanParams) -> int:
         columns = params.lparams.bdimx * params.vectorization_factor

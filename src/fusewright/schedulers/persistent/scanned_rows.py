@@ -47,9 +47,11 @@ class Steps:
 
 
 def in_steps(
-    rows: int, length: int, vectors: Vectors, shifts: bool, space: ReductionSpace, hardware: HardwareInfo
+    rows: int, length: int, vectors: Vectors, anywhere: bool, space: ReductionSpace, hardware: HardwareInfo
 ) -> Steps:
-    """Of `rows` of `length` elements; `shifts`: the vectors of a row begin at aligned addresses."""
+    """Of `rows` of `length` elements; `anywhere`: vectors of a row begin at aligned addresses of its own, or
+    are loaded from any element on, and are not held.
+    """
     width = vectors.width
     in_flight = max(1, ELEMENTS // width)
     threads_an_sm = hardware.registers_per_sm // REGISTERS
@@ -58,11 +60,11 @@ def in_steps(
     for resident in range(threads_an_sm // FEWEST_THREADS, 0, -1):
         threads = threads_an_sm // resident // WARP_SIZE * WARP_SIZE
         step = threads * in_flight * width
-        steps, each = ceil_div(length + (width - 1) * shifts, step), step * space.element_bytes
+        steps, each = ceil_div(length + (width - 1) * anywhere, step), step * space.element_bytes
         of_block = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         room = min(of_block, hardware.shared_memory_per_block_optin) - threads * of_thread - SHARED_SLACK
-        kept = 0 if shifts else max(0, min(steps, room // max(1, each)))
-        if shifts or kept == steps:
+        kept = 0 if anywhere else max(0, min(steps, room // max(1, each)))
+        if anywhere or kept == steps:
             break
     params = ReductionParams(
         fastest_dim=True,
