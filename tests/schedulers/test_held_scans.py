@@ -218,7 +218,9 @@ def test_scans_along_other_dimensions_are_kernels_of_their_own(target: torch.dev
     assert [kernel.scheduler for kernel in fd._last_kernels()] == ["reduction", "scan"]
 
 
-@pytest.mark.parametrize(("rows", "length", "lanes", "vectors"), [(65536, 257, 8, 5), (262144, 65, 8, 2)])
+@pytest.mark.parametrize(
+    ("rows", "length", "lanes", "vectors"), [(65536, 257, 8, 5), (32768, 513, 16, 5), (524288, 33, 4, 2)]
+)
 def test_few_lanes_hold_short_odd_rows(
     rows: int, length: int, lanes: int, vectors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,10 +134,10 @@ def test_threads_have_more_vectors_of_two_elements(dtype: torch.dtype, threads: 
         (262144, 65, 8, 2),
         (131072, 129, 8, 3),
         (65536, 257, 16, 3),
-        (32768, 1023, 32, 4),
-        (16384, 2047, 32, 4),
+        (32768, 1023, 32, 5),
+        (16384, 2047, 96, 3),
         (1000, 2047, 288, 1),  # too few rows for warps of their own
-        (4096, 4097, 288, 2),
+        (4096, 4097, 192, 3),
     ],
 )
 def test_threads_of_short_odd_rows(

@@ -71,12 +71,13 @@ ROW_THREADS, LEAST_VECTORS = 512, 2
 # bools as Int, 8192 rows of 2048 43.0 us by 256 threads with four vectors of two, 45.1 by 512; 2048 of 8192
 # 47.2 and 56.3).
 FEW_ELEMENTS, NARROW_ROW_THREADS, NARROW_LEAST_VECTORS = 2, 256, 4
-# Lanes of a warp that scan a shifted row at least, and vectors of one that a warp scans at most. (An H200,
-# us, bfloat16: 262144 rows of 65 by 8 lanes 28, by 4 38, by 32 one element at a time 51; 524288 of 33 by 8
-# 34, by 4 39, so 84; 131072 of 129 by 8 lanes with three vectors 24, by 16 with two 28; 32768 of 1023 by a
-# warp 43, by 64 threads 50, by 96 48; 16384 of 2047 by a warp 41, by 160 49; 4096 of 4097 by a warp 24, by
-# 256 23.)
-LEAST_LANES, MOST_OF_A_WARP = 8, 384
+# Lanes of a warp that scan a shifted row at least, and vectors of each at most; threads that scan a longer
+# one in a single step, at most, and vectors of each. (An H200, us, bfloat16: 262144 rows of 65 by 8 lanes 28,
+# by 4 38, by 32 one element at a time 51; 524288 of 33 by 8 34, by 4 39, so 84; 131072 of 129 by 8 lanes with
+# three vectors 24, by 16 with two 28; 32768 of 1023 by a warp with five 37, with four 43, by 96 threads 48;
+# 16384 of 2047 by 96 threads with three 37, by a warp 41, by 160 49; 4096 of 4097 by 192 22, by 288 with two
+# 23.)
+LEAST_LANES, MOST_OF_A_LANE, MOST_IN_A_STEP, EACH_IN_A_STEP = 8, 5, 256, 3
 # Threads of the rows that share a block, where a warp or less scans one: four warps, of which an SM holds
 # enough blocks to be full.
 SMALL_BLOCK = 128
@@ -378,11 +379,14 @@ def _with_whole_steps(params: ScanParams, rows: int, vectors: int, hardware: Har
     """
     threads, unroll = params.lparams.bdimx, params.unroll_factor
     rows_a_block = params.lparams.bdimy
-    fills = 2 * WARP_SIZE * rows >= hardware.sm_count * hardware.max_threads_per_sm
-    if threads <= WARP_SIZE or (fills and vectors <= MOST_OF_A_WARP):
+    are_many = 4 * WARP_SIZE * rows >= hardware.sm_count * hardware.max_threads_per_sm
+    if threads <= WARP_SIZE or (are_many and vectors <= WARP_SIZE * MOST_OF_A_LANE):
         threads = min(WARP_SIZE, max(LEAST_LANES, power_of_two_at_most(vectors // LEAST_VECTORS)))
-        unroll = max(1, min(MAX_INNER_UNROLL, ceil_div(vectors, threads)))
+        unroll = max(1, min(MOST_OF_A_LANE, ceil_div(vectors, threads)))
         rows_a_block = min(power_of_two_at_least(rows), SMALL_BLOCK // threads)
+    elif are_many and vectors <= MOST_IN_A_STEP * EACH_IN_A_STEP:
+        threads, unroll = whole_warps(ceil_div(vectors, EACH_IN_A_STEP)), EACH_IN_A_STEP
+        rows_a_block = 1
     else:
         steps = max(1, vectors // (threads * unroll))
         threads = min(MAX_THREADS_PER_BLOCK, whole_warps(ceil_div(vectors, steps * unroll)))

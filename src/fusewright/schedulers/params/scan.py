@@ -11,6 +11,9 @@ from fusewright.schedulers.params.launch import REQUIRED, Extent, LaunchParams, 
 from fusewright.schedulers.params.legal import GIVEN, counts, each
 
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
+_VECTORS = When(
+    lambda params: params.fastest_dim and params.vectorization_factor > 1, "without vectors along rows"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class ScanParams(HeuristicParams):
     unroll_factor: int = choice(1, UNROLLING)
     prefetches_steps: bool = choice(False)
     shift_rows: bool = choice(False, when=_INNER)
-    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)))
+    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
 
     @property
     def threads_that_scan(self) -> int:

@@ -20,9 +20,11 @@ ELEMENTS, REGISTERS = 16, 64
 # blocks of 512 threads 36 us, four of 256 that hold less 40; one of 1024 41, which rows of 128256 have room
 # for alone.)
 FEWEST_THREADS = 512
-# Lanes that scan a row at least, and vectors that each holds at most. (An H200, us: running sums of softmaxes
-# of 65536 rows of 257 bfloat16 by 8 lanes with five vectors 23, by 16 with three 29.)
-LEAST_LANES, MOST_OF_A_LANE = 8, 5
+# Lanes that hold a row of a part of a warp, and vectors of each at most. (An H200, us, running sums of
+# softmaxes of bfloat16: 65536 rows of 257 by 8 lanes with five vectors 23, by 16 with three 29; 32768 of 513
+# by 16 with five 23, by 32 with three 29; 262144 of 65 by 4 with three 40, by 8 with two 43; 524288 of 33 by
+# 4 with two 42, by 8 55.) Blocks of fewer warps are those of few rows.
+LANES, MOST_OF_A_LANE, FEWEST_WARPS = (4, 8, 16), 5, 4
 # Shared memory that the alignment of what a block holds and passes on may take.
 SHARED_SLACK = 1024
 # The share of its arithmetic that each sweep adds to the time of its memory: it waits for what it loads at
@@ -104,9 +106,10 @@ def _in_fewer_lanes(held: ReductionParams, vectors_a_row: int) -> ReductionParam
     more than a power of two.
     """
     lanes, rows_a_block = held.lparams.bdimx, held.lparams.bdimy
-    found = [(n, ceil_div(vectors_a_row, n)) for n in (LEAST_LANES, 2 * LEAST_LANES)]
+    found = [(n, ceil_div(vectors_a_row, n)) for n in LANES]
     fit = [(n, each) for n, each in found if each <= MOST_OF_A_LANE]
-    if lanes > 2 * LEAST_LANES or not held.holds_batches or not fit:
+    is_full = lanes <= WARP_SIZE <= lanes * rows_a_block // FEWEST_WARPS
+    if not is_full or held.batches_per_block_inner_reduction < 2 or not fit:
         return held
     threads, batches = min(fit, key=prod)
     return replace(
