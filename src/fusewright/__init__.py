@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fusewright.frontend import Scalar as Scalar
     from fusewright.frontend import Tensor as Tensor
     from fusewright.frontend import Vector as Vector
+    from fusewright.frontend import clone as clone
     from fusewright.frontend import compute_contiguity as compute_contiguity
     from fusewright.frontend import compute_tensor_descriptor as compute_tensor_descriptor
     from fusewright.frontend import tuning as tuning
@@ -146,7 +147,7 @@ _MODULES = {
     "fusewright.core.options": "Options",
     "fusewright.core.serialization": "from_dict from_json to_dict to_json",
     "fusewright.frontend": (
-        "DeviceMesh FusionCache FusionDefinition Scalar Tensor Vector compute_contiguity "
+        "DeviceMesh FusionCache FusionDefinition Scalar Tensor Vector clone compute_contiguity "
         "compute_tensor_descriptor tuning"
     ),
     "fusewright.host.profile": "FusionProfile KernelProfile",

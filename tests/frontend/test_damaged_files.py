@@ -157,3 +157,9 @@ def test_mutated_params(params: Callable[[], Any]) -> None:
     for wrong in (None, 3, b"\xff", ["a"]):
         with pytest.raises(ParamsError):
             from_json(type(params()), wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["/dev/zero", "/dev"])
+def test_what_is_no_file_is_not_read(given: str) -> None:
+    with pytest.raises(DefinitionError, match=f"{given} is no file"):
+        FusionCache.get().deserialize(given)

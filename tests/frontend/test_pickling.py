@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright import DefinitionError, FusionDefinition, Options, Registry, default_registry
+from fusewright import (
+    DefinitionError,
+    FusionDefinition,
+    Options,
+    Registry,
+    clone,
+    default_registry,
+)
+from fusewright.core.errors import ArgumentTypeError
 
 
 def rows_sum(**given: Any) -> FusionDefinition:
@@ -96,3 +104,27 @@ def test_handles_are_parts_of_definitions() -> None:
         with pytest.raises(DefinitionError, match="a Tensor is part of its definition"):
             copy.deepcopy([x])
         fd.add_output(x + 1.0)
+
+
+def test_a_clone_is_the_same_definition_with_its_own_options() -> None:
+    fd, options = rows_sum(), Options.from_environment().with_switches(disable="constant_sizes")
+    other = FusionDefinition(options=options)
+    clone(fd, other)
+    assert other.id() == fd.id() and str(other) == str(fd) and other._options == options
+    x = torch.randn(4, 3)
+    assert torch.equal(other.execute([x])[0], fd.execute([x])[0])
+
+
+def test_a_clone_needs_a_complete_definition_and_an_empty_one() -> None:
+    fd = rows_sum()
+    with pytest.raises(DefinitionError, match="dst_fd has a definition already"):
+        clone(fd, rows_sum())
+    with (
+        FusionDefinition() as open_one,
+        pytest.raises(DefinitionError, match="dst_fd has a definition already"),
+    ):
+        clone(fd, open_one)
+    with pytest.raises(DefinitionError, match="Fusion does not exist"):
+        clone(FusionDefinition(), FusionDefinition())
+    with pytest.raises(ArgumentTypeError, match="src_fd: FusionDefinition"):
+        clone(3, fd)  # type: ignore[arg-type]

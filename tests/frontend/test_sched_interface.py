@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -358,3 +359,17 @@ def test_an_early_call_that_is_wrong_names_its_line() -> None:
     with pytest.raises(ScheduleError, match="Factor must be greater than 0") as caught:
         fd.execute([torch.ones(4)])
     assert "x.split(0, 0)" in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers_of_primitives() -> None:
+    class Exp(FusionDefinition):
+        def definition(self) -> None:
+            self.y = self.ops.exp(self.define_tensor([-1, -1]))
+            self.add_output(self.y)
+
+        def schedule(self) -> None:
+            self.sched.split(self.y, np.int64(1), np.int32(4))
+            self.sched.reorder(self.y, {np.int64(1): np.int64(0)})
+
+    x = torch.ones(8, 8)
+    assert torch.allclose(Exp().execute([x])[0], x.exp())

@@ -8,22 +8,24 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from fusewright import DataType, FusionDefinition
-from fusewright.ir import Fusion
-from fusewright.ops.library import MATMUL_PARTS
+from fusewright.ir import Fusion, Reduction, Scalar, TensorView
+from fusewright.ir.index_map import IndexMap, positions
+from fusewright.ops.build_indexed import indexed, sized_axis
+from fusewright.ops.build_reduction import reduce_states
 from fusewright.schedulers import (
     Facts,
+    Part,
     Proposal,
     ReductionScheduler,
     Registry,
     Reject,
-    contraction,
+    Rewrite,
     default_registry,
 )
-from fusewright.schedulers.reduction.scheduler import _Planner
 from fusewright.segment import decision
+from fusewright.sym import ceildiv, const, lt
 from tests.integration.tolerance import assert_close
 
 
@@ -42,26 +44,56 @@ def steps(fd: FusionDefinition) -> list[str]:
 # ---- reductions --------------------------------------------------------------------------------------------
 
 
+CHUNK = 1024
+
+
 class OneBlockReductions(ReductionScheduler):
-    """The built-in reductions without those that blocks share."""
+    """Reductions that blocks do not share: in two kernels where one block would have much to do."""
 
     type = "one_block"  # type: ignore[assignment]
 
     def prepare(self, fusion: Fusion) -> Any:
         planner = super().prepare(fusion)
-        return planner if isinstance(planner, Reject) else OneBlockPlanner(planner.fusion, planner.space)
+        if isinstance(planner, Reject):
+            return planner
+
+        def plan(facts: Facts, hardware: Any) -> Proposal:
+            shared = planner(facts, hardware)
+            estimate, blocks = shared.estimate(), shared.params.lparams.gdimy
+            params = replace(shared.params, lparams=replace(shared.params.lparams, gdimy=1))
+            return Proposal(params, lambda: replace(estimate, seconds=estimate.seconds * blocks))
+
+        return plan
+
+    def propose_redefinition(self, part: Part, facts: Facts, hardware: Any) -> Rewrite | None:
+        nodes = [node for node in part.nodes if isinstance(node, Reduction) and len(node.outputs) == 1]
+        inputs = [v for v in part.fusion.inputs if isinstance(v, TensorView)]
+        if any(facts.value(tensor.extents[-1]) <= CHUNK for tensor in inputs):
+            return None
+
+        def in_chunks(graph: Fusion) -> dict[TensorView, TensorView]:
+            found = {}
+            for node in nodes:
+                fill = graph.new_scalar(DataType.Float, node.op.identity(DataType.Float)[0])
+                chunks = chunked(graph, node.tensor_inputs[0], fill)
+                (partial_results,) = reduce_states(graph, node.op, [chunks], [2])
+                (found[node.output],) = reduce_states(graph, node.op, [partial_results], [1])
+            return found
+
+        return Rewrite("chunks", in_chunks, "blocks do not share a reduction")
 
 
-class OneBlockPlanner(_Planner):
-    def at_speed(self, facts: Facts, hardware: Any) -> tuple[float, Proposal]:
-        speed, shared = super().at_speed(facts, hardware)
-        estimate, blocks = shared.estimate(), shared.params.lparams.gdimy
-        params = replace(shared.params, lparams=replace(shared.params.lparams, gdimy=1))
-        return speed / blocks, Proposal(params, lambda: replace(estimate, seconds=estimate.seconds * blocks))
+def chunked(fusion: Fusion, x: TensorView, fill: Scalar) -> TensorView:
+    """[M, N] as [M, ceil(N / CHUNK), CHUNK], which is a size that no input has; the rest is filled."""
+    rows, row = (axis.extent for axis in x.shape)
+    axes = [sized_axis(fusion, extent) for extent in (rows, ceildiv(row, CHUNK), const(CHUNK))]
+    row_place, chunk, place = positions([axis.extent for axis in axes])
+    place = chunk * CHUNK + place
+    return indexed(fusion, "Chunks", x, axes, IndexMap((row_place, place), lt(place, row)), fill=fill)
 
 
 def test_a_reduction_in_two_kernels_where_blocks_cannot_share_one(target: torch.device) -> None:
-    """The built-in scheduler's blocks can, so that its own kernels leave nothing to gain."""
+    """A user's scheduler, whose rewrite adds a size that the definition does not have."""
     given = torch.randn(2, 300_001, device=target)
     for schedulers, expected in (
         ([OneBlockReductions()], ["one_block"] * 3),
@@ -98,56 +130,3 @@ def test_rows_in_short_runs_of_memory(
     assert_close(normal, (exact - mean) * var.rsqrt(), 250 * channels)
     assert_close(most, exact.amax((1, 3)), 1)
     assert len(steps(fd)) > 2
-
-
-# ---- products ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def simple_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The estimate of a library that leaves the whole sum of a tile to one block."""
-    monkeypatch.setattr(contraction, "SPLIT_LENGTH", 1 << 40)
-
-
-@pytest.mark.usefixtures("simple_library")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_product_in_parts(dtype: torch.dtype, target: torch.device) -> None:
-    """Whatever the parts leave of the dimension that is summed over; what follows is fused with their sum."""
-    with FusionDefinition() as fd:
-        kind = DataType.Float if dtype is torch.float32 else DataType.BFloat16
-        a, b = (fd.define_tensor([-1, -1], True, kind) for _ in range(2))
-        fd.add_output(fd.ops.relu(fd.ops.matmul(a, b)))
-    for inner in (65536, 65539):
-        rows, columns = (torch.randn(s, device=target).to(dtype) for s in ((40, inner), (inner, 48)))
-        (out,) = fd.execute([rows, columns])
-        assert out.dtype is dtype
-        assert_close(out, (rows.double() @ columns.double()).relu(), inner)
-        assert steps(fd) == ["matmul_parts", "reduction"]
-
-
-@pytest.mark.usefixtures("simple_library")
-def test_a_linear_layer_in_parts(target: torch.device) -> None:
-    x, w, bias = (torch.randn(s, device=target).half() for s in ((30, 40000), (20, 40000), (20,)))
-    with FusionDefinition() as fd:
-        handles = [fd.from_pytorch(t, static_sizes=True) for t in (x, w, bias)]
-        fd.add_output(fd.ops.linear(*handles))
-    (out,) = fd.execute([x, w, bias])
-    expected = torch.nn.functional.linear(x.double(), w.double(), bias.double())
-    assert_close(out, expected, 40000)
-    assert steps(fd) == ["matmul_parts", "reduction"]
-
-
-def test_operands_are_cut_as_they_lie(target: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither is copied, whatever its strides."""
-    a, b = torch.randn(4096, 9, device=target).t(), torch.randn(11, 8192, device=target)[:, ::2]
-    before = [t.untyped_storage().data_ptr() for t in (a, b)]
-    seen: list[Tensor] = []
-
-    def bmm(left: Tensor, right: Tensor) -> Tensor:
-        seen.extend((left, right))
-        return torch.matmul(left, right)
-
-    monkeypatch.setattr(torch, "bmm", bmm)
-    out = MATMUL_PARTS.function(target.type, parts=4, transposed=True)(a, b)
-    assert [t.untyped_storage().data_ptr() for t in seen] == before
-    assert_close(out.sum(0), a.double() @ b.double().t(), 4096)

@@ -83,6 +83,20 @@ def test_a_vector_that_one_block_alone_knows_stays_where_that_block_computes_it(
         assert sum(line.startswith("for j") for line in found) == loops, found
 
 
+def test_what_a_copy_reads_that_stays_is_kept_for_each_column() -> None:
+    """The root of each column's variance is moved, and what the variance is stored as is a copy of it."""
+    x = torch.randn(100, 4).bfloat16().t()
+    with FusionDefinition() as fd:
+        given = fd.define_tensor([-1, 100], contiguity=True, dtype=DataType.BFloat16, stride_order=[0, 1])
+        wide = fd.ops.cast(given, DataType.Float)
+        variance, mean = fd.ops.var_mean(wide, [1], 0, keepdim=True)
+        shifted = fd.ops.add(variance, 1e-5)
+        fd.add_output(fd.ops.expand(shifted, [-1, given.size(1)]), stride_order=[0, 1])
+        fd.add_output(fd.ops.mul(fd.ops.sub(wide, mean), fd.ops.rsqrt(shifted)))
+    [stored, _] = fd.execute([x])
+    torch.testing.assert_close(stored, (x.float().var(1, correction=0, keepdim=True) + 1e-5).expand(4, 100))
+
+
 def hoisted(*body: k.Stmt) -> list[str]:
     return lines(hoist_invariants(kernel(*body, allocs=(A, B))))
 

@@ -273,6 +273,9 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         # Of the second alone, none of the first: narrower ones.
         ((1, 0), (3081, 8000), BF16, (128, 64), (1, 2), ((), ())),
         ((1, 0), (4095, 16384), F32, (128, 32), (1, 1), ((), ())),
+        # Elements as wide as an access, or half as wide, are those vectors.
+        ((1, 0), (4095, 16384), torch.float64, (128, 16), (1, 1), ((), ())),
+        ((1, 0), (17, 2), torch.complex128, (32, 2), (1, 1), ((), ())),
         # One channel or few: the other side is longer. Rows and columns are one dimension.
         ((0, 3, 1, 2), (64, 224, 224, 3), F32, (256, 4), (4, 1), ((2,), ())),
         ((0, 2, 3, 1), (64, 3, 224, 224), F32, (4, 256), (1, 4), ((), (1,))),

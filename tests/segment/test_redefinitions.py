@@ -13,10 +13,10 @@ from fusewright.core.tracing import Tracer
 from fusewright.ir import Fusion, TensorView
 from fusewright.ops.build_elementwise import apply_to_tensor, cast
 from fusewright.ops.build_inputs import add_output, define_tensor
-from fusewright.ops.build_library import linear, matmul
 from fusewright.ops.build_reduction import max_, sum_, var_mean
 from fusewright.ops.build_shape import permute
-from fusewright.schedulers import Facts, InnerPersistentScheduler, Registry, contraction, default_registry
+from fusewright.schedulers import Facts, InnerPersistentScheduler, Registry, default_registry
+from fusewright.schedulers.persistent.held_rows import has_welford
 from fusewright.segment import Call, Partitions, Planned
 
 H200 = described("h200")
@@ -61,39 +61,6 @@ def schedulers(planned: Planned) -> list[str]:
 def tried(planned: Planned, name: str) -> list[bool]:
     """Whether the redefinition stayed, each time that it was tried."""
     return [trial.kept for trial in planned.partition.trials if f": {name}, as" in trial.change]
-
-
-def product(fusion: Fusion, a: TensorView, b: TensorView) -> list[TensorView]:
-    return [matmul(fusion, a, b)]
-
-
-@pytest.mark.parametrize(
-    "shapes, kept",
-    [
-        (((64, 65536), (65536, 64)), [True]),
-        (((512, 8192), (8192, 512)), []),
-        (((512, 10240), (10240, 512)), [False]),  # half of the GPU computes: no gain within the error
-        (((8, 4096), (4096, 4096)), []),
-        (((4096, 4096), (4096, 4096)), []),
-        (((64, 256), (256, 64)), []),
-    ],
-)
-def test_products_of_few_tiles_are_split(shapes: Shapes, kept: list[bool], monkeypatch: pytest.MonkeyPatch):
-    """For a library that leaves the sum of a tile to one block; one that splits it itself is as fast."""
-    undone = select(product, *shapes, dtype=DataType.BFloat16)
-    assert not any(tried(undone, "split-K")) and schedulers(undone) == ["expr_eval"]
-    monkeypatch.setattr(contraction, "SPLIT_LENGTH", 1 << 40)
-    planned = select(product, *shapes, dtype=DataType.BFloat16)
-    assert tried(planned, "split-K") == kept
-    assert schedulers(planned) == ["expr_eval", "reduction"][: 1 + any(kept)]
-
-
-def test_a_bias_of_a_size_that_no_call_knows_stays_with_the_product():
-    def biased(fusion: Fusion, x: TensorView, w: TensorView, bias: TensorView) -> list[TensorView]:
-        return [linear(fusion, x, w, bias)]
-
-    planned = select(biased, (64, 65536), (64, 65536), (64,), dtype=DataType.BFloat16)
-    assert schedulers(planned) == ["expr_eval"] and not planned.partition.trials
 
 
 def centred(fusion: Fusion, x: TensorView) -> list[TensorView]:
@@ -165,3 +132,26 @@ def test_a_tensor_by_its_norm() -> None:
         return [apply_to_tensor(fusion, "truediv", z, norm)]
 
     assert schedulers(select(build, (8192, 2048), (8192, 2048))) == ["reduction", "pointwise"]
+
+
+def gradient_of_columns(fusion: Fusion, grad: TensorView, x: TensorView) -> list[TensorView]:
+    """Of a batch norm of channels last."""
+    wide = [cast(fusion, each, DataType.Float) for each in (grad, x)]
+    var, mean = var_mean(fusion, wide[1], [0], 0, True)
+    normal = apply_to_tensor(fusion, "mul", apply_to_tensor(fusion, "sub", wide[1], mean), var)
+    of_bias = sum_(fusion, wide[0], [0], True)
+    of_weight = sum_(fusion, apply_to_tensor(fusion, "mul", wide[0], normal), [0], True)
+    shift = apply_to_tensor(fusion, "add", of_bias, apply_to_tensor(fusion, "mul", normal, of_weight))
+    return [
+        cast(fusion, apply_to_tensor(fusion, "sub", wide[0], shift), DataType.BFloat16),
+        of_weight,
+        of_bias,
+    ]
+
+
+def test_what_is_split_is_not_redefined_first():
+    """As a whole it would have two sums in place of Welford's steps; split it reads its input once less."""
+    planned = select(gradient_of_columns, (200704, 256), (200704, 256), dtype=DataType.BFloat16)
+    assert tried(planned, "variance in two passes") == [True] and len(schedulers(planned)) == 3
+    welford = [segment for segment in planned.partition.segments if has_welford(segment.fusion)]
+    assert len(welford) == 1

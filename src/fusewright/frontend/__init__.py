@@ -15,6 +15,7 @@ from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.descriptors import compute_contiguity, compute_tensor_descriptor
 from fusewright.frontend.handles import Scalar, Tensor, Vector
 from fusewright.frontend.mesh import DeviceMesh
+from fusewright.frontend.pickling import clone
 from fusewright.frontend.recorded.cache import FusionCache
 from fusewright.frontend.tuned.tuned_calls import tuning
 
@@ -25,6 +26,7 @@ __all__ = [
     "Scalar",
     "Tensor",
     "Vector",
+    "clone",
     "compute_contiguity",
     "compute_tensor_descriptor",
     "tuning",

@@ -1,13 +1,14 @@
-"""Definitions as `pickle` and `copy` take them: what was recorded, and the options."""
+"""Definitions as `pickle`, `copy` and `clone` take them: what was recorded, and the options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fusewright.core.errors import DefinitionError
+from fusewright.core.errors import ArgumentTypeError, DefinitionError
 from fusewright.core.options import Options
 from fusewright.frontend.recorded.records import from_plain, to_plain
+from fusewright.ops import describe_argument
 
 if TYPE_CHECKING:
     from fusewright.frontend.definition import FusionDefinition
@@ -44,6 +45,25 @@ def restored(
     except ValueError as error:
         raise DefinitionError(problem=f"the definition cannot be restored: {error}") from error
     return fd
+
+
+def clone(src_fd: FusionDefinition, dst_fd: FusionDefinition) -> None:
+    """Writes a complete definition into an empty one, which keeps its own options, registry and schedule.
+
+    Raises:
+        DefinitionError: the first is not complete, the second is or is being written.
+        ArgumentTypeError: one of them is no definition.
+    """
+    for name, given in (("src_fd", src_fd), ("dst_fd", dst_fd)):
+        if not hasattr(given, "_complete_from"):
+            raise ArgumentTypeError(
+                function="clone", expected=f"{name}: FusionDefinition", given=describe_argument(given)
+            )
+    if dst_fd._leaf is not None or dst_fd._recorder is not None:
+        raise DefinitionError(
+            "clone: dst_fd has a definition already", expected="one whose block was never entered"
+        )
+    dst_fd._complete_from(src_fd._complete().records, src_fd._call_sites)
 
 
 def _own(fd: FusionDefinition) -> str | None:

@@ -9,7 +9,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import LibraryCall, Node
-from fusewright.ops.library import LINEAR, MATMUL, MATMUL_PARTS, part_length
+from fusewright.ops.library import LINEAR, MATMUL
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import COPY_SHARE, KERNEL_SECONDS, Traffic, busy_share
 from fusewright.schedulers.sizes import ceil_div
@@ -45,16 +45,13 @@ class Product:
 
 
 def is_contraction(node: Node) -> bool:
-    return isinstance(node, LibraryCall) and node.op in (MATMUL, LINEAR, MATMUL_PARTS)
+    return isinstance(node, LibraryCall) and node.op in (MATMUL, LINEAR)
 
 
 def product_of(node: LibraryCall, facts: Facts) -> Product:
     """The sizes of a contraction in a call."""
     a, b = node.seen(0).ndim, node.seen(1).ndim
     shape = [facts.value(extent) for extent in node.output.extents]
-    if node.op is MATMUL_PARTS:
-        parts, rows, columns = shape
-        return Product(parts, rows, columns, ceil_div(_inner(node, facts, rows), parts))
     columns = shape.pop() if b > 1 else 1
     rows = shape.pop() if a > 1 else 1
     inner = _inner(node, facts, prod(shape) * rows)
@@ -99,13 +96,4 @@ class ContractionCost:
         moving = bytes_ / (bandwidth * busy_share(product.tiles * splits, hardware))
         operations = 2 * product.batch * product.rows * product.columns * product.inner
         least = max(operations / speed, bytes_ / bandwidth)
-        launches = KERNEL_SECONDS * (1 + self._kernels_for_rest(facts))
-        return Cost(bytes_, launches + max(computing, moving), KERNEL_SECONDS + least)
-
-    def _kernels_for_rest(self, facts: Facts) -> int:
-        """A product and a sum of what equal parts leave."""
-        if self.node.op is not MATMUL_PARTS:
-            return 0
-        parts, rows = (facts.value(extent) for extent in self.node.output.extents[:2])
-        inner = _inner(self.node, facts, rows)
-        return 2 if parts * part_length(inner, parts) < inner else 0
+        return Cost(bytes_, KERNEL_SECONDS + max(computing, moving), KERNEL_SECONDS + least)

@@ -260,8 +260,12 @@ class FusionCache:
                 nothing, and as many are added as it holds.
             OSError: it cannot be read.
         """
+        path = Path(filename)
+        if path.exists() and not path.is_file():
+            # A device may never end.
+            raise DefinitionError(problem=f"{filename} is no file", expected="one that serialize() wrote")
         try:
-            built = [_built(records) for records in _records_of(Path(filename).read_text())]
+            built = [_built(records) for records in _records_of(path.read_text())]
         except (ValueError, RecursionError, UserError) as error:
             raise DefinitionError(problem=f"{filename} holds no serialized definitions ({error})") from error
         for records, outcomes, building in built:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fusewright.core.enums import ParallelType
 from fusewright.core.errors import ArgumentTypeError, DefinitionError
 from fusewright.frontend.handles import USER_TYPES, Tensor
@@ -69,14 +71,16 @@ class SchedOperators(AutomaticOperators, SchedulingMethods):
         return Tensor(self._fd, self._open().index_of(tensor), state)
 
     def _unwrapped(self, value: Any) -> Any:
-        """Arguments with handles replaced by the tensors of the workbench."""
+        """Arguments with handles replaced by the tensors of the workbench, numbers of numpy by Python's."""
         if isinstance(value, Tensor):
             if value._fd is not self._fd:
                 raise DefinitionError(f"{value!r} belongs to another definition")
             return self._open().tensor(value.index)
         if isinstance(value, (list, tuple, set, frozenset)):
             return type(value)(self._unwrapped(item) for item in value)
-        return value
+        if isinstance(value, dict):
+            return {self._unwrapped(key): self._unwrapped(item) for key, item in value.items()}
+        return int(value) if isinstance(value, np.integer) else value
 
     def _wrapped(self, result: Any) -> Any:
         """A primitive's result with handles for its tensors."""

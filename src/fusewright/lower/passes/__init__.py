@@ -18,6 +18,7 @@ from fusewright.lower.passes.chunks import separate_whole_chunks
 from fusewright.lower.passes.conversions import convert_in_pairs
 from fusewright.lower.passes.edges import separate_edges
 from fusewright.lower.passes.equal_loads import share_equal_loads
+from fusewright.lower.passes.exclusive_loads import join_exclusive_loads
 from fusewright.lower.passes.first_iterations import store_before_loops
 from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
@@ -57,6 +58,7 @@ PASSES: tuple[Pass[Kernel], ...] = (
     ("load what is chosen once", load_chosen_once),
     ("bring loads forward", bring_loads_forward),
     ("share equal loads", share_equal_loads),
+    ("join exclusive loads", join_exclusive_loads),
     ("join pieces", join_pieces),
     ("read repeated registers", read_repeated_registers),
     ("narrow comparisons", narrow_comparisons),

@@ -10,11 +10,13 @@
 
 Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log1p, tanh and powers become
 a few instructions about one special function of the machine, or two; many quotients of one divisor become
-products with its reciprocal. Rounding to a half, a bfloat16 or eight bits is off by 2^-12, 2^-9 or 2^-5;
-these are by 2^-17 at most, powers that no half holds by 2^-15 (`ops.approximate`, docs/accuracy.md). What
-follows from them must be rounded before it reaches memory, an integer, a comparison or a wider type. No
-result in Float is less accurate, but for logarithms of sums of exponentials: 2^(x c) is off by as much as if
-x had been rounded once more, so the logarithm of a sum is off by that share of its largest terms' x.
+products with its reciprocal. What is computed of a row's results is correctly rounded no longer, where a
+kernel that reduces nothing computes it for each element. Rounding to a half, a bfloat16 or eight bits is off
+by 2^-12, 2^-9 or 2^-5; these are by 2^-17 at most, powers that no half holds by 2^-15 (`ops.approximate`,
+docs/accuracy.md). What follows from them must be rounded before it reaches memory, an integer, a comparison
+or a wider type. No result in Float is less accurate, but for logarithms of sums of exponentials: 2^(x c) is
+off by as much as if x had been rounded once more, so the logarithm of a sum is off by that share of its
+largest terms' x.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def approximate(kernel: k.Kernel) -> k.Kernel:
         return kernel
     if not any(b.dtype in ROUNDED_TYPES for s in statements for b in access.written_buffers(s)):
         return kernel
-    pass_ = _Pass(_exact_buffers(statements))
+    pass_ = _Pass(_exact_buffers(statements), any(isinstance(s, _REDUCING) for s in statements))
     body = pass_.body(kernel.body, ())
     if body is kernel.body:
         return kernel
@@ -217,12 +219,14 @@ def _without_unread(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
 class _Pass:
     """Attributes:
     exact: buffers whose values stay as they are.
+    reduces: whether the kernel computes results of rows, which it does once a row.
     scaled: registers that hold a value of this pass times a power of two.
     registers: those that were added.
     """
 
-    def __init__(self, exact: set[k.Buffer]) -> None:
+    def __init__(self, exact: set[k.Buffer], reduces: bool) -> None:
         self.exact = exact
+        self.reduces = reduces
         self.scaled: set[k.Ref] = set()
         self.registers = Registers()
 
@@ -237,7 +241,9 @@ class _Pass:
             elif isinstance(stmt, (k.If, k.Bind)):
                 made = [k.with_body(stmt, self.body(stmt.body, around))]
             elif isinstance(stmt, k.Compute) and self._may_change(stmt):
-                made = self._function(stmt, known) or self._quotient(stmt, around) or made
+                if stmt.precise and not self.reduces:
+                    stmt = dataclasses.replace(stmt, precise=False)
+                made = self._function(stmt, known) or self._quotient(stmt, around) or [stmt]
             result += made
             for each in made:
                 known.note(each)

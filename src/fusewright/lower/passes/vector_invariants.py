@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from fusewright.kernel import access
@@ -104,11 +104,11 @@ class _Hoister:
                 made.add(stmt.dst.buffer)
         if not any(map(_takes_long, moved)):
             return loop
-        readers = access.readers(moved)
+        needed = self._read_again(moved)
         arrays = {
             stmt.dst.buffer: self._array(stmt.dst.buffer, size)
             for stmt in moved
-            if isinstance(stmt, k.Compute) and self.readers[stmt.dst.buffer] > readers[stmt.dst.buffer]
+            if isinstance(stmt, k.Compute) and stmt.dst.buffer in needed
         }
         index = loop.symbol
         stored = [k.Copy(k.Ref(array, index), k.Ref(own, ZERO)) for own, array in arrays.items()]
@@ -119,9 +119,19 @@ class _Hoister:
                 rest.append(each)
             elif each.dst.buffer in arrays:
                 rest.append(k.Copy(each.dst, k.Ref(arrays[each.dst.buffer], index)))
-            elif isinstance(each, k.Copy) and self.readers[each.dst.buffer] > readers[each.dst.buffer]:
+            elif isinstance(each, k.Copy) and each.dst.buffer in needed:
                 rest.append(each)
         return dataclasses.replace(loop, body=tuple(rest))
+
+    def _read_again(self, moved: Sequence[k.Compute | k.Copy]) -> set[k.Buffer]:
+        """What others than `moved` read of these, and what the copies read that stay for them."""
+        readers = access.readers(moved)
+        made = {stmt.dst.buffer for stmt in moved}
+        needed = {buffer for buffer in made if self.readers[buffer] > readers[buffer]}
+        for stmt in reversed(moved):
+            if isinstance(stmt, k.Copy) and stmt.dst.buffer in needed:
+                needed |= access.readers((stmt,)).keys()
+        return needed
 
     def _array(self, register: k.Buffer, size: int) -> k.Buffer:
         return self.kept.new(f"{register.name}_once{len(self.kept)}", register.dtype, size)

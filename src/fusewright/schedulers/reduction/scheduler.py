@@ -25,7 +25,6 @@ from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
-from fusewright.rewrite.proposed.chunks import can_be_chunked, chunked_reduction
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
     BuiltInScheduler,
@@ -40,7 +39,6 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.cost import (
     GRID_REDUCTION_SECONDS,
-    KERNEL_SECONDS,
     LATENCY_SECONDS,
     CostModel,
     busy_share,
@@ -88,13 +86,10 @@ from fusewright.schedulers.reduction.wider_vectors import (
     wider_vectors,
     with_wider_vectors,
 )
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
+from fusewright.schedulers.sizes import ceil_div
 
 # Vectors of so many bytes, and less, read memory slower than wider ones.
 NARROW_VECTOR_BYTES = 4
-# Chunks that two kernels cut what a block reduces into for each time that one could take less, of how many
-# elements at least: a block of any width has work for them.
-CHUNKS_A_BLOCK, LEAST_CHUNK = 8, 1024
 
 
 class ReductionScheduler(BuiltInScheduler):
@@ -136,48 +131,18 @@ class ReductionScheduler(BuiltInScheduler):
         inline(schedule, space, partials, width, load_position=step + 1, serial=serial)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Two kernels in place of one that is estimated to leave most of the memory's speed unused, by short
-        runs of memory or for want of blocks. None where a few elements are reduced, which others may read.
-        """
+        """Columns first where memory has rows in short runs; no reduction of a few elements."""
         planner = part.planner
         if not isinstance(planner, _Planner):
             return None
         rewrite = columns_first(part, planner.space, facts)
-        rewrite = rewrite or _in_chunks(part, planner, facts, hardware)
         return rewrite or elementwise_reductions(part, planner.reads_few(facts))
-
-
-def _in_chunks(part: Part, planner: _Planner, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-    """Chunks of what is reduced, and their results, where there are too few blocks otherwise."""
-    nodes = [node for node in part.nodes if isinstance(node, Reduction) and can_be_chunked(node)]
-    if not nodes:
-        return None
-    speed, proposal = planner.at_speed(facts, hardware)
-    assert proposal.estimate is not None
-    cost = proposal.estimate()
-    slower = power_of_two_at_most(int(min(1 / speed, cost.seconds / cost.least_seconds)))
-    if slower < 2 or cost.seconds <= cost.least_seconds + KERNEL_SECONDS:
-        return None
-    size = power_of_two_at_most(planner.space.reduction_size(facts))
-    length = max(LEAST_CHUNK, size // (CHUNKS_A_BLOCK * slower))
-    if size <= length:
-        return None
-
-    def replace(graph: Fusion) -> dict[TensorView, TensorView]:
-        return {old: new for node in nodes for old, new in chunked_reduction(graph, node, length).items()}
-
-    reason = f"one kernel takes {slower} times as long as its bytes: chunks of {length}"
-    return Rewrite("reduction in two kernels", replace, reason)
 
 
 class _Planner(ReductionPlanner):
     """Derives params from the sizes of a call."""
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
-        return self.at_speed(facts, hardware)[1]
-
-    def at_speed(self, facts: Facts, hardware: HardwareInfo) -> tuple[float, Proposal]:
-        """The proposal, and the share of the memory's speed that its blocks are enough for."""
         space = self.space
         width = self._width(facts)
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
@@ -229,9 +194,7 @@ class _Planner(ReductionPlanner):
     def _crossed_cost(self) -> CostModel:
         return CostModel(self.fusion, crossed_sectors(self.fusion, self.space))
 
-    def _crossed(
-        self, rows: int, length: int, facts: Facts, hardware: HardwareInfo
-    ) -> tuple[float, Proposal] | None:
+    def _crossed(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
         """Squares of elements for each thread, where inputs are contiguous along rows and down columns."""
         widths = crossed_widths(self._crossed_limits, facts) if self._crossed_limits is not None else None
         if widths is None:
@@ -316,7 +279,7 @@ class _Planner(ReductionPlanner):
         facts: Facts,
         hardware: HardwareInfo,
         cost: CostModel | None = None,
-    ) -> tuple[float, Proposal]:
+    ) -> Proposal:
         cost = cost or self._cost
         steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
@@ -329,7 +292,7 @@ class _Planner(ReductionPlanner):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)
-        return speed, Proposal(params, cost.estimate(facts, hardware, speed=kept, steps=steps))
+        return Proposal(params, cost.estimate(facts, hardware, speed=kept, steps=steps))
 
     def _is_narrow(self, params: ReductionParams) -> bool:
         """Whether columns are read by narrow vectors.

@@ -213,7 +213,7 @@ class TransposePlanner:
         or none, or a dimension is too small for such tiles.
         """
         first, second = self._sides
-        if width1 == 1 and width2 * second.element_bytes == MAX_VECTOR_BYTES:
+        if width1 == 1 < width2 and width2 * second.element_bytes == MAX_VECTOR_BYTES:
             least, along = LONE_TILE, LONE_ALONG // second.element_bytes
         elif width2 == 1 and width1 > 1:
             least, along = MAX_TILE, LONE_FIRST_ALONG
@@ -229,7 +229,7 @@ class TransposePlanner:
         width1, width2 = (side.vectors.width(facts) for side in self._sides)
         merged, tile = self._usual_tile(sizes, width1, width2, hardware)
         if width1 == 1 and self._lone_tile(sizes, width1, width2) is not None:
-            width2 = LONE_BYTES // self._sides[1].element_bytes
+            width2 = max(1, LONE_BYTES // self._sides[1].element_bytes)
         elif self._is_second_wide(width1, width2):
             width2 = WIDE_BYTES // WIDE_ELEMENT
         along1, along2 = self._along(sizes, merged)
