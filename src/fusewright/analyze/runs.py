@@ -16,11 +16,11 @@ from fusewright.ir.index_map import IndexMap, is_size, position_of, value_extent
 from fusewright.ir.node import Indexed, Stored, Update
 from fusewright.ir.value import TensorView
 from fusewright.sym import (
+    ZERO,
     Expr,
     FloorDiv,
     Le,
     Lt,
-    ZERO,
     Max,
     Min,
     Mod,
@@ -91,25 +91,21 @@ def memory_run(tensor: TensorView, index_map: IndexMap, dim: int, unit: IterDoma
     there = expression_run(index_map.pred, dim)
     if there is None:
         return None
-    lane = next((value_extent(s) for e in indices.values() for s in e.free_symbols if position_of(s) == dim), None)
-    asked = divisors(lane) if lane is not None else ()  # of each vector along the dimension
-    best = None
-    joined: tuple[IterDomain, ...] = ()
+    best: Run | None = None
     for joined in _dense_groups(tensor, unit):
         run = _run_through(tensor, indices, dim, joined)
-        if run is None:
-            continue
-        run = Run(run.moves, tuple(dict.fromkeys((*run.sizes, *there.sizes))), joined)
-        if best is None or _asks(run, asked or ()) < _asks(best, asked or ()):
-            best = run
+        if run is not None:
+            sizes = dict.fromkeys((*run.sizes, *there.sizes))
+            run = Run(run.moves, tuple(sizes), joined if run.moves else ())
+            best = run if best is None else min(best, run, key=_asked)
     return best
 
 
 def _dense_groups(tensor: TensorView, unit: IterDomain | None) -> list[tuple[IterDomain, ...]]:
-    """Dimensions that are one run of memory, outermost first: none, `unit`, `unit` and its neighbour and so on."""
+    """Dimensions that are one run of memory, outermost first: `unit`, `unit` and its neighbour, and so on."""
     if unit is None:
         return [()]
-    groups = [(unit,)]
+    groups: list[tuple[IterDomain, ...]] = [(unit,)]
     memory = [each for each in zip(tensor.memory_axes, tensor.contiguity) if not each[0].is_broadcast]
     for axis, contiguous in reversed(memory[:-1]):
         if not contiguous:
@@ -143,12 +139,10 @@ def _run_through(
     return Run(run.moves, tuple(sizes))
 
 
-def _asks(run: Run, asked: Sequence[Expr]) -> tuple[int, int]:
-    """What a run asks of a width beside `asked`: so many sizes of a call, and to divide what is not returned."""
-    numbers = [as_int(size) for size in run.sizes]
-    return sum(n is None and size not in asked for n, size in zip(numbers, run.sizes)), -gcd(
-        _WIDEST, *(n for n in numbers if n is not None)
-    )
+def _asked(run: Run) -> tuple[int, int]:
+    """What a run asks of a width: to divide so many sizes of a call, and numbers with few powers of two."""
+    numbers = [n for n in map(as_int, run.sizes) if n is not None]
+    return len(run.sizes) - len(numbers), -gcd(_WIDEST, *numbers)
 
 
 def _is_stride(source: TensorView, inner: Sequence[IterDomain]) -> bool:
