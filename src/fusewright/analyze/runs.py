@@ -6,7 +6,7 @@ constant, or go up by one each from a multiple of `w` on, if `w` divides certain
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES
@@ -91,13 +91,15 @@ def memory_run(tensor: TensorView, index_map: IndexMap, dim: int, unit: IterDoma
     there = expression_run(index_map.pred, dim)
     if there is None:
         return None
+    lanes = {s for e in index_map.indices for s in e.free_symbols if position_of(s) == dim}
+    own = {size for s in lanes for size in divisors(value_extent(s)) or ()}  # asked of all vectors along it
     best: Run | None = None
     for joined in _dense_groups(tensor, unit):
         run = _run_through(tensor, indices, dim, joined)
         if run is not None:
             sizes = dict.fromkeys((*run.sizes, *there.sizes))
             run = Run(run.moves, tuple(sizes), joined if run.moves else ())
-            best = run if best is None else min(best, run, key=_asked)
+            best = run if best is None else min(best, run, key=lambda each: _asked(each, own))
     return best
 
 
@@ -139,10 +141,10 @@ def _run_through(
     return Run(run.moves, tuple(sizes))
 
 
-def _asked(run: Run) -> tuple[int, int]:
-    """What a run asks of a width: to divide so many sizes of a call, and numbers with few powers of two."""
+def _asked(run: Run, own: Collection[Expr]) -> tuple[int, int]:
+    """What a run asks of a width, `own` apart: to divide sizes of a call, and numbers with few powers of two."""
     numbers = [n for n in map(as_int, run.sizes) if n is not None]
-    return len(run.sizes) - len(numbers), -gcd(_WIDEST, *numbers)
+    return sum(as_int(size) is None and size not in own for size in run.sizes), -gcd(_WIDEST, *numbers)
 
 
 def _is_stride(source: TensorView, inner: Sequence[IterDomain]) -> bool:
