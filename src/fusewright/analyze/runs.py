@@ -142,7 +142,7 @@ def _run_through(
 
 
 def _asked(run: Run, own: Collection[Expr]) -> tuple[int, int]:
-    """What a run asks of a width, `own` apart: to divide sizes of a call, and numbers with few powers of two."""
+    """What a run asks of a width beside `own`: to divide sizes of a call, numbers with few powers of two."""
     numbers = [n for n in map(as_int, run.sizes) if n is not None]
     return sum(as_int(size) is None and size not in own for size in run.sizes), -gcd(_WIDEST, *numbers)
 
