@@ -297,6 +297,18 @@ def are_long(pieces: Iterable[Expr] | None, facts: Facts) -> bool:
     return pieces is not None and all(facts.value(each) >= LEAST_PIECE for each in pieces)
 
 
+def shared_width(access: Access, axis: IterDomain | None, facts: Facts) -> int:
+    """Elements of the widest vector along an axis of the reference that are one element of a tensor; 1 if
+    neighbours are others.
+    """
+    if axis is None or axis not in access.shared:
+        return 1
+    width = MAX_VECTOR_BYTES
+    for each in access.shared[axis]:
+        width = power_of_two_divisor(facts.value(each), width)
+    return width
+
+
 class VectorLimits:
     """What bounds the width of vectors along one dimension of a fusion's iteration space.
 

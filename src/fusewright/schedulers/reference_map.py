@@ -53,6 +53,8 @@ class Access:
             is.
         strided: for a load by index, the innermost in memory of the tensor's axes whose index differs along
             each of the reference's.
+        shared: for a load by index, what a vector along each of the reference's axes must divide for all of
+            its elements to be one element of the tensor.
     """
 
     tensor: TensorView
@@ -64,6 +66,7 @@ class Access:
     by_index: bool = False
     dims: Mapping[IterDomain, int] = field(default_factory=dict)
     strided: AxisMap = field(default_factory=dict)
+    shared: Mapping[IterDomain, tuple[Expr, ...]] = field(default_factory=dict)
 
     def pieces_along(self, axis: IterDomain) -> tuple[Expr, ...] | None:
         """The sizes at whose multiples neighbours along the reference's axis are none in memory; None if they
@@ -119,6 +122,7 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
     varying: set[IterDomain] = set()
     sizes: dict[IterDomain, tuple[Expr, ...]] = {}
     joined: dict[IterDomain, tuple[IterDomain, ...]] = {}
+    shared: dict[IterDomain, tuple[Expr, ...]] = {}
     position = {axis: dim for dim, axis in enumerate(root)}
     dims = {axis: position[theirs] for axis, theirs in reader.items()}
     for axis, dim in dims.items():
@@ -132,11 +136,13 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
         if along is not None and along.moves and unit is not None:
             axes[axis], sizes[axis], joined[axis] = unit, along.sizes, along.joined
             continue
+        if along is not None and not along.moves:
+            shared[axis] = along.sizes
         moved = (ours for ours, e in zip(source.shape, node.map.indices) if _goes_along(e, dim))
         ours = next((each for each in moved if not each.is_broadcast and each is not unit), None)
         if ours is not None:
             axes[axis] = ours
-    return Access(source, node, axes, frozenset(varying), sizes, joined, True, dims, strided)
+    return Access(source, node, axes, frozenset(varying), sizes, joined, True, dims, strided, shared)
 
 
 def _differs_along(index: Expr, dim: int) -> bool:
