@@ -18,7 +18,7 @@ def group_norm(ops, x, w, b):
 
 
 def group_norm_by_channels(ops, x, w, b):
-    """A factor and a term of each channel, as torch decomposes it: x keeps its shape beside the statistics."""
+    """A factor and a term of each channel, as torch decomposes it: x keeps its shape beside statistics."""
     var, mean = ops.var_mean(ops.reshape(x, [2, 3, 2, 40]), [2, 3], 0, True)
     factor = ops.rsqrt(var + 1e-5) * ops.reshape(w, [1, 3, 2, 1])
     term = ops.reshape(b, [1, 3, 2, 1]) - mean * factor
