@@ -349,7 +349,12 @@ def launch_alone(plan: LaunchPlan, memory: Memory, target: Target) -> Callable[[
                 tensors[value] = _tensor(value, memory, target.device)
             arguments.append(tensors[value])
         elif isinstance(source, Workspace):
-            arguments.append(names[f"alloc_work{op.segment}_{j}"](stream))
+            work = f"work{op.segment}_{j}"
+            arguments.append(
+                names[f"alloc_{work}"](stream)
+                if source.zeroed
+                else torch.empty(names[f"shape_{work}"], dtype=source.dtype.torch, device=target.device)
+            )
         elif isinstance(source, Value):
             arguments.append(target.argument(param, _number(op.values[source.slot], memory)))  # type: ignore[arg-type]
         else:

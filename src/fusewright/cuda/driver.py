@@ -413,11 +413,13 @@ class _ExtendedLaunch(threading.local):
             attributes.append(attribute)
         config.attrs = attributes
         config.numAttrs = len(attributes)
-        self._config, self._function = config, kernel.function
+        self._config, self._function, self._stream = config, kernel.function, 0
+        self._launch = functools.partial(api.cuLaunchKernelEx, config, kernel.function)
 
     def __call__(self, stream: int, address: int, extra: int) -> Any:
-        self._config.hStream = stream
-        return _driver().cuLaunchKernelEx(self._config, self._function, address, extra)
+        if stream != self._stream:
+            self._config.hStream = self._stream = stream
+        return self._launch(address, extra)
 
     def resident_clusters(self) -> Any:
         """What the driver answers."""

@@ -74,12 +74,12 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     and `dtype_T3`; of one that is a view: `shape_T3`, `stride_T3` and `offset_T3`. Of a tensor that is an
     input: `bytes_T3` from its first element to the end of its last, negative if it has none. Of launch i:
     `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if it is converted, `alloc_work<i>_<j>`
-    if it is a workspace. Of segment i that torch computes: `call_i`, `refused_i`, which raises what is wrong
-    for an error of torch, `look<i>_<j>` that makes the view that argument j is, and for each tensor T3 that
-    it makes `lay_out_T3`. Of a scalar s: `fixed_s` if a
-    signature fixes it, `eval_s` if it is computed. Besides: `draw`, `empty`, `stream`, `current_device`,
-    `device_index`, `on_device`, `copy_into`, `conjugated`, `keep_apart`, `view`, `no_storage`,
-    `records_gradients`, `record_gradients`, `autocasts`, `without_autocast`.
+    if it is a zeroed workspace, `shape_work<i>_<j>` and `dtype_work<i>_<j>` if it is another. Of segment i
+    that torch computes: `call_i`, `refused_i`, which raises what is wrong for an error of torch,
+    `look<i>_<j>` that makes the view that argument j is, and for each tensor T3 that it makes `lay_out_T3`.
+    Of a scalar s: `fixed_s` if a signature fixes it, `eval_s` if it is computed. Besides: `draw`, `empty`,
+    `stream`, `current_device`, `device_index`, `on_device`, `copy_into`, `conjugated`, `keep_apart`,
+    `view`, `no_storage`, `records_gradients`, `record_gradients`, `autocasts`, `without_autocast`.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.
@@ -198,7 +198,9 @@ class _Writer:
         return [f"{op.tensor.name} = {op.base.name}"]
 
     def workspace(self, op: AllocateWorkspace) -> list[str]:
-        return [f"{op.name} = alloc_{op.name}(s)"]
+        if op.zeroed:
+            return [f"{op.name} = alloc_{op.name}(s)"]
+        return [f"{op.name} = empty(shape_{op.name}, (1,), dtype_{op.name})"]
 
     def launch(self, op: LaunchKernel) -> list[str]:
         arguments: list[str] = []

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-import torch
-
 from fusewright.core.errors import ScheduleError, SimulationError
 from fusewright.core.recorded import asked, computed
 from fusewright.core.tracing import Tracer
@@ -85,6 +83,7 @@ class LaunchPlan:
                 self._strided.append((name, op.values[source.slot], source.dim))
             elif isinstance(source, Workspace):
                 self._workspaces.append((j, source))
+                self.constants[f"dtype_work{op.segment}_{j}"] = source.dtype.torch
             elif isinstance(source, Pointer) and isinstance(param, TensorParam):
                 self.buffers[op.values[source.slot]] = param.buffer
             elif isinstance(source, Value) and isinstance(param, ScalarParam):
@@ -164,11 +163,11 @@ class LaunchPlan:
         for name, value, dim in self._strided:
             names[name] = memory.stride(value, dim)
         for (j, workspace), count in zip(self._workspaces, self.sizes.workspaces(values)):
-            names[f"alloc_work{segment}_{j}"] = (
-                computed(zeroed, self.op.kernel, j, workspace, count, grid)
-                if workspace.zeroed
-                else computed(self._scratch, workspace, count)
-            )
+            if workspace.zeroed:
+                kept = computed(zeroed, self.op.kernel, j, workspace, count, grid)
+                names[f"alloc_work{segment}_{j}"] = kept
+            else:
+                names[f"shape_work{segment}_{j}"] = (count,)
         return names
 
     def _launch(self, grid: Dim3, block: Dim3, shared_bytes: int, tracer: Tracer) -> Launch:
@@ -178,10 +177,6 @@ class LaunchPlan:
         except ScheduleError as error:
             self._raise_refused(error)
         return launch if self._target.takes_pointers else partial(_simulate, launch, self)
-
-    def _scratch(self, workspace: Workspace, count: int) -> Callable[[int], torch.Tensor]:
-        dtype, device = workspace.dtype.torch, self._target.device
-        return lambda stream: torch.empty(count, dtype=dtype, device=device)
 
     def _check_alignment(self, memory: Memory) -> None:
         for value, bytes_ in self.alignments.items():
