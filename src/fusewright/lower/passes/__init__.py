@@ -35,6 +35,7 @@ from fusewright.lower.passes.neutral import fill_with_neutral_elements
 from fusewright.lower.passes.packed_runs import combine_packed_runs
 from fusewright.lower.passes.pieces import join_pieces
 from fusewright.lower.passes.repeated import read_repeated_registers
+from fusewright.lower.passes.repeated_loads import load_repeated_vectors_once
 from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
 from fusewright.lower.passes.row_invariants import keep_invariant_vectors
@@ -57,6 +58,7 @@ PASSES: tuple[Pass[Kernel], ...] = (
     ("convert small numbers", convert_small_numbers),
     ("load what is chosen once", load_chosen_once),
     ("bring loads forward", bring_loads_forward),
+    ("load repeated vectors once", load_repeated_vectors_once),
     ("share equal loads", share_equal_loads),
     ("join exclusive loads", join_exclusive_loads),
     ("join pieces", join_pieces),
