@@ -80,6 +80,17 @@ def test_a_choice_that_is_stored_is_converted_once(x: torch.Tensor, y: torch.Ten
     assert text.count("?") == 2 and ROUNDS not in text and text.count(CONVERTS) == 1
 
 
+def test_pieces_in_common_registers_are_chosen_as_they_are() -> None:
+    """Where a warp has elements of one piece only, its registers have no others."""
+    given = [torch.randn(4, 1024, generator=torch.Generator().manual_seed(n)).bfloat16() for n in range(5)]
+
+    def build(fd, *parts):
+        joined = fd.ops.cat([*parts[:4], narrow(fd, parts[4] * 3.0)], dim=1)
+        return narrow(fd, joined * 2.0)
+
+    text_of(build, given, [torch.cat([*given[:4], given[4] * 3], 1) * 2])
+
+
 def test_what_is_stored_besides_is_narrow(x: torch.Tensor, y: torch.Tensor) -> None:
     def build(fd, a, b):
         turned = narrow(fd, -a)

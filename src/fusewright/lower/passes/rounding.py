@@ -78,17 +78,27 @@ def _rounds(stmt: k.Compute) -> bool:
 
 
 def _choices(statements: Sequence[k.Stmt], rounded: Sequence[k.Buffer]) -> set[k.Stmt]:
-    """The choices between elements in registers of which one is in `rounded`, or chosen so itself."""
+    """The choices between elements in registers of which one is in `rounded`, or chosen so itself.
+
+    Of elements that are there wherever the choice is made: of others, none may be widened before.
+    """
     found: set[k.Stmt] = set()
+    partial = {buffer for stmt in statements if _is_partial(stmt) for buffer in access.written_buffers(stmt)}
     sources = set(rounded)
     for stmt in statements:
         if isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.dst.buffer.space is k.Space.LOCAL:
             values = [value for value in (stmt.src, stmt.fill) if isinstance(value, k.Ref)]
             are_local = all(value.buffer.space is k.Space.LOCAL for value in values)
-            if len(values) == 2 and are_local and any(value.buffer in sources for value in values):
+            are_there = partial.isdisjoint(value.buffer for value in values)
+            if len(values) == 2 and are_local and are_there and any(v.buffer in sources for v in values):
                 found.add(stmt)
                 sources.add(stmt.dst.buffer)
     return found
+
+
+def _is_partial(stmt: k.Stmt) -> bool:
+    """Whether it leaves its destination as it was under a condition."""
+    return isinstance(stmt, k.Copy) and stmt.pred is not k.TRUE and stmt.fill is None
 
 
 def _widened_buffers(
