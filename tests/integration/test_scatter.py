@@ -42,6 +42,22 @@ def test_scatter(dtype: torch.dtype, dim: int, target: torch.device) -> None:
     assert torch.equal(out, x.scatter(dim, index, 1))
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_scaled_rows_of_a_cache_are_stored_by_a_kernel(dtype: torch.dtype, target: torch.device) -> None:
+    cache = values(12, 3, 16, device=target).to(dtype)
+    rows, slots = values(4, 3, 16, device=target), torch.tensor([7, 0, 11, 3], device=target)
+    with FusionDefinition() as fd:
+        x, new, at = (fd.from_pytorch(t) for t in (cache, rows, slots))
+        wide = fd.ops.expand(fd.ops.broadcast(at, [False, True, True]), [4, 3, 16])
+        scaled = fd.ops.cast(fd.ops.mul(new, 2.0), dtype=x.dtype)
+        fd.add_output(fd.ops.scatter(x, wide, scaled, 0))
+    inputs = [cache, rows, slots]
+    (out,) = fd.execute(inputs)
+    expected = cache.float().index_put((slots,), rows * 2).to(dtype)
+    assert torch.equal(out.float(), expected.float())
+    assert [kernel.scheduler for kernel in fd.kernels_for(inputs)] == ["pointwise"] * 2
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bfloat16, torch.float32, torch.complex64])
 @pytest.mark.parametrize("shape", [(7,), (7, 3, 2)], ids=str)
 def test_index_put_accumulate(dtype: torch.dtype, shape: tuple[int, ...], target: torch.device) -> None:

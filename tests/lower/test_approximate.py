@@ -161,7 +161,9 @@ def test_powers_by_integers_and_large_exponents_are_exact() -> None:
 
 
 def test_what_reaches_memory_or_a_decision_as_a_float_is_exact() -> None:
-    """A Float output, a comparison, an integer: each keeps what it follows from, through reductions too."""
+    """A Float output, a comparison, an integer, an angle: each keeps what it follows from, through reductions
+    too.
+    """
 
     def also_as_float(fd, e):
         fd.add_output(fd.ops.sum(e, dims=[1]))
@@ -176,7 +178,10 @@ def test_what_reaches_memory_or_a_decision_as_a_float_is_exact() -> None:
     def largest(fd, e):
         return fd.ops.argmax(e, 1)
 
-    for use in (also_as_float, compared, counted, largest):
+    def turned(fd, e):
+        return fd.ops.cos(e * 100.0)
+
+    for use in (also_as_float, compared, counted, largest, turned):
         with FusionDefinition() as fd:
             x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
             e = use(fd, fd.ops.exp(x))

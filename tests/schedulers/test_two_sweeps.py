@@ -15,7 +15,7 @@ from fusewright.kernel import ir as k
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.inner import InnerPersistentScheduler
 from fusewright.schedulers.persistent.outer import OuterPersistentScheduler
-from fusewright.sym import FALSE
+from fusewright.sym import FALSE, Const
 from tests.integration.tolerance import assert_close
 from tests.schedulers import proposals as p
 from tests.schedulers.banks import shared_accesses
@@ -244,6 +244,39 @@ def test_registers_keep_what_the_last_step_loads(held: int) -> None:
     assert len(again) == 2 * (4 - held)
     [out] = fd.execute([x], schedules={0: params})
     assert_close(out, x.double() / x.double().abs().max(), x.numel())
+
+
+def test_sums_that_do_not_depend_on_each_other_share_a_sweep() -> None:
+    """The gradient of a centered column, from means that another kernel computed: each input is read twice,
+    and a thread has one mean for each of its columns, not for each step.
+    """
+    with FusionDefinition() as fd:
+        grad, x = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
+        mean = fd.ops.segment_set(fd.ops.mean(x, dims=[0], keepdim=True))
+        normal = x - mean
+        of_bias = fd.ops.sum(grad, dims=[0], keepdim=True)
+        of_weight = fd.ops.sum(grad * normal, dims=[0], keepdim=True)
+        fd.add_output(grad - of_bias - normal * of_weight)
+    inputs = [torch.randn(67, 40), torch.randn(67, 40)]
+    params = replace(_COLUMNS, held_steps=0, assumed_reduction_sizes=(67,))
+    kernels = fd.kernels_for(inputs, schedules={1: params})
+    kernel = kernels[1].kernel.kernel
+    reads: dict[str, int] = {}
+    for stmt in k.walk(kernel.body):
+        if _loads_from_global(stmt):
+            reads[stmt.src.buffer.name] = reads.get(stmt.src.buffer.name, 0) + 1
+    registers = [
+        s.buffer.size
+        for s in k.walk(kernel.body)
+        if isinstance(s, k.Alloc) and s.buffer.space is k.Space.LOCAL
+    ]
+    # A vector's 4 columns, of the 2 rows at a time that one is loaded for.
+    assert max(size.value for size in registers if isinstance(size, Const)) == 8
+    # The steps of each sweep, and the last one, of which a part is rows.
+    assert set(reads.values()) == {1, 4}
+    [out] = fd.execute(inputs, schedules={1: params})
+    grad, normal = inputs[0].double(), inputs[1].double() - inputs[1].double().mean(0)
+    assert_close(out, grad - grad.sum(0) - normal * (grad * normal).sum(0), 67 * 67)
 
 
 def _loads_from_global(stmt: k.Stmt) -> bool:

@@ -16,6 +16,7 @@ from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import max_, sum_, var_mean
 from fusewright.ops.build_shape import permute
 from fusewright.schedulers import Facts, InnerPersistentScheduler, Registry, default_registry
+from fusewright.schedulers.persistent.held_rows import has_welford
 from fusewright.segment import Call, Partitions, Planned
 
 H200 = described("h200")
@@ -131,3 +132,26 @@ def test_a_tensor_by_its_norm() -> None:
         return [apply_to_tensor(fusion, "truediv", z, norm)]
 
     assert schedulers(select(build, (8192, 2048), (8192, 2048))) == ["reduction", "pointwise"]
+
+
+def gradient_of_columns(fusion: Fusion, grad: TensorView, x: TensorView) -> list[TensorView]:
+    """Of a batch norm of channels last."""
+    wide = [cast(fusion, each, DataType.Float) for each in (grad, x)]
+    var, mean = var_mean(fusion, wide[1], [0], 0, True)
+    normal = apply_to_tensor(fusion, "mul", apply_to_tensor(fusion, "sub", wide[1], mean), var)
+    of_bias = sum_(fusion, wide[0], [0], True)
+    of_weight = sum_(fusion, apply_to_tensor(fusion, "mul", wide[0], normal), [0], True)
+    shift = apply_to_tensor(fusion, "add", of_bias, apply_to_tensor(fusion, "mul", normal, of_weight))
+    return [
+        cast(fusion, apply_to_tensor(fusion, "sub", wide[0], shift), DataType.BFloat16),
+        of_weight,
+        of_bias,
+    ]
+
+
+def test_what_is_split_is_not_redefined_first():
+    """As a whole it would have two sums in place of Welford's steps; split it reads its input once less."""
+    planned = select(gradient_of_columns, (200704, 256), (200704, 256), dtype=DataType.BFloat16)
+    assert tried(planned, "variance in two passes") == [True] and len(schedulers(planned)) == 3
+    welford = [segment for segment in planned.partition.segments if has_welford(segment.fusion)]
+    assert len(welford) == 1

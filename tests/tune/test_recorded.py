@@ -30,16 +30,17 @@ from fusewright.tune.model import refusal
 from fusewright.tune.policy import policy_of
 from fusewright.tune.recording import read_recording, recording_text
 from fusewright.tune.search import LEAST_RAN, Search
-from fusewright.tune.space import ParamsSpace, TableSpace
+from fusewright.tune.space import ParamsSpace
 from fusewright.tune.table import Measurements
 from fusewright.tune.tuner import Effort, ProblemSearch, _Budget
 from tests.tune import here
+from tests.tune.table_space import TableSpace
 
 LISTED, DRAWN = (Path(__file__).parent / name for name in ("recorded_h200.json", "drawn_h200.json"))
 NEWER = sorted(Path(__file__).parent.glob("drawn_*_h200.json"))
 FIXED = {type_name(each.type): getattr(each, "fixed_params", {}) for each in default_registry()}
 # Searches are made of one in so many of the problems that were held out: all of them take some seconds.
-EACH = 3
+EACH = 4
 # Kernels that are made while others are measured.
 AHEAD = 4
 

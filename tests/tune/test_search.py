@@ -10,9 +10,10 @@ from fusewright.tune.heuristic import seeds_of
 from fusewright.tune.heuristics import default_heuristics
 from fusewright.tune.journal import Journal
 from fusewright.tune.search import Search
-from fusewright.tune.space import ParamsSpace, TableSpace, points_of
+from fusewright.tune.space import ParamsSpace, points_of
 from fusewright.tune.table import measurements_of
 from tests.tune.invented import FORMULA, H200, problem, search_of, seconds
+from tests.tune.table_space import TableSpace
 
 RECORDED = Path(__file__).parents[2] / "docs" / "sweeps" / "four_fusions.sqlite"
 SIZES = [(64, 512), (4096, 1024), (16384, 4096), (100, 50000)]

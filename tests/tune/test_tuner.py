@@ -85,7 +85,7 @@ def test_who_was_asked_and_what_came_of_it_is_recorded(tmp_path):
     registry = HeuristicRegistry([*default_heuristics(), Odd(), Same()])
     found = seeds_of(OF, SPACE, registry, [FORMULA])
     said = {asked.name: str(asked) for asked in found.asked}
-    known = ["heuristic", "wide_vectors", "variations", "broadcasts", "odd_sizes"]
+    known = ["heuristic", "wide_vectors", "variations"]
     assert list(said) == [*known, "odd", "same", "seeds[0]"]
     assert said["odd"] == "odd: not eligible (there is an even number of inputs)"
     assert "legalized: " in said["same"] and "duplicate" in said["seeds[0]"]
@@ -111,6 +111,17 @@ def test_a_search_stops_at_the_roofline_or_the_limit_and_refuses_by_model(tmp_pa
         # As if a copy took as long as what the search finds: nothing more is to be gained.
         close = searched(journal, Effort(200), few.best.seconds)
         assert "roofline" in close.progress.stop and close.progress.tried < 200
+
+
+def test_problems_keep_to_what_they_share_and_each_has_a_few_of_its_own():
+    budget, begun = _Budget(Effort(10), 3), [0, 0, 0]
+    for i in (0, 1, 2):  # the first takes all that is shared
+        while budget.allows(begun[i]):
+            budget.spend(begun[i], begun[i] + 1)
+            begun[i] += 1
+    assert begun == [8 + 6, 8, 8] and sum(begun) == 30
+    budget.spend(begun[0], begun[0] - 1)  # one was refused
+    assert budget.allows(begun[1])
 
 
 def test_a_search_ends_where_all_configurations_fail(tmp_path):

@@ -43,7 +43,7 @@ ADDED = (
     DataType.ComplexFloat,
     DataType.ComplexDouble,
 )
-STORED = (DataType.Bool, *ADDED)
+STORED = (DataType.Bool, DataType.Float8_e4m3fn, DataType.Float8_e5m2, *ADDED)
 #: Rows of a narrow type from which on sums are added in memory that has a row for those alone that occur: the
 #: kernels that number these take a few microseconds.
 MANY_ROWS = 4096

@@ -29,7 +29,7 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.params import HeuristicParams
 from fusewright.schedulers.reference_map import Access
-from fusewright.sym import Const, Expr, const
+from fusewright.sym import Const, Expr, const, product
 
 # Bytes that torch's allocator aligns a fresh tensor to are more than any vector needs.
 FRESH_ALIGNMENT = 256
@@ -297,6 +297,18 @@ def are_long(pieces: Iterable[Expr] | None, facts: Facts) -> bool:
     return pieces is not None and all(facts.value(each) >= LEAST_PIECE for each in pieces)
 
 
+def shared_width(access: Access, axis: IterDomain | None, facts: Facts) -> int:
+    """Elements of the widest vector along an axis of the reference that are one element of a tensor; 1 if
+    neighbours are others.
+    """
+    if axis is None or axis not in access.shared:
+        return 1
+    width = MAX_VECTOR_BYTES
+    for each in access.shared[axis]:
+        width = power_of_two_divisor(facts.value(each), width)
+    return width
+
+
 class VectorLimits:
     """What bounds the width of vectors along one dimension of a fusion's iteration space.
 
@@ -325,7 +337,8 @@ class VectorLimits:
             if unit is not None and access.axes.get(inner) is unit:
                 home = aliases.get(access.tensor, access.tensor)
                 position = fusion.inputs.index(home) if fusion.is_input(home) else None
-                limit = _limit(access.tensor, unit, position, home is not access.tensor)
+                joined = access.joined.get(inner, (unit,))
+                limit = _limit(access.tensor, joined, position, home is not access.tensor)
                 if inner in access.sizes:  # goes along only a part of that dimension, perhaps
                     limit = replace(limit, size=inner.extent, sizes=access.sizes[inner])
                 pieces = unaligned_pieces(fusion, access, inner) if home is access.tensor else None
@@ -376,13 +389,17 @@ class VectorLimits:
         return Vectors(width, tuple(sorted(positions)), cost, keeps)
 
 
-def _limit(tensor: TensorView, unit: IterDomain, position: int | None, may_be_elsewhere: bool) -> _Limit:
+def _limit(
+    tensor: TensorView, inner: Collection[IterDomain], position: int | None, may_be_elsewhere: bool
+) -> _Limit:
+    """`inner`: the dimensions that vectors go along, as through one."""
+    size = product([axis.extent for axis in inner])
     if position is None:
-        return _Limit(tensor.dtype.size, unit.extent, None, ())
+        return _Limit(tensor.dtype.size, size, None, ())
     axes = enumerate(tensor.shape)
-    outer = tuple((dim, a.extent) for dim, a in axes if a is not unit and not a.is_broadcast)
+    outer = tuple((dim, a.extent) for dim, a in axes if a not in inner and not a.is_broadcast)
     order = [a.extent for a in reversed(tensor.allocation) if not a.is_broadcast and not a.is_reduction]
-    return _Limit(tensor.dtype.size, unit.extent, position, outer, tuple(order) if may_be_elsewhere else ())
+    return _Limit(tensor.dtype.size, size, position, outer, tuple(order) if may_be_elsewhere else ())
 
 
 def _steps(sizes: Sequence[int]) -> list[int]:

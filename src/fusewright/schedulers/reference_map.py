@@ -46,12 +46,15 @@ class Access:
         axes: the reference's axis -> the tensor's that goes along with it.
         varying: the reference's axes along which other elements are read, though no axis goes along.
         sizes: for each of the reference's axes what a vector along it must divide, the size apart.
+        joined: for each of these the tensor's dimensions that go along as one, if more than one do.
         by_index: whether `node` reads the input by index, or the output is stored so; not so the loads of
             the indices.
         dims: for an access by index, the dimension of its map's positions that each of the reference's axes
             is.
         strided: for a load by index, the innermost in memory of the tensor's axes whose index differs along
             each of the reference's.
+        shared: for a load by index, what a vector along each of the reference's axes must divide for all of
+            its elements to be one element of the tensor.
     """
 
     tensor: TensorView
@@ -59,9 +62,11 @@ class Access:
     axes: AxisMap
     varying: frozenset[IterDomain] = frozenset()
     sizes: Mapping[IterDomain, tuple[Expr, ...]] = field(default_factory=dict)
+    joined: Mapping[IterDomain, tuple[IterDomain, ...]] = field(default_factory=dict)
     by_index: bool = False
     dims: Mapping[IterDomain, int] = field(default_factory=dict)
     strided: AxisMap = field(default_factory=dict)
+    shared: Mapping[IterDomain, tuple[Expr, ...]] = field(default_factory=dict)
 
     def pieces_along(self, axis: IterDomain) -> tuple[Expr, ...] | None:
         """The sizes at whose multiples neighbours along the reference's axis are none in memory; None if they
@@ -116,6 +121,8 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
     strided: AxisMap = {}
     varying: set[IterDomain] = set()
     sizes: dict[IterDomain, tuple[Expr, ...]] = {}
+    joined: dict[IterDomain, tuple[IterDomain, ...]] = {}
+    shared: dict[IterDomain, tuple[Expr, ...]] = {}
     position = {axis: dim for dim, axis in enumerate(root)}
     dims = {axis: position[theirs] for axis, theirs in reader.items()}
     for axis, dim in dims.items():
@@ -127,13 +134,15 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
         strided.update((axis, ours) for ours in source.allocation if ours in touched)
         along = indexed_run(node, dim, unit)
         if along is not None and along.moves and unit is not None:
-            axes[axis], sizes[axis] = unit, along.sizes
+            axes[axis], sizes[axis], joined[axis] = unit, along.sizes, along.joined
             continue
+        if along is not None and not along.moves:
+            shared[axis] = along.sizes
         moved = (ours for ours, e in zip(source.shape, node.map.indices) if _goes_along(e, dim))
         ours = next((each for each in moved if not each.is_broadcast and each is not unit), None)
         if ours is not None:
             axes[axis] = ours
-    return Access(source, node, axes, frozenset(varying), sizes, by_index=True, dims=dims, strided=strided)
+    return Access(source, node, axes, frozenset(varying), sizes, joined, True, dims, strided, shared)
 
 
 def _differs_along(index: Expr, dim: int) -> bool:
@@ -159,7 +168,9 @@ def _store(tensor: TensorView, axes: AxisMap) -> Access:
     position = {axis: dim for dim, axis in enumerate(tensor.maybe_root)}
     dims = {axis: position[ours] for axis, ours in axes.items()}
     runs = {axis: stored_run(node, dim, unit) for axis, dim in dims.items()}
-    moved = {axis: run.sizes for axis, run in runs.items() if run is not None and run.moves}
+    moved = {axis: run for axis, run in runs.items() if run is not None and run.moves}
     along = dict.fromkeys(moved, unit) if unit is not None else {}
     varying = frozenset(axis for axis, ours in axes.items() if not ours.is_broadcast)
-    return Access(tensor, None, along, varying, moved, by_index=True, dims=dims)
+    sizes = {axis: run.sizes for axis, run in moved.items()}
+    joined = {axis: run.joined for axis, run in moved.items()}
+    return Access(tensor, None, along, varying, sizes, joined, True, dims)

@@ -184,6 +184,8 @@ class Decision:
                 if moved is None:
                     break
                 state = moved
+            elif idea.rewrites:
+                state = self._redefined_or_split(idea, state)
             else:
                 state = self._with_all(idea, state)
         return self._spread(state) if self.call.horizontal else state
@@ -379,7 +381,7 @@ class Decision:
         equal: dict[tuple[str, str], list[tuple[Segment, Cost]]] = {}
         for segment, cost in zip(state.segments, state.costs):
             equal.setdefault((type_name(segment.scheduler.type), segment.text), []).append((segment, cost))
-        for (name, _), known in equal.items():
+        for known in equal.values():
             may_rewrite = state.excluded.redefinition
             segments = self._untried("redefinition", [segment for segment, _ in known if may_rewrite])
             rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
@@ -394,7 +396,21 @@ class Decision:
                     yield Idea(segments, f" without its part {i} across memory", across=i)
             segments = self._untried("split", slow)
             if segments:
-                yield Idea(segments, f" without {name}")
+                yield _without_scheduler(segments)
+
+    def _redefined_or_split(self, idea: Idea, state: State) -> State:
+        """The best of the state, the one with the redefinition, and the one without the scheduler of slow
+        segments: the parts of what was redefined first would keep what only the whole gains by.
+        """
+        costs = dict(zip(state.segments, state.costs))
+        slow = self._untried("split", [segment for segment in idea.segments if may_be_split(costs[segment])])
+        split = self._with_all(_without_scheduler(slow), state) if slow else state
+        before = len(self._changes)
+        redefined = self._with_all(idea, state)
+        if redefined is not state and redefined.seconds <= split.seconds:
+            return redefined
+        self._undo_all_but(before)
+        return split
 
     def _untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         new = tuple(segment for segment in segments if (kind, segment.nodes) not in self._tried)
@@ -497,3 +513,7 @@ class Decision:
             for scheduler in self.draft.registry:
                 excluded = excluded.without_merges(type_name(scheduler.type), part, reductions)
         return excluded
+
+
+def _without_scheduler(segments: tuple[Segment, ...]) -> Idea:
+    return Idea(segments, f" without {type_name(segments[0].scheduler.type)}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 from math import log2
 from typing import Any, Protocol
@@ -20,8 +19,6 @@ from fusewright.schedulers.params.space import Axis, axes_of, drawn, is_valid, v
 DRAWS = 100
 # Axes that `legalize` moves along at once before it gives up.
 MOST_MOVED = 2
-# Fields in which points of a table differ that lie beside each other.
-FEW_FIELDS = 3
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ class ParamsSpace:
             values = list(axis.values(params))
             own = value_at(params, axis.path)
             for direction in (-1, 1):
-                for value in _beyond(values, own, direction):
+                for value in values_beyond(values, own, direction):
                     moved = self.moved(params, axis, value)
                     if moved not in seen and self.is_legal(moved):
                         seen.add(moved)
@@ -162,7 +159,7 @@ class ParamsSpace:
             own = value_at(params, axis.path)
             if axis.path == keep or own in values:
                 continue
-            nearest = min(values, key=lambda value: _distance(value, own))
+            nearest = min(values, key=lambda value: distance(value, own))
             low, high = _range(values)
             if not (low is not None and high is not None and _is_number(own) and low <= own <= high):
                 params = with_value(params, axis.path, nearest)
@@ -178,7 +175,7 @@ class ParamsSpace:
         for axis in self.axes:
             own = value_at(params, axis.path)
             moves += [
-                (_distance(value, own), axis.path, value) for value in axis.values(params) if value != own
+                (distance(value, own), axis.path, value) for value in axis.values(params) if value != own
             ]
         moves.sort(key=lambda move: move[0])
         for count in range(1, MOST_MOVED + 1):
@@ -192,61 +189,7 @@ class ParamsSpace:
         return None
 
 
-class TableSpace:
-    """The points of a table of measurements, for a search that measures nothing.
-
-    Args:
-        points: of the table, refused ones among them.
-        space: that they are of.
-        beside: of those that differ from a point in a few fields, how many are named beside it.
-    """
-
-    def __init__(self, points: Iterable[HeuristicParams], space: ParamsSpace, beside: int = 6) -> None:
-        self._places = {point: self._place(space, point) for point in points}
-        self._points = list(self._places)
-        self._space = space
-        self._beside = beside
-
-    def legalize(self, params: HeuristicParams) -> Legalized:
-        found = self._space.legalize(params)
-        if found.params in self._places:
-            return found
-        own = self._place(self._space, found.params)
-        return Legalized(min(self._points, key=partial(self._apart, own)), "the table has no such point")
-
-    def steps(self, params: HeuristicParams) -> list[Step]:
-        """Along each axis the next points on both sides, then the nearest of those that differ in a few."""
-        own, found = self._place(self._space, params), dict[tuple[str, int], tuple[float, Step]]()
-        others = []
-        for point, place in self._places.items():
-            moved = [i for i, (one, other) in enumerate(zip(own, place)) if one != other]
-            if not 0 < len(moved) <= FEW_FIELDS:
-                continue
-            apart = sum(_distance(own[i], place[i]) for i in moved)
-            axis = self._space.axes[moved[0]]
-            if len(moved) > 1 and self._space.moved(params, axis, place[moved[0]]) != point:
-                paths = " ".join(".".join(self._space.axes[i].path) for i in moved)
-                others.append((apart, Step(paths, 1, point)))
-                continue
-            values, path = list(axis.values(params)), ".".join(axis.path)
-            direction = 1 if place[moved[0]] in _beyond(values, own[moved[0]], 1) else -1
-            if (path, direction) not in found or apart < found[path, direction][0]:
-                found[path, direction] = apart, Step(path, direction, point)
-        others.sort(key=lambda each: each[0])
-        return [step for _, step in [*found.values(), *others[: self._beside]]]
-
-    def draw(self, source: random.Random) -> HeuristicParams | None:
-        return source.choice(self._points)
-
-    def _apart(self, own: list[Any], other: HeuristicParams) -> float:
-        return sum(_distance(a, b) for a, b in zip(own, self._places[other]) if a != b)
-
-    @staticmethod
-    def _place(space: ParamsSpace, params: HeuristicParams) -> list[Any]:
-        return [value_at(params, axis.path) for axis in space.axes]
-
-
-def _beyond(values: Sequence[Any], own: Any, direction: int) -> Iterator[Any]:
+def values_beyond(values: Sequence[Any], own: Any, direction: int) -> Iterator[Any]:
     """The values on one side of one's own, the nearest first."""
     if own in values and not _is_number(own):
         at = values.index(own)
@@ -256,7 +199,7 @@ def _beyond(values: Sequence[Any], own: Any, direction: int) -> Iterator[Any]:
         yield from sorted(side, key=lambda value: abs(value - own))
 
 
-def _distance(one: Any, other: Any) -> float:
+def distance(one: Any, other: Any) -> float:
     """Of two values of a field: numbers are as far apart as their logarithms."""
     if one == other:
         return 0.0

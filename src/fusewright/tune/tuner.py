@@ -23,8 +23,8 @@ from fusewright.tune.worker import Attempt, Best, Load, Planned, RaceOf, params_
 INTERRUPTED = "interrupted"
 # Configurations that fail before a search ends of which none runs.
 MOST_FAILED = 8
-# Of an effort in configurations, what each problem may have at least.
-LEAST_CONFIGURATIONS = 8
+# Of an effort in configurations, what each problem has for itself: others share the rest.
+OWN_CONFIGURATIONS = 8
 
 
 @dataclass(frozen=True)
@@ -198,19 +198,21 @@ class Tuner:
 
 
 class _Budget:
-    """Configurations that several searches share."""
+    """Configurations that several searches share: a few are each one's own, the rest is for whoever asks."""
 
     def __init__(self, effort: Effort, searches: int) -> None:
-        self._left = None if effort.configurations is None else effort.configurations * searches
-        self._each = min(LEAST_CONFIGURATIONS, effort.configurations or LEAST_CONFIGURATIONS)
+        self._own = min(OWN_CONFIGURATIONS, effort.configurations or OWN_CONFIGURATIONS)
+        most = effort.configurations
+        self._shared = None if most is None else (most - self._own) * searches
 
-    def allows(self, tried: int) -> bool:
+    def allows(self, begun: int) -> bool:
         """Whether a search that has begun so many may begin another."""
-        return self._left is None or self._left > 0 or tried < self._each
+        return self._shared is None or begun < self._own or self._shared > 0
 
-    def spend(self, count: int = 1) -> None:
-        if self._left is not None:
-            self._left -= count
+    def spend(self, before: int, after: int) -> None:
+        """What a search has begun changes. Fewer: what was begun turned out to cost nothing."""
+        if self._shared is not None:
+            self._shared -= max(0, after - self._own) - max(0, before - self._own)
 
 
 class ProblemSearch:
@@ -273,8 +275,7 @@ class ProblemSearch:
             if known is not None:
                 self.progress.known += 1
                 if known.status is not Status.REJECTED:
-                    self._begun += 1
-                    self._budget.spend()
+                    self._begin()
                 self._count(known)
                 self._note(candidate.params, known)
                 continue
@@ -288,9 +289,12 @@ class ProblemSearch:
             return self._attempt(candidate, text)
         return None
 
+    def _begin(self, count: int = 1) -> None:
+        self._budget.spend(self._begun, self._begun + count)
+        self._begun += count
+
     def _attempt(self, candidate: Candidate, text: str) -> Attempt:
-        self._begun += 1
-        self._budget.spend()
+        self._begin()
         self._waiting[text] = candidate.params
         step = f" {candidate.path} {'+-'[candidate.direction < 0]}" if candidate.origin == STEP else ""
         self.progress.trying = candidate.origin + step
@@ -317,8 +321,7 @@ class ProblemSearch:
             self.progress.copy_seconds = copy_seconds if known is None else min(known, copy_seconds)
         params = self._waiting.pop(trial.params)
         if trial.status is Status.REJECTED:  # it cost little: another one may be tried
-            self._begun -= 1
-            self._budget.spend(-1)
+            self._begin(-1)
         self._count(trial)
         self._note(params, trial)
 

@@ -18,6 +18,7 @@ from fusewright.lower.passes.chunks import separate_whole_chunks
 from fusewright.lower.passes.conversions import convert_in_pairs
 from fusewright.lower.passes.edges import separate_edges
 from fusewright.lower.passes.equal_loads import share_equal_loads
+from fusewright.lower.passes.exclusive_loads import join_exclusive_loads
 from fusewright.lower.passes.first_iterations import store_before_loops
 from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
@@ -34,6 +35,7 @@ from fusewright.lower.passes.neutral import fill_with_neutral_elements
 from fusewright.lower.passes.packed_runs import combine_packed_runs
 from fusewright.lower.passes.pieces import join_pieces
 from fusewright.lower.passes.repeated import read_repeated_registers
+from fusewright.lower.passes.repeated_loads import load_repeated_vectors_once
 from fusewright.lower.passes.rings import fill_rings
 from fusewright.lower.passes.rounding import round_in_registers
 from fusewright.lower.passes.row_invariants import keep_invariant_vectors
@@ -56,7 +58,9 @@ PASSES: tuple[Pass[Kernel], ...] = (
     ("convert small numbers", convert_small_numbers),
     ("load what is chosen once", load_chosen_once),
     ("bring loads forward", bring_loads_forward),
+    ("load repeated vectors once", load_repeated_vectors_once),
     ("share equal loads", share_equal_loads),
+    ("join exclusive loads", join_exclusive_loads),
     ("join pieces", join_pieces),
     ("read repeated registers", read_repeated_registers),
     ("narrow comparisons", narrow_comparisons),

@@ -10,11 +10,13 @@
 
 Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log1p, tanh and powers become
 a few instructions about one special function of the machine, or two; many quotients of one divisor become
-products with its reciprocal. Rounding to a half, a bfloat16 or eight bits is off by 2^-12, 2^-9 or 2^-5;
-these are by 2^-17 at most, powers that no half holds by 2^-15 (`ops.approximate`, docs/accuracy.md). What
-follows from them must be rounded before it reaches memory, an integer, a comparison or a wider type. No
-result in Float is less accurate, but for logarithms of sums of exponentials: 2^(x c) is off by as much as if
-x had been rounded once more, so the logarithm of a sum is off by that share of its largest terms' x.
+products with its reciprocal. What is computed of a row's results is correctly rounded no longer, where a
+kernel that reduces nothing computes it for each element. Rounding to a half, a bfloat16 or eight bits is off
+by 2^-12, 2^-9 or 2^-5; these are by 2^-17 at most, powers that no half holds by 2^-15 (`ops.approximate`,
+docs/accuracy.md). What follows from them must be rounded before it reaches memory, an integer, a comparison,
+an angle or a wider type. No result in Float is less accurate, but for logarithms of sums of exponentials:
+2^(x c) is off by as much as if x had been rounded once more, so the logarithm of a sum is off by that share
+of its largest terms' x.
 """
 
 from __future__ import annotations
@@ -62,6 +64,8 @@ _ALONE = {_SILU: SILU, _TANH: TANH, ELEMENTWISE["expm1"]: EXPM1, ELEMENTWISE["lo
 #: Odd functions f: the row for (1 + f(x)) / 2, and the factor of x in it.
 _OF_TANH = (LOGISTIC2, -2 * _LOG2_E)
 _HALVES = {_TANH: _OF_TANH, TANH: _OF_TANH, _ERF: (HALF_ERFC, -1.0)}
+#: Functions of which a relative error of a large operand is an absolute one of the result.
+_PERIODIC = frozenset(ELEMENTWISE[name] for name in ("sin", "cos", "tan"))
 _FUNCTIONS = frozenset({_EXP, _ERF, _SIGMOID, _POW, *_ALONE, *QUOTIENTS})
 
 
@@ -71,7 +75,7 @@ def approximate(kernel: k.Kernel) -> k.Kernel:
         return kernel
     if not any(b.dtype in ROUNDED_TYPES for s in statements for b in access.written_buffers(s)):
         return kernel
-    pass_ = _Pass(_exact_buffers(statements))
+    pass_ = _Pass(_exact_buffers(statements), any(isinstance(s, _REDUCING) for s in statements))
     body = pass_.body(kernel.body, ())
     if body is kernel.body:
         return kernel
@@ -80,8 +84,8 @@ def approximate(kernel: k.Kernel) -> k.Kernel:
 
 
 def _exact_buffers(statements: Sequence[k.Stmt]) -> set[k.Buffer]:
-    """Buffers whose values reach memory, a decision or another type without being rounded, nor as the
-    logarithm of a sum of what exponentials store in them.
+    """Buffers whose values reach memory, a decision, an angle or another type without being rounded, nor as
+    the logarithm of a sum of what exponentials store in them.
     """
     exact: set[k.Buffer] = set()
     summed: set[k.Buffer] = set()  # of what is added up to the operand of an exact logarithm
@@ -105,6 +109,8 @@ def _computes(stmt: k.Stmt, op: ElementwiseOp) -> bool:
 
 
 def _is_exact(stmt: k.Stmt, exact: set[k.Buffer]) -> bool:
+    if isinstance(stmt, k.Compute) and stmt.op in _PERIODIC:
+        return True
     return isinstance(stmt, k.LetValue) or any(
         buffer.dtype not in ROUNDED_TYPES
         and (buffer in exact or buffer.space is k.Space.GLOBAL or buffer.dtype is not DataType.Float)
@@ -217,12 +223,14 @@ def _without_unread(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
 class _Pass:
     """Attributes:
     exact: buffers whose values stay as they are.
+    reduces: whether the kernel computes results of rows, which it does once a row.
     scaled: registers that hold a value of this pass times a power of two.
     registers: those that were added.
     """
 
-    def __init__(self, exact: set[k.Buffer]) -> None:
+    def __init__(self, exact: set[k.Buffer], reduces: bool) -> None:
         self.exact = exact
+        self.reduces = reduces
         self.scaled: set[k.Ref] = set()
         self.registers = Registers()
 
@@ -237,7 +245,9 @@ class _Pass:
             elif isinstance(stmt, (k.If, k.Bind)):
                 made = [k.with_body(stmt, self.body(stmt.body, around))]
             elif isinstance(stmt, k.Compute) and self._may_change(stmt):
-                made = self._function(stmt, known) or self._quotient(stmt, around) or made
+                if stmt.precise and not self.reduces:
+                    stmt = dataclasses.replace(stmt, precise=False)
+                made = self._function(stmt, known) or self._quotient(stmt, around) or [stmt]
             result += made
             for each in made:
                 known.note(each)

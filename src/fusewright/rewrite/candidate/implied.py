@@ -15,7 +15,7 @@ from fusewright.ir.index_map import position_of, positions
 from fusewright.ir.node import Choose, Indexed, Node, Pointwise
 from fusewright.ir.value import TensorView, Val
 from fusewright.rewrite.replacement import remove_dead, shape_of
-from fusewright.sym import TRUE, And, Expr, lnot
+from fusewright.sym import TRUE, And, Expr, land, lnot
 
 
 def simplify_choices(fusion: Fusion) -> Fusion:
@@ -36,6 +36,8 @@ def simplify_choices(fusion: Fusion) -> Fusion:
             _replace(fusion, node, taken)
             used[taken] = used.get(taken, where) & where
             continue
+        if isinstance(node, Indexed) and fusion.is_input(node.source):
+            _read_where_used(fusion, node, where)
         for position, value in enumerate(node.inputs):
             found = _where_read(node, position, where)
             used[value] = used.get(value, found) & found
@@ -76,6 +78,22 @@ def _read_whole(node: Indexed, where: frozenset[Expr]) -> TensorView | None:
         if shape_of(use.output) == shape_of(node.output):
             return use.output
     return None
+
+
+def _read_where_used(fusion: Fusion, node: Indexed, where: frozenset[Expr]) -> None:
+    """Lets a read ask for the elements alone that count: of two tensors that are joined one at each point."""
+    places = {s for e in node.map.indices for s in e.free_symbols}
+    wanted = sorted((e for e in where if not e.free_symbols.isdisjoint(places)), key=lambda e: e.order)
+    if node.map.pred is not TRUE or node.filled or not wanted:
+        return
+    dtype = node.source.dtype
+    fill = fusion.new_scalar(dtype, dtype.zero)
+    fusion.remove_node(node)
+    read = Indexed(
+        node.kind, node.source, node.output, node.map.where(land(*wanted)), node.index_tensors, fill
+    )
+    read.cache = node.cache
+    fusion.add_node(read)
 
 
 def _where_read(node: Node, operand: int, where: frozenset[Expr]) -> frozenset[Expr]:

@@ -14,7 +14,7 @@ from fusewright.ops.build_elementwise import copy_tensor
 from fusewright.rewrite.candidate.lift_positions import lift_over_positions
 from fusewright.rewrite.graph.parts import part_read, read_part
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, shape_of
-from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land
+from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land, le, lt, prove
 
 
 def lift_indexed(
@@ -51,7 +51,12 @@ def reads_in_order(node: Indexed, reduced: set[Val]) -> bool:
         return dims is not None and all(
             axis.is_broadcast or dim is not None for axis, dim in zip(node.output.shape, dims)
         )
-    return _in_order(node.source, node.map, node.output, reduced)
+    return is_in_order(node.source, node, reduced)
+
+
+def is_in_order(tensor: TensorView, view: Indexed, reduced: set[Val]) -> bool:
+    """The same of a tensor that is read as `view` reads its source."""
+    return _in_order(tensor, view.map, view.output, reduced)
 
 
 def _in_order(value: TensorView, read: IndexMap, out: TensorView, reduced: set[Val]) -> bool:
@@ -203,7 +208,7 @@ class _Lift:
         """An operand of what was read, read in the same way."""
         node = self.node
         indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, self.map.indices))
-        pred = _about(self.map.pred, indices)
+        pred = TRUE if _are_inside(indices, value) else _about(self.map.pred, indices)
         shape = tuple((axis.extent, axis.expanded, axis.is_broadcast) for axis in node.output.shape)
         key = value, indices, pred, tuple(node.index_tensors), shape
         known = self.lifted.get(key)
@@ -247,6 +252,19 @@ class _Lift:
         apart = [copy_tensor(self.fusion, tensor) if tensor is source else tensor for tensor in indices]
         read = Indexed(self.node.kind, source, out, index_map, apart, fill, inverse)
         self.made.append(self.fusion.add_node(read))
+
+
+def _are_inside(indices: Sequence[Expr], value: TensorView) -> bool:
+    """Whether these are places in a tensor at all positions.
+
+    What several pieces of a join are computed of is then read once, not once for each piece. `implied`
+    restores the conditions that all uses have in common.
+    """
+    return all(
+        prove(le(ZERO, index)) and prove(lt(index, axis.extent))
+        for index, axis in zip(indices, value.shape)
+        if not axis.is_broadcast
+    )
 
 
 def _positions(tensor: TensorView) -> list[Expr]:

@@ -8,7 +8,7 @@ from fusewright.core.dtype import DataType
 from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import is_size, position_of
-from fusewright.ir.node import Indexed, Iota, Pointwise
+from fusewright.ir.node import Choose, Indexed, Iota, Pointwise
 from fusewright.ir.value import TensorView, Val
 from fusewright.ops.build_elementwise import apply, constant, convert, scalar_of_extent
 from fusewright.ops.elementwise import ELEMENTWISE
@@ -21,13 +21,14 @@ _OPERATIONS = {"add": "add", "mul": "mul", "floordiv": "div", "mod": "mod"}
 
 
 def lift_over_positions(fusion: Fusion, node: Indexed, above: Iota) -> bool:
-    """Indexed(Iota) -> start + step * (arithmetic on Iotas along the dimensions of the result).
+    """Indexed(Iota) -> start + step * (arithmetic on Iotas along the dimensions of the result), chosen where
+    there is an element.
 
-    Whether it is done: not where elements are filled, where an index is a value, or follows from positions in
-    another way than by sums, products, quotients and remainders of what is never negative.
+    Whether it is done: not where an index is a value, or follows from positions in another way than by sums,
+    products, quotients and remainders of what is never negative.
     """
     along = [i for i, axis in enumerate(above.output.maybe_root) if not axis.is_broadcast]
-    if node.map.pred is not TRUE or node.index_tensors or len(along) != 1:
+    if node.index_tensors or len(along) != 1:
         return False
     index = node.map.indices[along[0]]
     if is_size(index) or not _is_arithmetic(index):
@@ -37,7 +38,11 @@ def lift_over_positions(fusion: Fusion, node: Indexed, above: Iota) -> bool:
     place = convert(fusion, fold(index, lambda e, args: _value(fusion, e, args, node.output)), dtype)
     scaled = apply(fusion, "mul", place, step)
     fusion.remove_node(node)
-    fusion.add_node(Pointwise(ELEMENTWISE["add"], (scaled, start), node.output))
+    pred, fill = node.map.pred, node.fill or fusion.new_scalar(dtype, dtype.zero)
+    value = node.output if pred is TRUE else fusion.new_like(node.output)
+    fusion.add_node(Pointwise(ELEMENTWISE["add"], (scaled, start), value))
+    if value is not node.output:
+        fusion.add_node(Choose(value, fill, node.output, pred))
     return True
 
 

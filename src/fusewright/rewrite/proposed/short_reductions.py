@@ -22,7 +22,7 @@ from fusewright.rewrite.replacement import combines_elements
 from fusewright.sym import ZERO, Expr, as_int, const
 
 # Each element that is reduced is a load and an operation of its own in every kernel that reads the result.
-MAX_ELEMENTS = 8
+MAX_ELEMENTS = 16
 
 
 def can_be_unrolled(node: Node) -> bool:

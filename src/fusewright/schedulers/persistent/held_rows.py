@@ -194,15 +194,19 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
     fusion = schedule.fusion
     persistent = set(persistent_tensors(fusion, across_scans=not loads))
     outputs = set(fusion.output_tensors())
-    # The reductions and the last results that each node leads to.
+    # The reductions and the last results that each node leads to, where inputs are loaded again one for each
+    # sweep: reductions that do not depend on each other share it.
     ends: dict[Node | None, frozenset[Node]] = {}
+    shared = _first_of_each_sweep(fusion) if loads else {}
     # Consumers first: what a recomputed tensor is made from is then needed wherever that one was.
     for node in reversed(fusion.ordered_nodes()):
         tensor = node.outputs[0]
         uses: dict[frozenset[Node], list[Node]] = {}
         for use in dict.fromkeys(user for out in node.outputs for user in out.uses if user in ends):
             uses.setdefault(ends[use], []).append(use)
-        ends[node] = frozenset([node]) if node.reduced or not uses else frozenset().union(*uses)
+        ends[node] = (
+            frozenset([shared.get(node, node)]) if node.reduced or not uses else frozenset().union(*uses)
+        )
         if tensor not in persistent or tensor in outputs or isinstance(node, Reduction):
             continue
         if isinstance(node, Scan) and not loads:
@@ -215,6 +219,19 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
                 (twin,) = schedule.recompute(tensor, [use.output for use in users])
                 ends[twin.definition] = those
             persistent.update(tensor.producers)
+
+
+def _first_of_each_sweep(fusion: Fusion) -> dict[Node, Node]:
+    """For each reduction the first one that depends on as many reductions."""
+    depths: dict[Val, int] = {}
+    first: dict[int, Node] = {}
+    found: dict[Node, Node] = {}
+    for node in fusion.ordered_nodes():
+        depth = max((depths.get(value, 0) for value in node.inputs), default=0)
+        if isinstance(node, Reduction):
+            found[node] = first.setdefault(depth, node)
+        depths.update(dict.fromkeys(node.outputs, depth + isinstance(node, Reduction)))
+    return found
 
 
 def hold_in_shared(schedule: Schedule, held: Iterable[TensorView], first: int = 0) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 
 from fusewright.analyze.vectorize import unit_stride_axis
-from fusewright.core.hardware import MAX_GRID, MAX_REGISTERS_PER_THREAD, REGISTER_BYTES, HardwareInfo
+from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -26,7 +26,7 @@ from fusewright.schedulers.cost import (
     busy_share,
     overlap,
 )
-from fusewright.schedulers.io import UNALIGNED_COST, VectorLimits, Vectors
+from fusewright.schedulers.io import UNALIGNED_COST, VectorLimits, Vectors, shared_width
 from fusewright.schedulers.merged_vectors import (
     CACHED_COST,
     MANY_IN_A_WINDOW,
@@ -37,12 +37,14 @@ from fusewright.schedulers.merged_vectors import (
 )
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.params.launch import UNSET
+from fusewright.schedulers.pointwise.blocks import MAX_ACCESSES_IN_FLIGHT, fit_rows, unrolled
 from fusewright.schedulers.pointwise.divided_sizes import divided_sizes
+from fusewright.schedulers.pointwise.planes import Planes, find_planes
 from fusewright.schedulers.pointwise.space import PointwiseSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
-from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 from fusewright.sym import Symbol
 
 # Enough threads to hide latency with few blocks' tails; a multiple of the warp that divides an SM's 2048.
@@ -73,11 +75,6 @@ FEWEST_OF_NEIGHBOURS = 2
 # neighbours take 54 us with vectors of 8, 44 with 4, 34 by pairs, nine take 88, 57 and 40; three of
 # 8192 x 4096 45, 48 and 44).
 MOST_SHIFTED, PAIR = 36, 2
-# Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
-MAX_ACCESSES_IN_FLIGHT = 4
-# The same of single elements, whose addresses take most of a thread's instructions (an H200: 513 x 1023 x 129
-# bfloat16, the first two dimensions exchanged, takes 82.0 us with eight, 91.5 with four).
-MAX_SINGLES_IN_FLIGHT = 8
 # Vectors along a row of a tile, and bytes of runs of an input's memory up to which a block is a tile: rows of
 # the output that are neighbours in that memory share its lines then (an H200, 134 MB of bfloat16 with the
 # first two dimensions exchanged: runs of 16 bytes take 72 us, not 98, of 32 72 and 84, of 64 74 and 80).
@@ -89,6 +86,8 @@ READ_AGAIN = 16
 # lines as a vector is wide (an H200: pools of 2 x 2 elements take 28.1 us by element, 31.4 by vectors of 4;
 # of 3 x 3 31.1, not 44.7).
 MANY_BY_ELEMENT = 4
+# Elements of all planes of a join that a thread has at most, each with registers of its own.
+MOST_OF_PLANES = 16
 # What it costs to divide the index of an access to a broadcast input, in accesses: rows that take three of
 # four threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are
 # not (640: 1.06 as one dimension, 128: 1.05 and as rows 0.52).
@@ -105,6 +104,7 @@ class _Cut:
         vectors: those of the columns. dim: whose size they divide. shifts: whether all is one row, of which
             the first and the last vector may not be whole.
         cost: accesses an element, in threads that have none, too.
+        planes: rows that a thread has, as they are planes of a join; 0: they are not.
     """
 
     at: int
@@ -113,6 +113,7 @@ class _Cut:
     dim: int
     shifts: bool
     cost: float
+    planes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,16 +201,30 @@ class PointwisePlanner:
         return MergedVectorLimits(self.fusion, self.space.axes, self._concrete)
 
     @cached_property
+    def _by_position(self) -> bool:
+        """Whether values follow from positions."""
+        return any(isinstance(node, (Choose, Iota, Random)) for node in self.fusion.nodes)
+
+    @cached_property
     def _flat(self) -> ShiftedRows | None:
         """The vectors through all dimensions as through one row of the reference, whatever their sizes.
 
         None where values follow from positions, which take a division an element then: joins of odd rows are
         faster by element on an H200.
         """
+        return None if self._by_position else self._shifted(as_one=True)
+
+    @cached_property
+    def _rows(self) -> ShiftedRows | None:
+        """The same of each row by itself, whose positions take no division (an H200: 4096 x 32001 bfloat16,
+        one element of each row changed, take 126 us so, 163 in vectors of 8 through both dimensions).
+        """
+        return self._shifted(as_one=False) if self._by_position else None
+
+    def _shifted(self, as_one: bool) -> ShiftedRows | None:
         reference = self.space.reference
         inner = _innermost(reference)
-        by_position = any(isinstance(node, (Choose, Iota, Random)) for node in self.fusion.nodes)
-        if reference.is_placed or inner is None or by_position:
+        if reference.is_placed or inner is None:
             return None
         stores = [access for access in self._concrete if access.tensor is reference]
         aligned = stores[0] if stores else None
@@ -217,8 +232,8 @@ class PointwisePlanner:
         full = [each for each in self._concrete if each.concrete.issuperset(self._points)]
         others = [each for each in self._concrete if each not in full]
         along = full if all(inner not in each.concrete for each in others) else self._concrete
-        flat = ShiftedRows(self.fusion, reference.shape, inner, along, aligned, as_one=True)
-        return flat if flat.are_all else None
+        rows = ShiftedRows(self.fusion, reference.shape, inner, along, aligned, as_one=as_one)
+        return rows if rows.are_all else None
 
     @cached_property
     def _loads(self) -> list[Sequence[bool]]:
@@ -292,7 +307,9 @@ class PointwisePlanner:
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
         total = prod(sizes)
-        cut = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
+        cut = self._cut_at_planes(sizes, facts)
+        if cut is None:
+            cut = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
         break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
         if shifted and vectors.width * self._count_from_anywhere(vectors) > MOST_SHIFTED:
             vectors, shifted = self._narrower(vectors, sizes)
@@ -308,6 +325,8 @@ class PointwisePlanner:
                 f"tiles of {tile.rows} rows and {tile.columns} vectors, cut at {tile.at}",
             )
         in_flight = self._in_flight(vectors, dim, facts, hardware)
+        if shifted and break_point:
+            in_flight = LOADED_BYTES_IN_FLIGHT
         loaded = self._loaded_bytes(vectors, dim, shifted, facts) * width
         if break_point and self._shares_most(break_point):
             in_flight = max(in_flight, SHARING_ROWS * loaded)
@@ -317,13 +336,14 @@ class PointwisePlanner:
             width == 1 and self._are_apart(facts)
         )
         # What several accesses share, a line or an element, is worth more of them than their bytes.
-        unroll = _unroll(0 if several else loaded, in_flight, width, total, hardware)
+        unroll = unrolled(0 if several else loaded, in_flight, width, total, hardware)
         unroll = min(unroll, MAX_ACCESSES_IN_FLIGHT) if several else unroll if tile is None else 1
+        unroll = cut.planes or unroll
         assumed = self._assumed_sizes(break_point, facts)
         threads = (self._threads(prod(sizes[break_point:]), vectors, facts), 1)
         threads = threads if tile is None else (tile.columns, tile.rows)
         columns, rows = threads[0] * width, threads[1] * unroll
-        split, flip = _fit_rows(sizes, break_point, rows, columns) if break_point else (False, False)
+        split, flip = fit_rows(sizes, break_point, rows, columns) if break_point else (False, False)
         params = PointwiseParams(
             break_point=break_point,
             split_grid_y_dim=split,
@@ -374,10 +394,10 @@ class PointwisePlanner:
     def _cut(self, at: int, sizes: Sequence[int], facts: Facts) -> _Cut:
         """The vectors of the fewest accesses for rows and columns that are cut there, and what they cost."""
         vectors, dim = self._vectors_at(at, facts)
+        # Where vectors start at any element, or some accesses are of single ones, those tell.
+        narrowest = vectors.width if vectors.cost * vectors.width <= len(self._concrete) else 1
         if not at:
             flat = self._flat.vectors(facts) if self._flat is not None else None
-            # Where vectors start at any element, or some accesses are of single ones, those tell.
-            narrowest = vectors.width if vectors.cost * vectors.width <= len(self._concrete) else 1
             shifts = flat is not None and flat.cost < vectors.cost and is_narrow(narrowest, flat)
             found = flat if flat is not None and shifts else vectors
             cost = found.cost + DIVIDED_COST * len(self._broadcasts) / found.width
@@ -386,12 +406,33 @@ class PointwisePlanner:
             )
             return _Cut(0, f"one dimension, {why}", found, -1 if shifts else dim, shifts, cost)
         served = _served(self._broadcasts, at)
+        rows = self._rows.vectors(facts) if self._rows is not None and at == len(sizes) - 1 else None
+        shifts = rows is not None and not rows.unaligned and is_narrow(narrowest, rows)
+        if rows is not None and shifts:
+            vectors, dim = rows, -1
         columns, a_block = prod(sizes[at:]), THREADS * vectors.width
         busy = columns / (ceil_div(max(1, columns), a_block) * a_block)
         why = f"rows and columns cut at {at}, which serves {served} broadcast inputs"
         divided = DIVIDED_COST * (len(self._broadcasts) - served) / vectors.width
         cost = (vectors.cost + divided) / max(busy, 1 / a_block)
-        return _Cut(at, why, vectors, dim, False, cost)
+        return _Cut(at, why, vectors, dim, shifts, cost)
+
+    def _cut_at_planes(self, sizes: Sequence[int], facts: Facts) -> _Cut | None:
+        """Rows that are the planes of a join, all of them for each thread, where they fill blocks."""
+        planes = self._planes
+        if planes is None:
+            return None
+        vectors, dim = self._vectors_at(planes.at, facts)
+        width = min(vectors.width, MOST_OF_PLANES // planes.count)
+        vectors = replace(vectors, width=power_of_two_at_most(max(1, width)))
+        if prod(sizes[planes.at :]) < THREADS * vectors.width:
+            return None
+        why = f"{planes.count} planes of a join, cut at {planes.at}"
+        return _Cut(planes.at, why, vectors, dim, False, vectors.cost, planes.count)
+
+    @cached_property
+    def _planes(self) -> Planes | None:
+        return find_planes(self.fusion, self.space, self._concrete)
 
     def _tile(self, cut: _Cut, sizes: Sequence[int]) -> _Tile | None:
         """A tile for each block, where an input has shorter runs of memory along the columns than a line."""
@@ -432,10 +473,10 @@ class PointwisePlanner:
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
         best_dim, best_cost = -1, (self._from_memory(facts) + extra) / best.width
         width = best.width
-        sizes = [access.tensor.dtype.size for access in self._by_element(facts)]
-        if sizes:
+        beside = [self._width_beside(access, facts) for access in self._by_element(facts)]
+        if beside:
             single = self._are_apart(facts) or self._has_a_sector_each(facts)
-            width = 1 if single else min(width, *map(mixed_width, sizes))
+            width = 1 if single else min(width, *beside)
         unaligned = best.unaligned if width > 1 else ()
         best = Vectors(width, unaligned, best_cost, best.keeps_aligned and width == best.width)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
@@ -447,6 +488,13 @@ class PointwisePlanner:
             if merged.vectors.cost < best_cost or as_cheap:
                 best, best_dim, best_cost = merged.vectors, merged.dim, merged.vectors.cost
         return best, best_dim
+
+    def _width_beside(self, access: Access, facts: Facts) -> int:
+        """Elements of vectors beside a load by element, of which a vector may need but one (an H200: a Walsh
+        transform of each 8 of 8192 x 4096 bfloat16 takes 38.7 us by vectors of 8, 45.0 of 4, 83.6 of 2).
+        """
+        shared = shared_width(access, _innermost(self.space.reference), facts)
+        return max(mixed_width(access.tensor.dtype.size), shared)
 
     def _by_element(self, facts: Facts) -> list[Access]:
         """The loads that are no vectors, whatever the sizes, but for those that come from the caches."""
@@ -525,17 +573,6 @@ def _innermost(reference: TensorView) -> IterDomain | None:
     return next((axis for axis in reversed(reference.maybe_root) if not axis.is_broadcast), None)
 
 
-def _fit_rows(sizes: Sequence[int], break_point: int, rows: int, columns: int) -> tuple[bool, bool]:
-    """(split_grid_y_dim, flip_grid_binding) of blocks of so many rows and columns: rows beyond the limit of
-    grid_y take grid_x, or where there are as many blocks of columns, go to grid_z.
-    """
-    row_blocks = ceil_div(prod(sizes[:break_point]), rows)
-    column_blocks = ceil_div(prod(sizes[break_point:]), columns)
-    if row_blocks <= MAX_GRID[1]:
-        return False, False
-    return (False, True) if column_blocks <= MAX_GRID[1] else (True, False)
-
-
 def _served(broadcasts: Sequence[Sequence[bool]], cut: int) -> int:
     """How many broadcast inputs two dimensions, rows and columns cut there, serve.
 
@@ -543,17 +580,3 @@ def _served(broadcasts: Sequence[Sequence[bool]], cut: int) -> int:
     along all rows or all columns does not, and one read serves all of a thread's rows.
     """
     return sum(not any(p[:cut]) or not any(p[cut:]) for p in broadcasts)
-
-
-def _unroll(loaded: int, in_flight: int, width: int, total: int, hardware: HardwareInfo) -> int:
-    """Accesses a thread has in flight along the unrolled axis: so many bytes, yet a full wave of blocks.
-
-    `loaded`: bytes of one access to each input, of two to those whose vectors start at any element.
-    """
-    unroll, most = 1, MAX_ACCESSES_IN_FLIGHT if width > 1 else MAX_SINGLES_IN_FLIGHT
-    while unroll < most and 2 * unroll * max(loaded, 1) <= in_flight:
-        unroll *= 2
-    wave = hardware.sm_count * hardware.max_threads_per_sm * width
-    while unroll > 1 and total < wave * unroll:
-        unroll //= 2
-    return unroll

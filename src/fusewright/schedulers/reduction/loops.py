@@ -7,7 +7,7 @@ from math import prod
 
 from fusewright.analyze.persistent import persistent_tensors
 from fusewright.core.enums import ParallelType
-from fusewright.ir.node import Pointwise, Reduction
+from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.io import Ports, find_loads, inline_rest, vectorize_ports
@@ -283,7 +283,7 @@ def inline_row_results(schedule: Schedule, partial: TensorView, step: int) -> li
 
 def _is_computed_once_a_row(tensor: TensorView) -> bool:
     node = tensor.definition
-    return isinstance(node, Pointwise) and bool(node.reduced)
+    return node is not None and bool(node.reduced) and not isinstance(node, Reduction)
 
 
 def inline_runs(

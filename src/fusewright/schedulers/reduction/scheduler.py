@@ -183,8 +183,11 @@ class _Planner(ReductionPlanner):
         return self._proposal(params, blocks, facts, hardware)
 
     def reads_few(self, facts: Facts) -> bool:
-        """Whether what is reduced is of elements that many results share, which are read one by one."""
-        return not self.space.full_loads and self._width(facts) == 1
+        """Whether what is reduced is of elements that many results share, which are not read in vectors along
+        what is reduced.
+        """
+        is_along = self.space.is_inner or not self.space.iteration
+        return not self.space.full_loads and not (is_along and self._width(facts) > 1)
 
     @cached_property
     def _crossed_limits(self) -> tuple[VectorLimits, VectorLimits] | None:
@@ -283,7 +286,8 @@ class _Planner(ReductionPlanner):
         cost = cost or self._cost
         steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
-        resident = max(1, hardware.max_threads_per_sm // (params.lparams.bdimx * params.lparams.bdimy))
+        threads = params.lparams.bdimx * params.lparams.bdimy
+        resident = min(hardware.max_blocks_per_sm, max(1, hardware.max_threads_per_sm // threads))
         moving = cost.seconds_an_sm(facts, hardware) / max(1, blocks)
         kept = speed * overlap(resident, moving, LATENCY_SECONDS)
         if not self.space.stores_all and self._is_narrow(params):

@@ -58,6 +58,7 @@ VARIATIONS: Mapping[str, tuple[Change, ...]] = {
         Change({}, {"unroll_factor_iter_dom": 0.5, "lparams.gdimy": 0.5}),
         Change({}, {"unroll_factor_iter_dom": 0.5}),
         Change({}, {"unroll_factor_iter_dom": 0.5, "lparams.gdimy": 2}),
+        Change({"unroll_factor_inner_reduction": 8}),
     ),
     "transpose": (
         Change({"lparams.bdimx": 128}),

@@ -1,0 +1,145 @@
+"""Loads in one access what a thread needs one of two vectors of a tensor for.
+
+    a[0:8] = x[i + 64:+8] if p                a[0:8] = x[i - 64 + 128 * p:+8]
+    b[0:8] = x[i - 64:+8] if not p     ->     b[0:8] = a[0:8]
+    for j: c[j] = f(a[j]) if p else b[j]      for j: c[j] = f(a[j]) if p else b[j]
+
+Halves that change places are such, and what a part of a row is computed from beside the part that stays. Two
+loads take the registers, and the instructions that widen elements, of both (an H200: rotations of a half of
+each row take 38 us, not 43).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.lower.guards import Conditions, conditions_of, with_pred
+from fusewright.lower.passes.loads import is_load
+from fusewright.sym import Expr, Symbol, divides, land, lnot, substitute
+
+
+def join_exclusive_loads(kernel: k.Kernel) -> k.Kernel:
+    statements = list(k.walk(kernel.body))
+    if sum(is_load(stmt) and stmt.pred is not k.TRUE for stmt in statements) < 2:
+        return kernel
+    writers = access.writers(statements)
+    needed = _needed(kernel.body)
+    named = access.defined_symbols(statements)
+    loads: dict[tuple[object, ...], list[_Load]] = defaultdict(list)
+    for load in _loads(kernel.body, ()):
+        copy, conditions = load.copy, conditions_of(load.copy.pred)
+        is_alone = writers[copy.dst.buffer] == 1 and not writers[load.memory] and copy.fill is not None
+        is_known = all(named.isdisjoint(each.free_symbols) for each in conditions)
+        # Where it is not loaded nobody asks for it, not even for a pad.
+        if conditions and is_alone and is_known and conditions <= needed.get(copy.dst.buffer, Conditions()):
+            loads[load.key()].append(load)
+    joined: dict[k.Stmt, k.Copy] = {}
+    for alike in loads.values():
+        for i, first in enumerate(alike):
+            for second in alike[i + 1 :]:
+                split = first.split(second, named)
+                if split is not None and joined.keys().isdisjoint((first.copy, second.copy)):
+                    joined[first.copy] = first.with_other(second, split)
+                    joined[second.copy] = second.taken_from(first)
+    return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [joined.get(stmt, stmt)]))
+
+
+def _needed(body: Sequence[k.Stmt]) -> dict[k.Buffer, Conditions]:
+    """The conditions that hold wherever a register's value reaches memory, or whatever else is not chosen."""
+    needed: dict[k.Buffer, Conditions] = {}
+
+    def need(value: k.Operand | None, conditions: Conditions) -> None:
+        if isinstance(value, k.Ref):
+            needed[value.buffer] = needed.get(value.buffer, conditions) & conditions
+
+    def visit(stmts: Sequence[k.Stmt], around: Conditions) -> None:
+        for stmt in reversed(stmts):
+            inside = around | conditions_of(stmt.cond) if isinstance(stmt, k.If) else around
+            visit(k.children(stmt), inside)
+            to = [buffer for buffer in access.written_buffers(stmt) if buffer.space is k.Space.LOCAL]
+            if not isinstance(stmt, (k.Compute, k.Copy)):
+                for ref in access.read_refs(stmt):
+                    need(ref, around)
+                continue
+            if not needed.keys() >= set(to):
+                continue  # nothing that is known reads it
+            after = around.union(*map(needed.__getitem__, to))
+            if isinstance(stmt, k.Compute):
+                for arg in stmt.args:
+                    need(arg, after)
+                continue
+            conditions = conditions_of(stmt.pred)
+            need(stmt.src, after | conditions)
+            need(stmt.fill, after | {lnot(each) for each in conditions if len(conditions) == 1})
+
+    before = None
+    while before != needed:  # an iteration may read what the one before has computed
+        before = dict(needed)
+        visit(body, Conditions())
+    return needed
+
+
+def _loads(body: Sequence[k.Stmt], loops: tuple[k.For, ...]) -> Iterator[_Load]:
+    """The loads of a body in no loops but unrolled ones."""
+    for stmt in body:
+        if isinstance(stmt, k.For) and stmt.unroll:
+            yield from _loads(stmt.body, (*loops, stmt))
+        elif is_load(stmt) and stmt.covering is None:
+            yield _Load(stmt, loops)
+
+
+@dataclass(frozen=True)
+class _Load:
+    """A load in the unrolled loops around it."""
+
+    copy: k.Copy
+    loops: tuple[k.For, ...]
+
+    @property
+    def memory(self) -> k.Buffer:
+        assert isinstance(self.copy.src, k.Ref)
+        return self.copy.src.buffer
+
+    @property
+    def index(self) -> Expr:
+        assert isinstance(self.copy.src, k.Ref)
+        return self.copy.src.index
+
+    def key(self) -> tuple[object, ...]:
+        """What is the same of loads that may be one."""
+        extents = tuple([loop.extent for loop in self.loops])
+        return (self.memory, self.copy.width, self.copy.cache, self.copy.dst.buffer.size, extents)
+
+    def moved(self, expr: Expr, other: _Load) -> Expr:
+        """An expression of it in the loops of another."""
+        return substitute(expr, {own.symbol: to.symbol for own, to in zip(self.loops, other.loops)})
+
+    def split(self, later: _Load, named: set[Symbol]) -> Expr | None:
+        """The condition of which a thread makes this load or, without it, a later one; None: no such loads.
+
+        Their elements lie equally far apart, whatever is `named` by statements.
+        """
+        ours, theirs = conditions_of(self.copy.pred), conditions_of(later.copy.pred)
+        apart = self._apart(later)
+        if not named.isdisjoint(apart.free_symbols) or not divides(self.copy.width, apart):
+            return None
+        return next(
+            (each for each in ours if theirs - ours == {lnot(each)} and ours - theirs == {each}), None
+        )
+
+    def _apart(self, later: _Load) -> Expr:
+        return later.moved(later.index, self) - self.index
+
+    def with_other(self, later: _Load, split: Expr) -> k.Copy:
+        """The load of either."""
+        src = k.Ref(self.memory, self.index + self._apart(later) * lnot(split))
+        return with_pred(replace(self.copy, src=src), land(*(conditions_of(self.copy.pred) - {split})))
+
+    def taken_from(self, first: _Load) -> k.Copy:
+        """In place of it, what the load of either has loaded."""
+        dst = first.copy.dst
+        return k.Copy(self.copy.dst, k.Ref(dst.buffer, first.moved(dst.index, self)), self.copy.width)
