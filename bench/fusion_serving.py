@@ -118,6 +118,17 @@ def pages(s: Shape, r: Inputs) -> Tensors:
     return float8(r(*s)), r.indices(s[0], 4, s[0] // 16), r(s[2], 1, dtype=FLOAT)
 
 
+def paged_write(cache: Tensor, slots: Tensor, keys: Tensor, scale: Tensor) -> Tensor:
+    """New keys to their places in a cache of float8."""
+    narrow = (wide(keys) * scale).clamp(-448, 448).to(torch.float8_e4m3fn).to(cache.dtype)
+    return torch.index_put(cache, (slots,), narrow)
+
+
+def written(s: Shape, r: Inputs) -> Tensors:
+    new = s[0] // 16
+    return float8(r(*s)), r.distinct(s[0], new), r(new, *s[1:]), r(1, dtype=FLOAT)[0]
+
+
 def decoded_scores(x: Tensor, lengths: Tensor, slope: Tensor, sink: Tensor) -> Tensor:
     """Of one query a group: a window, ALiBi, a cap and a sink; [batch, head, group, 1, keys]."""
     last, at = lengths[:, None] - 1, positions(x.shape[-1], x)
@@ -208,6 +219,7 @@ def image_angles(s: Shape, r: Inputs) -> Tensors:
 
 CACHES = (
     fusion("paged", paged, pages, (2048, 16, 8, 128), small=(32, 4, 3, 16)),
+    fusion("paged_write", paged_write, written, (65536, 8, 128), small=(64, 3, 16)),
     fusion("decoded_scores", decoded_scores, of_one_query, (32, 8, 4, 1, 8191), small=(2, 3, 2, 1, 33)),
     fusion("latent_keys", latent, latent_in, (4, 4096, 576), (64, 1, 576), small=(2, 5, 36)),
     fusion("keys_of_four_bits", keys_of_four_bits, alike(1), (4, 32, 2048, 128), small=(2, 3, 64, 16)),

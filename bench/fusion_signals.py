@@ -195,6 +195,33 @@ def hadamard(x: Tensor) -> Tensor:
     return (y / 8**0.5).to(x.dtype)
 
 
+def walsh(x: Tensor) -> Tensor:
+    """A Walsh-Hadamard transform of each eight neighbours."""
+    y = wide(x)
+    for step in (1, 2, 4):
+        a, b = y.unflatten(-1, (-1, 2, step)).unbind(-2)
+        y = torch.stack([a + b, a - b], -2).flatten(-3)
+    return (y / 8**0.5).to(x.dtype)
+
+
+def polar(x: Tensor, y: Tensor) -> Tensor:
+    """Planes of the direction, the distance and the angle of points."""
+    a, b = wide(x), wide(y)
+    distance = torch.sqrt(a * a + b * b + 1)
+    return torch.stack([a / distance, b / distance, distance, torch.atan2(b, a)], 1).to(x.dtype)
+
+
+def calibrated(x: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of a few bounds each value has passed, and how far it is beyond the last."""
+    passed = (x[..., None] > bounds[:9]).sum(-1)
+    return passed, x - bounds[passed]
+
+
+def until(x: Tensor, ends: Tensor) -> Tensor:
+    """Rows up to an end of their own."""
+    return torch.where(torch.arange(x.shape[1], device=x.device) < ends[:, None], x, -1e4)
+
+
 PHYSICS = (
     fusion(
         "energies",
@@ -205,6 +232,10 @@ PHYSICS = (
     ),
     fusion("inverses", inverses, floats(1), (2000000, 3, 3), small=(33, 3, 3)),
     fusion("hadamard", hadamard, alike(1), (16384, 8, 64), small=(3, 8, 8)),
+    fusion("walsh", walsh, alike(1), (8192, 4096), small=(3, 64)),
+    fusion("polar", polar, alike(2), (64, 1024, 256), small=(2, 16, 64)),
+    fusion("calibrated", calibrated, floats(1, 99), (8192, 1000), small=(5, 33)),
+    fusion("until", until, lambda s, r: (r(*s), r.indices(s[1], s[0])), (16384, 4097), small=(5, 33)),
 )
 
 SIGNAL_ROWS: tuple[Operation, ...] = (*NORMS, *SIGNALS, *STATISTICS, *PHYSICS)

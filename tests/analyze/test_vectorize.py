@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusewright.analyze.runs import Run, expression_run
+from fusewright.analyze.runs import Run, expression_run, memory_run
 from fusewright.analyze.vectorize import (
     lane_axis,
     loads_along_lane,
@@ -13,7 +13,7 @@ from fusewright.analyze.vectorize import (
     widest_aligned,
 )
 from fusewright.ir import Fusion
-from fusewright.ir.index_map import position
+from fusewright.ir.index_map import IndexMap, position
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_shape import broadcast, permute
@@ -55,6 +55,22 @@ def test_a_remainder_is_a_run_if_its_divisor_is_known_to_be_positive(fusion, les
     even = symbol(size.name, multiple_of=2)
     lanes = substitute(index, {position(0, columns): 2 * vector + lane, size: even})
     assert (substitute(lanes, {lane: 0}) + lane is lanes) is moves
+
+
+@pytest.mark.parametrize(
+    "contiguity, joined, sizes",
+    [
+        ([True, True, True], 2, (const(42),)),  # the stride of what is outside
+        ([False, True, True], 2, ()),
+        ([True, False, True], 1, (const(7),)),
+    ],
+    ids=["dense", "gap outside", "gap between rows"],
+)
+def test_dimensions_without_gaps_are_gone_through_as_one(fusion, contiguity, joined, sizes):
+    x = define_tensor(fusion, [4, 6, 7], contiguity)
+    place = position(1, const(42))
+    run = memory_run(x, IndexMap((position(0, const(4)), place // 7, place % 7)), 1, x.logical[2])
+    assert run == Run(True, sizes, tuple(x.logical[-joined:]))
 
 
 def test_unit_stride_axis_is_the_innermost_in_memory(fusion):

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench import tuning
+from bench import tuning, tuning_parts
 from bench.__main__ import main
 from bench.tuning_parts import FIRST_STEPS, Parts, Share, Step, visible_devices
 from bench.tuning_problems import drawn, problems
@@ -133,6 +133,7 @@ def test_gpus_are_named_as_the_environment_names_them(monkeypatch):
 
 def test_the_command_runs_without_a_gpu(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(tuning, "LATE_SECONDS", 100.0)
+    monkeypatch.setattr(tuning_parts, "POLL_SECONDS", 0.01)  # each step waits for one
     path = tmp_path / "table.json"
     few = ["--drawn", "3", "--only", "cube", "--points", "2", "--seconds", "5"]
     assert main(["tuning", *few, "--json", str(path)]) == 0

@@ -17,6 +17,15 @@ def group_norm(ops, x, w, b):
     return [y * ops.broadcast(w, channels) + ops.broadcast(b, channels)]
 
 
+def group_norm_by_channels(ops, x, w, b):
+    """A factor and a term of each channel, as torch decomposes it: x keeps its shape beside statistics."""
+    var, mean = ops.var_mean(ops.reshape(x, [2, 3, 2, 40]), [2, 3], 0, True)
+    factor = ops.rsqrt(var + 1e-5) * ops.reshape(w, [1, 3, 2, 1])
+    term = ops.reshape(b, [1, 3, 2, 1]) - mean * factor
+    factor, term = (ops.broadcast(ops.reshape(t, [2, 6]), [False, False, True, True]) for t in (factor, term))
+    return [ops.relu(x * factor + term)]
+
+
 def instance_norm(ops, x, w, b):
     """As a batch norm of one image, which has a dimension of one point more."""
     image = ops.reshape(x, [1, 12, 5, 8])
@@ -80,6 +89,18 @@ def test_one_kernel_stores_every_shape(target, body, static: bool):
     assert fd.profile().segments == 1
     if body is instance_norm and static:
         assert "fw::store<4>" in fd.last_cuda_code()
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["of an input", "of what is computed"])
+def test_statistics_of_groups_are_used_by_channels_in_one_kernel(target, before: bool):
+    x, w, b = (torch.randn(shape, device=target) for shape in [(2, 6, 5, 8), (6,), (6,)])
+    with FusionDefinition() as fd:
+        given, *factors = (fd.from_pytorch(t, static_sizes=True) for t in (x, w, b))
+        [out] = group_norm_by_channels(fd.ops, fd.ops.exp(given) if before else given, *factors)
+        fd.add_output(out)
+    [found] = fd.execute([x, w, b])
+    torch.testing.assert_close(found, F.group_norm(x.exp() if before else x, 3, w, b).relu())
+    assert len(fd.kernels_for([x, w, b])) == 1
 
 
 def test_a_reshaped_input_is_read_again_rather_than_stored(target):

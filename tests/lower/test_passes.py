@@ -220,6 +220,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
         "join grid reductions",
         "keep invariant vectors",
         "load repeated vectors once",
+        "join exclusive loads",
         "copy asynchronously",
         "order reductions",
         "approximate",

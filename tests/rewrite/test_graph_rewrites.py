@@ -144,6 +144,14 @@ CASES: dict[str, tuple[Build, dict[str, int]]] = {
         _outputs(lambda o, x, y: _first(o, _normalized(o, x, 0))),
         {"max": 1, "Broadcast": 2, "sub": 1, "exp": 1, "sum": 1, "truediv": 1, "Slice": 1},
     ),
+    "the first of what is scanned": (
+        _outputs(lambda o, x, y: o.slice(o.cumsum(o.exp(x), 1), [0, 0], [ROWS, 2])),
+        {"Slice": 1, "exp": 1, "Scan": 1, "Set": 1},
+    ),
+    "others of what is scanned": (
+        _outputs(lambda o, x, y: o.slice(o.cumsum(o.exp(x), 1), [0, 1], [ROWS, COLUMNS])),
+        {"exp": 1, "Scan": 1, "Slice": 1},
+    ),
     "slices beside other readers": (
         _outputs(lambda o, x, y: o.sum(x, [1]), lambda o, x, y: o.slice(o.sum(x, [1]), [0], [2])),
         {"sum": 1, "Slice": 1},

@@ -116,7 +116,7 @@ def test_an_input_is_marked_that_is_read_by_index_too(target: torch.device) -> N
     assert text.count("fw::load_el") == text.count("fw::load") == 3
 
 
-@pytest.mark.parametrize("share, streams", [(0.45, True), (0.35, False)])
+@pytest.mark.parametrize("share, streams", [(0.25, True), (0.15, False)])
 def test_inputs_of_a_part_of_the_cache_that_are_summed_leave_it_first(share: float, streams: bool) -> None:
     fusion = p.reduced([1])
     rows = int(share * p.H200.l2_bytes / (8192 * 4))

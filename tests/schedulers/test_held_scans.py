@@ -216,3 +216,62 @@ def test_scans_along_other_dimensions_are_kernels_of_their_own(target: torch.dev
     x = torch.randn(40, 24, device=target)
     assert_close(fd.execute([x])[0], (x.double() - x.double().mean(1, keepdim=True)).cumsum(0), 64)
     assert [kernel.scheduler for kernel in fd._last_kernels()] == ["reduction", "scan"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "lanes", "vectors"), [(65536, 257, 8, 5), (32768, 513, 16, 5), (524288, 33, 4, 2)]
+)
+def test_few_lanes_hold_short_odd_rows(
+    rows: int, length: int, lanes: int, vectors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as few places in vain as there can be."""
+    monkeypatch.setenv("FUSEWRIGHT_SIM_DEVICE", "h200")
+    with FusionDefinition() as fd:
+        running = fd.ops.cumsum(fd.ops.softmax(_input(fd, DataType.BFloat16), 1), 1)
+        fd.add_output(fd.ops.cast(running, DataType.BFloat16))
+    [kernel] = fd.kernels_for([torch.empty(rows, length, dtype=torch.bfloat16, device="meta")], device="cpu")
+    params = kernel.params
+    assert isinstance(params, ReductionParams)
+    assert params.shift_rows
+    found = params.lparams.bdimx, params.batches_per_block_inner_reduction, params.lparams.bdimy
+    assert found == (lanes, vectors, 128 // lanes)
+
+
+def test_light_that_passes_through_samples_is_weighed_in_one_kernel(target: torch.device) -> None:
+    """The product of all before, by a pad and a slice: rows of as many elements as there are samples."""
+    x = (torch.randint(1, 64, (40, 192)) / 64).bfloat16().to(target)
+    with FusionDefinition() as fd:
+        given = fd.ops.cast(fd.from_pytorch(x, static_sizes=True), DataType.Float)
+        passed = fd.ops.cumprod(fd.ops.pad(1.0 - given * 0.125, [1, 0], 1.0), 1)
+        weight = given * fd.ops.slice(passed, [0, 0], [40, 192])
+        fd.add_output(fd.ops.cast(weight, DataType.BFloat16))
+        fd.add_output(fd.ops.sum(weight, [1]))
+    weights, sums = fd.execute([x])
+    through = torch.nn.functional.pad(1 - x.double() / 8, (1, 0), value=1.0).cumprod(1)[:, :-1]
+    assert_close(weights, x.double() * through, 192)
+    assert_close(sums, (x.double() * through).sum(1), 192)
+    [kernel] = fd._last_kernels()
+    assert kernel.scheduler == "inner_persistent"
+    assert isinstance(kernel.params, ReductionParams)
+    assert (kernel.params.unroll_factor_inner_reduction, kernel.params.unaligned_inputs) == (8, (0,))
+
+
+def test_masks_of_the_most_probable_differ_only_within_rounding_of_the_threshold(
+    target: torch.device,
+) -> None:
+    """Of the most probable: a decision may be another one than in double only where the running sum is as
+    near to the threshold as its rounding. Rows of 20001 are gone over in steps, shorter ones are held.
+    """
+    threshold, unit = 0.9, torch.finfo(torch.float32).eps
+    for length in (300, 4096, 20001):
+        x = (torch.randn(4, length, generator=torch.Generator().manual_seed(length)) * 2).to(target)
+        with FusionDefinition() as fd:
+            share = fd.ops.softmax(fd.from_pytorch(x), 1)
+            fd.add_output(fd.ops.cumsum(share, 1) - share < threshold)
+        [kept] = fd.execute([x])
+        share = x.double().softmax(1)
+        before = share.cumsum(1) - share
+        differ = kept != (before < threshold)
+        near = (before - threshold).abs() <= 4 * length**0.5 * unit
+        assert not (differ & ~near).any()
+        assert differ.sum() <= near.sum() < x.numel() // 10

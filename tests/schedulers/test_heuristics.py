@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
+from fusewright import FusionDefinition
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import DESCRIBED
 from fusewright.core.serialization import from_json, to_json
@@ -258,11 +260,20 @@ def test_large_blocks_sum_whole_columns() -> None:
         (16384, 8192, (32, 32)),
         (26432, 170, (32, 22)),
         (300 * 1024, 100, (32, 13)),
+        (300 * 1024, 250, (32, 16)),  # not all resident at once, so four an SM
     ):
         params = outer_params(Columns(count, length, 1024, 8, 2, stores=False), p.H200)
         assert (params.lparams.bdimx, params.lparams.bdimy, params.lparams.gdimy) == (*threads, 1), count
-        if length < 1024:
+        if length < 200:
             assert params.lparams.bdimy * params.unroll_factor_inner_reduction >= length
+
+
+def test_columns_of_many_lengths_are_summed_by_few_kernels() -> None:
+    shapes = set()
+    for length in range(65, 1025):
+        params = outer_params(Columns(4096, length, 4096, 8, 2, stores=False), p.H200)
+        shapes.add((params.lparams.bdimx, params.lparams.bdimy, params.unroll_factor_inner_reduction))
+    assert shapes == {(8, 64, 8), (8, 128, 8)}
 
 
 def test_blocks_that_share_columns_wait_for_few_others() -> None:
@@ -356,3 +367,13 @@ def test_few_blocks_share_what_has_several_states() -> None:
         for states, most in ((1, 528), (3, 66)):
             columns = Columns(count, length, count, 8, 2, stores=False, states=states)
             assert 1 < outer_params(columns, p.H200).lparams.gdimy <= most
+
+
+def test_few_elements_have_no_vectors_that_are_there_in_part() -> None:
+    for shape, is_vector in (((33, 35), False), ((1025, 1025), True)):
+        x = torch.zeros(shape, dtype=torch.bfloat16)
+        with FusionDefinition() as fd:
+            fd.add_output(fd.ops.cast(fd.from_pytorch(x) + fd.from_pytorch(x), DataType.BFloat16))
+        (kernel,) = fd.kernels_for([x, x])
+        params = kernel.params
+        assert params.shift_rows is is_vector and (params.vectorization_factor > 1) is is_vector

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
-from fusewright import DataType, ParamsError
+from fusewright import DataType, FusionDefinition, ParamsError
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.kernel.text import kernel_text
@@ -156,6 +157,21 @@ def test_rows_that_vectors_do_not_divide_are_joined() -> None:
     assert proposed((4096, 512, 32), (1,)).joined_rows == 1
     with pytest.raises(ParamsError, match=r"joined_rows.*expected 1 where rows of memory do not follow"):
         apply(SCHEDULER, Schedule(p.reduced((0, 2), 3)), JOINED, p.H200)
+
+
+def test_rows_are_joined_whatever_order_dimensions_have() -> None:
+    """What threads found lies in shared memory along loops, not in the order of the input's dimensions."""
+    x = torch.randn(300, 64, 31, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
+    for order in itertools.permutations(range(3)):
+        shown = x.permute(order)
+        reduced = order.index(1)
+        with FusionDefinition() as fd:
+            fd.add_output(fd.ops.sum(fd.ops.cast(fd.from_pytorch(shown), DataType.Float), [reduced]))
+        [kernel] = fd.kernels_for([shown])
+        assert kernel.params.joined_rows == 8
+        if order == (2, 1, 0):
+            [result] = fd.execute([shown])
+            torch.testing.assert_close(result, shown.float().sum(reduced), rtol=1e-5, atol=1e-4)
 
 
 def test_blocks_share_columns_of_rows_that_are_joined() -> None:

@@ -125,3 +125,56 @@ def test_threads_have_more_vectors_of_two_elements(dtype: torch.dtype, threads: 
     params = fd.kernels_for([given])[0].params
     assert isinstance(params, ScanParams)
     assert (params.lparams.bdimx, params.unroll_factor) == (threads, vectors)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "lanes", "vectors"),
+    [
+        (524288, 33, 8, 1),
+        (262144, 65, 8, 2),
+        (131072, 129, 8, 3),
+        (65536, 257, 16, 3),
+        (32768, 1023, 32, 5),
+        (16384, 2047, 96, 3),
+        (1000, 2047, 288, 1),  # too few rows for warps of their own
+        (4096, 4097, 192, 3),
+    ],
+)
+def test_threads_of_short_odd_rows(
+    rows: int, length: int, lanes: int, vectors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of a warp where that has vectors to do, a warp up to a few steps of it, then blocks."""
+    monkeypatch.setenv("FUSEWRIGHT_SIM_DEVICE", "h200")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
+        fd.add_output(fd.ops.cast(fd.ops.cumsum(fd.ops.cast(x, DataType.Float), 1), DataType.BFloat16))
+    [kernel] = fd.kernels_for([torch.empty(rows, length, dtype=torch.bfloat16, device="meta")], device="cpu")
+    params = kernel.params
+    assert isinstance(params, ScanParams)
+    assert params.shift_rows
+    assert (params.lparams.bdimx, params.unroll_factor) == (lanes, vectors)
+    assert params.lparams.bdimy == max(1, 128 // lanes)
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+@pytest.mark.parametrize("length", [64, 256, 257])
+def test_an_exclusive_scan_reads_vectors_that_start_at_any_element(
+    length: int, offset: int, target: torch.device
+) -> None:
+    x = ((torch.randint(-64, 64, (5 * length + offset,)) / 64).bfloat16()[offset:]).view(5, length).to(target)
+    with FusionDefinition() as fd:
+        given = fd.ops.pad(fd.ops.cast(fd.from_pytorch(x), DataType.Float), [1, -1])
+        fd.add_output(fd.ops.cast(fd.ops.cumsum(given, 1), DataType.BFloat16))
+    [out] = fd.execute([x])
+    assert_close(out, torch.nn.functional.pad(x.double(), (1, -1)).cumsum(1), length)
+    [kernel] = fd._last_kernels()
+    assert isinstance(kernel.params, ScanParams)
+    assert (kernel.params.vectorization_factor, kernel.params.unaligned_inputs) == (8, (0,))
+
+
+def test_inputs_that_are_none_have_no_vectors() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.cumsum(fd.define_tensor([-1, -1], contiguity=True), 1))
+    params = replace(_ROWS, prefetches_steps=False, unaligned_inputs=(1,))
+    with pytest.raises(ParamsError, match="unaligned_inputs"):
+        fd.execute([torch.randn(4, 64)], schedules={0: params})

@@ -449,6 +449,22 @@ def _(fd, x, w, b):
     return [*bf16(fd, fd.ops.reshape(y, [n, c, h, k])), m, s]
 
 
+@group_norm.way("scale and shift of channels")
+def _(fd, x, w, b):
+    """As torch itself decomposes it."""
+    n, c, h, k, members = dims(fd, x)
+    wide = f32(fd, x)
+    v, m = fd.ops.var_mean(
+        fd.ops.reshape(wide, [n, GROUPS, members, h * k]), [2, 3], correction=0, keepdim=True
+    )
+    s = fd.ops.rsqrt(v + EPS)
+    wg, bg = (fd.ops.reshape(t, [1, GROUPS, members, 1]) for t in (w, b))
+    a = s * wg
+    o = -m * a + bg
+    a, o = (fd.ops.broadcast(fd.ops.reshape(t, [n, c]), [False, False, True, True]) for t in (a, o))
+    return [*bf16(fd, wide * a + o), fd.ops.squeeze(m, [2, 3]), fd.ops.squeeze(s, [2, 3])]
+
+
 def gnb_ref(dy, x, m, s, w):
     f = grouped(x)
     fy = grouped(dy)

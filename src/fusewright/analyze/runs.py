@@ -6,15 +6,17 @@ constant, or go up by one each from a multiple of `w` on, if `w` divides certain
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.index_map import IndexMap, is_size, position_of, value_extent
 from fusewright.ir.node import Indexed, Stored, Update
 from fusewright.ir.value import TensorView
 from fusewright.sym import (
+    ZERO,
     Expr,
     FloorDiv,
     Le,
@@ -28,6 +30,7 @@ from fusewright.sym import (
     const,
     is_positive_divisor,
     known_multiple,
+    product,
 )
 
 # No vector has more elements, so a multiple of this is a multiple of every width.
@@ -44,10 +47,12 @@ class Run:
     Attributes:
         moves: whether it goes up by one each, from a multiple of `w` on; else it is constant.
         sizes: numbers, and symbols of sizes.
+        joined: for a run through memory that moves, the tensor's dimensions that count as one.
     """
 
     moves: bool
     sizes: tuple[Expr, ...] = ()
+    joined: tuple[IterDomain, ...] = ()
 
 
 _CONSTANT = Run(False)
@@ -77,31 +82,75 @@ def stored_run(node: Stored, dim: int, unit: IterDomain | None) -> Run | None:
 
 
 def memory_run(tensor: TensorView, index_map: IndexMap, dim: int, unit: IterDomain | None) -> Run | None:
-    """How an index map goes through a tensor in memory along dimension `dim` of its positions, or None."""
-    sizes: dict[Expr, None] = {}
-    moves = False
-    for axis, index in zip(tensor.shape, index_map.indices):
-        run = _CONSTANT if axis.is_broadcast else expression_run(index, dim)
-        if run is None or (run.moves and axis is not unit):
-            return None
-        moves = moves or run.moves
-        sizes.update(dict.fromkeys(run.sizes))
+    """How an index map goes through a tensor in memory along dimension `dim` of its positions, or None.
+
+    Dimensions between which memory has no gaps may count as one, as what merges or parts them in another way
+    goes straight through all: of these runs the one that asks least of a width.
+    """
+    indices = {axis: index for axis, index in zip(tensor.shape, index_map.indices) if not axis.is_broadcast}
     there = expression_run(index_map.pred, dim)
     if there is None:
         return None
-    sizes.update(dict.fromkeys(there.sizes))
-    if moves and unit is not None and _is_stride(tensor, unit):
-        row = divisors(unit.extent)
+    lanes = {s for e in index_map.indices for s in e.free_symbols if position_of(s) == dim}
+    own = {size for s in lanes for size in divisors(value_extent(s)) or ()}  # asked of all vectors along it
+    best: Run | None = None
+    for joined in _dense_groups(tensor, unit):
+        run = _run_through(tensor, indices, dim, joined)
+        if run is not None:
+            sizes = dict.fromkeys((*run.sizes, *there.sizes))
+            run = Run(run.moves, tuple(sizes), joined if run.moves else ())
+            best = run if best is None else min(best, run, key=lambda each: _asked(each, own))
+    return best
+
+
+def _dense_groups(tensor: TensorView, unit: IterDomain | None) -> list[tuple[IterDomain, ...]]:
+    """Dimensions that are one run of memory, outermost first: `unit`, `unit` and its neighbour, and so on."""
+    if unit is None:
+        return [()]
+    groups: list[tuple[IterDomain, ...]] = [(unit,)]
+    memory = [each for each in zip(tensor.memory_axes, tensor.contiguity) if not each[0].is_broadcast]
+    for axis, contiguous in reversed(memory[:-1]):
+        if not contiguous:
+            break
+        groups.append((axis, *groups[-1]))
+    return groups
+
+
+def _run_through(
+    tensor: TensorView, indices: dict[IterDomain, Expr], dim: int, joined: tuple[IterDomain, ...]
+) -> Run | None:
+    """The run if `joined` are the dimension that may move."""
+    place: Expr = ZERO
+    for axis in joined:
+        place = place * axis.extent + indices[axis]
+    run = expression_run(place, dim)
+    if run is None:
+        return None
+    sizes = dict.fromkeys(run.sizes)
+    for axis, index in indices.items():
+        if axis not in joined:
+            other = expression_run(index, dim)
+            if other is None or other.moves:
+                return None
+            sizes.update(dict.fromkeys(other.sizes))
+    if run.moves and _is_stride(tensor, joined):
+        row = divisors(product([axis.extent for axis in joined]))
         if row is None:
             return None
         sizes.update(dict.fromkeys(row))
-    return Run(moves, tuple(sizes))
+    return Run(run.moves, tuple(sizes))
 
 
-def _is_stride(source: TensorView, unit: IterDomain) -> bool:
-    """Whether another dimension's stride is a product of sizes, that of `unit` among them."""
+def _asked(run: Run, own: Collection[Expr]) -> tuple[int, int]:
+    """What a run asks of a width beside `own`: to divide sizes of a call, numbers with few powers of two."""
+    numbers = [n for n in map(as_int, run.sizes) if n is not None]
+    return sum(as_int(size) is None and size not in own for size in run.sizes), -gcd(_WIDEST, *numbers)
+
+
+def _is_stride(source: TensorView, inner: Sequence[IterDomain]) -> bool:
+    """Whether another dimension's stride is a product of sizes, those of `inner` among them."""
     axes = zip(source.memory_axes, source.contiguity)
-    return any(contiguous and axis is not unit and not axis.is_broadcast for axis, contiguous in axes)
+    return any(contiguous and axis not in inner and not axis.is_broadcast for axis, contiguous in axes)
 
 
 def expression_run(e: Expr, dim: int) -> Run | None:

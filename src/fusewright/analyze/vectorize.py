@@ -112,7 +112,8 @@ def merged_run(node: Node, width: int, count: int) -> bool:
     return (
         len(present) == count
         and (source.memory is MemoryType.local or are_one_run(source, present))
-        and (out.memory is MemoryType.local or are_one_run(out, lanes))
+        # Registers and shared memory are laid out along loops.
+        and (out.memory is not MemoryType.global_ or are_one_run(out, lanes))
     )
 
 

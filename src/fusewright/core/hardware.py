@@ -143,7 +143,13 @@ _H100 = HardwareInfo(
 )
 
 DESCRIBED: Mapping[str, HardwareInfo] = {
-    "h200": replace(_H100, name="NVIDIA H200", memory_bytes=141 * 10**9, memory_bandwidth_gbs=4800.0),
+    "h200": replace(
+        _H100,
+        name="NVIDIA H200",
+        memory_bytes=141 * 10**9,
+        memory_bandwidth_gbs=4800.0,
+        l2_bytes=60 * MIB,  # as its driver says
+    ),
     "h100": _H100,
     "a100": HardwareInfo(
         name="NVIDIA A100-SXM4-80GB",

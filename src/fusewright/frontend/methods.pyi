@@ -2736,6 +2736,7 @@ class EditableScanParams:
     unroll_factor: int
     prefetches_steps: bool
     shift_rows: bool
+    unaligned_inputs: tuple[int, ...]
     @property
     def elements_held(self) -> int: ...
     @property

@@ -35,9 +35,10 @@ COPY_SHARE = 0.895
 UNWRITTEN_SHARE = 0.4
 # Inputs of more than this share of the L2 cache are marked to leave it first, unless they are so many times
 # as large: what is left to be written then counts for less than what such loads cost (an H200: 4194304 x 64
-# bfloat16 is summed in 134 us without, 147 with them; 2048 x 65536 in 73 and 71). Of 60 MiB, sums of 27.5 to
-# 30.4 MB take 0.89 to 0.93 of the time so, those of 20 to 22 MB 1.06 to 1.20.
-STREAMED_SHARE, MOST_STREAMED = 0.4, 8
+# bfloat16 is summed in 134 us without, 147 with them; 2048 x 65536 in 73 and 71). Of 60 MiB, sums of 17 MB
+# take 0.86 to 0.95 of the time so, of 21 MB 0.91, of 25 MB 0.81 and 0.87; of rows and columns at once, of 14
+# to 16 MB, 0.92 to 0.97.
+STREAMED_SHARE, MOST_STREAMED = 0.2, 8
 # Of what they read, kernels that gained by inputs that leave the L2 cache last stored a third or more.
 LEAST_STORED = 0.3
 # Inputs that leave the L2 cache last are larger than so many of them. On an H200 kernels behind the one that
@@ -206,15 +207,13 @@ class CostModel:
         """What the arithmetic takes at the GPU's nominal speed."""
         return self._arithmetic.slots(facts) / (hardware.float_tflops * 1e12 / OPERATIONS_A_SLOT)
 
-    def streams(self, facts: Facts, hardware: HardwareInfo, least: float = STREAMED_SHARE) -> bool:
+    def streams(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether inputs that are read once, by a kernel that stores little, are to leave the caches first.
 
         They then take no room from what the kernel before has left to be written: sums of 134 MB take 0.9
         times as long (an H200). A kernel that stores as much as it reads is slower by it (1.03 times).
-
-        least: share of the L2 cache that inputs take.
         """
-        return least < self._traffic.read(facts) / hardware.l2_bytes <= MOST_STREAMED
+        return STREAMED_SHARE < self._traffic.read(facts) / hardware.l2_bytes <= MOST_STREAMED
 
     def keeps(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether inputs that are read once are to leave the L2 cache last, as the kernel stores much, too.

@@ -29,7 +29,7 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.params import HeuristicParams
 from fusewright.schedulers.reference_map import Access
-from fusewright.sym import Const, Expr, const
+from fusewright.sym import Const, Expr, const, product
 
 # Bytes that torch's allocator aligns a fresh tensor to are more than any vector needs.
 FRESH_ALIGNMENT = 256
@@ -337,7 +337,8 @@ class VectorLimits:
             if unit is not None and access.axes.get(inner) is unit:
                 home = aliases.get(access.tensor, access.tensor)
                 position = fusion.inputs.index(home) if fusion.is_input(home) else None
-                limit = _limit(access.tensor, unit, position, home is not access.tensor)
+                joined = access.joined.get(inner, (unit,))
+                limit = _limit(access.tensor, joined, position, home is not access.tensor)
                 if inner in access.sizes:  # goes along only a part of that dimension, perhaps
                     limit = replace(limit, size=inner.extent, sizes=access.sizes[inner])
                 pieces = unaligned_pieces(fusion, access, inner) if home is access.tensor else None
@@ -388,13 +389,17 @@ class VectorLimits:
         return Vectors(width, tuple(sorted(positions)), cost, keeps)
 
 
-def _limit(tensor: TensorView, unit: IterDomain, position: int | None, may_be_elsewhere: bool) -> _Limit:
+def _limit(
+    tensor: TensorView, inner: Collection[IterDomain], position: int | None, may_be_elsewhere: bool
+) -> _Limit:
+    """`inner`: the dimensions that vectors go along, as through one."""
+    size = product([axis.extent for axis in inner])
     if position is None:
-        return _Limit(tensor.dtype.size, unit.extent, None, ())
+        return _Limit(tensor.dtype.size, size, None, ())
     axes = enumerate(tensor.shape)
-    outer = tuple((dim, a.extent) for dim, a in axes if a is not unit and not a.is_broadcast)
+    outer = tuple((dim, a.extent) for dim, a in axes if a not in inner and not a.is_broadcast)
     order = [a.extent for a in reversed(tensor.allocation) if not a.is_broadcast and not a.is_reduction]
-    return _Limit(tensor.dtype.size, unit.extent, position, outer, tuple(order) if may_be_elsewhere else ())
+    return _Limit(tensor.dtype.size, size, position, outer, tuple(order) if may_be_elsewhere else ())
 
 
 def _steps(sizes: Sequence[int]) -> list[int]:

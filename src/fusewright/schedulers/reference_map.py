@@ -46,6 +46,7 @@ class Access:
         axes: the reference's axis -> the tensor's that goes along with it.
         varying: the reference's axes along which other elements are read, though no axis goes along.
         sizes: for each of the reference's axes what a vector along it must divide, the size apart.
+        joined: for each of these the tensor's dimensions that go along as one, if more than one do.
         by_index: whether `node` reads the input by index, or the output is stored so; not so the loads of
             the indices.
         dims: for an access by index, the dimension of its map's positions that each of the reference's axes
@@ -61,6 +62,7 @@ class Access:
     axes: AxisMap
     varying: frozenset[IterDomain] = frozenset()
     sizes: Mapping[IterDomain, tuple[Expr, ...]] = field(default_factory=dict)
+    joined: Mapping[IterDomain, tuple[IterDomain, ...]] = field(default_factory=dict)
     by_index: bool = False
     dims: Mapping[IterDomain, int] = field(default_factory=dict)
     strided: AxisMap = field(default_factory=dict)
@@ -119,6 +121,7 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
     strided: AxisMap = {}
     varying: set[IterDomain] = set()
     sizes: dict[IterDomain, tuple[Expr, ...]] = {}
+    joined: dict[IterDomain, tuple[IterDomain, ...]] = {}
     shared: dict[IterDomain, tuple[Expr, ...]] = {}
     position = {axis: dim for dim, axis in enumerate(root)}
     dims = {axis: position[theirs] for axis, theirs in reader.items()}
@@ -131,7 +134,7 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
         strided.update((axis, ours) for ours in source.allocation if ours in touched)
         along = indexed_run(node, dim, unit)
         if along is not None and along.moves and unit is not None:
-            axes[axis], sizes[axis] = unit, along.sizes
+            axes[axis], sizes[axis], joined[axis] = unit, along.sizes, along.joined
             continue
         if along is not None and not along.moves:
             shared[axis] = along.sizes
@@ -139,7 +142,7 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
         ours = next((each for each in moved if not each.is_broadcast and each is not unit), None)
         if ours is not None:
             axes[axis] = ours
-    return Access(source, node, axes, frozenset(varying), sizes, True, dims, strided, shared)
+    return Access(source, node, axes, frozenset(varying), sizes, joined, True, dims, strided, shared)
 
 
 def _differs_along(index: Expr, dim: int) -> bool:
@@ -165,7 +168,9 @@ def _store(tensor: TensorView, axes: AxisMap) -> Access:
     position = {axis: dim for dim, axis in enumerate(tensor.maybe_root)}
     dims = {axis: position[ours] for axis, ours in axes.items()}
     runs = {axis: stored_run(node, dim, unit) for axis, dim in dims.items()}
-    moved = {axis: run.sizes for axis, run in runs.items() if run is not None and run.moves}
+    moved = {axis: run for axis, run in runs.items() if run is not None and run.moves}
     along = dict.fromkeys(moved, unit) if unit is not None else {}
     varying = frozenset(axis for axis, ours in axes.items() if not ours.is_broadcast)
-    return Access(tensor, None, along, varying, moved, by_index=True, dims=dims)
+    sizes = {axis: run.sizes for axis, run in moved.items()}
+    joined = {axis: run.joined for axis, run in moved.items()}
+    return Access(tensor, None, along, varying, sizes, joined, True, dims)

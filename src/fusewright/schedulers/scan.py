@@ -41,7 +41,14 @@ from fusewright.schedulers.base import (
     planner_of,
 )
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, inline_rest, vectorize_ports
+from fusewright.schedulers.io import (
+    VectorLimits,
+    Vectors,
+    cache_inputs_and_outputs,
+    check_unaligned,
+    inline_rest,
+    vectorize_ports,
+)
 from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
 from fusewright.schedulers.pointwise.space import covering_space
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, stores
@@ -64,6 +71,13 @@ ROW_THREADS, LEAST_VECTORS = 512, 2
 # bools as Int, 8192 rows of 2048 43.0 us by 256 threads with four vectors of two, 45.1 by 512; 2048 of 8192
 # 47.2 and 56.3).
 FEW_ELEMENTS, NARROW_ROW_THREADS, NARROW_LEAST_VECTORS = 2, 256, 4
+# Lanes of a warp that scan a shifted row at least, and vectors of each at most; threads that scan a longer
+# one in a single step, at most, and vectors of each. (An H200, us, bfloat16: 262144 rows of 65 by 8 lanes 28,
+# by 4 38, by 32 one element at a time 51; 524288 of 33 by 8 34, by 4 39, so 84; 131072 of 129 by 8 lanes with
+# three vectors 24, by 16 with two 28; 32768 of 1023 by a warp with five 37, with four 43, by 96 threads 48;
+# 16384 of 2047 by 96 threads with three 37, by a warp 41, by 160 49; 4096 of 4097 by 192 22, by 288 with two
+# 23.)
+LEAST_LANES, MOST_OF_A_LANE, MOST_IN_A_STEP, EACH_IN_A_STEP = 8, 5, 256, 3
 # Threads of the rows that share a block, where a warp or less scans one: four warps, of which an SM holds
 # enough blocks to be full.
 SMALL_BLOCK = 128
@@ -154,6 +168,7 @@ class ScanScheduler(BuiltInScheduler):
         original = accepted(self, scan_space(schedule.fusion))
         if not original.iteration:
             _check_single_row(params)
+        check_unaligned(schedule.fusion, params.unaligned_inputs)
         ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, scan_space(schedule.fusion))
         reference = _merge_to_rows(schedule, space)
@@ -165,7 +180,7 @@ class ScanScheduler(BuiltInScheduler):
         unrolled = cut(schedule, reference, params, bool(space.iteration))
         schedule.transform_like(reference)
         schedule.parallelize_like(reference)
-        vectorize_ports(schedule, ports, params.vectorization_factor)
+        vectorize_ports(schedule, ports, params.vectorization_factor, unaligned=params.unaligned_inputs)
         if ports.loads:
             schedule.inline_at(reference, unrolled, best_effort=True, selected=ports.loads)
         if params.prefetches_steps:
@@ -303,16 +318,24 @@ class _Planner:
             shared = _sharing_rows(rows, length, width, self._loaded_bytes, hardware)
             if shared is not None:
                 return shared
-            found = (
-                self._shifted.vectors(facts) if length >= LEAST_SCANNED and self.space.goes_along else None
-            )
-            if found is None or found.unaligned or not is_narrow(width, found, ENOUGH_TO_SCAN):
-                return _inner_params(rows, length, width, self._loaded_bytes, hardware)
-            places = length + found.width - 1
-            params = _inner_params(rows, places, found.width, self._loaded_bytes, hardware)
-            return _with_whole_steps(params, rows, ceil_div(places, found.width))
+            return self._inner(facts, rows, length, vectors.vectors(facts, width), hardware)
         params = _outer_params(rows, length, width, self._loaded_bytes, hardware)
         return _sharing_columns(params, self._blocks(facts, params), length, hardware)
+
+    def _inner(
+        self, facts: Facts, rows: int, length: int, plain: Vectors, hardware: HardwareInfo
+    ) -> ScanParams:
+        """`plain`: the vectors of rows that are not shifted."""
+        goes_along, bytes_ = self.space.goes_along, self._loaded_bytes
+        found = self._shifted.vectors(facts) if length >= LEAST_SCANNED and goes_along else None
+        if found is None or not is_narrow(plain.width, found, ENOUGH_TO_SCAN):
+            width = plain.width if goes_along else 1
+            params = _inner_params(rows, length, width, bytes_, hardware)
+            return replace(params, unaligned_inputs=plain.unaligned if width > 1 else ())
+        places = length + found.width - 1
+        params = _inner_params(rows, places, found.width, bytes_, hardware)
+        params = _with_whole_steps(params, rows, ceil_div(places, found.width), hardware)
+        return replace(params, unaligned_inputs=found.unaligned)
 
     def _blocks(self, facts: Facts, params: ScanParams) -> int:
         columns = params.lparams.bdimx * params.vectorization_factor
@@ -350,16 +373,20 @@ def _inner_params(
     )
 
 
-def _with_whole_steps(params: ScanParams, rows: int, vectors: int) -> ScanParams:
+def _with_whole_steps(params: ScanParams, rows: int, vectors: int, hardware: HardwareInfo) -> ScanParams:
     """`params` for shifted rows of so many vectors, often one more than a power of two. For that one a warp
     takes one more a lane, and a block more threads, since a step would take as long as others.
     """
     threads, unroll = params.lparams.bdimx, params.unroll_factor
     rows_a_block = params.lparams.bdimy
-    if threads <= WARP_SIZE:
-        threads = min(WARP_SIZE, power_of_two_at_least(ceil_div(vectors, 2)))
-        unroll = max(unroll, min(MAX_INNER_UNROLL, ceil_div(vectors, threads)))
-        rows_a_block = min(power_of_two_at_least(rows), rows_a_block * params.lparams.bdimx // threads)
+    are_many = 4 * WARP_SIZE * rows >= hardware.sm_count * hardware.max_threads_per_sm
+    if threads <= WARP_SIZE or (are_many and vectors <= WARP_SIZE * MOST_OF_A_LANE):
+        threads = min(WARP_SIZE, max(LEAST_LANES, power_of_two_at_most(vectors // LEAST_VECTORS)))
+        unroll = max(1, min(MOST_OF_A_LANE, ceil_div(vectors, threads)))
+        rows_a_block = min(power_of_two_at_least(rows), SMALL_BLOCK // threads)
+    elif are_many and vectors <= MOST_IN_A_STEP * EACH_IN_A_STEP:
+        threads, unroll = whole_warps(ceil_div(vectors, EACH_IN_A_STEP)), EACH_IN_A_STEP
+        rows_a_block = 1
     else:
         steps = max(1, vectors // (threads * unroll))
         threads = min(MAX_THREADS_PER_BLOCK, whole_warps(ceil_div(vectors, steps * unroll)))

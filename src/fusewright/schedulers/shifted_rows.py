@@ -32,8 +32,9 @@ from fusewright.sym import Expr
 ENOUGH_BYTES, ENOUGH_OF_LONG_ROWS, LONG_ROW = 4, 8, 16 * KIB
 # The same of rows that are scanned, of which threads pass on a sum of each vector. (An H200, us, running sums
 # so and by element: of 65536 rows of 257 bfloat16 25 and 39, of 131072 of 129 28 and 48, of 4096 of 4097 25
-# and 46, of 4097 floats 39 and 48, of 1023 38 and 43; 257 normalized probabilities 30 and 37.)
-ENOUGH_TO_SCAN, LEAST_SCANNED = 8, 128
+# and 46, of 4097 floats 39 and 48, of 1023 38 and 43; of 262144 of 65 bfloat16 28 and 51, of
+# 524288 of 33 34 and 84; 257 normalized probabilities 30 and 37.)
+ENOUGH_TO_SCAN, LEAST_SCANNED = 8, 32
 
 
 def is_narrow(width: int, other: Vectors, enough: int = ENOUGH_BYTES) -> bool:

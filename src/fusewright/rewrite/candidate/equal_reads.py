@@ -14,7 +14,7 @@ from collections.abc import Hashable, Sequence
 
 from fusewright.analyze.axis_map import stays_one_point
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import IndexMap, position
+from fusewright.ir.index_map import position
 from fusewright.ir.node import Indexed
 from fusewright.ir.view import Relabel
 from fusewright.rewrite.replacement import read_instead, shape_of
@@ -62,8 +62,6 @@ def _read(node: Indexed, dims: Sequence[int]) -> Hashable:
     places: list[Expr] = [ZERO] * len(shape)
     for new, dim in enumerate(dims):
         places[dim] = position(new, shape[dim][0])
-    inverse = node.inverse
-    if inverse is not None:
-        inverse = IndexMap(tuple([inverse.indices[dim] for dim in dims]), inverse.pred)
     kept = tuple([shape[dim] for dim in dims])
-    return node.source, node.map.at(places), inverse, tuple(node.index_tensors), fill, kept
+    # What undoes a read follows from its map: nothing moves over reads any more.
+    return node.source, node.map.at(places), tuple(node.index_tensors), fill, kept

@@ -51,7 +51,12 @@ def reads_in_order(node: Indexed, reduced: set[Val]) -> bool:
         return dims is not None and all(
             axis.is_broadcast or dim is not None for axis, dim in zip(node.output.shape, dims)
         )
-    return _in_order(node.source, node.map, node.output, reduced)
+    return is_in_order(node.source, node, reduced)
+
+
+def is_in_order(tensor: TensorView, view: Indexed, reduced: set[Val]) -> bool:
+    """The same of a tensor that is read as `view` reads its source."""
+    return _in_order(tensor, view.map, view.output, reduced)
 
 
 def _in_order(value: TensorView, read: IndexMap, out: TensorView, reduced: set[Val]) -> bool:

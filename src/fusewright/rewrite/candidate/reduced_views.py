@@ -4,7 +4,8 @@
 
 A kernel has one space, which is that of its reductions: blocks of a row that get a scale each, say. What it
 stores in the shape of the row would need a space of its own. Where elements are only named in another way,
-each has its place in both.
+each has its place in both. So has what is computed with results of the reduction that lie along the view's
+dimensions, as a group norm's that are named by channels.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed, Stored
 from fusewright.ir.value import TensorView
 from fusewright.rewrite.candidate.lift import depends_on_more
+from fusewright.rewrite.candidate.lift_indexed import is_in_order
 from fusewright.sym import TRUE
 
 
@@ -32,7 +34,7 @@ def store_beside_views(fusion: Fusion) -> Fusion:
             is_alike = [axis.extent for axis in tensor.shape] == extents
             if above is None or not above.traits.pointwise or not is_alike or output.alias is not None:
                 continue
-            if tensor not in more and not any(axis.is_broadcast for axis in tensor.shape):
+            if is_in_order(tensor, view, more) and not any(axis.is_broadcast for axis in tensor.shape):
                 _store(fusion, tensor, view)
     return fusion
 

@@ -1,10 +1,13 @@
 """Moves reshapes and slices of what is not computed again down to the stores.
 
-    sum(x) -> reshape -> mul by w -> output    becomes    sum(x) -> mul by w' -> store, reshaped
+    sum(x) -> reshape -> mul by w -> output             becomes    sum(x) -> mul by w' -> store, reshaped
+    x -> mul by reshape(sum(reshape(x))) -> output      becomes    reshape(x) -> mul by sum -> store, reshaped
 
 What follows from a reduction, or is stored as it is, too, has its place in the kernel's iteration space. A
 change of shape that keeps its elements apart can be undone: what is computed with the result is computed in
 that space instead, on operands that are read by the inverse, and the change is where the output is stored.
+So is what meets results that have one element for many of what they were reduced from, as a norm of groups of
+channels that is written as a scale and a shift of each channel.
 """
 
 from __future__ import annotations
@@ -29,9 +32,13 @@ def sink_views(fusion: Fusion) -> Fusion:
         node = next((n for n in fusion.ordered_nodes() if _can_sink(fusion, n) and n not in tried), None)
         if node is None:
             break
-        assert isinstance(node, Indexed)
+        assert isinstance(node, Indexed) and node.inverse is not None
         tried.add(node)
-        changed |= _Sink(fusion, node).run()
+        changed |= _Sink(fusion, node, node.output, node.source, node.map, node.inverse).run()
+    for node in [n for n in fusion.ordered_nodes() if _is_met_again(n)] if tried else ():
+        assert isinstance(node, Indexed) and node.inverse is not None
+        if node in fusion.nodes:
+            changed |= _Sink(fusion, node, node.source, node.output, node.inverse, node.map).run()
     # What did not sink is lifted if it can be, and so are the operands of what did.
     return lift_views(fusion, everything=True) if changed or tried else fusion
 
@@ -46,20 +53,48 @@ def _can_sink(fusion: Fusion, node: Node) -> bool:
     )
 
 
-class _Sink:
-    """One indexed read of a computed tensor, and all that is computed with it."""
+def _is_met_again(node: Node) -> bool:
+    """Whether elementwise work reads what a node reads in another shape, all of it, to be reduced."""
+    if not isinstance(node, Indexed) or node.inverse is None or node.indices or node.source.is_cpu:
+        return False
+    is_all = node.inverse.pred is TRUE and node.map.pred is TRUE and not node.filled
+    return is_all and any(use is not node and use.traits.pointwise for use in node.source.uses)
 
-    def __init__(self, fusion: Fusion, node: Indexed) -> None:
-        assert node.inverse is not None
+
+class _Sink:
+    """One indexed read, and all that is computed with what it gives or, beside a reduction, what it is of.
+
+    Attributes:
+        result: what is computed with, and not in its own space: in that of `source`, which has its elements.
+        map, inverse: from positions in the result to positions in the source, and back.
+        more: what follows from reductions, say.
+        twins: what is computed with the result -> the same in the source's space.
+    """
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        node: Indexed,
+        result: TensorView,
+        source: TensorView,
+        map: IndexMap,
+        inverse: IndexMap,
+    ) -> None:
         self.fusion = fusion
         self.node = node
-        self.inverse = node.inverse
-        self.space = node.source.shape
+        self.result, self.source = result, source
+        self.map, self.inverse = map, inverse
+        self.space = source.shape
         self.outputs = set(fusion.output_tensors())
         self.more = depends_on_more(fusion)
-        #: tensors that are computed with it -> the same in the source's space
-        self.twins: dict[TensorView, TensorView] = {node.output: node.source}
+        self.twins: dict[TensorView, TensorView] = {result: source}
         self.reads: dict[TensorView, TensorView] = {}
+        self.same_reads: dict[TensorView, None] = {}
+
+    @property
+    def _reads_result(self) -> bool:
+        """Whether the result is what the node gives."""
+        return self.result is self.node.output
 
     def run(self) -> bool:
         """Rewrites; False, and nothing is changed, if what is computed with it needs its own space."""
@@ -73,8 +108,11 @@ class _Sink:
 
     def _region(self) -> list[Node] | None:
         """The nodes that compute with the result, producers first, or None if one of them cannot move."""
-        followed: set[Val] = {self.node.output}
+        if self.result in self.outputs and not self._reads_result:
+            return None
+        followed: set[Val] = {self.result}
         region: list[Node] = []
+        meets_results = self._reads_result
         for node in self.fusion.ordered_nodes():
             if node is self.node or followed.isdisjoint(node.inputs):
                 continue
@@ -91,15 +129,17 @@ class _Sink:
                     continue
                 if value in self.more and not self._is_same_read(value):
                     return None
+                meets_results |= value in self.more
             followed.update(node.outputs)
             region.append(node)
         stored = [v for v in followed if v in self.outputs]
         unused = [v for v in followed if v not in self.outputs and not v.uses]
-        return region if stored and not unused and self._has_own_place(region) else None
+        has_place = meets_results and self._has_own_place(region)
+        return region if stored and not unused and has_place else None
 
     def _is_wider(self, tensor: TensorView) -> bool:
         """Whether it has several elements where the result has one: the source has no place for them."""
-        pairs = zip(self.node.output.shape, tensor.shape)
+        pairs = zip(self.result.shape, tensor.shape)
         return any(ours.is_broadcast and not theirs.is_broadcast for ours, theirs in pairs)
 
     def _has_own_place(self, region: Sequence[Node]) -> bool:
@@ -108,20 +148,21 @@ class _Sink:
         Other reads by index need no more than elements of it. Where these are of one shape, as the parts
         that a stencil adds up, their space serves all of them.
         """
-        source, shape = self.node.source, shape_of(self.node.output)
+        source, shape = self.source, shape_of(self.result)
         others = [use for use in source.uses if use is not self.node and use not in region]
         is_needed = any(not isinstance(use, Indexed) or shape_of(use.output) != shape for use in others)
         return source in self.more or source in self.outputs or is_needed
 
     def _is_same_read(self, value: TensorView) -> bool:
-        """Whether a tensor is another one of the source's space, read in the same way."""
+        """Whether a tensor is another of the source's space, or a broadcast in it, read in the same way."""
         node = value.definition
-        return (
-            isinstance(node, Indexed)
-            and node.map == self.node.map
-            and not node.indices
-            and [axis.extent for axis in node.source.shape] == [axis.extent for axis in self.space]
-            and [a.is_broadcast for a in node.source.shape] == [a.is_broadcast for a in self.space]
+        if not isinstance(node, Indexed) or node.indices or node.source.ndim != len(self.space):
+            return False
+        dims = zip(node.source.shape, self.space, node.map.indices, self.map.indices)
+        return node.map.pred is self.map.pred and all(
+            theirs.is_broadcast
+            or (theirs.extent is ours.extent and not ours.is_broadcast and place is own_place)
+            for theirs, ours, place, own_place in dims
         )
 
     def _compute(self, node: Node) -> None:
@@ -145,6 +186,7 @@ class _Sink:
             return known
         if value in self.more:
             assert isinstance(value.definition, Indexed)
+            self.same_reads[value] = None
             return value.definition.source
         if value not in self.reads:
             self.reads[value] = self._read(value)
@@ -183,7 +225,8 @@ class _Sink:
             tensor.redefine(tensor.logical, root)
             tensor.loop = root
             self.fusion.add_node(Stored(twin, tensor, self.inverse))
-        for tensor in reversed(list(self.twins)):
+        computed = [tensor for tensor in self.twins if tensor is not self.result or self._reads_result]
+        for tensor in (*reversed(computed), *self.same_reads):
             node = tensor.definition
-            if node is not None and tensor not in self.outputs and node in self.fusion.nodes:
+            if node is not None and tensor not in self.outputs and not tensor.uses:
                 self.fusion.remove_node(node)

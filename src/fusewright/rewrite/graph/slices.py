@@ -2,10 +2,11 @@
 
     softmax(x, dim 1)[:n]    becomes    softmax(x[:n], dim 1)
     layer_norm(x)[:, -1]     becomes    squeeze(layer_norm(x[:, -1:]))
+    cumsum(x, dim 1)[:, :n]  becomes    cumsum(x[:, :n], dim 1)
 
 A slice of elementwise work is lifted to the loads of a kernel anyway (`lift`). Above a reduction it is not,
 since others may need all results; where nobody does, the slice moves up through it along the dimensions that
-are not reduced.
+are not reduced, and through a scan along the scanned one if it keeps the first elements.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fusewright.ir.node import Choose, Copy, Indexed, Node, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
 from fusewright.ir.view import Relabel
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, remove_dead
-from fusewright.sym import ONE, TRUE, ZERO, Expr
+from fusewright.sym import ONE, TRUE, ZERO, Expr, Symbol
 
 #: Of a tensor's dimensions those that are sliced, and the slice's dimension that each is.
 _Cut = dict[int, int]
@@ -162,7 +163,7 @@ class _Move:
         if any(self.cuts.get(out, cut) != cut or _is_expanded(out) for out in outs):
             return None
         self.cuts.update(dict.fromkeys(outs, cut))
-        if isinstance(node, Scan) and node.dim in cut:
+        if isinstance(node, Scan) and node.dim in cut and not self._keeps_the_first(cut[node.dim]):
             return None
         kept = [i for i, axis in enumerate(node.output.maybe_root) if not axis.is_reduction]
         found: dict[TensorView, _Cut] = {}
@@ -182,6 +183,11 @@ class _Move:
             if own:
                 found[value] = own
         return found
+
+    def _keeps_the_first(self, place: int) -> bool:
+        """Whether the slice has the first elements along a dimension, of which a scan needs no others."""
+        index = self.node.map.indices[place]
+        return isinstance(index, Symbol) and position_of(index) == place
 
     # ---- rewriting
 

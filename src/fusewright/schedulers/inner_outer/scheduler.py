@@ -75,9 +75,6 @@ COLUMN_BYTES = 256
 MAX_PARTIALS = 32
 # Of a copy's speed, what reading alone reaches.
 SPEED = 0.9
-# Of the L2 cache, what inputs take that are to leave it first (an H200, 14 to 16 MB of bfloat16: 0.92 to 0.97
-# of the time on four shapes).
-STREAMED_SHARE = 0.2
 
 # Loop positions of the reference, and what they are bound to.
 _BLOCKS_X, _BLOCKS_Y, _THREADS_Z, _THREADS_Y, _STEPS, _THREADS_X, _UNROLL, _VECTOR = range(8)
@@ -254,7 +251,7 @@ class _Planner:
                 f"rows of {columns} are spread over {along} blocks, whose results one has to combine"
             )
         stores = any(self.space.is_full(access) for access in self.space.stores)
-        if not stores and self._cost.streams(facts, hardware, STREAMED_SHARE):
+        if not stores and self._cost.streams(facts, hardware):
             params = replace(params, streams_inputs=True)
         if self._are_stable(facts):
             axes = (*self.space.rows, *self.space.columns)

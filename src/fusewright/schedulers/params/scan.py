@@ -8,9 +8,12 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params.decision import When, choice
 from fusewright.schedulers.params.heuristic import UNROLLING, WIDTHS, HeuristicParams
 from fusewright.schedulers.params.launch import REQUIRED, Extent, LaunchParams, launch
-from fusewright.schedulers.params.legal import GIVEN
+from fusewright.schedulers.params.legal import GIVEN, counts, each
 
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
+_VECTORS = When(
+    lambda params: params.fastest_dim and params.vectorization_factor > 1, "without vectors along rows"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class ScanParams(HeuristicParams):
     prefetches_steps: what the next step scans is loaded while a step is scanned and stored.
 
     shift_rows: the vectors of each row begin at aligned addresses, whatever its length and its place.
+
+    unaligned_inputs: positions of the inputs whose vectors may start at any element.
     """
 
     lparams: LaunchParams = launch(
@@ -40,6 +45,7 @@ class ScanParams(HeuristicParams):
     unroll_factor: int = choice(1, UNROLLING)
     prefetches_steps: bool = choice(False)
     shift_rows: bool = choice(False, when=_INNER)
+    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
 
     @property
     def threads_that_scan(self) -> int:

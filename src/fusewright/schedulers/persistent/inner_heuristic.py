@@ -36,7 +36,7 @@ from fusewright.schedulers.persistent.row_threads import (
     threads_and_batches,
 )
 from fusewright.schedulers.persistent.rows_in_turns import copied_in_turns, in_turns
-from fusewright.schedulers.persistent.scanned_rows import EXPOSED_ARITHMETIC, in_steps, with_everything
+from fusewright.schedulers.persistent.scanned_rows import EXPOSED_ARITHMETIC, for_scans, in_steps
 from fusewright.schedulers.persistent.shared_rows import in_shared
 from fusewright.schedulers.persistent.streamed_rows import streamed
 from fusewright.schedulers.persistent.sweep_heuristic import sweep_rows, swept
@@ -153,29 +153,29 @@ class InnerPersistentPlanner(ReductionPlanner):
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
         aligned = self._width(facts)
         vectors, shifts = Vectors(aligned, (), 1 / aligned), False
-        found = self._shifted.vectors(facts) if length >= LEAST_SCANNED else None
-        if found is not None and not found.unaligned and is_narrow(aligned, found, ENOUGH_TO_SCAN):
-            vectors, shifts = found, True
+        if length >= LEAST_SCANNED:
+            wider = wider_vectors(
+                self.fusion, space, self._vectors, self._shifted, aligned, facts, ENOUGH_TO_SCAN
+            )
+            vectors, shifts = wider or (vectors, shifts)
         to_hold = _Rows(rows, length, vectors, shifts)
         held = self._held(to_hold, hardware)
-        if held.project_persistent_buffers:
-            bytes_an_element = self.everything.at_once
-            held = with_everything(held, to_hold.vectors_a_row, bytes_an_element, REGISTERS_TO_HOLD)
+        held = for_scans(held, to_hold.vectors_a_row, shifts, self.everything.at_once, REGISTERS_TO_HOLD)
         if held.persistent_in_shared_memory or not held.holds_batches:
-            return self._scanned_in_steps(rows, length, vectors, shifts, facts, hardware)
-        params = with_wider_vectors(held, vectors, shifts) if shifts else held
+            return self._scanned_in_steps(to_hold, facts, hardware)
+        params = with_wider_vectors(held, vectors, shifts) if shifts or vectors.unaligned else held
         estimate = self._estimate(rows, length, params, facts, hardware)
         if self._constant_row_is_faster(facts, params, hardware, in_shared=False):
             return Proposal(for_this_length(params, space, facts, "rows"), estimate)
         return Proposal(for_any_length(params, space, threads="bdimx"), estimate)
 
-    def _scanned_in_steps(
-        self, rows: int, length: int, vectors: Vectors, shifts: bool, facts: Facts, hardware: HardwareInfo
-    ) -> Proposal:
+    def _scanned_in_steps(self, to_hold: _Rows, facts: Facts, hardware: HardwareInfo) -> Proposal:
         """Of rows that registers do not hold."""
-        space = self.space
-        steps = in_steps(rows, length, vectors, shifts, space, hardware)
-        params = with_wider_vectors(steps.params, vectors, shifts) if shifts else steps.params
+        space, vectors = self.space, to_hold.vectors
+        rows, length = to_hold.count, to_hold.length
+        anywhere = to_hold.shifts or bool(vectors.unaligned)
+        steps = in_steps(rows, length, vectors, anywhere, space, hardware)
+        params = with_wider_vectors(steps.params, vectors, to_hold.shifts) if anywhere else steps.params
         in_l2 = (
             min(rows, steps.resident * hardware.sm_count) * length * space.element_bytes <= hardware.l2_bytes
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.io import Vectors
@@ -19,6 +20,11 @@ ELEMENTS, REGISTERS = 16, 64
 # blocks of 512 threads 36 us, four of 256 that hold less 40; one of 1024 41, which rows of 128256 have room
 # for alone.)
 FEWEST_THREADS = 512
+# Lanes that hold a row of a part of a warp, and vectors of each at most. (An H200, us, running sums of
+# softmaxes of bfloat16: 65536 rows of 257 by 8 lanes with five vectors 23, by 16 with three 29; 32768 of 513
+# by 16 with five 23, by 32 with three 29; 262144 of 65 by 4 with three 40, by 8 with two 43; 524288 of 33 by
+# 4 with two 42, by 8 55.) Blocks of fewer warps are those of few rows.
+LANES, MOST_OF_A_LANE, FEWEST_WARPS = (4, 8, 16), 5, 4
 # Shared memory that the alignment of what a block holds and passes on may take.
 SHARED_SLACK = 1024
 # The share of its arithmetic that each sweep adds to the time of its memory: it waits for what it loads at
@@ -43,9 +49,11 @@ class Steps:
 
 
 def in_steps(
-    rows: int, length: int, vectors: Vectors, shifts: bool, space: ReductionSpace, hardware: HardwareInfo
+    rows: int, length: int, vectors: Vectors, anywhere: bool, space: ReductionSpace, hardware: HardwareInfo
 ) -> Steps:
-    """Of `rows` of `length` elements; `shifts`: the vectors of a row begin at aligned addresses."""
+    """Of `rows` of `length` elements; `anywhere`: vectors of a row begin at aligned addresses of its own, or
+    are loaded from any element on, and are not held.
+    """
     width = vectors.width
     in_flight = max(1, ELEMENTS // width)
     threads_an_sm = hardware.registers_per_sm // REGISTERS
@@ -54,11 +62,11 @@ def in_steps(
     for resident in range(threads_an_sm // FEWEST_THREADS, 0, -1):
         threads = threads_an_sm // resident // WARP_SIZE * WARP_SIZE
         step = threads * in_flight * width
-        steps, each = ceil_div(length + (width - 1) * shifts, step), step * space.element_bytes
+        steps, each = ceil_div(length + (width - 1) * anywhere, step), step * space.element_bytes
         of_block = hardware.shared_memory_per_sm // resident - hardware.shared_memory_reserved
         room = min(of_block, hardware.shared_memory_per_block_optin) - threads * of_thread - SHARED_SLACK
-        kept = 0 if shifts else max(0, min(steps, room // max(1, each)))
-        if shifts or kept == steps:
+        kept = 0 if anywhere else max(0, min(steps, room // max(1, each)))
+        if anywhere or kept == steps:
             break
     params = ReductionParams(
         fastest_dim=True,
@@ -78,7 +86,41 @@ def in_steps(
     return Steps(params, resident, 1 - kept / max(1, steps))
 
 
-def with_everything(
+def for_scans(
+    held: ReductionParams, vectors_a_row: int, shifts: bool, bytes_an_element: int, most_registers: int
+) -> ReductionParams:
+    """`held`, by which rows that are reduced alone would be held, for rows that are scanned, too.
+
+    shifts: vectors of a row begin at aligned addresses. bytes_an_element: of all that is held.
+    most_registers: that a thread holds them in.
+    """
+    if shifts:
+        held = _in_fewer_lanes(held, vectors_a_row)
+    if not held.project_persistent_buffers:
+        return held
+    return _with_everything(held, vectors_a_row, bytes_an_element, most_registers)
+
+
+def _in_fewer_lanes(held: ReductionParams, vectors_a_row: int) -> ReductionParams:
+    """Params by which a part of a warp has as few places in vain as there can be: a row has often one vector
+    more than a power of two.
+    """
+    lanes, rows_a_block = held.lparams.bdimx, held.lparams.bdimy
+    found = [(n, ceil_div(vectors_a_row, n)) for n in LANES]
+    fit = [(n, each) for n, each in found if each <= MOST_OF_A_LANE]
+    is_full = lanes <= WARP_SIZE <= lanes * rows_a_block // FEWEST_WARPS
+    if not is_full or held.batches_per_block_inner_reduction < 2 or not fit:
+        return held
+    threads, batches = min(fit, key=prod)
+    return replace(
+        held,
+        batches_per_block_inner_reduction=batches,
+        lparams=replace(held.lparams, bdimx=threads, bdimy=max(1, rows_a_block * lanes // threads)),
+        reason=f"{held.reason}; {threads} lanes have {batches} vectors of a row each",
+    )
+
+
+def _with_everything(
     held: ReductionParams, vectors_a_row: int, bytes_an_element: int, most_registers: int
 ) -> ReductionParams:
     """Params by which more threads hold all that is needed again in registers, where `held` computes it anew;
@@ -86,8 +128,6 @@ def with_everything(
 
     A scan's elements beside its input take registers anyway. (An H200, masks of the most probable of 4096
     bfloat16: 29 us by 256 threads that hold 16 elements of three tensors, 32 by 128 that hold 32 of two.)
-
-    bytes_an_element: of all that is held. most_registers: that a thread holds them in.
     """
     batches, width = held.batches_per_block_inner_reduction // 2, held.unroll_factor_inner_reduction
     if not batches:
