@@ -85,7 +85,7 @@ def test_who_was_asked_and_what_came_of_it_is_recorded(tmp_path):
     registry = HeuristicRegistry([*default_heuristics(), Odd(), Same()])
     found = seeds_of(OF, SPACE, registry, [FORMULA])
     said = {asked.name: str(asked) for asked in found.asked}
-    known = ["heuristic", "wide_vectors", "variations"]
+    known = ["heuristic", "wide_vectors", "variations", "broadcasts"]
     assert list(said) == [*known, "odd", "same", "seeds[0]"]
     assert said["odd"] == "odd: not eligible (there is an even number of inputs)"
     assert "legalized: " in said["same"] and "duplicate" in said["seeds[0]"]

@@ -54,13 +54,13 @@ def _exact(statements: Sequence[k.Stmt]) -> dict[k.Buffer, DataType]:
         if not isinstance(stmt, k.Compute) or not access.is_register(stmt.dst.buffer):
             continue
         if stmt.op is CAST:
-            types = {k.operand_dtype(stmt.args[0])}
+            types: set[DataType | None] = {k.operand_dtype(stmt.args[0])}
         elif stmt.op in _EXACT:
             types = {found.get(arg.buffer) if isinstance(arg, k.Ref) else None for arg in stmt.args}
         else:
             continue
         dtype = types.pop()
-        if not types and dtype in ROUNDED and stmt.dst.buffer.dtype is DataType.Float:
+        if not types and dtype is not None and dtype in ROUNDED and stmt.dst.buffer.dtype is DataType.Float:
             found[stmt.dst.buffer] = dtype
     return found
 
