@@ -100,8 +100,8 @@ def until(x: Tensor, ends: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("length, shifts", [(2049, True), (2048, False)])
 def test_odd_rows_of_values_by_position(length: int, shifts: bool, target: torch.device) -> None:
-    x = torch.randn(5, length, device=target).bfloat16()
-    ends = torch.tensor([0, 1, 700, length - 1, length], device=target)
+    x = torch.randn(10, length, device=target).bfloat16()
+    ends = torch.tensor([0, 1, 700, length - 1, length] * 2, device=target)
     [kernel] = checked(until, x, ends).kernels_for([x, ends])
     assert kernel.params.shift_rows is shifts and kernel.params.vectorization_factor == 8
 
