@@ -56,7 +56,7 @@ LOADED_BYTES_IN_FLIGHT = 32
 # an H200) and most threads have some, more where a load waits for an index (rows of an embedding, 5%).
 FEWEST_BYTES_IN_FLIGHT, MOST_BYTES_IN_FLIGHT = 16, 64
 # The share of a block's threads that have columns, from which on few bytes suffice (an H200: rows of 576 to
-# 1536 bfloat16 that fill 0.53 to 0.75 of them, 6 to 64 million elements, take 0.84 to 0.98 of the time with
+# 1536 bfloat16 that fill 0.53 to 0.75 of them, 6 to 64 million elements, take 0.86 to 0.99 of the time with
 # two rows a thread, those that fill more 0.97 to 1.1).
 MOST_THREADS = 0.8
 # The share of the memory's time up to which arithmetic does not count.
