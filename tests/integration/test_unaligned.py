@@ -58,32 +58,32 @@ def test_vectors_start_at_any_element(name: str) -> None:
     assert kernel.params.vectorization_factor * output.element_size() == MAX_VECTOR_BYTES
 
 
-LONG = 523  # a row of which few vectors go across an end
+LONG = 523  # a row of which few vectors go across an end; 41 rows: few elements are read one by one
 
 PIECES: dict[str, tuple[Define, Callable[[], list[torch.Tensor]], Callable[..., torch.Tensor]]] = {
     "pad": (
         lambda fd, t: fd.ops.pad(t[0], [1, 3, 0, 1]),
-        lambda: [torch.randn(3, LONG).to(BF)],
+        lambda: [torch.randn(41, LONG).to(BF)],
         lambda x: torch.nn.functional.pad(x, (1, 3, 0, 1)),
     ),
     "repeat": (
         lambda fd, t: fd.ops.repeat(t[0], [2, 2]),
-        lambda: [torch.randn(3, LONG).to(torch.half)],
+        lambda: [torch.randn(41, LONG).to(torch.half)],
         lambda x: x.repeat(2, 2),
     ),
     "roll": (
         lambda fd, t: fd.ops.roll(t[0], [-5], [1]),
-        lambda: [torch.randn(3, LONG).to(BF)],
+        lambda: [torch.randn(41, LONG).to(BF)],
         lambda x: torch.roll(x, -5, 1),
     ),
     "rows with gaps, and without": (
         lambda fd, t: fd.ops.bitwise_xor(t[0], t[1]),
-        lambda: [torch.rand(3, LONG + 2)[:, 1:-1] < 0.5, torch.rand(3, LONG) < 0.5],
+        lambda: [torch.rand(41, LONG + 2)[:, 1:-1] < 0.5, torch.rand(41, LONG) < 0.5],
         torch.bitwise_xor,
     ),
     "an odd size": (
         lambda fd, t: fd.ops.cast(fd.ops.neg(t[0]), dtype=DataType.BFloat16),
-        lambda: [torch.randn(3, 7, 5).to(BF)],
+        lambda: [torch.randn(103, 53, 5).to(BF)],
         torch.neg,
     ),
 }  # fmt: skip

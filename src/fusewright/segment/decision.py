@@ -407,7 +407,7 @@ class Decision:
         split = self._with_all(_without_scheduler(slow), state) if slow else state
         before = len(self._changes)
         redefined = self._with_all(idea, state)
-        if redefined is not state and redefined.seconds <= split.seconds:
+        if redefined is not state and not is_better(redefined, split):
             return redefined
         self._undo_all_but(before)
         return split

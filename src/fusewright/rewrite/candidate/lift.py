@@ -60,7 +60,7 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
         if isinstance(above, Copy) and above.segment:
             continue
         if isinstance(node, Indexed):
-            made = lift_indexed(fusion, node, above, lifted) if len(fusion.nodes) < limit else None
+            made = lift_indexed(fusion, node, above, lifted, reduced) if len(fusion.nodes) < limit else None
         elif source in outputs and not node.output.uses:
             continue  # a store in another order costs less than to compute it again
         else:

@@ -18,11 +18,12 @@ from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land, le, lt, pro
 
 
 def lift_indexed(
-    fusion: Fusion, node: Indexed, above: Node, lifted: dict[object, TensorView]
+    fusion: Fusion, node: Indexed, above: Node, lifted: dict[object, TensorView], reduced: set[Val]
 ) -> list[Node] | None:
     """Indexed(above(x, y)) -> above(Indexed(x), Indexed(y)); returns the new nodes to be lifted.
 
-    None if it cannot be: `above` is more than its elements. `lifted`: what came of a tensor read in a way.
+    None if it cannot be: `above` is more than its elements. `lifted`: what came of a tensor read in a way;
+    `reduced`: what follows from reductions.
     """
     if isinstance(above, Iota):
         return [] if lift_over_positions(fusion, node, above) else None
@@ -30,7 +31,7 @@ def lift_indexed(
     if part is not None:
         read_part(fusion, node, part)
         return [node]
-    lift = _Lift(fusion, node, lifted)
+    lift = _Lift(fusion, node, lifted, reduced)
     if above.traits.relabel or isinstance(above, Expand):
         return lift.over_relabel(above)
     if isinstance(above, Indexed):
@@ -109,11 +110,14 @@ def as_relabel(fusion: Fusion, node: Indexed) -> Node:
 class _Lift:
     """One step; `made` are the nodes to be lifted next."""
 
-    def __init__(self, fusion: Fusion, node: Indexed, lifted: dict[object, TensorView]) -> None:
+    def __init__(
+        self, fusion: Fusion, node: Indexed, lifted: dict[object, TensorView], reduced: set[Val]
+    ) -> None:
         self.fusion = fusion
         self.node = node
         self.map = node.map
         self.lifted = lifted
+        self.reduced = reduced
         self.made: list[Node] = []
 
     def over_relabel(self, above: Node) -> list[Node]:
@@ -208,7 +212,9 @@ class _Lift:
         """An operand of what was read, read in the same way."""
         node = self.node
         indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, self.map.indices))
-        pred = TRUE if _are_inside(indices, value) else _about(self.map.pred, indices)
+        # A condition on what follows from a reduction says where in the reduction's space it counts.
+        is_free = self.node.source not in self.reduced and _are_inside(indices, value)
+        pred = TRUE if is_free else _about(self.map.pred, indices)
         shape = tuple((axis.extent, axis.expanded, axis.is_broadcast) for axis in node.output.shape)
         key = value, indices, pred, tuple(node.index_tensors), shape
         known = self.lifted.get(key)
