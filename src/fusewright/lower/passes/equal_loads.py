@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.loads import is_load
-from fusewright.sym import Expr, as_int, lor, substitute, symbol
+from fusewright.lower.passes.unrolled_load import UnrolledLoad
+from fusewright.sym import as_int, lor, substitute, symbol
 
 _Key = tuple[object, ...]
 
@@ -31,17 +32,8 @@ def share_equal_loads(kernel: k.Kernel) -> k.Kernel:
     return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [sharing.replaced.get(stmt) or stmt]))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Load:
+class _Load(UnrolledLoad):
     """A load of a vector in unrolled loops that do nothing but load."""
-
-    copy: k.Copy
-    loops: tuple[k.For, ...]
-
-    @property
-    def memory(self) -> k.Buffer:
-        assert isinstance(self.copy.src, k.Ref)
-        return self.copy.src.buffer
 
     def key(self) -> _Key:
         """What it reads and when, and what it loads without, as if in loops that are those of all loads."""
@@ -49,16 +41,10 @@ class _Load:
             loop.symbol: symbol(f"each{depth}", lo=0, hi=loop.extent - 1)
             for depth, loop in enumerate(self.loops)
         }
-        copy, src = self.copy, self.copy.src
-        assert isinstance(src, k.Ref)
+        copy, src = self.copy, self.src
         fill = (None, False) if copy.pred is k.TRUE else (copy.fill, copy.fill_is_value)
         index, pred = substitute(src.index, table), substitute(copy.pred, table)
-        extents = tuple(loop.extent for loop in self.loops)
-        return (src.buffer, index, pred, extents, copy.width, copy.cache, *fill)
-
-    def moved(self, expr: Expr, loops: tuple[k.For, ...]) -> Expr:
-        """An expression of it in loops that are as long."""
-        return substitute(expr, {own.symbol: other.symbol for own, other in zip(self.loops, loops)})
+        return (src.buffer, index, pred, self.extents, copy.width, copy.cache, *fill)
 
     def may_overwrite(self, other: _Load) -> bool:
         """Whether its registers may be those of another load."""

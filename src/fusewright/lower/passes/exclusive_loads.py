@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of, with_pred
 from fusewright.lower.passes.loads import is_load
-from fusewright.sym import Expr, Symbol, divides, land, lnot, substitute
+from fusewright.lower.passes.unrolled_load import UnrolledLoad
+from fusewright.sym import Expr, Symbol, divides, land, lnot
 
 
 def join_exclusive_loads(kernel: k.Kernel) -> k.Kernel:
@@ -92,31 +93,13 @@ def _loads(body: Sequence[k.Stmt], loops: tuple[k.For, ...]) -> Iterator[_Load]:
             yield _Load(stmt, loops)
 
 
-@dataclass(frozen=True)
-class _Load:
-    """A load in the unrolled loops around it."""
-
-    copy: k.Copy
-    loops: tuple[k.For, ...]
-
-    @property
-    def memory(self) -> k.Buffer:
-        assert isinstance(self.copy.src, k.Ref)
-        return self.copy.src.buffer
-
-    @property
-    def index(self) -> Expr:
-        assert isinstance(self.copy.src, k.Ref)
-        return self.copy.src.index
+class _Load(UnrolledLoad):
+    """Two of which may be exclusive."""
 
     def key(self) -> tuple[object, ...]:
         """What is the same of loads that may be one."""
-        extents = tuple([loop.extent for loop in self.loops])
-        return (self.memory, self.copy.width, self.copy.cache, self.copy.dst.buffer.size, extents)
-
-    def moved(self, expr: Expr, other: _Load) -> Expr:
-        """An expression of it in the loops of another."""
-        return substitute(expr, {own.symbol: to.symbol for own, to in zip(self.loops, other.loops)})
+        copy = self.copy
+        return (self.memory, copy.width, copy.cache, copy.dst.buffer.size, self.extents)
 
     def split(self, later: _Load, named: set[Symbol]) -> Expr | None:
         """The condition of which a thread makes this load or, without it, a later one; None: no such loads.
@@ -132,14 +115,14 @@ class _Load:
         )
 
     def _apart(self, later: _Load) -> Expr:
-        return later.moved(later.index, self) - self.index
+        return later.moved(later.src.index, self.loops) - self.src.index
 
     def with_other(self, later: _Load, split: Expr) -> k.Copy:
         """The load of either."""
-        src = k.Ref(self.memory, self.index + self._apart(later) * lnot(split))
+        src = k.Ref(self.memory, self.src.index + self._apart(later) * lnot(split))
         return with_pred(replace(self.copy, src=src), land(*(conditions_of(self.copy.pred) - {split})))
 
     def taken_from(self, first: _Load) -> k.Copy:
         """In place of it, what the load of either has loaded."""
         dst = first.copy.dst
-        return k.Copy(self.copy.dst, k.Ref(dst.buffer, first.moved(dst.index, self)), self.copy.width)
+        return k.Copy(self.copy.dst, k.Ref(dst.buffer, first.moved(dst.index, self.loops)), self.copy.width)

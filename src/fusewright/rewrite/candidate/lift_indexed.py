@@ -212,7 +212,8 @@ class _Lift:
         """An operand of what was read, read in the same way."""
         node = self.node
         indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, self.map.indices))
-        # A condition on what follows from a reduction says where in the reduction's space it counts.
+        # What follows from a reduction keeps its condition: without it the broadcast of the result gets
+        # dimensions that the reduction lacks, and the two are no longer one kernel.
         is_free = self.node.source not in self.reduced and _are_inside(indices, value)
         pred = TRUE if is_free else _about(self.map.pred, indices)
         shape = tuple((axis.extent, axis.expanded, axis.is_broadcast) for axis in node.output.shape)
