@@ -15,6 +15,7 @@ from bench.fusion_quantization import QUANTIZATION
 from bench.fusion_reductions import REDUCTIONS
 from bench.fusion_serving import SERVING
 from bench.fusion_signals import SIGNAL_ROWS
+from bench.fusion_tokens import TOKENS
 from bench.fusion_training import TRAINING
 from bench.fusion_vision import VISION
 from bench.operation import Operation
@@ -35,4 +36,5 @@ CATALOGUE: tuple[Operation, ...] = (
     *NATIVE,
     *SERVING,
     *SIGNAL_ROWS,
+    *TOKENS,
 )
