@@ -12,6 +12,7 @@ from fusewright.lower import check_symbols
 from fusewright.ops.build_elementwise import apply_to_tensor, copy_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import sum_, var_mean
+from fusewright.ops.build_resize import pad
 from fusewright.ops.build_shape import expand, permute
 from fusewright.schedule import Schedule
 from fusewright.sym import symbol
@@ -118,6 +119,19 @@ def test_vectors_along_a_constant_that_is_no_multiple_of_them():
     schedule.split(load, 1, 2)
     schedule.parallelize(load, 2, P.vectorize)
     refused(schedule, "is vectorized by 2 along a dimension of 7", "a narrower vector")
+
+
+def test_vectors_along_a_sum_with_a_constant_that_is_no_multiple_of_them():
+    fusion = Fusion()
+    x = define_tensor(fusion, [-1, -1], [None, True])
+    add_output(fusion, copy_tensor(fusion, pad(fusion, x, [1, 2])))
+    schedule = Schedule(fusion)
+    padded, out = schedule.tensors()[1:]
+    schedule.split(out, 1, 4)
+    schedule.transform_like(out)
+    schedule.parallelize(out, 2, P.vectorize)
+    schedule.inline_most()
+    refused(schedule, r"is vectorized by 4 along a dimension of .* \+ 3", "a narrower vector")
 
 
 def test_vectors_that_start_between_multiples():

@@ -190,16 +190,16 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
         if isinstance(node, (Indexed, Stored)) and lane is not None:
             run = lane_run(node, lane)
             sizes = [*sizes, *run.sizes] if run is not None and run.moves else []
-        unproved = [size for size in sizes if not divides(width, size)]
-        for size in unproved:
-            if as_int(size) is not None:
+        for size in (size for size in sizes if not divides(width, size)):
+            needed = (size,) if as_int(size) is not None else divisors(size)
+            if needed is None or any(as_int(part) is not None and not divides(width, part) for part in needed):
                 raise ScheduleError(
                     f"{out.name} is vectorized by {width} along a dimension of {size}",
                     expected=f"a multiple of {width}",
                     given=str(size),
                     hint="use a narrower vector",
                 )
-        facts.update(((divisor, width), None) for size in unproved for divisor in divisors(size) or ())
+            facts.update(((part, width), None) for part in needed)
     return list(facts)
 
 
