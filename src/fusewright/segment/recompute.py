@@ -2,7 +2,8 @@
 
 An intermediate tensor that crosses a border is written by one kernel and read by another. Where it follows
 elementwise from tensors that take no more bytes to read, the reader computes it again: a cast of an input to
-float, say, is twice the bytes of the input. What then has no reader is not computed at all.
+float, say, is twice the bytes of the input. It starts from inputs and results of reductions, or else from
+what is stored for other readers. What then has no reader is not computed at all.
 """
 
 from __future__ import annotations
@@ -44,16 +45,20 @@ def recompute_borders(
         parts: list[Group] | None = None
         # A library reads whole tensors from memory: nothing is computed again for it.
         for tensor in () if group[0].traits.whole else border_inputs(group):
-            chain = _chain(tensor, kept)
             if _stands_at_boundary(tensor) or tensor.definition in once:
                 continue
-            if 0 < len(chain) <= MAX_CHAIN and _is_cheaper(tensor, chain, group, groups, stored):
+            # From what is stored anyway where the whole chain is too long or takes more bytes.
+            for chain in (_chain(tensor, kept), _chain(tensor, stored - {tensor} | kept)):
+                if not 0 < len(chain) <= MAX_CHAIN or not _is_cheaper(tensor, chain, group, groups, stored):
+                    continue
                 candidate = sorted({*group, *chain}, key=position.__getitem__)
                 # What it computes again others read from the group that computed it before.
                 if accepts(candidate, own):
                     group = candidate
-                elif parts is None and _only_serves(tensor, chain, group, groups):
+                    break
+                if parts is None and _only_serves(tensor, chain, group, groups):
                     parts = _parts_with(tensor, chain, group, own, kept, position, accepts)
+                    break
         result.append(parts if parts is not None else [list(group)])
     return _without_dead(whole, result)
 
