@@ -47,8 +47,12 @@ def recompute_borders(
         for tensor in () if group[0].traits.whole else border_inputs(group):
             if _stands_at_boundary(tensor) or tensor.definition in once:
                 continue
-            # From what is stored anyway where the whole chain is too long or takes more bytes.
-            for chain in (_chain(tensor, kept), _chain(tensor, stored - {tensor} | kept)):
+            chains = [_chain(tensor, kept)]
+            # From what is stored anyway where the whole chain is too long or takes more bytes. What is
+            # computed once a row is few bytes, and would be computed for each element.
+            if tensor.definition is not None and not tensor.definition.reduced:
+                chains.append(_chain(tensor, stored - {tensor} | kept))
+            for chain in chains:
                 if not 0 < len(chain) <= MAX_CHAIN or not _is_cheaper(tensor, chain, group, groups, stored):
                     continue
                 candidate = sorted({*group, *chain}, key=position.__getitem__)
