@@ -90,7 +90,7 @@ def test_the_sum_of_a_gradient_is_part_of_the_kernel_that_makes_it() -> None:
     assert schedulers(executor) == ["expr_eval", "expr_eval", "reduction"]
 
 
-def test_what_is_stored_anyway_is_widened_by_its_reader() -> None:
+def test_what_is_read_anyway_is_widened_by_its_reader() -> None:
     """Codes of a norm's results, two a byte: no kernel stores the Int32 that one of the two is shifted as."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([8, 4, 32], True, DataType.BFloat16)
