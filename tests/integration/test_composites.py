@@ -53,6 +53,18 @@ def test_positions_are_the_first_ones_however_the_work_is_split(
     assert schedulers == ["reduction"]
 
 
+def test_bools_of_a_warp_are_reduced_by_votes(target: torch.device) -> None:
+    given = (torch.arange(5 * 70) % 99 == 0).view(5, 70).to(target)
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(given)
+        fd.add_output(fd.ops.any(x, [1]))
+        fd.add_output(fd.ops.all(fd.ops.logical_not(x), [1]))
+    made = fd.execute([given])
+    assert [out.tolist() for out in made] == [given.any(1).tolist(), (~given).all(1).tolist()]
+    text = fd.kernels_for([given])[0].cuda_text
+    assert "v_max = fw::warp_any(v_max)" in text and "v_min = fw::warp_all(v_min)" in text
+
+
 def test_a_masked_softmax_and_the_position_of_its_maximum_are_one_kernel(target: torch.device) -> None:
     x, mask = torch.randn(9, 5, 130), torch.rand(5, 130) < 0.3
 

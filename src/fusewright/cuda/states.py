@@ -15,7 +15,13 @@ from fusewright.core.op import ReductionOp
 from fusewright.cuda.spelling import identifier, literal, type_name
 
 # The snippets of what reduces over a warp by one instruction.
-_OVER_WARP = {"warp_maximum": "warp_extremum", "warp_minimum": "warp_extremum", "warp_sum": "warp_sum"}
+_OVER_WARP = {
+    "warp_maximum": "warp_extremum",
+    "warp_minimum": "warp_extremum",
+    "warp_sum": "warp_sum",
+    "warp_any": "warp_vote",
+    "warp_all": "warp_vote",
+}
 
 
 class StateStruct:

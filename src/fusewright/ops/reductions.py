@@ -142,7 +142,8 @@ def _extremum(
         return values
 
     packed = f"fw::{elementwise}_run<{{W}}>({{a0}}, {{x}})"
-    in_warp = MappingProxyType({DataType.Float: f"warp_{elementwise}"})
+    vote = {"||": "warp_any", "&&": "warp_all"}[on_bools]
+    in_warp = MappingProxyType({DataType.Float: f"warp_{elementwise}", DataType.Bool: vote})
     return _single(
         name, identity, combine, reduce_or_identity, scan_values, packed_run=packed, over_warp=in_warp
     )
