@@ -88,3 +88,26 @@ def test_the_sum_of_a_gradient_is_part_of_the_kernel_that_makes_it() -> None:
     for made, wanted in zip(results, (matrix @ w, matrix.T @ v, matrix.sum(0)), strict=True):
         torch.testing.assert_close(made, wanted, atol=3e-2, rtol=3e-2)
     assert schedulers(executor) == ["expr_eval", "expr_eval", "reduction"]
+
+
+def test_what_is_read_anyway_is_widened_by_its_reader() -> None:
+    """Codes of a norm's results, two a byte: no kernel stores the Int32 that one of the two is shifted as."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([8, 4, 32], True, DataType.BFloat16)
+        least, most = (reduce(x, dims=[2], keepdim=True) for reduce in (fd.ops.min, fd.ops.max))
+        scale = fd.ops.maximum(most - least, 1e-5) / 15
+        zero = fd.ops.clamp(fd.ops.neg(fd.ops.round(least / scale)), 0, 15)
+        codes = fd.ops.cast(fd.ops.clamp(fd.ops.round(x / scale) + zero, 0, 15), DataType.UInt8)
+        flat = fd.ops.reshape(codes, [8, 128])
+        low, high = (fd.ops.slice(flat, [0, i], [8, 128], [1, 2]) for i in range(2))
+        shifted = fd.ops.bitwise_left_shift(fd.ops.cast(high, DataType.Int32), 4)
+        fd.add_output(fd.ops.cast(fd.ops.bitwise_or(low, shifted), DataType.UInt8))
+    executor = FusionExecutor(fd._finished().fusion)
+    x = torch.randn(8, 4, 32).bfloat16()
+    (packed,) = executor.execute([x])
+    scale = (x.float().amax(2, keepdim=True) - x.float().amin(2, keepdim=True)).clamp(min=1e-5) / 15
+    zero = (-(x.float().amin(2, keepdim=True) / scale).round()).clamp(0, 15)
+    codes = ((x / scale).round() + zero).clamp(0, 15).to(torch.uint8).view(8, 128)
+    assert torch.equal(packed, codes[:, ::2] | codes[:, 1::2] << 4)
+    first, _ = executor.segments().segments
+    assert {v.dtype for v in first.outputs} == {DataType.UInt8}

@@ -2,12 +2,13 @@
 
 An intermediate tensor that crosses a border is written by one kernel and read by another. Where it follows
 elementwise from tensors that take no more bytes to read, the reader computes it again: a cast of an input to
-float, say, is twice the bytes of the input. What then has no reader is not computed at all.
+float, say, is twice the bytes of the input. It starts from inputs and results of reductions, or else from
+what that reader reads anyway. What then has no reader is not computed at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from fusewright.ir import Copy, Fusion, Node, TensorView, Val
 from fusewright.ir.axis import IterDomain
@@ -44,16 +45,19 @@ def recompute_borders(
         parts: list[Group] | None = None
         # A library reads whole tensors from memory: nothing is computed again for it.
         for tensor in () if group[0].traits.whole else border_inputs(group):
-            chain = _chain(tensor, kept)
             if _stands_at_boundary(tensor) or tensor.definition in once:
                 continue
-            if 0 < len(chain) <= MAX_CHAIN and _is_cheaper(tensor, chain, group, groups, stored):
+            for chain in _chains(tensor, group, kept):
+                if not 0 < len(chain) <= MAX_CHAIN or not _is_cheaper(tensor, chain, group, groups, stored):
+                    continue
                 candidate = sorted({*group, *chain}, key=position.__getitem__)
                 # What it computes again others read from the group that computed it before.
                 if accepts(candidate, own):
                     group = candidate
-                elif parts is None and _only_serves(tensor, chain, group, groups):
+                    break
+                if parts is None and _only_serves(tensor, chain, group, groups):
                     parts = _parts_with(tensor, chain, group, own, kept, position, accepts)
+                    break
         result.append(parts if parts is not None else [list(group)])
     return _without_dead(whole, result)
 
@@ -158,6 +162,15 @@ def owned_borders(groups: Sequence[Sequence[Node]]) -> list[set[TensorView]]:
 def _stands_at_boundary(tensor: TensorView) -> bool:
     """Whether a kernel ends behind it: the user forced that, or what reads it changes it in memory."""
     return any(is_boundary(tensor, use) for use in tensor.uses)
+
+
+def _chains(tensor: TensorView, group: Sequence[Node], kept: set[TensorView]) -> Iterator[list[Node]]:
+    """The whole chain above `tensor`, and what of it starts from nothing but what the group reads anyway."""
+    yield _chain(tensor, kept)
+    read = {v for node in group for v in node.inputs if isinstance(v, TensorView) and v is not tensor}
+    short = _chain(tensor, kept | read)
+    if not _bytes_again(tensor, short, group):
+        yield short
 
 
 def _chain(tensor: TensorView, kept: set[TensorView]) -> list[Node]:
