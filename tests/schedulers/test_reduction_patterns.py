@@ -174,6 +174,20 @@ def test_rows_are_joined_whatever_order_dimensions_have() -> None:
             torch.testing.assert_close(result, shown.float().sum(reduced), rtol=1e-5, atol=1e-4)
 
 
+def test_what_joined_rows_find_for_two_reductions_meets() -> None:
+    """The way from one to the other that carries most leads over what both read."""
+    x = torch.randn(300, 64, 31, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
+    with FusionDefinition() as fd:
+        wide = fd.ops.cast(fd.from_pytorch(x), DataType.Float)
+        total, squares = fd.ops.sum(wide, [1]), fd.ops.sum(wide * wide, [1])
+        fd.add_output(total * total - squares)
+    [kernel] = fd.kernels_for([x])
+    assert kernel.params.joined_rows == 8
+    [result] = fd.execute([x])
+    expected = x.double().sum(1).square() - x.double().square().sum(1)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-2)
+
+
 def test_blocks_share_columns_of_rows_that_are_joined() -> None:
     """If each goes through memory several times: the last one adds up what all have found."""
     for shape, dims, dtype, joined, blocks in (

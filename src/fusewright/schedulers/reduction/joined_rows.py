@@ -10,7 +10,7 @@ What threads found lies in shared memory then, where each column is the sum of a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.hardware import MAX_VECTOR_BYTES, HardwareInfo
@@ -198,19 +198,23 @@ def _finish(schedule: Schedule, reductions: list[TensorView], rows: int, among: 
     [(I,) blocks, y, joined, S] -> [(I BIDx,) S TIDx | blocks, y TIDy, joined].
     """
     first = min(rows, 1)
-    after = _after(reductions)
-    partials, bound = [], {first: ParallelType.block_x}
-    if rows:
-        bound[0] = ParallelType.grid_x
+    grid = {0: ParallelType.grid_x} if rows else {}
+    bound = {**grid, first: ParallelType.block_x}
+    found = list(reductions)
     if among is not None:
-        partials = [schedule.rfactor(tensor, [first + 2]) for tensor in reductions]
+        found += [schedule.rfactor(tensor, [first + 2]) for tensor in reductions]
         bound |= {first + 1: among, first + 2: ParallelType.block_y}
-    lead, *others = [*partials, *reductions, *after]
-    schedule.reorder(lead, {first + 2 + bool(partials): first})
-    schedule.transform_like(lead, selected=others)
+    # Each by itself: what two reductions read lies between them, and has loops of another kind.
+    for tensor in found:
+        schedule.reorder(tensor, {len(tensor.loop) - 1: first})
+        _bind(schedule, tensor, bound)
+    for tensor in _after(reductions):
+        _bind(schedule, tensor, {**grid, -1: ParallelType.block_x})
+
+
+def _bind(schedule: Schedule, tensor: TensorView, bound: Mapping[int, ParallelType]) -> None:
     for position, kind in bound.items():
-        schedule.parallelize(lead, position, kind)
-    schedule.parallelize_like(lead, selected=others)
+        schedule.parallelize(tensor, position, kind)
 
 
 def _after(reductions: list[TensorView]) -> list[TensorView]:
