@@ -16,10 +16,11 @@ from fusewright.core.serialization import to_dict
 from fusewright.frontend.tuned.active_tuning import ACTIVE, ActiveTuning
 from fusewright.frontend.tuned.problems import load, problems_of
 from fusewright.schedulers import LaunchParams, PointwiseParams
-from fusewright.tune.changes import Change, with_differences
+from fusewright.tune.changes import Change, differences, with_differences
 from fusewright.tune.entry import Entry
 from fusewright.tune.heuristic import seeds_of
 from fusewright.tune.heuristics import NearSizes
+from fusewright.tune.near import NearChange
 from fusewright.tune.policy import Policy, policy_of, read_policy
 from fusewright.tune.rules import LEAST_JUDGES, Fitted, HeldOut, Rule, features_of
 from fusewright.tune.space import ParamsSpace, points_of
@@ -136,7 +137,8 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
     x = torch.rand(64, 96)
     fd = definition(x)
     [of] = problems_of(fd, [x], None, "relu", tmp_path)
-    facts = Planned(of, load, fd._given_options).described().facts
+    described = Planned(of, load, fd._given_options).described()
+    facts = described.facts
     assert facts == of.facts
     measured = replace(
         PointwiseParams(), lparams=LaunchParams(bdimx=32), vectorization_factor=2, break_point=0
@@ -149,6 +151,8 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
         to_dict(measured),
         {"lparams.bdimx": 32},
         1.1,
+        differences(measured, described.formula),
+        NearChange({"lparams.bdimx": 32}, (1.1, 1.2)),
     )
     near = HeldOut("pointwise", entry.hardware, 1.1, 1.0, 2)
     monkeypatch.setattr(ACTIVE, "learned", Policy((entry,), near=(near,)))
@@ -180,9 +184,9 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
     assert threads(64) != 32
 
 
-START = '{"format": "fusewright-policy", "version": 6,'
+START = '{"format": "fusewright-policy", "version": 7,'
 WRITTEN_ENTRY = Entry(
-    "f", "pointwise", "GPU", problem(64, 512).facts, to_dict(FORMULA), {"lparams.bdimx": 32}, 1.1
+    "f", "pointwise", "GPU", problem(64, 512).facts, to_dict(FORMULA), {"lparams.bdimx": 32}, 1.1, {}
 )
 WRITTEN = Policy(
     (WRITTEN_ENTRY,),

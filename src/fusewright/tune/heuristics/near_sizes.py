@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from fusewright.tune.changes import with_changes
-from fusewright.tune.entry import Entry, nearest_of
+from fusewright.tune.entry import Entry
 from fusewright.tune.heuristic import AutotunerHeuristic
+from fusewright.tune.near import nearest_of
 from fusewright.tune.problem import Problem
 
 # How many times as large the sizes of the other problem may be. A seed is only tried: a policy asks for more.
