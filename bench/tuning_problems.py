@@ -205,8 +205,8 @@ def drawn(seed: int = SEED) -> Iterator[Case]:
 
 
 def drawn_near(seed: int = SEED) -> Iterator[Case]:
-    """Of some operations by chance, several sizes as a workload has them: rows vary, and of half of the
-    operations the last dimension, too.
+    """Of some operations by chance, several sizes as a workload has them: the largest dimension but the last
+    one varies, and of half of the operations the last one, too.
 
     Of each operation every other one, from the first, is to be tuned; the others are held out.
     """
@@ -215,15 +215,15 @@ def drawn_near(seed: int = SEED) -> Iterator[Case]:
         dtype, varies = source.choice(DTYPES), source.choice((0.0, 1.0))
         elements = _between(source, LEAST_DRAWN, MOST_DRAWN) / dtype.itemsize
         *middle, last = [round(_between(source, *limits)) for limits in ranges]
-        rows, usual = elements / prod((*middle, last)), source.choice(DIVISORS)
-        for _ in range(NEAR_SIZES):
+        sizes, usual = [elements / prod((*middle, last)), *middle, last], source.choice(DIVISORS)
+        batch = sizes.index(max(sizes[:-1]))
+        found: dict[Shape, None] = {}
+        while len(found) < NEAR_SIZES:
             more, longer = (APART ** source.uniform(-0.5, 0.5) for _ in range(2))
             divisor = source.choice(DIVISORS) if varies and source.randrange(OTHER_DIVISOR) == 0 else usual
-            yield (
-                name,
-                (max(2, round(rows * more)), *middle, _multiple(last * longer**varies, divisor)),
-                dtype,
-            )
+            own = [max(2, round(size * (more if i == batch else 1.0))) for i, size in enumerate(sizes)]
+            found[*own[:-1], _multiple(last * longer**varies, divisor)] = None
+        yield from ((name, shape, dtype) for shape in found)
 
 
 def held_out(cases: Iterable[Case]) -> list[Case]:
