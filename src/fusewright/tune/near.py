@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log, log2
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from fusewright.core.errors import ParamsError
 from fusewright.core.once import cached_property
@@ -166,16 +166,21 @@ def fewest(good: dict[int, list[Any]]) -> dict[int, Any]:
     return chosen
 
 
-def nearest_of(
-    entries: Sequence[Any], facts: ProblemFacts, within: float, where: Callable[[Any], bool] = lambda _: True
-) -> Any | None:
-    """Of entries of a kernel the one whose sizes are nearest.
+class HasFacts(Protocol):
+    @property
+    def facts(self) -> ProblemFacts: ...
+
+
+H = TypeVar("H", bound=HasFacts)
+
+
+def nearest_of(entries: Iterable[H], facts: ProblemFacts, within: float) -> list[H]:
+    """Of sizes of a kernel those that are near, the nearest first.
 
     within: how many times as large a number of its facts may be.
     """
-    apart = [(_apart(entry.facts, facts), i) for i, entry in enumerate(entries) if where(entry)]
-    nearest = min(apart, default=None)
-    return entries[nearest[1]] if nearest is not None and nearest[0] <= log2(within) else None
+    apart = sorted((_apart(entry.facts, facts), i, entry) for i, entry in enumerate(entries))
+    return [entry for distance, _, entry in apart if distance <= log2(within)]
 
 
 def kernels(measured: Iterable[Measurements]) -> dict[tuple[str, str, str], list[int]]:

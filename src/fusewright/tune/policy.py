@@ -112,7 +112,7 @@ class Policy:
         if (scheduler, hardware.name) not in self._trusted_neighbours:
             return None
         own = self._by_structure.get((hardware.name, scheduler, facts.structure), [])
-        nearest = nearest_of(own, facts, NEAR)
+        nearest = next(iter(nearest_of(own, facts, NEAR)), None)
         if nearest is None:
             return None
         then = with_differences(from_dict(type(formula), nearest.params), nearest.formula)
