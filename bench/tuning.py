@@ -5,8 +5,8 @@ stratified samples of what is legal are tried until most of the time is up. What
 next, and in the end other processes time what was chosen again, in turns with a copy. A problem is one GPU's,
 of as many as there are: each has a process with workers of its own (bench/tuning_parts.py).
 
-`--drawn [SEED]`: the problems are those that bench/tuning_problems.py draws by chance; with `--near` several sizes
-of each of some operations, of which a part is held out (bench/tuning_near.py). `--record FILE` writes
+`--drawn [SEED]`: the problems are those that bench/tuning_problems.py draws by chance; with `--near` several
+sizes of each of some operations, of which a part is held out (bench/tuning_near.py). `--record FILE` writes
 what was measured, now and then and in the end, for `fusewright tune --show --table FILE` and for tests.
 `--policy-of FILE..`: tables of older measurements, whose policy is judged by these problems; of tables, the
 problems count whose formula of today was measured. `--json FILE` writes the table and what follows from it.
@@ -65,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="64 problems drawn by chance, not the listed ones",
     )
     parser.add_argument(
-        "--near", action="store_true", help="of those that are drawn: several sizes of each of some operations"
+        "--near",
+        action="store_true",
+        help="of those that are drawn: several sizes of each of some operations",
     )
     parser.add_argument("--record", type=Path, help="a file for what was measured (tune.recording)")
     parser.add_argument(
@@ -85,7 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.record is not None:
             print(f"{arguments.record} is not written: there is nothing to record")
             return 1
-    drawn = list(cases(SEED if arguments.near and arguments.drawn is None else arguments.drawn, arguments.near))
+    drawn = list(
+        cases(SEED if arguments.near and arguments.drawn is None else arguments.drawn, arguments.near)
+    )
     given = [case for case in drawn if arguments.only in title(*case)]
     count = max(1, len(visible))
     compilers = max(1, (os.cpu_count() or 2) // count - 1)

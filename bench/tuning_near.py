@@ -1,10 +1,10 @@
 """`bench tuning --drawn --near`: what a policy is worth for sizes near those that were tuned.
 
-The problems are several sizes of each of some operations. All are searched, then what made one size of a kernel
-faster is tried on its other sizes, and all candidates are timed in turns, once in the processes that searched
-and once in others. A policy is fitted to the first times of the problems that are tuned, and to no params that
-come from the others; the second times of the others judge it. So does each tuned problem what those without
-it say.
+The problems are several sizes of each of some operations. All are searched, then what made one size of a
+kernel faster is tried on its other sizes, and all candidates are timed in turns, once in the processes that
+searched and once in others. A policy is fitted to the first times of the problems that are tuned, and to no
+params that come from the others; the second times of the others judge it. Then each problem judges what all
+others say.
 """
 
 from __future__ import annotations
@@ -105,8 +105,12 @@ def table_for(found: Found, fitted: Sequence[Found]) -> Measurements:
     """What the fit knows of a problem: what it tried itself, and what others proposed that are fitted to."""
     kind = type(found.formula)
     own = {trial.params for trial in found.known if trial.origin != TRANSFER}
-    allowed = {str(c): c for other in fitted if kernel_of(other) == kernel_of(found) for c in proposals(other)}
-    own |= {params_text(params) for c in allowed.values() if (params := _changed(found, c.values)) is not None}
+    allowed = {
+        str(c): c for other in fitted if kernel_of(other) == kernel_of(found) for c in proposals(other)
+    }
+    own |= {
+        params_text(params) for c in allowed.values() if (params := _changed(found, c.values)) is not None
+    }
     times = {params: seconds for params, seconds in first_times(found).items() if params in own}
     return _table(found, {from_json(kind, params): seconds for params, seconds in times.items()})
 
@@ -160,12 +164,20 @@ def report(found: Sequence[Found], held: Collection[Case]) -> str:
         own = policy_of(table_for(other, others) for other in others)
         one_by_one += judged(own, filter(None, [judging_table(each)]))
     rows.append(_row("all, one by one, by all others", one_by_one))
-    header = ("", "problems", "formula's regret", "policy's", "worst beside the formula", "changed", "not timed")
+    header = (
+        "",
+        "problems",
+        "formula's regret",
+        "policy's",
+        "worst beside the formula",
+        "changed",
+        "not timed",
+    )
     lines = [markdown_table(header, rows), "", policy.rules_text(), "", _said_of_noise(found)]
     for each in judged(policy, filter(None, map(judging_table, out))):
         lines.append(
-            f"{each.name:30} formula {each.formula * 1e6:.2f} us, policy {each.chosen / each.formula:.3f} of it, "
-            f"best {each.best / each.formula:.3f}{'' if each.is_known else ' (not timed)'}"
+            f"{each.name:30} formula {each.formula * 1e6:.2f} us, policy {each.chosen / each.formula:.3f} of it,"
+            f" best {each.best / each.formula:.3f}{'' if each.is_known else ' (not timed)'}"
         )
     return "\n".join(lines)
 
@@ -192,7 +204,8 @@ def _said_of_noise(found: Sequence[Found]) -> str:
     if not ratios:
         return "nothing was timed twice"
     apart = [max(ratio, 1 / ratio) - 1 for ratio in ratios]
-    return f"the formula's params, timed again beside a copy: {median(apart):.1%} apart, at most {max(apart):.1%}"
+    said = f"{median(apart):.1%} apart, at most {max(apart):.1%}"
+    return f"the formula's params, timed again beside a copy: {said}"
 
 
 def as_dict(found: Sequence[Found]) -> list[dict[str, Any]]:
@@ -212,7 +225,9 @@ def as_dict(found: Sequence[Found]) -> list[dict[str, Any]]:
     ]
 
 
-def tuned_tables(found: Sequence[Found], held: Collection[Case]) -> tuple[list[Measurements], list[Measurements]]:
+def tuned_tables(
+    found: Sequence[Found], held: Collection[Case]
+) -> tuple[list[Measurements], list[Measurements]]:
     """What is kept: of tuned problems what the fit knows, thinned, and what judges it."""
     names = {title(*case) for case in held}
     out = [each for each in found if each.problem.name.partition(",")[0] in names]

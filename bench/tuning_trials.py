@@ -284,7 +284,9 @@ class OfGpu:
         def note(problem: Problem, race: Race) -> None:
             setattr(by_key[problem.key], name, race)
 
-        races = [RaceOf(each.problem, tuple(dict.fromkeys(own))) for each in self.found if (own := params(each))]
+        races = [
+            RaceOf(each.problem, tuple(dict.fromkeys(own))) for each in self.found if (own := params(each))
+        ]
         runner.race(races, note, max(1.0, self._until(share) - time.monotonic()))
 
     def _try(self, share: float, origin: str, texts: Callable[[Found], Iterable[str]]) -> None:

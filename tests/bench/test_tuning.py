@@ -95,7 +95,7 @@ def test_sizes_near_each_other_are_tuned_and_those_held_out_judge_the_policy(tmp
     assert near.beats_formula and all(each.chosen < each.formula and each.is_known for each in results)
     said = tuning_near.report(part.found, held)
     assert "| held out | 2 | " in said and "timed again beside a copy: 0.0% apart" in said
-    assert [each["name"] for each in tuning_near.as_dict(part.found)][0] == "cube 2560x6144"
+    assert tuning_near.as_dict(part.found)[0]["name"] == "cube 2560x6144"
 
 
 @dataclass(frozen=True)

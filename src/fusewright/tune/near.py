@@ -9,7 +9,7 @@ become slower.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log, log2
 from typing import Any, Protocol, TypeVar
@@ -25,7 +25,7 @@ from fusewright.tune.table import Measurements
 NEAR = 1.5
 # Of those near by, the nearest are asked, each about its fastest params.
 MOST_NEAR, MOST_ASKED = 8, 8
-# Logarithms of times. GAINS: times that were taken again differ by less; LOSES: the same of a mean of several.
+# Logarithms of times: times that were taken again differ by so much.
 GAINS, LOSES = 0.01, 0.01
 # Problems that have to gain by a change, and what it has to be worth to them all.
 LEAST_GAINING, LEAST_WORTH = 2, 0.01
@@ -151,7 +151,7 @@ def is_alike(formula: Any, other: Any, length: int | None) -> bool:
 
 
 def fewest(good: dict[int, list[Any]]) -> dict[int, Any]:
-    """For each number one of what is good for it, so that few are chosen in all; the first ones before others."""
+    """For each number one of what is good for it, so that few are chosen in all; first ones before others."""
     left = {i: own for i, own in good.items() if own}
     chosen: dict[int, Any] = {}
     while left:

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import log
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ class Policy:
     def _neighbour(
         self, scheduler: str, facts: ProblemFacts, hardware: HardwareInfo, formula: Any
     ) -> Entry | None:
-        """The nearest, only where neighbours beat the formula, and for a formula that chooses like its own."""
+        """The nearest, where neighbours beat the formula, and for a formula that chooses like its own."""
         if (scheduler, hardware.name) not in self._trusted_neighbours:
             return None
         own = self._by_structure.get((hardware.name, scheduler, facts.structure), [])

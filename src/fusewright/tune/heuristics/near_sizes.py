@@ -1,7 +1,7 @@
 """What was best for an equal kernel of other sizes: what was learned is remembered across shapes.
 
-The nearest sizes' best is a seed. Those of all sizes that are near are tried, too: what several gain by serves
-sizes that were not tuned (tune/near.py).
+The nearest sizes' best is a seed. Those of all sizes that are near are tried, too: what several gain by
+serves sizes that were not tuned (tune/near.py).
 """
 
 from __future__ import annotations
