@@ -176,7 +176,7 @@ def report(found: Sequence[Found], held: Collection[Case]) -> str:
     lines = [markdown_table(header, rows), "", policy.rules_text(), "", _said_of_noise(found)]
     for each in judged(policy, filter(None, map(judging_table, out))):
         lines.append(
-            f"{each.name:30} formula {each.formula * 1e6:.2f} us, policy {each.chosen / each.formula:.3f} of it,"
+            f"{each.name:30} formula {each.formula * 1e6:.2f} us, policy {each.chosen / each.formula:.3f},"
             f" best {each.best / each.formula:.3f}{'' if each.is_known else ' (not timed)'}"
         )
     return "\n".join(lines)
