@@ -5,7 +5,8 @@ stratified samples of what is legal are tried until most of the time is up. What
 next, and in the end other processes time what was chosen again, in turns with a copy. A problem is one GPU's,
 of as many as there are: each has a process with workers of its own (bench/tuning_parts.py).
 
-`--drawn [SEED]`: the problems are those that bench/tuning_problems.py draws by chance. `--record FILE` writes
+`--drawn [SEED]`: the problems are those that bench/tuning_problems.py draws by chance; with `--near` several
+sizes of each of some operations, of which a part is held out (bench/tuning_near.py). `--record FILE` writes
 what was measured, now and then and in the end, for `fusewright tune --show --table FILE` and for tests.
 `--policy-of FILE..`: tables of older measurements, whose policy is judged by these problems; of tables, the
 problems count whose formula of today was measured. `--json FILE` writes the table and what follows from it.
@@ -27,8 +28,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bench.tuning_parts import FIRST_STEPS, Parts, Share, Step, visible_devices
-from bench.tuning_problems import SEED, cases, title
+from bench import tuning_near
+from bench.tuning_parts import FIRST_STEPS, SLICES, Parts, Share, Step, visible_devices
+from bench.tuning_problems import SEED, Case, cases, held_out, title
 from bench.tuning_report import as_dict, copy_seconds, print_for_documentation, print_found
 from bench.tuning_trials import SAMPLED, Found, served
 from fusewright import Options
@@ -62,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SEED",
         help="64 problems drawn by chance, not the listed ones",
     )
+    parser.add_argument(
+        "--near",
+        action="store_true",
+        help="of those that are drawn: several sizes of each of some operations",
+    )
     parser.add_argument("--record", type=Path, help="a file for what was measured (tune.recording)")
     parser.add_argument(
         "--journals", type=Path, metavar="FOLDER", help="keep what is tried there, and go on from it"
@@ -80,7 +87,10 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.record is not None:
             print(f"{arguments.record} is not written: there is nothing to record")
             return 1
-    given = [case for case in cases(arguments.drawn) if arguments.only in title(*case)]
+    drawn = list(
+        cases(SEED if arguments.near and arguments.drawn is None else arguments.drawn, arguments.near)
+    )
+    given = [case for case in drawn if arguments.only in title(*case)]
     count = max(1, len(visible))
     compilers = max(1, (os.cpu_count() or 2) // count - 1)
     print(f"{len(given)} cases, {count} x {compilers} processes compile", flush=True)
@@ -101,8 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
             )
             for i in range(count)
         ]
-        found = _measured(shares, arguments)
-    if visible and found:
+        found = _near(shares, given, arguments) if arguments.near else _measured(shares, arguments)
+    if visible and found and not arguments.near:
         print(policy_of(map(measurements, found)).rules_text())
     return 0
 
@@ -126,6 +136,29 @@ def _measured(shares: Sequence[Share], arguments: argparse.Namespace) -> list[Fo
         write_document(arguments.json, json.dumps(as_dict(found), indent=1) + "\n")
     print_for_documentation(found)
     return found
+
+
+def _near(shares: Sequence[Share], given: Sequence[Case], arguments: argparse.Namespace) -> list[Found]:
+    """The same for sizes near each other, of which some are held out."""
+    until, held = shares[0].until, held_out(given)
+    with Parts(shares, lambda found: _record_near(arguments, found, held)) as parts:
+        parts.run(tuning_near.first_steps(SLICES), until(tuning_near.RACED) + LATE_SECONDS)
+        parts.run(tuning_near.last_steps(parts.found), until(1.0) + LATE_SECONDS)
+        found = parts.found
+    print(tuning_near.report(found, held), flush=True)
+    return found
+
+
+def _record_near(arguments: argparse.Namespace, found: Sequence[Found], held: Sequence[Case]) -> None:
+    """Two tables: of what is tuned, and beside it ("NAME.held_out.json") of what is held out."""
+    if arguments.json is not None:
+        write_document(arguments.json, json.dumps(tuning_near.as_dict(found)) + "\n")
+    tables = tuning_near.tuned_tables(found, held)
+    if arguments.record is not None:
+        paths = arguments.record, arguments.record.with_suffix(".held_out.json")
+        for path, own in zip(paths, tables):
+            if own:
+                write_document(path, recording_text(own, own[0].made_by))
 
 
 def _policy(paths: Sequence[Path]) -> Policy | None:

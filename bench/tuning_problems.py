@@ -178,6 +178,9 @@ LEAST_DRAWN, MOST_DRAWN = 8_000_000, 64_000_000
 # Of its last dimension, a number that divides it, and of its elements, the type: one of these.
 DIVISORS, DTYPES = (64, 64, 8, 1), (BFLOAT16, BFLOAT16, BFLOAT16, FLOAT)
 DRAWN_EACH, SEED = 2, 20261122
+# Of problems that are near each other: operations, sizes of each, and how many times as large the rows, or
+# the last dimension, of one may be as those of another. One in so many has another divisor than the first.
+NEAR_OPERATIONS, NEAR_SIZES, APART, OTHER_DIVISOR = 13, 5, 1.5, 4
 
 Case = tuple[str, Shape, torch.dtype]
 
@@ -197,14 +200,47 @@ def drawn(seed: int = SEED) -> Iterator[Case]:
             dtype = source.choice(DTYPES)
             elements = _between(source, LEAST_DRAWN, MOST_DRAWN) / dtype.itemsize
             *middle, last = [round(_between(source, *limits)) for limits in ranges]
-            divisor = source.choice(DIVISORS)
-            sizes = (*middle, max(divisor, last // divisor * divisor))
+            sizes = (*middle, _multiple(last, source.choice(DIVISORS)))
             yield name, (max(2, round(elements / prod(sizes))), *sizes), dtype
 
 
-def cases(seed: int | None) -> Iterator[Case]:
+def drawn_near(seed: int = SEED) -> Iterator[Case]:
+    """Of some operations by chance, several sizes as a workload has them: the largest dimension but the last
+    one varies, and of half of the operations the last one, too.
+
+    Of each operation every other one, from the first, is to be tuned; the others are held out.
+    """
+    source = random.Random(seed)
+    for name, ranges in sorted(source.sample(RANGES, NEAR_OPERATIONS)):
+        dtype, varies = source.choice(DTYPES), source.choice((0.0, 1.0))
+        elements = _between(source, LEAST_DRAWN, MOST_DRAWN) / dtype.itemsize
+        *middle, last = [round(_between(source, *limits)) for limits in ranges]
+        sizes, usual = [elements / prod((*middle, last)), *middle, last], source.choice(DIVISORS)
+        batch = sizes.index(max(sizes[:-1]))
+        found: dict[Shape, None] = {}
+        while len(found) < NEAR_SIZES:
+            more, longer = (APART ** source.uniform(-0.5, 0.5) for _ in range(2))
+            divisor = source.choice(DIVISORS) if varies and source.randrange(OTHER_DIVISOR) == 0 else usual
+            own = [max(2, round(size * (more if i == batch else 1.0))) for i, size in enumerate(sizes)]
+            found[(*own[:-1], _multiple(last * longer**varies, divisor))] = None
+        yield from ((name, shape, dtype) for shape in found)
+
+
+def held_out(cases: Iterable[Case]) -> list[Case]:
+    """Of each operation every other one, from the second."""
+    by_name: dict[str, list[Case]] = {}
+    for case in cases:
+        by_name.setdefault(case[0], []).append(case)
+    return [case for own in by_name.values() for case in own[1::2]]
+
+
+def cases(seed: int | None, near: bool = False) -> Iterator[Case]:
     """Those that are listed, or with a seed those that are drawn."""
-    return listed() if seed is None else drawn(seed)
+    return listed() if seed is None else drawn_near(seed) if near else drawn(seed)
+
+
+def _multiple(size: float, divisor: int) -> int:
+    return max(divisor, int(size) // divisor * divisor)
 
 
 def _between(source: random.Random, low: float, high: float) -> float:

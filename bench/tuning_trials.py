@@ -62,6 +62,7 @@ class Found:
         sample: a stratified one, as JSON. refused: those of it that the model refuses.
         raced: the best few of each search, in turns, as a search ends.
         learned: what the policy chooses; None: the formula's params.
+        shared: what is tried because it serves other sizes.
         again: times in another process. known: all that was tried.
     """
 
@@ -75,6 +76,7 @@ class Found:
     from_plain: Tuned | None = None
     raced: Race | None = None
     learned: Any = None
+    shared: list[str] = field(default_factory=list)
     again: Race | None = None
     known: list[Trial] = field(default_factory=list)
 
@@ -95,6 +97,13 @@ class Found:
         counts = (self.tuned, FIRST), (self.tuned, CONFIGURATIONS), (self.from_plain, PLAIN_CONFIGURATIONS)
         best = [finalists(tuned.trials[:count]) for tuned, count in counts if tuned is not None]
         return list(dict.fromkeys(chain.from_iterable(best)))
+
+    @property
+    def candidates(self) -> list[str]:
+        """The formula's params, the best few, and what serves other sizes; those that ran."""
+        measured = self.measured
+        named = dict.fromkeys([params_text(self.formula), *self.finalists, *self.shared])
+        return [params for params in named if params in measured]
 
     def chosen(self) -> dict[str, str]:
         """Params that are timed again, by who chose them."""
@@ -227,13 +236,7 @@ class OfGpu:
 
     def race_finalists(self) -> None:
         """The best few of each search, in the processes that searched: the fastest of many was lucky."""
-        by_key = {each.problem.key: each for each in self.found}
-
-        def note(problem: Problem, race: Race) -> None:
-            by_key[problem.key].raced = race
-
-        races = [RaceOf(each.problem, tuple(best)) for each in self.found if (best := each.finalists)]
-        self._runner.race(races, note, max(1.0, self._until(FINALISTS_RACED) - time.monotonic()))
+        self._race(self._runner, "raced", lambda each: each.finalists, FINALISTS_RACED)
 
     def sample(self, share: float) -> None:
         """Points of the samples that nothing is known against, until so much of the time is over."""
@@ -243,34 +246,48 @@ class OfGpu:
         """Those that the model refuses: they take long to compile."""
         self._try(share, SPACE, lambda each: [text for text in each.sample if text in each.refused])
 
-    def transfer(self, others: Mapping[str, Sequence[Change]], policy: Policy | None) -> None:
+    def transfer(
+        self, others: Mapping[str, Sequence[Change]], policy: Policy | None, share: float = TRANSFERRED
+    ) -> None:
         """What a policy chooses, and what served other problems.
 
-        others: changes of the formula's params to try, by scheduler.
+        others: changes of the formula's params to try, by the key of a problem.
         """
         if self._again.on_gpu:
             self._again.begin()
         for each in self.found:
             each.learned = None if policy is None else self._learned(each, policy)
-        self._try(TRANSFERRED, POLICY, lambda each: _texts([each.learned]))
-        self._try(TRANSFERRED, TRANSFER, lambda each: _texts(self._changed(each, others)))
+            each.shared = _texts(self._changed(each, others))
+        self._try(share, POLICY, lambda each: _texts([each.learned]))
+        self._try(share, TRANSFER, lambda each: each.shared)
 
     def race(self) -> None:
         """What was chosen, in turns with a copy, in other processes."""
         self._runner.close()
+        self._race(self._again, "again", lambda each: each.chosen().values(), 1.0)
+
+    def race_candidates(self, share: float, again: bool = False) -> None:
+        """All candidates in turns with a copy, in the processes that searched, or in others."""
+        if again:
+            self._runner.close()
+        runner, name = (self._again, "again") if again else (self._runner, "raced")
+        self._race(runner, name, lambda each: each.candidates, share)
+
+    # ---- what they are made of
+
+    def _race(
+        self, runner: Runner, name: str, params: Callable[[Found], Iterable[str]], share: float
+    ) -> None:
+        """name: of the attribute that gets the times."""
         by_key = {each.problem.key: each for each in self.found}
 
         def note(problem: Problem, race: Race) -> None:
-            by_key[problem.key].again = race
+            setattr(by_key[problem.key], name, race)
 
         races = [
-            RaceOf(each.problem, tuple(dict.fromkeys(each.chosen().values())))
-            for each in self.found
-            if each.measured
+            RaceOf(each.problem, tuple(dict.fromkeys(own))) for each in self.found if (own := params(each))
         ]
-        self._again.race(races, note, max(1.0, self._until(1.0) - time.monotonic()))
-
-    # ---- what they are made of
+        runner.race(races, note, max(1.0, self._until(share) - time.monotonic()))
 
     def _try(self, share: float, origin: str, texts: Callable[[Found], Iterable[str]]) -> None:
         sources = [Listed(each.problem, origin, texts(each), self._journal) for each in self.found]
@@ -284,7 +301,7 @@ class OfGpu:
 
     def _changed(self, each: Found, others: Mapping[str, Sequence[Change]]) -> Iterator[Any]:
         """The formula's params with each of the changes, where that is legal."""
-        for change in others.get(each.problem.scheduler, ()):
+        for change in others.get(each.problem.key, ()):
             try:
                 fields = change.fields(each.formula)
             except ParamsError:
@@ -351,17 +368,21 @@ def plain_params(space: ParamsSpace) -> Any:
 
 
 def served(found: Iterable[Found]) -> dict[str, list[Change]]:
-    """By scheduler, the changes that made its problems fastest; the first one of each problem comes first."""
+    """By the key of a problem, the changes that made those of its scheduler fastest; the first one of each
+    problem comes first.
+    """
+    found = list(found)
     ranked: dict[str, dict[str, tuple[int, Change]]] = {}
     for each in found:
         known = ranked.setdefault(each.problem.scheduler, {})
         for rank, change in enumerate(_gains(each)):
             name = str(change)
             known[name] = min(known.get(name, (rank, change)), (rank, change), key=lambda own: own[0])
-    return {
+    changes = {
         scheduler: [change for _, change in sorted(known.values(), key=lambda own: own[0])]
         for scheduler, known in ranked.items()
     }
+    return {each.problem.key: changes[each.problem.scheduler] for each in found}
 
 
 def _gains(each: Found) -> list[Change]:

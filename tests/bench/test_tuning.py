@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from bench import tuning, tuning_parts
+from bench import tuning, tuning_near, tuning_parts
 from bench.__main__ import main
 from bench.tuning_parts import FIRST_STEPS, Parts, Share, Step, visible_devices
-from bench.tuning_problems import drawn, problems
+from bench.tuning_problems import drawn, drawn_near, held_out, problems
 from bench.tuning_report import as_dict, print_for_documentation, print_found
 from bench.tuning_trials import OfGpu, served
 from fusewright.tune.policy import policy_of
@@ -52,7 +52,7 @@ def test_a_part_is_searched_sampled_and_timed_again(tmp_path, monkeypatch, capsy
         assert replace(each, raced=lucky).after(each.tuned, 30) != best, "what wins the race counts"
         known = {trial.params for trial in each.known}
         assert set(each.sample) <= known and each.refused < set(each.sample)
-    assert others["pointwise"]
+    assert all(others.values()) and len(others) == 4
     with OfGpu(given, True, 2, tmp_path, tmp_path / "j", 20, lambda share: start + 300) as again:
         again.prepare()
         again.search(0, 2)
@@ -72,6 +72,30 @@ def test_a_part_is_searched_sampled_and_timed_again(tmp_path, monkeypatch, capsy
     assert [each["sample"]["untried"] for each in found["problems"]] == [0] * 4
     for table, each in zip(read_recording(path), part.found, strict=True):
         assert table.plain == each.plain and table.best == min(each.measured.values())
+
+
+def test_sizes_near_each_other_are_tuned_and_those_held_out_judge_the_policy(tmp_path, monkeypatch):
+    here.install(monkeypatch)
+    assert len(list(drawn_near(5))) == 65 and len(held_out(drawn_near(5))) == 26
+    cases = [("cube", (64 * rows, 64 * 96), torch.bfloat16) for rows in (40, 44, 48, 52, 56)]
+    start = time.monotonic()
+    given = lambda: problems(cases, tmp_path, torch.device("cpu"))  # noqa: E731
+    with OfGpu(given, True, 2, tmp_path, tmp_path / "j", 20, lambda share: start + 200 * share) as part:
+        for step in tuning_near.first_steps(2):
+            getattr(part, step.method)(*step.arguments)
+        for step in tuning_near.last_steps(part.found):
+            getattr(part, step.method)(*step.arguments)
+    held = held_out(cases)
+    assert len(held) == 2 and all(set(each.again.seconds) == set(each.candidates) for each in part.found)
+    tuned, judges = tuning_near.tuned_tables(part.found, held)
+    assert (len(tuned), len(judges)) == (3, 2)
+    assert all(judge.problem.name in ("cube 2816x6144", "cube 3328x6144") for judge in judges)
+    [near] = policy_of(tuned).near
+    results = tuning_near.judged(policy_of(tuned), judges)
+    assert near.beats_formula and all(each.chosen < each.formula and each.is_known for each in results)
+    said = tuning_near.report(part.found, held)
+    assert "| held out | 2 | " in said and "timed again beside a copy: 0.0% apart" in said
+    assert tuning_near.as_dict(part.found)[0]["name"] == "cube 2560x6144"
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from fusewright.core.serialization import to_dict
 from fusewright.frontend.tuned.active_tuning import ACTIVE, ActiveTuning
 from fusewright.frontend.tuned.problems import load, problems_of
 from fusewright.schedulers import LaunchParams, PointwiseParams
-from fusewright.tune.changes import Change, with_differences
+from fusewright.tune.changes import Change, differences, with_differences
 from fusewright.tune.entry import Entry
 from fusewright.tune.heuristic import seeds_of
 from fusewright.tune.heuristics import NearSizes
+from fusewright.tune.near import NearChange
 from fusewright.tune.policy import Policy, policy_of, read_policy
 from fusewright.tune.rules import LEAST_JUDGES, Fitted, HeldOut, Rule, features_of
 from fusewright.tune.space import ParamsSpace, points_of
@@ -136,7 +137,8 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
     x = torch.rand(64, 96)
     fd = definition(x)
     [of] = problems_of(fd, [x], None, "relu", tmp_path)
-    facts = Planned(of, load, fd._given_options).described().facts
+    described = Planned(of, load, fd._given_options).described()
+    facts = described.facts
     assert facts == of.facts
     measured = replace(
         PointwiseParams(), lparams=LaunchParams(bdimx=32), vectorization_factor=2, break_point=0
@@ -149,6 +151,8 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
         to_dict(measured),
         {"lparams.bdimx": 32},
         1.1,
+        differences(measured, described.formula),
+        NearChange({"lparams.bdimx": 32}, (1.1, 1.2)),
     )
     near = HeldOut("pointwise", entry.hardware, 1.1, 1.0, 2)
     monkeypatch.setattr(ACTIVE, "learned", Policy((entry,), near=(near,)))
@@ -180,9 +184,9 @@ def test_calls_use_what_was_learned_for_equal_and_near_sizes_and_the_formula_els
     assert threads(64) != 32
 
 
-START = '{"format": "fusewright-policy", "version": 6,'
+START = '{"format": "fusewright-policy", "version": 7,'
 WRITTEN_ENTRY = Entry(
-    "f", "pointwise", "GPU", problem(64, 512).facts, to_dict(FORMULA), {"lparams.bdimx": 32}, 1.1
+    "f", "pointwise", "GPU", problem(64, 512).facts, to_dict(FORMULA), {"lparams.bdimx": 32}, 1.1, {}
 )
 WRITTEN = Policy(
     (WRITTEN_ENTRY,),
@@ -236,6 +240,44 @@ def test_a_kernel_has_as_few_params_as_serve_its_sizes():
     assert changes == [2, 2, 4]
 
 
+NEAR_TIMES = {1000: (10.0, 9.2, 9.0), 1100: (10.0, 9.3, 10.0), 1200: (10.0, 9.2, 10.0)}
+
+
+@pytest.mark.parametrize(
+    ("times", "unroll"),
+    [
+        (NEAR_TIMES, 2),  # 3 is the fastest of one size, 2 is faster of all
+        ({**NEAR_TIMES, 1200: (10.0, 10.3, 10.0)}, None),  # one size is slower
+        ({**NEAR_TIMES, 1200: (10.0, 9.99, 10.0)}, 2),  # ... or as fast
+        ({rows: (10.0, 9.95, 9.0 if rows == 1000 else 10.0) for rows in NEAR_TIMES}, None),
+        ({rows * i: row for i, (rows, row) in enumerate(NEAR_TIMES.items(), 1)}, None),  # far apart
+    ],
+)
+def test_near_sizes_share_a_change_that_several_gained_by(times, unroll):
+    points = [replace(FORMULA, unroll_factor_outer=n) for n in (2, 3)]
+    known = []
+    for rows, row in times.items():
+        of = problem(rows, 512)
+        assert of.facts is not None
+        of = replace(of, facts=replace(of.facts, structure="one"))
+        known.append(Measurements(of, FORMULA, dict(zip((FORMULA, *points), row)), frozenset(), None, ""))
+    policy = policy_of(known)
+    assert {each.near and each.near.fields["unroll_factor_outer"] for each in policy.entries} == {unroll}
+    facts = replace(problem(1050, 512).facts, structure="one")
+    expected = {"unroll_factor_outer": 2}
+    [near] = policy.near or [HeldOut("pointwise", H200.name, 1.0, 1.0, 1)]
+    chosen = policy.change("pointwise", facts, H200, FORMULA)
+    assert (chosen and chosen[0]) == (expected if unroll and near.worst > 1.05 else None)
+    if chosen:
+        assert "near 1000x512: unroll_factor_outer = 2  # 1.087x, 1.075x, 1.087x" in policy.rules_text()
+        unlike = replace(FORMULA, vectorization_factor=2)
+        assert policy.change("pointwise", facts, H200, unlike) is None, "the formula chose something else"
+        wider = replace(FORMULA, lparams=replace(FORMULA.lparams, bdimx=256))
+        assert policy.change("pointwise", facts, H200, wider) is not None, "extents follow from sizes"
+        far = replace(problem(1900, 512).facts, structure="one")
+        assert policy.change("pointwise", far, H200, FORMULA) is None
+
+
 def test_a_policy_of_a_read_only_file_is_the_default_and_what_is_learned_goes_over_it(tmp_path, monkeypatch):
     path = tmp_path / "p.json"
     path.write_text(WRITTEN)
@@ -257,6 +299,8 @@ def test_what_was_best_for_near_sizes_is_a_seed():
     entry = replace(WRITTEN_ENTRY, hardware=of.hardware.name, facts=replace(of.facts, segment="another"))
     seeds = seeds_of(of, ParamsSpace(FORMULA, H200), [NearSizes([entry])])
     assert [each.params.lparams.bdimx for each in seeds.seeds] == [32]
+    neighbors = NearSizes([entry, replace(entry, change={"unroll_factor_outer": 2})]).get_neighbors
+    assert [each.unroll_factor_outer for each in neighbors(replace(of, formula=FORMULA), FORMULA)] == [1, 2]
     for unlike in (replace(entry, hardware="GPU"), replace(entry, facts=problem(2**16, 512).facts)):
         [asked] = seeds_of(of, ParamsSpace(FORMULA, H200), [NearSizes([unlike])]).asked
         assert str(asked) == "near_sizes: not eligible (no other sizes of this kernel were tuned)"

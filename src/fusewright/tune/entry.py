@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import log2
 from typing import Any
 
 from fusewright.core.serialization import to_dict
-from fusewright.tune.changes import changes_of
+from fusewright.tune.changes import changes_of, differences
 from fusewright.tune.facts import ProblemFacts
+from fusewright.tune.near import Kernel, NearChange, fewest, kernels
 from fusewright.tune.table import Measurements
 
 # Of a time, what another has to be below to count as less: what measuring again may change is not.
@@ -22,9 +22,10 @@ class Entry:
 
     Attributes:
         params: as a dict: what serves this problem, whatever the formula becomes.
-        change: the fields in which they differ from the formula's, by path; {} where nothing was better. It
-            serves problems near by.
+        change: the fields in which they differ from the formula's, by path; {} where nothing was better.
         speedup: over the formula's.
+        formula: what the formula says in the place of the params, by path.
+        near: what serves sizes near by; None: the formula does.
     """
 
     name: str
@@ -34,6 +35,8 @@ class Entry:
     params: dict[str, Any]
     change: dict[str, Any]
     speedup: float
+    formula: dict[str, Any]
+    near: NearChange | None = None
 
 
 def chosen_entries(measured: Sequence[Measurements]) -> list[Entry]:
@@ -43,25 +46,13 @@ def chosen_entries(measured: Sequence[Measurements]) -> list[Entry]:
     problem's best, those are taken that serve the most problems of an equal kernel.
     """
     problems = [each for each in measured if each.problem.facts is not None and each.formula in each.seconds]
-    left = {i: _good(each) for i, each in enumerate(problems)}
-    chosen: dict[int, Any] = {}
-    while left:
-        served: dict[tuple[Any, ...], list[int]] = {}
-        for i, good in left.items():
-            for params in good:
-                served.setdefault((*_kernel(problems[i]), params), []).append(i)
-        # Of those that serve as many the first, which is the fastest one of a problem.
-        most = max(served, key=lambda each: len(served[each]))
-        for i in served[most]:
-            del left[i]
-            chosen[i] = most[-1]
-    return [_entry(each, chosen[i]) for i, each in enumerate(problems)]
-
-
-def _kernel(measured: Measurements) -> tuple[str, ...]:
-    facts = measured.problem.facts
-    assert facts is not None
-    return measured.problem.hardware.name, measured.problem.scheduler, facts.structure
+    entries: dict[int, Entry] = {}
+    for numbers in kernels(problems).values():
+        own = [problems[i] for i in numbers]
+        params = fewest({i: _good(problems[i]) for i in numbers})
+        for i, near in zip(numbers, Kernel(own).chosen):
+            entries[i] = _entry(problems[i], params[i], near)
+    return [entries[i] for i in sorted(entries)]
 
 
 def _good(measured: Measurements) -> list[Any]:
@@ -77,7 +68,7 @@ def _good(measured: Measurements) -> list[Any]:
     return [params for _, _, params in sorted(near, key=lambda each: each[:2])]
 
 
-def _entry(measured: Measurements, params: Any) -> Entry:
+def _entry(measured: Measurements, params: Any, near: NearChange | None) -> Entry:
     problem = measured.problem
     assert problem.facts is not None
     speedup = measured.seconds[measured.formula] / measured.seconds[params]
@@ -89,26 +80,6 @@ def _entry(measured: Measurements, params: Any) -> Entry:
         to_dict(replace(params, reason="")),
         changes_of(measured.formula, params, problem.length),
         round(speedup, 4),
+        differences(params, measured.formula),
+        near,
     )
-
-
-def nearest_of(entries: Sequence[Entry], facts: ProblemFacts, within: float) -> Entry | None:
-    """Of entries of a kernel the one whose sizes are nearest.
-
-    within: how many times as large a number of its facts may be.
-    """
-    apart = [(_apart(entry.facts, facts), i) for i, entry in enumerate(entries)]
-    nearest = min(apart, default=None)
-    return entries[nearest[1]] if nearest is not None and nearest[0] <= log2(within) else None
-
-
-def _apart(one: ProblemFacts, other: ProblemFacts) -> float:
-    """Of two calls of a kernel: how many powers of two their sizes are apart, at most."""
-    pairs = [(one.bytes, other.bytes), (one.points, other.points)]
-    if one.reduction is not None and other.reduction is not None:
-        pairs.append((one.reduction.rows, other.reduction.rows))
-        pairs.append((one.reduction.length, other.reduction.length))
-    if one.transpose is not None and other.transpose is not None:
-        pairs.append((one.transpose.size1, other.transpose.size1))
-        pairs.append((one.transpose.size2, other.transpose.size2))
-    return max(abs(log2(max(1, a) / max(1, b))) for a, b in pairs)

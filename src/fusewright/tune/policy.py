@@ -1,8 +1,8 @@
 """A policy: what calls without tuning use in the place of the formula's params, learned from a journal.
 
 In this order: the best params of an equal call; what the rules say, for schedulers whose rules proved
-themselves on held-out problems of this GPU; what was best for an equal kernel of nearly the same sizes, if
-that proved itself, too; the formula.
+themselves on held-out problems of this GPU; a change by which near sizes of an equal kernel gained, if that
+proved itself, too; the formula.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import log
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,16 @@ from fusewright.core.once import cached_property
 from fusewright.core.serialization import from_dict, to_dict
 from fusewright.schedulers import Facts, type_name
 from fusewright.segment import Segment
-from fusewright.tune.changes import fields_by_path, with_changes, with_differences
+from fusewright.tune.changes import Change, fields_by_path, with_changes, with_differences
 from fusewright.tune.document import entries_of, read_document
-from fusewright.tune.entry import Entry, chosen_entries, nearest_of
+from fusewright.tune.entry import Entry, chosen_entries
 from fusewright.tune.facts import ProblemFacts, facts_of
+from fusewright.tune.near import NEAR, Kernel, is_alike, kernels, nearest_of
 from fusewright.tune.rule_fitting import fit
 from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of, held_out
 from fusewright.tune.table import Measurements, params_types
 
-FORMAT, VERSION = "fusewright-policy", 6
-# How many times as large a number of another problem's facts may be, for it to be a neighbour.
-NEAR = 1.5
+FORMAT, VERSION = "fusewright-policy", 7
 VERSION_DIGITS = 16
 
 
@@ -41,7 +39,7 @@ class Policy:
 
     Attributes:
         rules: of each scheduler and GPU, used or not.
-        near: of each scheduler and GPU, what the params of another problem near by were worth; used or not.
+        near: of each scheduler and GPU, what changes were worth that near sizes gained by; used or not.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -101,16 +99,24 @@ class Policy:
                     return rule.change.fields(formula), f"rule: {rule}"
                 except ParamsError:  # as when it was fitted, the formula serves then
                     return None
-        near = self._neighbour(scheduler, facts, hardware)
-        return None if near is None else (near.change, f"measured for {near.name}, which is near")
+        near = self._neighbour(scheduler, facts, hardware, formula)
+        if near is None or near.near is None:
+            return None
+        return near.near.fields, f"sizes near {near.name} gained by it"
 
-    def _neighbour(self, scheduler: str, facts: ProblemFacts, hardware: HardwareInfo) -> Entry | None:
-        """Only where neighbours beat the formula."""
+    def _neighbour(
+        self, scheduler: str, facts: ProblemFacts, hardware: HardwareInfo, formula: Any
+    ) -> Entry | None:
+        """The nearest, where neighbours beat the formula, and for a formula that chooses like its own."""
         if (scheduler, hardware.name) not in self._trusted_neighbours:
             return None
-        return nearest_of(
-            self._by_structure.get((hardware.name, scheduler, facts.structure), []), facts, NEAR
-        )
+        own = self._by_structure.get((hardware.name, scheduler, facts.structure), [])
+        nearest = next(iter(nearest_of(own, facts, NEAR)), None)
+        if nearest is None:
+            return None
+        then = with_differences(from_dict(type(formula), nearest.params), nearest.formula)
+        length = None if facts.reduction is None else facts.reduction.length
+        return nearest if is_alike(then, formula, length) else None
 
     @cached_property
     def _trusted_neighbours(self) -> frozenset[tuple[str, str]]:
@@ -166,8 +172,12 @@ class Policy:
         for near in self.near:
             verdict = "used" if near.beats_formula else "not used, as the formula does as well"
             lines.append(
-                f"params of near sizes of {near.scheduler} on {near.hardware}: {verdict}; {near.text()}"
+                f"changes by near sizes of {near.scheduler} on {near.hardware}: {verdict}; {near.text()}"
             )
+        for entry in self.entries:
+            if entry.near is not None:
+                change, gains = Change(entry.near.fields), ", ".join(f"{g:.3f}x" for g in entry.near.gains)
+                lines.append(f"  near {entry.name}: {change}  # {gains}")
         return "\n".join(lines)
 
 
@@ -178,33 +188,14 @@ def policy_of(measured: Iterable[Measurements]) -> Policy:
 
 
 def _neighbours(known: Sequence[Measurements]) -> list[HeldOut]:
-    """What the nearest other problem's params are worth, of each problem for which they were measured."""
+    """What near sizes say of each problem without it, where they say something."""
     results: dict[tuple[str, str], list[float]] = {}
-    for i, each in enumerate(known):
-        problem, facts, formula = each.problem, each.problem.facts, each.seconds.get(each.formula)
-        if facts is None or formula is None:
-            continue
-        others = [other for j, other in enumerate(known) if j != i and _is_same_kernel(each, other)]
-        nearest = nearest_of(chosen_entries(others), facts, NEAR)
-        if nearest is None:
-            continue
-        try:
-            seconds = each.seconds.get(with_changes(each.formula, nearest.change, problem.length))
-        except ParamsError:  # the formula is used then
-            seconds = formula
-        if seconds is not None:
-            results.setdefault((problem.scheduler, problem.hardware.name), []).append(log(seconds / formula))
+    for (hardware, scheduler, _), numbers in kernels(known).items():
+        kernel = Kernel([known[i] for i in numbers])
+        own = [result for i in range(len(numbers)) if (result := kernel.held_out(i)) is not None]
+        if own:
+            results.setdefault((scheduler, hardware), []).extend(own)
     return [held_out(scheduler, hardware, found) for (scheduler, hardware), found in sorted(results.items())]
-
-
-def _is_same_kernel(one: Measurements, other: Measurements) -> bool:
-    a, b = one.problem, other.problem
-    return (
-        (a.hardware.name, a.scheduler) == (b.hardware.name, b.scheduler)
-        and a.facts is not None
-        and b.facts is not None
-        and a.facts.structure == b.facts.structure
-    )
 
 
 def read_policy(path: Path) -> Policy:
@@ -218,6 +209,9 @@ def read_policy(path: Path) -> Policy:
     for i, entry in enumerate(entries):
         changes.append((f"entries[{i}], params", entry.scheduler, fields_by_path(entry.params)))
         changes.append((f"entries[{i}], change", entry.scheduler, entry.change))
+        changes.append((f"entries[{i}], formula", entry.scheduler, entry.formula))
+        near_fields = {} if entry.near is None else entry.near.fields
+        changes.append((f"entries[{i}], near", entry.scheduler, near_fields))
     for i, fitted in enumerate(rules):
         for j, rule in enumerate(fitted.rules):
             change = {**rule.change.values, **dict.fromkeys(rule.change.factors, 1)}
