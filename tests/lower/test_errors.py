@@ -126,7 +126,7 @@ def test_vectors_along_a_sum_with_a_constant_that_is_no_multiple_of_them():
     x = define_tensor(fusion, [-1, -1], [None, True])
     add_output(fusion, copy_tensor(fusion, pad(fusion, x, [1, 2])))
     schedule = Schedule(fusion)
-    padded, out = schedule.tensors()[1:]
+    _padded, out = schedule.tensors()[1:]
     schedule.split(out, 1, 4)
     schedule.transform_like(out)
     schedule.parallelize(out, 2, P.vectorize)

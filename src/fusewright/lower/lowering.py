@@ -191,15 +191,15 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
             run = lane_run(node, lane)
             sizes = [*sizes, *run.sizes] if run is not None and run.moves else []
         for size in (size for size in sizes if not divides(width, size)):
-            needed = (size,) if as_int(size) is not None else divisors(size)
-            if needed is None or any(as_int(part) is not None and not divides(width, part) for part in needed):
+            parts = (size,) if as_int(size) is not None else divisors(size)
+            if parts is None or any(as_int(part) is not None and not divides(width, part) for part in parts):
                 raise ScheduleError(
                     f"{out.name} is vectorized by {width} along a dimension of {size}",
                     expected=f"a multiple of {width}",
                     given=str(size),
                     hint="use a narrower vector",
                 )
-            facts.update(((part, width), None) for part in needed)
+            facts.update(((part, width), None) for part in parts)
     return list(facts)
 
 
