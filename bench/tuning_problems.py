@@ -222,7 +222,8 @@ def drawn_near(seed: int = SEED) -> Iterator[Case]:
             more, longer = (APART ** source.uniform(-0.5, 0.5) for _ in range(2))
             divisor = source.choice(DIVISORS) if varies and source.randrange(OTHER_DIVISOR) == 0 else usual
             own = [max(2, round(size * (more if i == batch else 1.0))) for i, size in enumerate(sizes)]
-            found[(*own[:-1], _multiple(last * longer**varies, divisor))] = None
+            shape = (*own[:-1], _multiple(last * longer**varies, divisor))
+            found[shape] = None
         yield from ((name, shape, dtype) for shape in found)
 
 

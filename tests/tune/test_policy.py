@@ -263,7 +263,10 @@ def test_near_sizes_share_a_change_that_several_gained_by(times, unroll):
         known.append(Measurements(of, FORMULA, dict(zip((FORMULA, *points), row)), frozenset(), None, ""))
     policy = policy_of(known)
     assert {each.near and each.near.fields["unroll_factor_outer"] for each in policy.entries} == {unroll}
-    facts = replace(problem(1050, 512).facts, structure="one")
+    close, away = problem(1050, 512).facts, problem(1900, 512).facts
+    assert close is not None
+    assert away is not None
+    facts = replace(close, structure="one")
     expected = {"unroll_factor_outer": 2}
     [near] = policy.near or [HeldOut("pointwise", H200.name, 1.0, 1.0, 1)]
     chosen = policy.change("pointwise", facts, H200, FORMULA)
@@ -274,7 +277,7 @@ def test_near_sizes_share_a_change_that_several_gained_by(times, unroll):
         assert policy.change("pointwise", facts, H200, unlike) is None, "the formula chose something else"
         wider = replace(FORMULA, lparams=replace(FORMULA.lparams, bdimx=256))
         assert policy.change("pointwise", facts, H200, wider) is not None, "extents follow from sizes"
-        far = replace(problem(1900, 512).facts, structure="one")
+        far = replace(away, structure="one")
         assert policy.change("pointwise", far, H200, FORMULA) is None
 
 
