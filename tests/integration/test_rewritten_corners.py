@@ -91,3 +91,17 @@ def test_one_place_of_what_is_normalized_reads_no_other(target: torch.device, pl
         wanted = torch.nn.functional.layer_norm(x, shape[2:], w)[:, place]
         torch.testing.assert_close(found.cpu(), wanted, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(running.cpu(), x.sum(2)[:, place].cumsum(0), rtol=1e-4, atol=1e-4)
+
+
+def test_positions_that_several_sizes_multiply_are_multiplied_by_one(target: torch.device) -> None:
+    """A row of three dimensions of which one has a position: the host computed i1 * i2 for no segment."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], contiguity=True)
+        along = fd.ops.broadcast(fd.ops.iota(8, 0, 1, DataType.Int), [True, True, False])
+        added = fd.ops.add(x, along)
+        fd.add_output(fd.ops.reshape(added, [5, x.size(1), -1]))
+        fd.add_output(fd.ops.flip(x, [2, 1, 0]))
+    x = torch.randn(5, 3, 8)
+    reshaped, flipped = fd.execute([x.to(target)])
+    torch.testing.assert_close(reshaped.cpu(), x + torch.arange(8))
+    torch.testing.assert_close(flipped.cpu(), x.flip(0, 1, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from functools import reduce
 
 from fusewright.core.dtype import DataType
@@ -18,6 +19,9 @@ from fusewright.sym.nodes import Const, Division
 #: Operations of index maps, and those that compute them of positions: C's division is rounded down where
 #: nothing is negative.
 _OPERATIONS = {"add": "add", "mul": "mul", "floordiv": "div", "mod": "mod"}
+
+#: Those whose operands have no order.
+_WHOLE = {"add": operator.add, "mul": operator.mul}
 
 
 def lift_over_positions(fusion: Fusion, node: Indexed, above: Iota) -> bool:
@@ -67,7 +71,13 @@ def _value(fusion: Fusion, e: Expr, args: tuple[Val, ...], output: TensorView) -
         dim = position_of(e)
         assert dim is not None
         return _positions(fusion, output, dim)
-    return reduce(lambda a, b: apply(fusion, _OPERATIONS[e.kind], a, b), args)
+    operands = list(args)
+    whole = _WHOLE.get(e.kind)
+    sizes = [part for part in e.args if is_size(part)]
+    if whole is not None and len(sizes) > 1:  # of i1 * i2 * position, too, i1 * i2 is one size
+        operands = [value for part, value in zip(e.args, args) if not is_size(part)]
+        operands.append(scalar_of_extent(fusion, reduce(whole, sizes)))
+    return reduce(lambda a, b: apply(fusion, _OPERATIONS[e.kind], a, b), operands)
 
 
 def _positions(fusion: Fusion, output: TensorView, dim: int) -> TensorView:
