@@ -34,6 +34,7 @@ from fusewright.segment.rejection import without_rejected
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
 from fusewright.segment.state import (
     LEAST_GAIN,
+    LEAST_GAIN_OF_MORE_KERNELS,
     Call,
     Idea,
     Move,
@@ -407,7 +408,9 @@ class Decision:
         split = self._with_all(_without_scheduler(slow), state) if slow else state
         before = len(self._changes)
         redefined = self._with_all(idea, state)
-        if redefined is not state and not is_better(redefined, split):
+        more = len(split.segments) > len(redefined.segments)
+        least_gain = LEAST_GAIN_OF_MORE_KERNELS if more else LEAST_GAIN
+        if redefined is not state and not is_better(redefined, split, least_gain):
             return redefined
         self._undo_all_but(before)
         return split

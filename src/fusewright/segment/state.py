@@ -19,6 +19,9 @@ SLOW = 1.15
 # A change has to save this share of all kernels' seconds, or of those of the kernels that it concerns, since
 # an estimate is no better.
 LEAST_GAIN = 0.02
+# The same of more kernels in the place of fewer, which read more bytes: estimates of kernels that differ so
+# are less exact. Norms of patches, estimated 8% faster as two kernels, took 1.6 times as long.
+LEAST_GAIN_OF_MORE_KERNELS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +128,12 @@ def repeated_slowly(state: State) -> set[Node]:
     }
 
 
-def is_better(before: State, after: State) -> bool:
+def is_better(before: State, after: State, least_gain: float = LEAST_GAIN) -> bool:
     kept = set(after.segments)
     concerned = sum(
         cost.seconds for segment, cost in zip(before.segments, before.costs) if segment not in kept
     )
-    return before.seconds - after.seconds > LEAST_GAIN * concerned
+    return before.seconds - after.seconds > least_gain * concerned
 
 
 def neighbourhood(groups: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[int]:
