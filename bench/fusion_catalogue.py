@@ -13,6 +13,7 @@ from bench.fusion_moves import MOVES
 from bench.fusion_native import NATIVE
 from bench.fusion_quantization import QUANTIZATION
 from bench.fusion_reductions import REDUCTIONS
+from bench.fusion_sciences import SCIENCES
 from bench.fusion_serving import SERVING
 from bench.fusion_signals import SIGNAL_ROWS
 from bench.fusion_tokens import TOKENS
@@ -36,5 +37,6 @@ CATALOGUE: tuple[Operation, ...] = (
     *NATIVE,
     *SERVING,
     *SIGNAL_ROWS,
+    *SCIENCES,
     *TOKENS,
 )
