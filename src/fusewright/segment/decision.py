@@ -26,7 +26,6 @@ from fusewright.segment.order import (
     independent_parts,
     launch_order,
     reductions_apart,
-    sibling_parts,
     surroundings,
 )
 from fusewright.segment.partition import merged_groups
@@ -37,7 +36,6 @@ from fusewright.segment.state import (
     LEAST_GAIN_OF_MORE_KERNELS,
     Call,
     Idea,
-    Move,
     State,
     estimated,
     is_better,
@@ -181,7 +179,7 @@ class Decision:
         while len(self.trials) < MAX_TRIALS:
             idea = next(self._ideas(state), None)
             if idea is None:
-                moved = self._moved(state) or self._apart(state)
+                moved = self._apart(state)
                 if moved is None:
                     break
                 state = moved
@@ -230,60 +228,6 @@ class Decision:
 
     def _launches(self, state: State) -> tuple[tuple[int, ...], ...]:
         return launches(self.draft.whole, state.segments, state.costs)
-
-    def _moved(self, state: State) -> State | None:
-        """A better state with parts of groups in others, if there is one.
-
-        Groups that read one tensor merge in the order of the search, and what is computed of that tensor
-        alone might have gone to any of them.
-        """
-        return self._most_of(self._moves(state), state)
-
-    def _moves(self, state: State) -> list[Move]:
-        """Parts that cost less in another group than in their own; each group gives or takes one at most."""
-        found: list[Move] = []
-        concerned: set[int] = set()
-        for part, source, target in sibling_parts(state.groups):
-            move = Move(part, source, target)
-            key = "move", (*part, *state.groups[target])
-            if key in self._tried or not concerned.isdisjoint((source, target)):
-                continue
-            groups = self._with_moves((move,), state)
-            seconds = [
-                self._group_seconds(where[i], state)
-                for where in (state.groups, groups)
-                for i in (source, target)
-            ]
-            if None in seconds or sum(seconds[2:]) >= sum(seconds[:2]):  # type: ignore[arg-type]
-                self._tried.add(key)
-                continue
-            found.append(move)
-            concerned.update((source, target))
-        return found
-
-    def _with_moves(self, moves: Sequence[Move], state: State) -> list[Sequence[Node]]:
-        groups = list(state.groups)
-        for move in moves:
-            inside = set(move.part)
-            groups[move.source] = [node for node in groups[move.source] if node not in inside]
-            groups[move.target] = sorted(
-                [*groups[move.target], *move.part], key=self.draft.position.__getitem__
-            )
-        return groups
-
-    def _most_of(self, moves: Sequence[Move], state: State) -> State | None:
-        """The state with all of these moves or, where that is no better, with as many as are, by halves."""
-        if not moves:
-            return None
-        parts = [node for move in moves for node in move.part]
-        moved = self._tried_move(parts, self._with_moves(moves, state), state)
-        if moved is not None:
-            return moved
-        if len(moves) == 1:
-            self._tried.add(("move", (*moves[0].part, *state.groups[moves[0].target])))
-            return None
-        half = len(moves) // 2
-        return self._most_of(moves[:half], state) or self._most_of(moves[half:], state)
 
     def _apart(self, state: State) -> State | None:
         """A better state with a reduction, and what follows it, not in the kernel of what it reads.

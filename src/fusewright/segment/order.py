@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
-from fusewright.ir import Node, Permute, Reduction, Relabel, Scan, TensorView, Val
+from fusewright.ir import Node, Permute, Reduction, Relabel, Scan, Val
 
 
 def launch_order(
@@ -33,27 +33,6 @@ def launch_order(
             if not waiting[reader]:
                 heapq.heappush(ready, (first[reader], reader))
     return order if len(order) == len(groups) else None
-
-
-def sibling_parts(groups: Sequence[Sequence[Node]]) -> Iterator[tuple[tuple[Node, ...], int, int]]:
-    """Parts of groups that nothing computed connects with the rest, each with the positions of its group and
-    of another that reads a tensor that the part reads.
-    """
-    readers: dict[TensorView, list[int]] = {}
-    for i, group in enumerate(groups):
-        if not group[0].traits.whole:
-            for tensor in dict.fromkeys(v for node in group for v in node.tensor_inputs):
-                readers.setdefault(tensor, []).append(i)
-    for i, group in enumerate(groups):
-        parts = _parts(group)
-        if len(parts) == 1:
-            continue
-        for part in parts:
-            found = dict.fromkeys(
-                j for n in part for v in n.tensor_inputs for j in readers.get(v, ()) if j != i
-            )
-            for j in found:
-                yield part, i, j
 
 
 def independent_parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:

@@ -101,15 +101,6 @@ class Idea:
         return Idea(segments, self.change, rewrites, self.across)
 
 
-@dataclass(frozen=True)
-class Move:
-    """A part of one group to be in another: the groups by their places."""
-
-    part: tuple[Node, ...]
-    source: int
-    target: int
-
-
 def may_be_split(cost: Cost) -> bool:
     """Whether two kernels might take less time, which move each byte once at least."""
     least = cost.least_seconds
