@@ -6,7 +6,8 @@ again, in turns. Times of more than three times the formula's are left out: a ho
 them. Every other one of these problems served to make the autotuner's own heuristics; to those in files
 `drawn_SEED_h200.json` only its variations were fitted, too, and each draw judged by what the others gave.
 `recorded_h200.json` has those that are listed there, with the formula's params, what differs in a few fields,
-and the best.
+and the best. `near_h200.json` has what `bench tuning --near` fitted a policy to, 13 kernels at three sizes
+each, and `near_held_out_h200.json` the times of two further sizes of each, taken in other processes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.tuning_near import judged
 from fusewright.core.errors import TuneError
 from fusewright.core.serialization import from_json
 from fusewright.schedulers import default_registry, type_name
@@ -138,6 +140,20 @@ def test_policies_serve_problems_that_were_held_out_and_no_shape_is_slower():
         assert max(ratios) <= 1.05 and unknown < 0.1 * len(held), ratios
         assert "each held out once" in policy.rules_text()
     assert mean([policy for policy, _ in regrets]) < mean([formula for _, formula in regrets])
+
+
+def test_a_policy_of_near_sizes_beats_the_formula_on_sizes_that_were_held_out():
+    fitted_to, held = (tables(Path(__file__).parent / f"near{of}_h200.json") for of in ("", "_held_out"))
+    assert not {table.problem.key for table in fitted_to} & {table.problem.key for table in held}
+    policy = policy_of(fitted_to)
+    results = judged(policy, held)
+    assert len(results) == 26 and all(each.is_known for each in results)
+    assert max(each.chosen / each.formula for each in results) <= 1.05
+    formula, chosen = (
+        mean([getattr(each, of) / each.best for each in results]) for of in ("formula", "chosen")
+    )
+    assert chosen < formula / 1.005
+    assert "changes by near sizes of reduction on NVIDIA H200: used" in policy.rules_text()
 
 
 def test_no_step_is_to_params_that_mean_the_same():
