@@ -10,7 +10,7 @@ What they do, a package for each subject: `pointwise`, `transpose`, `reduction`,
 
 What several do alike: `reference_map` (how tensors relate to the dimensions that a kernel iterates over),
 `io` (caches of inputs and outputs), `merged_vectors` and `shifted_rows` (vectors that no single dimension
-has), `cost` with `sectors` (estimates), `sizes` (arithmetic).
+has), `cost` with `sectors` and `contraction` (estimates), `sizes` (arithmetic).
 
 Schedulers do not import each other, and packages only in one direction (a contract in pyproject.toml). All
 may import core, sym, ir, ops, analyze, rewrite and schedule.

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 from fusewright.core.enums import SchedulerType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import LibraryCall, Node
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Facts, Planner, Proposal, Reject
+from fusewright.schedulers.contraction import ContractionCost, is_contraction
 from fusewright.schedulers.params import HeuristicParams
 
 
@@ -28,7 +34,7 @@ class ExprEvalScheduler(BuiltInScheduler):
             return Reject(f"{node.label}, which computes {node.output.name}, belongs in a kernel")
         if len(nodes) != 1:
             return Reject(f"it computes one operation at a time, not {len(nodes)}")
-        return _plan
+        return _Planner(fusion, nodes[0])
 
     def apply(self, schedule: Schedule, params: object) -> None:
         raise ScheduleError(
@@ -37,5 +43,20 @@ class ExprEvalScheduler(BuiltInScheduler):
         )
 
 
-def _plan(facts: Facts, hardware: HardwareInfo) -> Proposal:
-    return Proposal(HeuristicParams(reason="torch computes the operation as a whole"))
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """There is nothing to plan; contractions have a cost besides their bytes."""
+
+    fusion: Fusion
+    node: Node
+
+    @cached_property
+    def costs(self) -> ContractionCost | None:
+        node = self.node
+        if not is_contraction(node) or not isinstance(node, LibraryCall):
+            return None
+        return ContractionCost(self.fusion, node)
+
+    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        estimate = None if self.costs is None else partial(self.costs, facts, hardware)
+        return Proposal(HeuristicParams(reason="torch computes the operation as a whole"), estimate)
