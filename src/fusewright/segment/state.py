@@ -120,6 +120,7 @@ def repeated_slowly(state: State) -> set[Node]:
 
 
 def is_better(before: State, after: State, least_gain: float = LEAST_GAIN) -> bool:
+    """Whether `after` saves more than `least_gain` of the seconds of the kernels that it replaces."""
     kept = set(after.segments)
     concerned = sum(
         cost.seconds for segment, cost in zip(before.segments, before.costs) if segment not in kept

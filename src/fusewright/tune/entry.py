@@ -9,7 +9,7 @@ from typing import Any
 from fusewright.core.serialization import to_dict
 from fusewright.tune.changes import changes_of, differences
 from fusewright.tune.facts import ProblemFacts
-from fusewright.tune.near import Kernel, NearChange, fewest, kernels
+from fusewright.tune.near import MeasuredSizes, NearChange, fewest, kernels
 from fusewright.tune.table import Measurements
 
 # Of a time, what another has to be below to count as less: what measuring again may change is not.
@@ -50,7 +50,7 @@ def chosen_entries(measured: Sequence[Measurements]) -> list[Entry]:
     for numbers in kernels(problems).values():
         own = [problems[i] for i in numbers]
         params = fewest({i: _good(problems[i]) for i in numbers})
-        for i, near in zip(numbers, Kernel(own).chosen):
+        for i, near in zip(numbers, MeasuredSizes(own).chosen):
             entries[i] = _entry(problems[i], params[i], near)
     return [entries[i] for i in sorted(entries)]
 

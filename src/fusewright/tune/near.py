@@ -47,8 +47,8 @@ class NearChange:
     gains: tuple[float, ...]
 
 
-class Kernel:
-    """Measurements of one kernel's sizes, of which the formula's time and the facts are known."""
+class MeasuredSizes:
+    """Measurements of one kernel at several sizes. The formula's time and the facts of each are known."""
 
     def __init__(self, measured: Sequence[Measurements]) -> None:
         self._measured = list(measured)

@@ -24,7 +24,7 @@ from fusewright.tune.changes import Change, fields_by_path, with_changes, with_d
 from fusewright.tune.document import entries_of, read_document
 from fusewright.tune.entry import Entry, chosen_entries
 from fusewright.tune.facts import ProblemFacts, facts_of
-from fusewright.tune.near import NEAR, Kernel, is_alike, kernels, nearest_of
+from fusewright.tune.near import NEAR, MeasuredSizes, is_alike, kernels, nearest_of
 from fusewright.tune.rule_fitting import fit
 from fusewright.tune.rules import Fitted, HeldOut, Rule, features_of, held_out
 from fusewright.tune.table import Measurements, params_types
@@ -99,15 +99,19 @@ class Policy:
                     return rule.change.fields(formula), f"rule: {rule}"
                 except ParamsError:  # as when it was fitted, the formula serves then
                     return None
-        near = self._neighbour(scheduler, facts, hardware, formula)
-        if near is None or near.near is None:
+        entry = self._neighbour(scheduler, facts, hardware, formula)
+        if entry is None or entry.near is None:
             return None
-        return near.near.fields, f"sizes near {near.name} gained by it"
+        return entry.near.fields, f"sizes near {entry.name} gained by it"
 
     def _neighbour(
         self, scheduler: str, facts: ProblemFacts, hardware: HardwareInfo, formula: Any
     ) -> Entry | None:
-        """The nearest, where neighbours beat the formula, and for a formula that chooses like its own."""
+        """The entry of the nearest sizes.
+
+        None where neighbours do not beat the formula, and where the formula chose otherwise for those sizes
+        than it does for this call.
+        """
         if (scheduler, hardware.name) not in self._trusted_neighbours:
             return None
         own = self._by_structure.get((hardware.name, scheduler, facts.structure), [])
@@ -191,8 +195,8 @@ def _neighbours(known: Sequence[Measurements]) -> list[HeldOut]:
     """What near sizes say of each problem without it, where they say something."""
     results: dict[tuple[str, str], list[float]] = {}
     for (hardware, scheduler, _), numbers in kernels(known).items():
-        kernel = Kernel([known[i] for i in numbers])
-        own = [result for i in range(len(numbers)) if (result := kernel.held_out(i)) is not None]
+        sizes = MeasuredSizes([known[i] for i in numbers])
+        own = [result for i in range(len(numbers)) if (result := sizes.held_out(i)) is not None]
         if own:
             results.setdefault((scheduler, hardware), []).extend(own)
     return [held_out(scheduler, hardware, found) for (scheduler, hardware), found in sorted(results.items())]

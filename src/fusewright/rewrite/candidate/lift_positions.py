@@ -20,8 +20,8 @@ from fusewright.sym.nodes import Const, Division
 #: nothing is negative.
 _OPERATIONS = {"add": "add", "mul": "mul", "floordiv": "div", "mod": "mod"}
 
-#: Those whose operands have no order.
-_WHOLE = {"add": operator.add, "mul": operator.mul}
+#: Those whose operands may be in any order, so that sizes among them can be combined first.
+_COMMUTATIVE = {"add": operator.add, "mul": operator.mul}
 
 
 def lift_over_positions(fusion: Fusion, node: Indexed, above: Iota) -> bool:
@@ -72,11 +72,11 @@ def _value(fusion: Fusion, e: Expr, args: tuple[Val, ...], output: TensorView) -
         assert dim is not None
         return _positions(fusion, output, dim)
     operands = list(args)
-    whole = _WHOLE.get(e.kind)
+    combine = _COMMUTATIVE.get(e.kind)
     sizes = [part for part in e.args if is_size(part)]
-    if whole is not None and len(sizes) > 1:  # of i1 * i2 * position, too, i1 * i2 is one size
+    if combine is not None and len(sizes) > 1:  # i1 * i2 * position: i1 * i2 is one size
         operands = [value for part, value in zip(e.args, args) if not is_size(part)]
-        operands.append(scalar_of_extent(fusion, reduce(whole, sizes)))
+        operands.append(scalar_of_extent(fusion, reduce(combine, sizes)))
     return reduce(lambda a, b: apply(fusion, _OPERATIONS[e.kind], a, b), operands)
 
 
