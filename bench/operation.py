@@ -127,10 +127,13 @@ class Operation:
         """What any implementation must read and write at least."""
         return self.moved(inputs, outputs)
 
-    def check(self, shape: Shape, inputs: Tensors, outputs: Sequence[torch.Tensor]) -> float:
+    def check(
+        self, shape: Shape, inputs: Tensors, outputs: Sequence[torch.Tensor], in_turn: int = 1
+    ) -> float:
         """Compare with torch in double precision; the largest error, as a fraction of what is allowed.
 
-        Without `define`, results may be as far off as torch's own, which rounds at each step, too.
+        Without `define`, results may be as far off as torch's own, which rounds at each step, too. `in_turn`:
+        so many values a thread may add one after another, as few threads for a long row do.
 
         Raises:
             AssertionError: an output is wrong.
@@ -143,7 +146,8 @@ class Operation:
         for output, reference in zip(outputs, expected):
             assert output.shape == reference.shape, f"shape {output.shape}, expected {reference.shape}"
             rtol = ROUNDING[output.dtype]
-            atol = FLOAT_ERROR * math.sqrt(self.summed(shape)) + LEAST.get(output.dtype, 0.0)
+            summed = max(self.summed(shape), in_turn)
+            atol = FLOAT_ERROR * math.sqrt(summed) + LEAST.get(output.dtype, 0.0)
             torch.testing.assert_close(output.double(), reference, rtol=rtol, atol=atol)
             used = (output.double() - reference).abs() / (atol + rtol * reference.abs())
             worst = max(worst, used.max().item())

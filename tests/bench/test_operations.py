@@ -60,6 +60,26 @@ def test_a_sum_that_misses_an_element_is_found() -> None:
         operation.check(shape, inputs, [(total - inputs[0][3, 5].double()).float()])
 
 
+def test_rows_that_few_threads_sum_may_be_less_exact() -> None:
+    [operation] = selected(["layernorm"])
+    shape = (2, 20000)
+    inputs = operation.inputs(shape, Inputs(torch.device("cpu")))
+    x, weight, bias = (tensor.double() for tensor in inputs)
+
+    def outputs(error: float) -> list[torch.Tensor]:
+        """Of a variance that is off by this part of it."""
+        variance = x.var(-1, correction=0, keepdim=True) * (1 + error)
+        y = (x - x.mean(-1, keepdim=True)) * torch.rsqrt(variance + 1e-5) * weight + bias
+        return [y.to(inputs[0].dtype)]
+
+    assert operation.check(shape, inputs, outputs(0)) < 1
+    # What 25,000 terms that are added in turn in float32 were off by.
+    operation.check(shape, inputs, outputs(3e-5), in_turn=25000)
+    for error, in_turn in ((3e-5, 1), (1e-2, 25000)):
+        with pytest.raises(AssertionError, match="not close"):
+            operation.check(shape, inputs, outputs(error), in_turn)
+
+
 def test_names_select_operations() -> None:
     assert [operation.name for operation in selected(["softmax", "rope"])] == [
         "softmax",
