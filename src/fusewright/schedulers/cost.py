@@ -197,15 +197,19 @@ class CostModel:
         reads: float = 1.0,
         speed: float = 1.0,
         steps: float = 0.0,
+        accessing: float = 0.0,
     ) -> Callable[[], Cost]:
         """The cost of a kernel that reads its inputs `reads` times, at the share `speed` of a copy's speed,
         and takes `steps` seconds for what neither memory nor arithmetic is busy with.
+
+        accessing: seconds of instructions that its accesses take, beside its arithmetic; another kernel might
+        do without.
         """
-        return partial(self._cost, facts, hardware, reads, speed, steps)
+        return partial(self._cost, facts, hardware, reads, speed, steps, accessing)
 
     def computing_seconds(self, facts: Facts, hardware: HardwareInfo) -> float:
         """What the arithmetic takes at the GPU's nominal speed."""
-        return self._arithmetic.slots(facts) / (hardware.float_tflops * 1e12 / OPERATIONS_A_SLOT)
+        return slot_seconds(self._arithmetic.slots(facts), hardware)
 
     def streams(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether inputs that are read once, by a kernel that stores little, are to leave the caches first.
@@ -233,16 +237,29 @@ class CostModel:
         """What one of so many threads computes for: nothing hides the last ones' time."""
         return self._arithmetic.slots(facts) / threads * CYCLES_A_SLOT / (hardware.clock_mhz * 1e6)
 
-    def _cost(self, facts: Facts, hardware: HardwareInfo, reads: float, speed: float, steps: float) -> Cost:
+    def _cost(
+        self,
+        facts: Facts,
+        hardware: HardwareInfo,
+        reads: float,
+        speed: float,
+        steps: float,
+        accessing: float,
+    ) -> Cost:
         read, written = self._traffic.read(facts), self._traffic.written(facts)
         in_vain = self.sectors.in_vain(facts) if self.sectors is not None else 0
         moved = trunc(read * reads) + written + in_vain
         bandwidth = _copy_speed(hardware)
         computing = self.computing_seconds(facts, hardware)
         unwritten = _unwritten(read, written, hardware)
-        seconds = max((moved + unwritten) / (bandwidth * speed), computing) + steps
+        seconds = max((moved + unwritten) / (bandwidth * speed), computing + accessing) + steps
         least = max((read + written + unwritten) / bandwidth, computing)
         return Cost(moved, KERNEL_SECONDS + seconds, KERNEL_SECONDS + least + steps)
+
+
+def slot_seconds(slots: float, hardware: HardwareInfo) -> float:
+    """What so many slots (`core.op.Spelling`) of all threads take at the GPU's nominal speed."""
+    return slots / (hardware.float_tflops * 1e12 / OPERATIONS_A_SLOT)
 
 
 def _copy_speed(hardware: HardwareInfo) -> float:

@@ -14,13 +14,21 @@ from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Facts, Proposal, Reject
-from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.cost import CostModel, busy_share, slot_seconds
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.schedulers.transpose.access_groups import AccessAlong, AccessGroups
-from fusewright.schedulers.transpose.single_tiles import Along, Tile, cheapest_tile, least_cost, tile_cost
+from fusewright.schedulers.transpose.single_tiles import (
+    ACCESSES,
+    ELEMENT,
+    Along,
+    Tile,
+    cheapest_tile,
+    least_cost,
+    tile_cost,
+)
 from fusewright.sym import Symbol
 
 # Bytes of an input's run of memory up to which tiles do not pay: what a warp reads by element is in few lines
@@ -248,9 +256,20 @@ class TransposePlanner:
             f"vectors of {width1} and {width2}",
         )
         speed = TRANSPOSE_SPEED * busy_share(_blocks(sizes, along1, along2, tile), hardware)
-        return Proposal(
-            self._with_constants(params, facts), self._cost.estimate(facts, hardware, speed=speed)
-        )
+        accesses = prod(sizes) * self._accesses_a_point(width1, width2)
+        accessing = slot_seconds(accesses * ELEMENT / ACCESSES, hardware)
+        estimate = self._cost.estimate(facts, hardware, speed=speed, accessing=accessing)
+        return Proposal(self._with_constants(params, facts), estimate)
+
+    def _accesses_a_point(self, width1: int, width2: int) -> float:
+        """Instructions that access memory for a point, in such vectors. What passes through a tile is written
+        to it and read from it besides, on one side by element: a window of many loads takes far longer for
+        that than its bytes take.
+        """
+        groups = self.groups
+        staged = len(groups.second)
+        direct = sum(a.full for a in groups.first)
+        return staged * (1 + 2 / width2) + direct / width1
 
     def _short_run(self, sizes: Sequence[int]) -> int:
         """Bytes of the runs of memory that group 2 is read in, if these are short; 0: they are not."""

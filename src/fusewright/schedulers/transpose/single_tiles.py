@@ -23,6 +23,8 @@ FEWEST_THREADS, MOST_THREADS, MOST_ELEMENTS = 192, 576, 24
 # Instructions of an element, those that a merged dimension adds, and those of a thread besides its elements
 # (SASS of sm_90: 8 an element and 40; four accesses an element take as long as ten more).
 ELEMENT, MERGED, THREAD = 20, 4, 40
+# Accesses of such an element: to both tensors, and to the tile as it is written and read.
+ACCESSES = 4
 # What it costs that a row of a tile ends within sectors: another block reads the rest of these, from a cache,
 # or writes it.
 PARTLY_READ_COST, PARTLY_WRITTEN_COST = 0.25, 1.0
