@@ -405,3 +405,21 @@ def test_tiles_of_few_channels_have_two_kilobytes(
     params = kernel.params
     assert isinstance(params, TransposeParams)
     assert (params.tile_size1, params.threads) == (along, threads)
+
+
+def test_windows_of_many_loads_do_not_pass_through_tiles() -> None:
+    """Tiles for each of 25 loads take far longer than their bytes, and than reading along their rows."""
+    shape, steps = (64, 720, 320), 25
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(torch.empty(shape, dtype=BF16), static_sizes=True)
+        padded = fd.ops.pad(fd.ops.permute(x, [0, 2, 1]), [steps // 2, steps // 2])
+        trend = None
+        for step in range(steps):
+            part = fd.ops.slice(padded, [0, 0, step], [64, 320, step + 720])
+            part = fd.ops.cast(part, dtype=DataType.Float)
+            trend = part if trend is None else trend + part
+        trend = fd.ops.permute(fd.ops.cast(trend, dtype=DataType.BFloat16), [0, 2, 1])
+        fd.add_output(trend)
+        fd.add_output(fd.ops.cast(x - trend, dtype=DataType.BFloat16))
+    kernels = fd.kernels_for([torch.empty(shape, dtype=BF16)])
+    assert [kernel.scheduler for kernel in kernels] == ["pointwise"]
