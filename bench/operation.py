@@ -162,6 +162,8 @@ class Operation:
         assert types == [(t.shape, t.dtype) for t in made], f"{types}, torch returns others"
         worst = 0.0
         for output, exact, torchs in zip(outputs, expected, made):
+            if not output.numel():
+                continue
             if output.is_floating_point():
                 is_rounded, exact = exact.dtype != torch.double, exact.double()
                 own = (torchs.double() - exact).abs().nan_to_num(0.0).max().item()

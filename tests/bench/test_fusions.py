@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from bench.drawn import drawn_cases
 from bench.fusion import small_shape
 from bench.fusion_catalogue import CATALOGUE
 from bench.fusions import summary
@@ -54,6 +57,21 @@ def test_a_fusion_is_right(fusion: Operation, dtype: torch.dtype, target: torch.
     [shape] = fusion.small
     inputs = fusion.inputs(shape, Inputs(target, dtype=dtype))
     fusion.check(shape, inputs, fusion.definition(inputs, dtype).execute(inputs))
+
+
+@pytest.mark.sampled(0.1)
+@pytest.mark.parametrize("seed", range(20))
+def test_fusions_at_drawn_sizes_types_and_layouts_are_right(seed: int, target: torch.device) -> None:
+    at_small_sizes = [replace(fusion, shapes=fusion.small) for fusion in CATALOGUE]
+    for fusion, shape in drawn_cases(seed, 3, at_small_sizes):
+        inputs = fusion.inputs(shape, Inputs(target))
+        fusion.check(shape, inputs, fusion.definition(inputs).execute(inputs))
+
+
+def test_a_seed_draws_the_same_cases() -> None:
+    first, second = ([(fusion.name, shape) for fusion, shape in drawn_cases(7, 5, SAMPLE)] for _ in range(2))
+    assert first == second
+    assert first != [(fusion.name, shape) for fusion, shape in drawn_cases(8, 5, SAMPLE)]
 
 
 def test_names_are_unique() -> None:
