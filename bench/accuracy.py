@@ -25,7 +25,20 @@ from bench.accuracy_values import operands
 from fusewright import FusionDefinition
 from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import ElementwiseOp, Rule
-from fusewright.ops.approximate import ANY_POW, EXP2_OF_PRODUCT, EXPM1, HALF_ERFC, LOG1P, LOGISTIC2, POW, TANH
+from fusewright.ops.approximate import (
+    ANY_POW,
+    COS,
+    EXP2_OF_PRODUCT,
+    EXPM1,
+    HALF_ERFC,
+    LOG,
+    LOG1P,
+    LOGISTIC2,
+    POW,
+    SIN,
+    SQRT,
+    TANH,
+)
 from fusewright.ops.complex_functions import WIDE_FUNCTIONS
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.plugins import registered_op
@@ -263,7 +276,7 @@ def by_kernel(op: ElementwiseOp, dtype: DataType, given: Sequence[torch.Tensor])
 
 
 #: Rows of kernels, which stand for others where the result is rounded to a narrower type.
-APPROXIMATE = (EXP2_OF_PRODUCT, LOGISTIC2, HALF_ERFC, EXPM1, LOG1P, TANH, POW, ANY_POW)
+APPROXIMATE = (EXP2_OF_PRODUCT, LOGISTIC2, HALF_ERFC, EXPM1, LOG, LOG1P, TANH, SIN, COS, SQRT, POW, ANY_POW)
 #: The second operand of rows that take two: a factor that is no power of two, an exponent.
 SECOND = {POW: 1.7, ANY_POW: 3.0}
 _FACTOR = math.log2(math.e) / 2
@@ -275,6 +288,11 @@ def given_for_approximate(op: ElementwiseOp) -> tuple[torch.Tensor, ...]:
     x = torch.cat([torch.linspace(-126, 126, 200_001), torch.linspace(-1, 1, 50_001), near, -near])
     if op is LOG1P:
         x = x[x > -1]
+    if op in (SIN, COS):
+        multiples = math.pi / 2 * torch.arange(-70_000, 70_000, dtype=torch.double)
+        x = torch.cat([x, multiples.float(), torch.linspace(-2e5, 2e5, 50_001)])
+    if op in (LOG, SQRT):
+        x = torch.cat([x[x > 0], torch.logspace(-149, 127, 50_001, base=2.0)])
     if op in (POW, ANY_POW):
         x = torch.logspace(-70, 70, 200_001, base=2.0)
     second = torch.full_like(x, np.float32(SECOND.get(op, _FACTOR)).item())

@@ -82,6 +82,18 @@ CASES: dict[str, tuple[Callable, Callable, set[str], set[str]]] = {
         {"expm1", "log1p", "exp"},
     ),
     "tanh": (lambda fd, x: x * fd.ops.tanh(x), lambda x: x * x.tanh(), {"approximate_tanh"}, {"tanh"}),
+    "logarithm and root": (
+        lambda fd, x: fd.ops.log(x * x + 0.5) * fd.ops.sqrt(fd.ops.abs(x)),
+        lambda x: (x * x + 0.5).log() * x.abs().sqrt(),
+        {"approximate_log", "approximate_sqrt"},
+        {"log", "sqrt"},
+    ),
+    "sine and cosine": (
+        lambda fd, x: fd.ops.sin(x) + fd.ops.cos(64.0 * x),
+        lambda x: x.sin() + (64 * x).cos(),
+        {"approximate_sin", "approximate_cos"},
+        {"sin", "cos"},
+    ),
     "power": (
         lambda fd, x: fd.ops.pow(fd.ops.abs(x), 1.7) + fd.ops.pow(x * x + 1.0, -0.3),
         lambda x: x.abs() ** 1.7 + (x * x + 1) ** -0.3,

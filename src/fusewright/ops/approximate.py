@@ -2,10 +2,11 @@
 
 Each takes one or two of the machine's special functions. Their relative errors, in units of 2^-24, for an
 operand x, a factor c, and e = |xc|: at most 4 + 1.1 e of `exp2_of_product`, 8 + 1.1 e of `logistic2`, and
-48 + 3 e^2 of `half_erfc`; of silu as of a logistic; of `approximate_expm1`, `approximate_log1p` and
-`approximate_tanh` 128. A power x^y is off by 16 + 4 |log2(x^y)| for a y up to 4; `approximate_power`
-computes others in full.
-Results below 2^-126 are 0, but for those of silu, expm1, log1p and tanh. Exponentials are powers of 2, since
+48 + 3 e^2 of `half_erfc`; of silu as of a logistic; of `approximate_expm1`, `approximate_log`,
+`approximate_log1p` and `approximate_tanh` 128; of `approximate_sin` and `approximate_cos` 32; of
+`approximate_sqrt` 4. A power x^y is off by 16 + 4 |log2(x^y)| for a y up to 4; `approximate_power` computes
+others in full.
+Exponentials, logistics and powers below 2^-126 are 0. Exponentials are powers of 2, since
 those of e take a factor, which the factor c of the product takes in.
 """
 
@@ -62,13 +63,19 @@ SILU = _row(
 )
 
 
-def _one(name: str, function: Callable[[torch.Tensor], torch.Tensor], slots: int) -> ElementwiseOp:
+def _one(
+    name: str, function: Callable[[torch.Tensor], torch.Tensor], slots: int, snippet: str = "approximate"
+) -> ElementwiseOp:
     called = f"approximate_{name}"
-    return _row(called, Spelling(f"fw::{called}({{0}})", function, ("approximate",), slots=slots), arity=1)
+    return _row(called, Spelling(f"fw::{called}({{0}})", function, (snippet,), slots=slots), arity=1)
 
 
+COS = _one("cos", torch.cos, 23, "approximate_trig")
 EXPM1 = _one("expm1", torch.expm1, 18)
+LOG = _one("log", torch.log, 20)
 LOG1P = _one("log1p", torch.log1p, 20)
+SIN = _one("sin", torch.sin, 22, "approximate_trig")
+SQRT = _one("sqrt", torch.sqrt, 12)
 TANH = _one("tanh", torch.tanh, 27)
 #: x^y for a y that `has_cheap_power`
 POW = _row(

@@ -47,6 +47,25 @@ __device__ __forceinline__ float approximate_log1p(float x) {
   return fabsf(x) < 0.0625f ? near : far;
 }
 
+// 1 - x is exact there, so that the digits of a logarithm near 0 are those of its series.
+__device__ __forceinline__ float approximate_log(float x) {
+  const float above = x - 1.0f;
+  const float near = above - above * above * (0.5f - above * (0.33333333f - above * 0.25f));
+  const float far = approximate_log2(x) * 0.69314718f;
+  return fabsf(above) < 0.0625f ? near : far;
+}
+
+// Has no way of its own for what a first guess does not round correctly, which is a branch for each element.
+__device__ __forceinline__ float approximate_sqrt(float x) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return sqrtf(x);
+#endif
+}
+
 __device__ __forceinline__ float approximate_tanh(float x) {
   const float near = x - x * x * x * 0.33333333f;
   const float far = 1.0f - 2.0f * approximate_reciprocal(1.0f + approximate_exp2(x * 2.88539f));

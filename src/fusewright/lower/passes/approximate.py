@@ -8,15 +8,15 @@
     t = tanh(u); a = 1 + t                  p = 1 / (1 + 2^(u * -2 log2(e))); a = 2 * p
     h = 0.5 * x; y = bfloat16(h * a)        y = bfloat16(x * p)
 
-Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log1p, tanh and powers become
-a few instructions about one special function of the machine, or two; many quotients of one divisor become
-products with its reciprocal. What is computed of a row's results is correctly rounded no longer, where a
-kernel that reduces nothing computes it for each element. Rounding to a half, a bfloat16 or eight bits is off
-by 2^-12, 2^-9 or 2^-5; these are by 2^-17 at most, powers that no half holds by 2^-15 (`ops.approximate`,
-docs/accuracy.md). What follows from them must be rounded before it reaches memory, an integer, a comparison,
-an angle or a wider type. No result in Float is less accurate, but for logarithms of sums of exponentials:
-2^(x c) is off by as much as if x had been rounded once more, so the logarithm of a sum is off by that share
-of its largest terms' x.
+Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log, log1p, sqrt, tanh and powers become
+a few instructions about one special function of the machine, or two. Sines and cosines become a polynomial.
+Many quotients of one divisor become products with its reciprocal. What is computed of a row's results is
+correctly rounded no longer, where a kernel that reduces nothing computes it for each element. Rounding to a
+half, a bfloat16 or eight bits is off by 2^-12, 2^-9 or 2^-5; these are by 2^-17 at most, powers that no half
+holds by 2^-15 (`ops.approximate`, docs/accuracy.md). What follows from them must be rounded before it reaches
+memory, an integer, a comparison, an angle or a wider type. No result in Float is less accurate, but for
+logarithms of sums of exponentials: 2^(x c) is off by as much as if x had been rounded once more, so the
+logarithm of a sum is off by that share of its largest terms' x.
 """
 
 from __future__ import annotations
@@ -32,13 +32,17 @@ from fusewright.kernel import ir as k
 from fusewright.lower.passes.registers import Registers
 from fusewright.ops.approximate import (
     ANY_POW,
+    COS,
     EXP2_OF_PRODUCT,
     EXPM1,
     HALF_ERFC,
+    LOG,
     LOG1P,
     LOGISTIC2,
     POW,
     SILU,
+    SIN,
+    SQRT,
     TANH,
     has_cheap_power,
 )
@@ -60,7 +64,16 @@ _ADD, _SUB, _MUL, _EXP, _LOG, _TANH, _ERF, _SIGMOID, _SILU, _RECIPROCAL = (
 )
 _POW = ELEMENTWISE["pow"]
 #: Functions that become another by themselves.
-_ALONE = {_SILU: SILU, _TANH: TANH, ELEMENTWISE["expm1"]: EXPM1, ELEMENTWISE["log1p"]: LOG1P}
+_ALONE = {
+    _LOG: LOG,
+    _SILU: SILU,
+    _TANH: TANH,
+    ELEMENTWISE["cos"]: COS,
+    ELEMENTWISE["expm1"]: EXPM1,
+    ELEMENTWISE["log1p"]: LOG1P,
+    ELEMENTWISE["sin"]: SIN,
+    ELEMENTWISE["sqrt"]: SQRT,
+}
 #: Odd functions f: the row for (1 + f(x)) / 2, and the factor of x in it.
 _OF_TANH = (LOGISTIC2, -2 * _LOG2_E)
 _HALVES = {_TANH: _OF_TANH, TANH: _OF_TANH, _ERF: (HALF_ERFC, -1.0)}
