@@ -289,6 +289,20 @@ def test_rows_that_are_computed_with_weights_and_held_have_a_constant_length() -
         assert isinstance(params, ReductionParams) and params.assumed_reduction_sizes == expected
 
 
+@pytest.mark.parametrize(("length", "limit"), [(9999, 32), (4999, 255), (12999, 255)])
+def test_two_blocks_that_hold_rows_element_by_element_share_an_sm(length: int, limit: int) -> None:
+    """Where 1024 threads have so few registers that hold enough; of fewer threads several blocks have room anyway."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[2048, length], contiguity=[True, True], dtype=DataType.BFloat16)
+        bias = fd.define_tensor(shape=[length], contiguity=[True], dtype=DataType.Float)
+        scores = fd.ops.cast(x, DataType.Float) - bias
+        shifted = fd.ops.exp(scores - fd.ops.max(scores, [1], keepdim=True))
+        fd.add_output(shifted / fd.ops.sum(shifted, [1], keepdim=True))
+    [kernel] = fd.kernels_for([torch.zeros(2048, length, dtype=torch.bfloat16), torch.zeros(length)])
+    assert kernel.params.cparams.maxrregcount == limit and not kernel.params.vectorize_inner_reduction
+    assert kernel.resources is not None and not kernel.resources.spill_stores
+
+
 def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:
     """A row of constant length: the first of these loads has no predicate."""
     with FusionDefinition() as fd:
