@@ -23,7 +23,7 @@ from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.held_rows import Held, held_bytes
-from fusewright.schedulers.persistent.row_threads import part_of_a_warp
+from fusewright.schedulers.persistent.row_threads import part_of_a_warp, threads_and_batches
 from fusewright.schedulers.persistent.shared_rows import MOST_THREADS
 from fusewright.schedulers.persistent.streamed_rows import chunk_elements, streamed
 from fusewright.sym import evaluate
@@ -291,7 +291,7 @@ def test_rows_that_are_computed_with_weights_and_held_have_a_constant_length() -
 
 @pytest.mark.parametrize(("length", "limit"), [(9999, 32), (4999, 255), (12999, 255)])
 def test_two_blocks_that_hold_rows_element_by_element_share_an_sm(length: int, limit: int) -> None:
-    """Where 1024 threads have so few registers that hold enough; of fewer threads several blocks have room anyway."""
+    """Where 1024 threads hold enough in half of the registers; of fewer threads several have room anyway."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[2048, length], contiguity=[True, True], dtype=DataType.BFloat16)
         bias = fd.define_tensor(shape=[length], contiguity=[True], dtype=DataType.Float)
@@ -507,6 +507,8 @@ def test_short_rows_take_parts_of_warps() -> None:
         (16, 3),
         (32, 2),
     ]
+    assert [part_of_a_warp(vectors, 4) for vectors in (3, 33, 64)] == [(1, 3), (8, 5), (16, 4)]
+    assert threads_and_batches(1 << 17, 64, 16, described("h200")) == (16, 4)
 
 
 def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) -> None:

@@ -209,8 +209,8 @@ class CombineSpelling:
             receive the result), `{b0}`, `{b1}`, ... and `{T}`, the CUDA name of the input type.
         torch: takes two `States` and returns one.
         snippets: the device snippets that the text needs.
-        in_order: the same statement where the last state is a position, and that of `b` is no less than that of
-            `a`, if that takes less; "": it does not.
+        in_order: the same statement where the last state is a position, and that of `b` is no less than that
+            of `a`, if that takes less; "": it does not.
     """
 
     cuda: str

@@ -2,8 +2,8 @@
 
     for j: m, at = argmax(m, at; x[j], j)      ->      for j: m, at = argmax(m, at; x[j], j) in order
 
-Of equal values the first one counts. Where the later one comes after it, that needs no comparison of positions
-(an argmin over 16 elements by one thread: 84 instructions, 124 otherwise, sm_90a).
+Of equal values the first one counts. Where the later one comes after it, that needs no comparison of
+positions (an argmin over 16 elements by one thread: 84 instructions, 124 otherwise, sm_90a).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def combine_in_order(kernel: k.Kernel) -> k.Kernel:
         return kernel
     finder = _Finder(access.writers(statements))
     finder.find(kernel.body, ())
-    in_order = {stmt: dataclasses.replace(stmt, in_order=True) for stmt in finder.ordered}
+    in_order: dict[k.Stmt, k.Stmt] = {
+        stmt: dataclasses.replace(stmt, in_order=True) for stmt in finder.ordered
+    }
     return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [in_order.get(stmt, stmt)]))
 
 

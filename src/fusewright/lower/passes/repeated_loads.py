@@ -37,9 +37,7 @@ def load_repeated_indices_once(kernel: k.Kernel) -> k.Kernel:
         kernel = _loaded_once(kernel, found)
 
 
-def _repeated_arrays(
-    loops: Sequence[k.Stmt], statements: Sequence[k.Stmt]
-) -> dict[k.Buffer, _Repeated]:
+def _repeated_arrays(loops: Sequence[k.Stmt], statements: Sequence[k.Stmt]) -> dict[k.Buffer, _Repeated]:
     """What these loops load again and again, by where it is kept. statements: all of the kernel."""
     writers = access.writers(statements)
     found: dict[k.Buffer, _Repeated] = {}

@@ -62,9 +62,9 @@ from fusewright.schedulers.sizes import ceil_div
 
 # Bytes that the alignment of all buffers in shared memory may take together.
 SHARED_SLACK = 1024
-# REGISTERS_TO_WORK of a kernel for rows of any length, which holds addresses and comparisons for each access. (An
-# H200, layer norm of 8192 x 16384 floats, 512 threads of 74 registers: 0.87 of a copy's speed; of a constant
-# length 64 registers and 0.97.)
+# REGISTERS_TO_WORK of a kernel for rows of any length, which holds addresses and comparisons for each access.
+# (An H200, layer norm of 8192 x 16384 floats, 512 threads of 74 registers: 0.87 of a copy's speed; of a
+# constant length 64 registers and 0.97.)
 REGISTERS_OF_ANY_LENGTH = 44
 # More than this for the row leaves room for too few blocks on an SM.
 REGISTERS_TO_HOLD = 64
