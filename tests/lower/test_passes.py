@@ -243,6 +243,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
         "load what is chosen once",
         "narrow integers",
         "convert small numbers",
+        "combine in order",
         "share equal loads",
         "share windows",
     }

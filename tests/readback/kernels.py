@@ -460,7 +460,7 @@ def _combine(reader: Reader, stmt: Combine, lines: Lines) -> None:
         match(form, lines.take("call").parts[0], operands)
         return
     if stmt.pred is TRUE:
-        reader.combined(op, dtype, lines, into, reader.contributions(op, dtype, stmt.src))
+        reader.combined(op, dtype, lines, into, reader.contributions(op, dtype, stmt.src), stmt.in_order)
         return
     if any(isinstance(operand, Ref) and operand.buffer.space is not Space.LOCAL for operand in stmt.src):
         raise Mismatch("memory is read where the predicate does not hold")

@@ -270,19 +270,33 @@ class Reader:
         return [lambda e, form=form: match(form, e, x) for form in forms]  # type: ignore[misc]
 
     def combined(
-        self, op: ReductionOp, dtype: DataType, lines: Lines, into: list[Matcher], values: list[Matcher]
+        self,
+        op: ReductionOp,
+        dtype: DataType,
+        lines: Lines,
+        into: list[Matcher],
+        values: list[Matcher],
+        in_order: bool = False,
     ) -> None:
         """The next statement combines `values` into `into`."""
         found = lines.peek()
         if found is not None and found.kind == "assign":
-            self.check_combined(op, dtype, ("assign", *lines.take("assign").parts), into, values)
+            statement: Expression = ("assign", *lines.take("assign").parts)
         else:
-            self.check_combined(op, dtype, lines.take("call").parts[0], into, values)
+            statement = lines.take("call").parts[0]
+        self.check_combined(op, dtype, statement, into, values, in_order)
 
     def check_combined(
-        self, op: ReductionOp, dtype: DataType, e: Expression, into: list[Matcher], values: list[Matcher]
+        self,
+        op: ReductionOp,
+        dtype: DataType,
+        e: Expression,
+        into: list[Matcher],
+        values: list[Matcher],
+        in_order: bool = False,
     ) -> None:
-        form = parse_form(op.combining(dtype).cuda, (("T", dtype.cuda),))
+        spelling = op.combining(dtype)
+        form = parse_form(spelling.in_order if in_order else spelling.cuda, (("T", dtype.cuda),))
         operands = {f"a{i}": a for i, a in enumerate(into)} | {f"b{i}": b for i, b in enumerate(values)}
         match(form, e, operands)
 

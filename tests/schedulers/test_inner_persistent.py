@@ -23,7 +23,7 @@ from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.held_rows import Held, held_bytes
-from fusewright.schedulers.persistent.row_threads import part_of_a_warp
+from fusewright.schedulers.persistent.row_threads import part_of_a_warp, threads_and_batches
 from fusewright.schedulers.persistent.shared_rows import MOST_THREADS
 from fusewright.schedulers.persistent.streamed_rows import chunk_elements, streamed
 from fusewright.sym import evaluate
@@ -289,6 +289,20 @@ def test_rows_that_are_computed_with_weights_and_held_have_a_constant_length() -
         assert isinstance(params, ReductionParams) and params.assumed_reduction_sizes == expected
 
 
+@pytest.mark.parametrize(("length", "limit"), [(9999, 32), (4999, 255), (12999, 255)])
+def test_two_blocks_that_hold_rows_element_by_element_share_an_sm(length: int, limit: int) -> None:
+    """Where 1024 threads hold enough in half of the registers; of fewer threads several have room anyway."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[2048, length], contiguity=[True, True], dtype=DataType.BFloat16)
+        bias = fd.define_tensor(shape=[length], contiguity=[True], dtype=DataType.Float)
+        scores = fd.ops.cast(x, DataType.Float) - bias
+        shifted = fd.ops.exp(scores - fd.ops.max(scores, [1], keepdim=True))
+        fd.add_output(shifted / fd.ops.sum(shifted, [1], keepdim=True))
+    [kernel] = fd.kernels_for([torch.zeros(2048, length, dtype=torch.bfloat16), torch.zeros(length)])
+    assert kernel.params.cparams.maxrregcount == limit and not kernel.params.vectorize_inner_reduction
+    assert kernel.resources is not None and not kernel.resources.spill_stores
+
+
 def test_what_rows_have_in_common_is_loaded_ahead(target: torch.device) -> None:
     """A row of constant length: the first of these loads has no predicate."""
     with FusionDefinition() as fd:
@@ -493,6 +507,8 @@ def test_short_rows_take_parts_of_warps() -> None:
         (16, 3),
         (32, 2),
     ]
+    assert [part_of_a_warp(vectors, 4) for vectors in (3, 33, 64)] == [(1, 3), (8, 5), (16, 4)]
+    assert threads_and_batches(1 << 17, 64, 16, described("h200")) == (16, 4)
 
 
 def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) -> None:

@@ -39,6 +39,17 @@ def test_short_columns_are_summed_by_one_thread_each() -> None:
     assert (params.unroll_factor_inner_reduction, params.unroll_factor_iter_dom) == (3, 8)
 
 
+def test_short_columns_of_what_all_have_in_common_are_reduced_by_one_thread_each() -> None:
+    """Threads down a column read the rest of a line of memory, if memory has a row at all."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[1 << 20], contiguity=[True], dtype=DataType.Float)
+        levels = fd.define_tensor(shape=[16], contiguity=[True], dtype=DataType.Float)
+        far = fd.ops.abs(fd.ops.broadcast(x, [False, True]) - fd.ops.broadcast(levels, [True, False]))
+        fd.add_output(fd.ops.argmin(far, dim=1))
+    [kernel] = fd.kernels_for([torch.zeros(1 << 20), torch.zeros(16)])
+    assert kernel.params.lparams.bdimy == 1 and kernel.params.unroll_factor_inner_reduction == 16
+
+
 @pytest.mark.parametrize("shape", [(1024, 4096, 8), (64, 100_000, 8)])
 def test_a_row_of_one_vector_has_its_neighbours_in_the_next_lanes(shape: Sequence[int]) -> None:
     params = proposed(shape, (1,))

@@ -209,16 +209,19 @@ class CombineSpelling:
             receive the result), `{b0}`, `{b1}`, ... and `{T}`, the CUDA name of the input type.
         torch: takes two `States` and returns one.
         snippets: the device snippets that the text needs.
+        in_order: the same statement where the last state is a position, and that of `b` is no less than that
+            of `a`, if that takes less; "": it does not.
     """
 
     cuda: str
     torch: Callable[[States, States], States]
     snippets: tuple[str, ...] = ()
+    in_order: str = ""
 
-    def render(self, a: Sequence[str], b: Sequence[str], dtype: DataType) -> str:
+    def render(self, a: Sequence[str], b: Sequence[str], dtype: DataType, in_order: bool = False) -> str:
         """The CUDA statement that combines the states `b` into the variables `a`."""
         states = {f"a{i}": name for i, name in enumerate(a)} | {f"b{i}": text for i, text in enumerate(b)}
-        return fill(self.cuda, states, {"T": dtype.cuda})
+        return fill(self.in_order if in_order else self.cuda, states, {"T": dtype.cuda})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -139,7 +139,7 @@ def combine(printer: KernelPrinter, stmt: k.Combine) -> None:
         text = stmt.op.render_run(into, printer.address(run), stmt.width, run.buffer.dtype)
     else:
         values = printer.contributions(stmt.op, dtype, stmt.src)
-        text = stmt.op.combining(dtype).render(into, values, dtype)
+        text = stmt.op.combining(dtype).render(into, values, dtype, stmt.in_order)
     if stmt.pred is k.TRUE:
         printer.line(text + ";")
         return

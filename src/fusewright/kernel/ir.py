@@ -296,7 +296,8 @@ class Combine:
     `src` holds one operand a state, or a single input value that `op` lifts to its states. With width > 1 it
     is one Ref, and the elements index .. index+width-1 of a local buffer are combined as a run: of the type
     that `op` reduces, or one of `PACKED_OPERANDS` in place of Float. Where `pred`
-    is 0, dst stays as it is, and a source in memory is not touched.
+    is 0, dst stays as it is, and a source in memory is not touched. `in_order`: the last state is a position,
+    and that of `src` is no less than that of `dst`, which the simulator checks.
     """
 
     op: ReductionOp
@@ -304,6 +305,7 @@ class Combine:
     src: tuple[Operand, ...]
     width: int = 1
     pred: Expr = TRUE
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -226,7 +226,8 @@ def _init(stmt: k.Init) -> str:
 
 def _combine(stmt: k.Combine) -> str:
     dst, src = _list(stmt.dst), _list(stmt.src, stmt.width)
-    return f"{dst} = {stmt.op.name}({dst}; {src}){_under(stmt.pred)}"
+    order = " in order" if stmt.in_order else ""
+    return f"{dst} = {stmt.op.name}({dst}; {src}){order}{_under(stmt.pred)}"
 
 
 def _reduction(

@@ -24,6 +24,8 @@ def _combine(v: Verifier, stmt: k.Combine) -> None:
     dtype = _accumulators(v, stmt.op, stmt.dst)
     _contributions(v, stmt.op, stmt.src)
     v.predicate(stmt.pred)
+    if stmt.in_order and (stmt.width > 1 or not stmt.op.combining(dtype).in_order):
+        v.fail(f"{stmt.op.name} of a width of {stmt.width} combines nothing in order")
     if stmt.width == 1:
         return
     v.width(stmt.width)

@@ -190,8 +190,10 @@ def _arg_extremum(
         beyond = torch.iinfo(at.dtype).max
         return value, torch.amin(torch.where(is_extreme, at, beyond), dims)
 
-    text = f"fw::{name}_combine({{a0}}, {{a1}}, {{b0}}, {{b1}})"
-    spelling = CombineSpelling(text, combine, ("arg_extremum",))
+    states = "({a0}, {a1}, {b0}, {b1})"
+    spelling = CombineSpelling(
+        f"fw::{name}_combine{states}", combine, ("arg_extremum",), f"fw::{name}_next{states}"
+    )
     return ReductionOp(
         name,
         states=("value", "position"),

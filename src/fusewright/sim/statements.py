@@ -256,7 +256,16 @@ def run_combine(machine: Machine, stmt: k.Combine) -> None:
         states = tuple(converted(state, dtype) for state, dtype in zip(found, types))
     else:
         states = load_states(machine, stmt.op, stmt.dst, stmt.src, active)
+    if stmt.in_order:
+        _refuse_disorder(into[-1], states[-1], active)
     store_combined(machine, stmt.op, stmt.dst, into, states, active)
+
+
+def _refuse_disorder(position: Tensor, following: Tensor, active: Activity) -> None:
+    """A Fault if an active lane combines an element in order that comes before another one."""
+    lane = active.first(following < position)
+    if lane is not None:
+        raise Fault(SimulationError, "an element is combined in order that comes before another", lane)
 
 
 def load_states(

@@ -27,4 +27,20 @@ __device__ __forceinline__ void argmin_combine(T& a, N& a_at, B b, At b_at) {
   a_at = N(b_at);
 }
 
+// The same where b comes after all that a was found among, so that of equal ones a stays. A position below 0 is
+// that of no element.
+template <class T, class N, class B, class At>
+__device__ __forceinline__ void argmax_next(T& a, N& a_at, B b, At b_at) {
+  if (!((a_at < 0 || !(T(b) <= a)) && a == a)) return;
+  a = T(b);
+  a_at = N(b_at);
+}
+
+template <class T, class N, class B, class At>
+__device__ __forceinline__ void argmin_next(T& a, N& a_at, B b, At b_at) {
+  if (!((a_at < 0 || !(T(b) >= a)) && a == a)) return;
+  a = T(b);
+  a_at = N(b_at);
+}
+
 }  // namespace fw

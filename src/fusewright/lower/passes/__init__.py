@@ -24,6 +24,7 @@ from fusewright.lower.passes.guards import gather_guards
 from fusewright.lower.passes.hoist import hoist_indices
 from fusewright.lower.passes.hold import hold_rows
 from fusewright.lower.passes.in_flight import copy_asynchronously
+from fusewright.lower.passes.in_order import combine_in_order
 from fusewright.lower.passes.invariants import hoist_invariants
 from fusewright.lower.passes.iterations import separate_iterations
 from fusewright.lower.passes.joined_grid_reductions import join_grid_reductions
@@ -55,6 +56,7 @@ PASSES: tuple[Pass[Kernel], ...] = (
     ("keep invariant vectors", keep_invariant_vectors),
     ("fill with neutral elements", fill_with_neutral_elements),
     ("narrow integers", narrow_integers),
+    ("combine in order", combine_in_order),
     ("convert small numbers", convert_small_numbers),
     ("load what is chosen once", load_chosen_once),
     ("bring loads forward", bring_loads_forward),

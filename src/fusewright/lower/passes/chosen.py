@@ -17,14 +17,17 @@ from typing import TypeGuard
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.guards import conditions_of
 from fusewright.lower.passes.loads import is_load, used_symbols, without_foreign_guards
 from fusewright.lower.passes.registers import Registers
-from fusewright.sym import ZERO, Symbol
+from fusewright.lower.passes.repeated_loads import load_repeated_indices_once
+from fusewright.sym import ZERO, Symbol, land
 
 
 def load_chosen_once(kernel: k.Kernel) -> k.Kernel:
     if not any(isinstance(stmt, k.LetValue) for stmt in k.walk(kernel.body)):
         return kernel
+    kernel = load_repeated_indices_once(kernel)
     lifter = _Lifter(access.writers(k.walk(kernel.body)))
     body = lifter.body(kernel.body)
     return lifter.registers.declared(kernel, body)
@@ -54,8 +57,13 @@ class _Lifter:
         if not lifted:
             return k.body_of(body, result)
         used = frozenset[Symbol]().union(*map(used_symbols, lifted))
-        named = [i for i, stmt in enumerate(result) if access.defined_symbol(stmt) in used]
-        place = max(named, default=-1) + 1
+        read = access.read_in(lifted) - access.written_in(lifted)
+        needed = [
+            i
+            for i, stmt in enumerate(result)
+            if access.defined_symbol(stmt) in used or not read.isdisjoint(access.written_in((stmt,)))
+        ]
+        place = max(needed, default=-1) + 1
         return (*result[:place], *lifted, *result[place:])
 
     def _loop(self, loop: k.For) -> tuple[list[k.Stmt], k.For]:
@@ -76,14 +84,14 @@ class _Lifter:
         lifted: list[k.Stmt] = []
         kept: list[k.Stmt] = []
         for stmt in body:
-            if (
-                isinstance(stmt, k.LetValue)
-                and stmt.value in held
-                and varying.isdisjoint(stmt.pred.free_symbols)
-            ):
-                lifted.append(dataclasses.replace(stmt, value=held[stmt.value]))
+            if isinstance(stmt, k.LetValue) and (stmt.value in held or self._is_there(stmt.value, writers)):
+                # Conditions on the iteration say that it needs no element: what is chosen is the same.
+                pred = land(*[c for c in conditions_of(stmt.pred) if varying.isdisjoint(c.free_symbols)])
+                lifted.append(dataclasses.replace(stmt, value=held.get(stmt.value, stmt.value), pred=pred))
                 varying.discard(stmt.symbol)
-            elif self._is_element(stmt, writers) and varying.isdisjoint(used := used_symbols(stmt)):
+            elif self._is_element(stmt, writers) and varying.isdisjoint(
+                used := used_symbols(stmt, written=False)
+            ):
                 if stmt.src in sources or not used.isdisjoint(access.defined_symbols(lifted)):
                     held[stmt.dst] = self._register(stmt)
                     lifted.append(dataclasses.replace(stmt, dst=held[stmt.dst]))
@@ -93,6 +101,12 @@ class _Lifter:
             else:
                 kept.append(stmt)
         return lifted, k.with_body(loop, k.body_of(loop.body, kept))
+
+    def _is_there(self, value: k.Operand, writers: Counter[k.Buffer]) -> bool:
+        """Whether a register, which nothing else sets, is set before a loop, whose `writers` these are."""
+        if not isinstance(value, k.Ref) or not access.is_register(value.buffer):
+            return False
+        return not writers[value.buffer] and self.writers[value.buffer] == 1
 
     def _register(self, load: k.Copy) -> k.Ref:
         """Where the element stays; where it is, if it was lifted out of a loop inside this one."""

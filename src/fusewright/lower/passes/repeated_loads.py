@@ -9,6 +9,7 @@ computed of these alone is then the same for all rows, too (see vector_invariant
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,17 +21,40 @@ from fusewright.sym import ZERO, as_int, const, substitute
 
 def load_repeated_vectors_once(kernel: k.Kernel) -> k.Kernel:
     statements = list(k.walk(kernel.body))
+    return _loaded_once(kernel, _repeated_arrays(statements, statements))
+
+
+def load_repeated_indices_once(kernel: k.Kernel) -> k.Kernel:
+    """Of loaded values that are indices alone, so that it shows that these are the same."""
+    while True:  # a loop within another is left in place of that one
+        statements = list(k.walk(kernel.body))
+        values = [stmt.value for stmt in statements if isinstance(stmt, k.LetValue)]
+        indices = {value.buffer for value in values if isinstance(value, k.Ref)}
+        loops = [stmt for stmt in statements if not indices.isdisjoint(access.written_in((stmt,)))]
+        found = _repeated_arrays(loops, statements)
+        if not found:
+            return kernel
+        kernel = _loaded_once(kernel, found)
+
+
+def _repeated_arrays(loops: Sequence[k.Stmt], statements: Sequence[k.Stmt]) -> dict[k.Buffer, _Repeated]:
+    """What these loops load again and again, by where it is kept. statements: all of the kernel."""
     writers = access.writers(statements)
     found: dict[k.Buffer, _Repeated] = {}
-    for stmt in statements:
+    for stmt in loops:
         repeated = _repeated(stmt)
         if repeated is None or writers[repeated.array] > 1 or writers[repeated.memory] > 0:
             continue
         users = [each for each in statements if repeated.array in access.read_buffers(each)]
         if all(
-            isinstance(each, k.Compute) or (isinstance(each, k.Copy) and each.width == 1) for each in users
+            isinstance(each, (k.Compute, k.LetValue)) or (isinstance(each, k.Copy) and each.width == 1)
+            for each in users
         ):
             found[repeated.array] = repeated
+    return found
+
+
+def _loaded_once(kernel: k.Kernel, found: Mapping[k.Buffer, _Repeated]) -> k.Kernel:
     if not found:
         return kernel
     arrays = {each.array: each.shorter for each in found.values()}
@@ -44,6 +68,8 @@ def load_repeated_vectors_once(kernel: k.Kernel) -> k.Kernel:
     def changed(stmt: k.Stmt) -> list[k.Stmt]:
         if isinstance(stmt, k.Compute):
             stmt = replace(stmt, args=tuple(map(operand, stmt.args)))
+        elif isinstance(stmt, k.LetValue):
+            stmt = replace(stmt, value=operand(stmt.value))
         elif isinstance(stmt, k.Copy):
             fill = None if stmt.fill is None else operand(stmt.fill)
             stmt = replace(stmt, src=operand(stmt.src), fill=fill)

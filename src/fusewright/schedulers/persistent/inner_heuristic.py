@@ -32,8 +32,11 @@ from fusewright.schedulers.persistent.row_threads import (
     BATCHES,
     BYTES_IN_FLIGHT,
     MAX_BATCHES_A_WARP,
+    REGISTERS_TO_WORK,
     least_idle,
+    makes_room,
     threads_and_batches,
+    with_room_for_another,
 )
 from fusewright.schedulers.persistent.rows_in_turns import copied_in_turns, in_turns
 from fusewright.schedulers.persistent.scanned_rows import EXPOSED_ARITHMETIC, for_scans, in_steps
@@ -59,14 +62,10 @@ from fusewright.schedulers.sizes import ceil_div
 
 # Bytes that the alignment of all buffers in shared memory may take together.
 SHARED_SLACK = 1024
-# A thread needs this many registers besides the row: addresses, partial results, work in flight.
-REGISTERS_TO_WORK = 32
-# The same of a kernel for rows of any length, which holds addresses and comparisons for each access. (An
-# H200, layer norm of 8192 x 16384 floats, 512 threads of 74 registers: 0.87 of a copy's speed; of a constant
-# length 64 registers and 0.97.)
+# REGISTERS_TO_WORK of a kernel for rows of any length, which holds addresses and comparisons for each access.
+# (An H200, layer norm of 8192 x 16384 floats, 512 threads of 74 registers: 0.87 of a copy's speed; of a
+# constant length 64 registers and 0.97.)
 REGISTERS_OF_ANY_LENGTH = 44
-# Where a thread has its results at hand, and computes none again, fewer will do.
-FEWEST_TO_WORK = 16
 # More than this for the row leaves room for too few blocks on an SM.
 REGISTERS_TO_HOLD = 64
 # What reading a row again costs that is still in L2, of reading it from memory.
@@ -219,7 +218,7 @@ class InnerPersistentPlanner(ReductionPlanner):
             ahead = self._copied_ahead(to_hold, held, facts, hardware)
             clustered = shared or turns or ahead or clustered or self._of_clusters(beside, facts, hardware)
         spread = self._spread(beside, hardware)
-        params = spread or clustered or params
+        params = spread or clustered or self._beside_another(params, facts, hardware)
         estimate = self._estimate(rows, length, params, facts, hardware)
         few = 2 * rows <= hardware.sm_count or clustered_rows.is_crowded(params, hardware)
         if few and not (spread or shifts or vectors.unaligned or params.circular_stages):
@@ -436,6 +435,7 @@ class InnerPersistentPlanner(ReductionPlanner):
         projects = params.project_persistent_buffers if project is None else project
         buffers = self.projected if projects else self.everything
         registers = besides + held * buffers.at_once // REGISTER_BYTES
+        registers = min(registers, params.cparams.maxrregcount)
         return hardware.registers_per_sm // (threads * registers) if held else 0
 
     def _cost_held(
@@ -503,6 +503,17 @@ class InnerPersistentPlanner(ReductionPlanner):
         is_alone = self._resident(params, hardware, besides=REGISTERS_OF_ANY_LENGTH) == 1
         return is_alone and self._resident(params, hardware) > 1
 
+    def _beside_another(
+        self, params: ReductionParams, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams:
+        """The same, if an SM would have room for one block only, with registers for two, where these do."""
+        held = params.elements_a_thread
+        in_registers = held and not params.persistent_in_shared_memory and self._has_constant_length(facts)
+        if not in_registers or self._resident(params, hardware) > 1:
+            return params
+        buffers = self.projected if params.project_persistent_buffers else self.everything
+        return with_room_for_another(params, held * buffers.at_once // REGISTER_BYTES, hardware)
+
     def _keeping_room(self, params: ReductionParams, hardware: HardwareInfo) -> ReductionParams:
         """The same with no more registers than leave that room: the compiler took 65 of 64 for log-softmax of
         32,000 bfloat16, so that blocks were alone.
@@ -552,7 +563,7 @@ def _params(
     where = "registers"
     words = batches * width * planner.everything.at_once // REGISTER_BYTES
     inputs = batches * width * planner.projected.at_once // REGISTER_BYTES
-    if words > room or _makes_room(threads, words, inputs, hardware):
+    if words > room or makes_room(threads, words, inputs, hardware):
         project = True
         words = inputs
         where = "registers, inputs only"
@@ -585,12 +596,3 @@ def _params(
         reason=f"{rows} rows of {length}: {threads} threads a row, {batches} vectors of {width} each, "
         f"held in {where}; {row_threads} rows a block",
     )
-
-
-def _makes_room(threads: int, everything: int, inputs: int, hardware: HardwareInfo) -> bool:
-    """Whether an SM has room for a second block of `threads` that hold `inputs` registers, not `everything`.
-
-    On an H200 a softmax of 4096x32768 bfloat16 is 1.25 times as fast so.
-    """
-    shared_by_two = hardware.registers_per_sm // (2 * threads)
-    return FEWEST_TO_WORK + everything > shared_by_two >= REGISTERS_TO_WORK + inputs

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.sizes import ceil_div, whole_warps
 
 # Threads of the widest block: more leave fewer than 64 registers each.
@@ -12,11 +15,22 @@ BATCHES = 4
 # More of narrow vectors, up to so many bytes and accesses in flight a thread, where that leaves a row
 # to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
 BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
+# The fewest that a lane holds of a row of a part of a warp; of narrow vectors a quarter of those that may be
+# in flight, four floats, say.
+FEWEST_OF_A_LANE = 2
 # Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once; but rows of
 # two vectors a lane, if each SM has so many, stay a warp's. (An H200: softmax of 2048 x 512 bfloat16 in 0.96
 # of the time. Two batches that leave no thread idle, not three that do: 512 x 4096 in 0.97, layer norm in
 # 0.94; of 1024 x 1024 floats 0.97 and 0.90.)
 BUSY_SHARE, ROWS_OF_WARPS = 4, 8
+# A thread needs this many registers besides the row: addresses, partial results, work in flight.
+REGISTERS_TO_WORK = 32
+# Where a thread has its results at hand, and computes none again, fewer will do.
+FEWEST_TO_WORK = 16
+# Registers that a thread needs besides a row of a constant length that it reads element by element: one
+# address serves all of them. (sm_90a: softmax, RMS norm and corrected softmax of 9999 bfloat16 beside a
+# vector of floats take 28 to 32 with ten floats held, of 2047 and 4999 24 to 32 with eight.)
+REGISTERS_ONE_BY_ONE = 22
 # Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper. Of inputs
 # that come from the caches twice as many as are in flight (an H200: rows of 4608 products of two broadcast
 # inputs take 19.6 us with 18 elements a thread, 23.7 with 8). Where each row has an SM for itself, a block
@@ -39,7 +53,7 @@ def threads_and_batches(
     """
     if rows >= hardware.sm_count * ROWS_AN_SM:
         if vectors <= WARP_SIZE * BATCHES // 2:
-            return part_of_a_warp(vectors)
+            return part_of_a_warp(vectors, max(FEWEST_OF_A_LANE, most // BATCHES))
         if vectors <= WARP_SIZE * most:
             return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
     batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
@@ -86,11 +100,34 @@ def least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
     return best
 
 
-def part_of_a_warp(vectors: int) -> tuple[int, int]:
-    """A power of two of lanes, and the vectors of each: two at least, so that loads are in flight together,
-    and as few loads in vain as there can be.
+def part_of_a_warp(vectors: int, least: int = FEWEST_OF_A_LANE) -> tuple[int, int]:
+    """A power of two of lanes, and the vectors of each: `least` at least, so that loads are in flight
+    together, and as few loads in vain as there can be.
     """
     lanes = [1 << i for i in range(6)]
     found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
-    fit = [(n, each) for n, each in found if min(vectors, 2) <= each <= BATCHES]
+    most = max(BATCHES, 2 * least)
+    fit = [(n, each) for n, each in found if min(vectors, least) <= each <= most]
     return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]))
+
+
+def makes_room(threads: int, everything: int, inputs: int, hardware: HardwareInfo) -> bool:
+    """Whether an SM has room for a second block of `threads` that hold `inputs` registers, not `everything`.
+
+    On an H200 a softmax of 4096x32768 bfloat16 is 1.25 times as fast so.
+    """
+    shared_by_two = hardware.registers_per_sm // (2 * threads)
+    return FEWEST_TO_WORK + everything > shared_by_two >= REGISTERS_TO_WORK + inputs
+
+
+def with_room_for_another(params: ReductionParams, words: int, hardware: HardwareInfo) -> ReductionParams:
+    """The same with no more registers than let two blocks have room on an SM, which each hold a row of a
+    constant length, element by element, in `words` registers of a thread; unchanged where they need more.
+    """
+    threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
+    most = hardware.registers_a_thread(2 * threads)
+    if params.vectorize_inner_reduction or 2 * threads > hardware.max_threads_per_sm:
+        return params
+    if REGISTERS_ONE_BY_ONE + words > most:
+        return params
+    return replace(params, cparams=replace(params.cparams, maxrregcount=most))

@@ -479,13 +479,13 @@ def _threads_along(chunks: int, width: int) -> int:
 
 
 def _short_columns(columns: Columns) -> ReductionParams:
-    """Each thread sums whole columns, with nothing to exchange, unless rows are shorter than a line of
-    memory, of which threads down the columns then read the rest.
+    """Each thread sums whole columns, with nothing to exchange, unless memory has rows that are shorter than
+    a line, of which threads down the columns then read the rest.
     """
     threads_x, threads_y = OUTER_BLOCK // 2, 1
     if columns.side_by_side < columns.width * OUTER_BLOCK:
         threads_x = WARP_SIZE
-    if columns.side_by_side * columns.element_bytes < LINE_BYTES:
+    if 0 < columns.side_by_side * columns.element_bytes < LINE_BYTES:
         threads_x, threads_y = WARP_SIZE // 2, max(1, columns.length // ROWS_A_LANE)
     launch = LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=1)
     return _params(columns, columns.width, launch, ceil_div(columns.length, threads_y))
