@@ -46,7 +46,7 @@ def _normalized(o: Any, x: Any, dim: int = 1) -> Any:
 
 
 def _windows(o: Any, x: Any, rest: int = 2) -> Any:
-    """Windows of 8 + rest elements every 8 of all of x, joined of whole steps and the beginning of the next."""
+    """Windows of 8 + rest elements every 8 of x, joined of whole steps and the beginning of the next."""
     ahead = o.slice(x, [1, 0], [ROWS, rest])
     return o.cat([o.slice(x, [0, 0], [ROWS - 1, COLUMNS]), ahead], 1)
 
@@ -109,7 +109,9 @@ CASES: dict[str, tuple[Build, dict[str, int]]] = {
         {"Reshape": 1, "Join": 1, "exp": 2},
     ),
     "parts that are joined in another order": (
-        _outputs(lambda o, x, y: o.exp(o.cat([o.slice(x, [0, 3], [ROWS, 6]), o.slice(x, [0, 0], [ROWS, 3])], 1))),
+        _outputs(
+            lambda o, x, y: o.exp(o.cat([o.slice(x, [0, 3], [ROWS, 6]), o.slice(x, [0, 0], [ROWS, 3])], 1))
+        ),
         {"Slice": 2, "Pad": 2, "Choose": 1, "exp": 1},
     ),
     "an output that is joined, of memory of its own": (

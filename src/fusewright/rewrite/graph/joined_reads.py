@@ -1,9 +1,10 @@
 """Joins of parts that lie in one tensor as they lie in the join.
 
-    cat(x[:, a:b], x[:, b:c])                                          becomes    x[:, a:c]
-    cat(y[:, :-1], y[:, 1:, :4], 2), where y = reshape(x, [b, n, 8])   becomes    windows of 12 every 8 elements of x
+    cat(x[:, a:b], x[:, b:c])          becomes    x[:, a:c]
+    cat(y[:, :-1], y[:, 1:, :4], 2)    becomes    windows of 12 every 8 elements of x
 
-So each element has one load, without a condition, in place of one for each part of which all but one are in vain.
+where y is x as rows of 8. So each element has one load without a condition, and not one for each part, of
+which all but one are in vain.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap
 from fusewright.ir.node import Choose, Indexed, Node
 from fusewright.ir.value import TensorView, Val
-from fusewright.rewrite.conditions import conditions, conditions_read
+from fusewright.rewrite.conditions import conditions_read
 from fusewright.rewrite.graph.round_trips import MAX_CHAIN, identity, only_moves, read_through
 from fusewright.rewrite.replacement import remove_dead, shape_of
 from fusewright.sym import TRUE, Expr, land
@@ -24,7 +25,7 @@ _Read = tuple[TensorView, IndexMap]
 
 
 def join_reads(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which a choice between elements that stand at one place in a tensor is a read of it.
+    """`fusion` itself, in which a choice between elements that stand at one place of a tensor reads that.
 
     Not where an output is a view of the join, which the caller is to have in memory of its own.
     """
@@ -56,7 +57,8 @@ def _conditions_of_use(nodes: list[Node], outputs: set[TensorView]) -> dict[Val,
     for node in reversed(nodes):
         if node.is_scalar:
             continue
-        known = frozenset[Expr]() if outputs.intersection(node.outputs) else used.get(node.output, frozenset())
+        is_output = not outputs.isdisjoint(node.outputs)
+        known = frozenset[Expr]() if is_output else used.get(node.output, frozenset())
         for operand, value in enumerate(node.inputs):
             found = conditions_read(node, operand, known)
             used[value] = used.get(value, found) & found

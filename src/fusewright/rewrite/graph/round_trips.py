@@ -77,9 +77,7 @@ def identity(tensor: TensorView) -> IndexMap:
     return IndexMap(tuple(own))
 
 
-def read_through(
-    node: Node, places: IndexMap, where: Collection[Expr] = frozenset()
-) -> IndexMap | None:
+def read_through(node: Node, places: IndexMap, where: Collection[Expr] = frozenset()) -> IndexMap | None:
     """Where in the node's operand the element stands that is at `places` of its output; None if nowhere.
 
     At some positions a fill may be there instead: that is no element of the operand. Not where the conditions
