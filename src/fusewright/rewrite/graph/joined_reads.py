@@ -9,7 +9,7 @@ which all but one are in vain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap
@@ -51,7 +51,7 @@ def _chooses_moved(node: Choose) -> bool:
     )
 
 
-def _conditions_of_use(nodes: list[Node], outputs: set[TensorView]) -> dict[Val, frozenset[Expr]]:
+def _conditions_of_use(nodes: Sequence[Node], outputs: set[TensorView]) -> dict[Val, frozenset[Expr]]:
     """What holds at all positions at which a value is used."""
     used: dict[Val, frozenset[Expr]] = {}
     for node in reversed(nodes):

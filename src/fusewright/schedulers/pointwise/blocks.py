@@ -44,12 +44,15 @@ def unrolled(loaded: int, in_flight: int, width: int, total: int, hardware: Hard
     return unroll
 
 
-def with_fewer_blocks(unroll: int, blocks: float, memory: float) -> int:
+def with_fewer_blocks(unroll: int, blocks: float, wave: float, memory: float) -> int:
     """Accesses a thread has in flight, so many or more, for all blocks to start while memory is busy.
 
-    `blocks`: with one access a thread. `memory`: the seconds that the traffic takes.
+    `blocks`: with one access a thread. `wave`: those that the GPU holds, of which it has one at least.
+    `memory`: the seconds that the traffic takes.
     """
     while unroll < MAX_ACCESSES_IN_FLIGHT and starting_seconds(blocks / unroll) > memory:
+        if blocks / unroll < 2 * wave:
+            break
         unroll *= 2
     return unroll
 

@@ -347,7 +347,10 @@ class PointwisePlanner:
         threads = (self._threads(prod(sizes[break_point:]), vectors, facts), 1)
         threads = threads if tile is None else (tile.columns, tile.rows)
         memory = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
-        unroll = cut.planes or with_fewer_blocks(unroll, total / (prod(threads) * width), memory)
+        blocks, wave = (
+            n / prod(threads) for n in (total / width, hardware.sm_count * hardware.max_threads_per_sm)
+        )
+        unroll = cut.planes or with_fewer_blocks(unroll, blocks, wave, memory)
         columns, rows = threads[0] * width, threads[1] * unroll
         split, flip = fit_rows(sizes, break_point, rows, columns) if break_point else (False, False)
         params = PointwiseParams(
