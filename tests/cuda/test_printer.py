@@ -133,7 +133,7 @@ def test_every_operation_compiles(dtype: DataType) -> None:
 
 def test_vectors_are_one_access_with_their_hint() -> None:
     source = print_kernel(builders.pointwise(cache=CacheOp.streaming))
-    assert set(source.snippets) == {"bfloat16", "cache_policy", "vec"}
+    assert set(source.snippets) == {"bfloat16", "cache_policy", "register_words", "vec"}
     ptx = compile_ptx(source.text, NvrtcOptions("sm_90a"))
     assert ptx.count("ld.global.cs.v4") == 2
     assert ptx.count("st.global.cs.v4") == 1

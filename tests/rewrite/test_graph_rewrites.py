@@ -45,6 +45,16 @@ def _normalized(o: Any, x: Any, dim: int = 1) -> Any:
     return o.softmax(x, dim)
 
 
+def _windows(o: Any, x: Any, rest: int = 2) -> Any:
+    """Windows of 8 + rest elements every 8 of x, joined of whole steps and the beginning of the next."""
+    ahead = o.slice(x, [1, 0], [ROWS, rest])
+    return o.cat([o.slice(x, [0, 0], [ROWS - 1, COLUMNS]), ahead], 1)
+
+
+def _halves(o: Any, x: Any) -> Any:
+    return o.cat([o.slice(x, [0, 0], [ROWS, 3]), o.slice(x, [0, 3], [ROWS, COLUMNS])], 1)
+
+
 def _first(o: Any, x: Any) -> Any:
     return o.slice(x, [0, 0], [2, COLUMNS])
 
@@ -88,6 +98,25 @@ CASES: dict[str, tuple[Build, dict[str, int]]] = {
     "elements of both parts": (
         _outputs(lambda o, x, y: o.slice(o.cat([x, y], 0), [1, 0], [ROWS + 1, COLUMNS])),
         {"Pad": 2, "Choose": 1, "Slice": 1},
+    ),
+    "parts that are joined as they lie": (_outputs(lambda o, x, y: o.exp(_halves(o, o.exp(x)))), {"exp": 2}),
+    "joined parts behind another tensor": (
+        _outputs(lambda o, x, y: o.exp(o.cat([y, _halves(o, x)], 1))),
+        {"Pad": 2, "Choose": 1, "exp": 1},
+    ),
+    "windows of two parts": (
+        _outputs(lambda o, x, y: o.exp(_windows(o, o.reshape(o.reshape(o.exp(x), [48]), [ROWS, COLUMNS])))),
+        {"Reshape": 1, "Join": 1, "exp": 2},
+    ),
+    "parts that are joined in another order": (
+        _outputs(
+            lambda o, x, y: o.exp(o.cat([o.slice(x, [0, 3], [ROWS, 6]), o.slice(x, [0, 0], [ROWS, 3])], 1))
+        ),
+        {"Slice": 2, "Pad": 2, "Choose": 1, "exp": 1},
+    ),
+    "an output that is joined, of memory of its own": (
+        _outputs(lambda o, x, y: o.permute(_halves(o, x), [1, 0])),
+        {"Slice": 2, "Pad": 2, "Choose": 1, "Permute": 1},
     ),
     "equal expressions": (
         _outputs(lambda o, x, y: o.exp(x * y + 1.0) * o.sin(o.exp(1.0 + y * x))),

@@ -1,4 +1,4 @@
-// requires: cache_policy
+// requires: cache_policy, register_words
 // One access of 1 to 16 bytes for N neighbouring elements, with a cache hint where the name has one:
 // ca all levels, cg level two only, cs streaming (evicted first; cs_word in order), el evicted from level two last. memcpy to or
 // from registers costs nothing.
@@ -89,7 +89,7 @@ __device__ __forceinline__ void read_word(unsigned int& bits, const unsigned int
     const word_of<N, T>* from = reinterpret_cast<const word_of<N, T>*>(memory);                              \
     word_of<N, T> bits = {};                                                                                 \
     ACCESS(bits, from, true);                                                                                \
-    memcpy(local, &bits, sizeof(bits));                                                                      \
+    to_registers<N>(local, &bits);                                                                            \
   }                                                                                                          \
   template <int N, class T> __device__ __forceinline__ void NAME##_or(T* local, const T* memory, bool there, \
                                                                       T fill) {                              \
@@ -99,7 +99,7 @@ __device__ __forceinline__ void read_word(unsigned int& bits, const unsigned int
     word_of<N, T> bits;                                                                                      \
     memcpy(&bits, filled, sizeof(bits));                                                                     \
     ACCESS(bits, from, there);                                                                               \
-    memcpy(local, &bits, sizeof(bits));                                                                      \
+    to_registers<N>(local, &bits);                                                                            \
   }
 #define FW_STORE(NAME, ACCESS)                                                                               \
   template <int N, class T> __device__ __forceinline__ void NAME(T* memory, const T* local) {                \

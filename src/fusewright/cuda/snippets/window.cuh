@@ -1,4 +1,4 @@
-// requires:
+// requires: register_words
 // N elements of 2 N in registers, from a place on that differs between threads: words are chosen by halving the
 // distance, then shifted by the bytes that are left. An array with such an index would be in slow local memory.
 
@@ -33,7 +33,7 @@ template <int N, class T> __device__ __forceinline__ void window(T* to, const T*
         words[i] = __funnelshift_r(words[i], words[i + 1], bits);
       }
     }
-    memcpy(to, words, BYTES);
+    to_registers<N>(to, words);
   }
 }
 

@@ -35,6 +35,7 @@ from fusewright.lower.passes.narrow_integers import narrow_integers
 from fusewright.lower.passes.neutral import fill_with_neutral_elements
 from fusewright.lower.passes.packed_runs import combine_packed_runs
 from fusewright.lower.passes.pieces import join_pieces
+from fusewright.lower.passes.quotient_loads import load_quotients_once
 from fusewright.lower.passes.repeated import read_repeated_registers
 from fusewright.lower.passes.repeated_loads import load_repeated_vectors_once
 from fusewright.lower.passes.rings import fill_rings
@@ -63,6 +64,7 @@ PASSES: tuple[Pass[Kernel], ...] = (
     ("load repeated vectors once", load_repeated_vectors_once),
     ("share equal loads", share_equal_loads),
     ("join exclusive loads", join_exclusive_loads),
+    ("load quotients once", load_quotients_once),
     ("join pieces", join_pieces),
     ("read repeated registers", read_repeated_registers),
     ("narrow comparisons", narrow_comparisons),

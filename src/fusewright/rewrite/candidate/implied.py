@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import position_of, positions
-from fusewright.ir.node import Choose, Indexed, Node, Pointwise
+from fusewright.ir.index_map import positions
+from fusewright.ir.node import Choose, Indexed
 from fusewright.ir.value import TensorView, Val
+from fusewright.rewrite.conditions import conditions, conditions_read
 from fusewright.rewrite.replacement import remove_dead, shape_of
-from fusewright.sym import TRUE, And, Expr, land, lnot
+from fusewright.sym import TRUE, Expr, land, lnot
 
 
 def simplify_choices(fusion: Fusion) -> Fusion:
@@ -39,15 +40,9 @@ def simplify_choices(fusion: Fusion) -> Fusion:
         if isinstance(node, Indexed) and fusion.is_input(node.source):
             _read_where_used(fusion, node, where)
         for position, value in enumerate(node.inputs):
-            found = _where_read(node, position, where)
+            found = conditions_read(node, position, where)
             used[value] = used.get(value, found) & found
     return fusion
-
-
-def _conditions(pred: Expr) -> frozenset[Expr]:
-    if pred is TRUE:
-        return frozenset()
-    return frozenset(pred.args if isinstance(pred, And) else (pred,))
 
 
 def _taken(node: Choose, where: frozenset[Expr]) -> TensorView | None:
@@ -55,7 +50,7 @@ def _taken(node: Choose, where: frozenset[Expr]) -> TensorView | None:
     if node.index_tensors:
         return None
     for value, pred in ((node.inputs[0], node.pred), (node.inputs[1], lnot(node.pred))):
-        if where.issuperset(_conditions(pred)) and isinstance(value, TensorView) and not value.is_cpu:
+        if where.issuperset(conditions(pred)) and isinstance(value, TensorView) and not value.is_cpu:
             return value if shape_of(value) == shape_of(node.output) else None
     return None
 
@@ -66,7 +61,7 @@ def _read_whole(node: Indexed, where: frozenset[Expr]) -> TensorView | None:
     So the halves of a normalized row, turned by different angles and joined, are the row that is reduced.
     """
     pred = node.map.pred
-    if pred is TRUE or node.indices or not where.issuperset(_conditions(pred)):
+    if pred is TRUE or node.indices or not where.issuperset(conditions(pred)):
         return None
     source, whole = node.source, replace(node.map, pred=TRUE)
     in_order = whole.indices == tuple(positions(source.extents))
@@ -94,22 +89,6 @@ def _read_where_used(fusion: Fusion, node: Indexed, where: frozenset[Expr]) -> N
     )
     read.cache = node.cache
     fusion.add_node(read)
-
-
-def _where_read(node: Node, operand: int, where: frozenset[Expr]) -> frozenset[Expr]:
-    """What holds at the positions of an operand that count, if `where` holds at those of the result."""
-    value = node.inputs[operand]
-    if not isinstance(value, TensorView) or not isinstance(node, (Choose, Pointwise)):
-        return frozenset()
-    if isinstance(node, Choose) and not node.index_tensors and operand < 2:
-        where = where | _conditions(lnot(node.pred) if operand else node.pred)
-    concrete = {dim for dim, axis in enumerate(value.shape) if not axis.is_broadcast}
-    return frozenset(e for e in where if _dims(e) <= concrete)
-
-
-def _dims(e: Expr) -> set[int]:
-    """The dimensions by whose positions an expression is."""
-    return {dim for s in e.free_symbols if (dim := position_of(s)) is not None}
 
 
 def _replace(fusion: Fusion, node: Choose | Indexed, taken: TensorView) -> None:

@@ -12,6 +12,7 @@ from fusewright.rewrite.graph.aliases import separate_aliases
 from fusewright.rewrite.graph.casts import fold_casts
 from fusewright.rewrite.graph.dead import remove_dead_nodes
 from fusewright.rewrite.graph.equal_nodes import merge_equal_nodes
+from fusewright.rewrite.graph.joined_reads import join_reads
 from fusewright.rewrite.graph.logarithms import simplify_logarithms
 from fusewright.rewrite.graph.memory_order import keep_memory_order
 from fusewright.rewrite.graph.narrow_sums import narrow_sums
@@ -34,6 +35,7 @@ GRAPH_REWRITES: tuple[Pass[Fusion], ...] = (
     ("choose single places", choose_single_places),
     ("fold casts", fold_casts),
     ("read parts", read_parts),
+    ("join reads", join_reads),
     ("cancel round trips", cancel_round_trips),
     ("reduce before reshapes", reduce_before_reshapes),
     ("join nested reductions", join_nested_reductions),

@@ -7,14 +7,17 @@ In one kernel they cost nothing, but a library, another kernel or the user would
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fusewright.core.enums import CacheOp, LoadStoreOpType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, positions
 from fusewright.ir.node import Copy, Indexed, Node
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Expand
+from fusewright.rewrite.conditions import conditions
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, shape_of
-from fusewright.sym import ONE, TRUE, ZERO, Expr
+from fusewright.sym import ONE, ZERO, Expr
 
 # Longer chains of views than definitions have; what is above is not looked at.
 MAX_CHAIN = 8
@@ -36,13 +39,13 @@ def cancel_round_trips(fusion: Fusion) -> Fusion:
 
 def _may_lead_back(node: Node) -> bool:
     """A change of dimensions, which is never one that changes nothing, does with another one before it."""
-    if not _only_moves(node):
+    if not only_moves(node):
         return False
     above = node.inputs[0].definition
-    return not node.traits.view or (above is not None and _only_moves(above))
+    return not node.traits.view or (above is not None and only_moves(above))
 
 
-def _only_moves(node: Node) -> bool:
+def only_moves(node: Node) -> bool:
     """Whether it moves elements of its one operand, by position."""
     if isinstance(node, Copy):
         is_plain = node.kind is LoadStoreOpType.set and node.cache is CacheOp.unspecified
@@ -53,35 +56,37 @@ def _only_moves(node: Node) -> bool:
 def _same_elements(node: Node) -> TensorView | None:
     """The earliest tensor, through moves alone, that has the elements of the node's output in place."""
     found, shape = None, shape_of(node.output)
-    places: IndexMap | None = _identity(node.output)
+    places: IndexMap | None = identity(node.output)
     above: Node | None = node
     for _ in range(MAX_CHAIN):
-        if above is None or places is None or not _only_moves(above):
+        if above is None or places is None or not only_moves(above):
             break
-        places = _read_through(above, places)
+        places = read_through(above, places)
         source = above.source
         if source.is_cpu:
             break
-        if places == _identity(source) and shape_of(source) == shape:
+        if places == identity(source) and shape_of(source) == shape:
             found = source
         above = source.definition
     return found
 
 
-def _identity(tensor: TensorView) -> IndexMap:
+def identity(tensor: TensorView) -> IndexMap:
+    """Each element where it is."""
     own = positions([ONE if axis.is_broadcast else axis.extent for axis in tensor.shape])
     return IndexMap(tuple(own))
 
 
-def _read_through(node: Node, places: IndexMap) -> IndexMap | None:
+def read_through(node: Node, places: IndexMap, where: Collection[Expr] = frozenset()) -> IndexMap | None:
     """Where in the node's operand the element stands that is at `places` of its output; None if nowhere.
 
-    At some positions a fill may be there instead: that is no element of the operand.
+    At some positions a fill may be there instead: that is no element of the operand. Not where the conditions
+    `where` hold, if these are all that the node asks for.
     """
     source = node.source
     if isinstance(node, Indexed):
         inner = node.map.at(places.indices)
-        return inner if inner.pred is TRUE else None
+        return IndexMap(inner.indices) if conditions(inner.pred).issubset(where) else None
     if isinstance(node, (Copy, Expand)):
         own = [ZERO if axis.is_broadcast else e for axis, e in zip(source.shape, places.indices)]
         return IndexMap(tuple(own))

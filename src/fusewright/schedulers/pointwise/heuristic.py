@@ -37,10 +37,18 @@ from fusewright.schedulers.merged_vectors import (
 )
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.params.launch import UNSET
-from fusewright.schedulers.pointwise.blocks import MAX_ACCESSES_IN_FLIGHT, fit_rows, unrolled
+from fusewright.schedulers.pointwise.blocks import (
+    MAX_ACCESSES_IN_FLIGHT,
+    fit_rows,
+    starting_seconds,
+    unrolled,
+    with_fewer_blocks,
+)
 from fusewright.schedulers.pointwise.divided_sizes import divided_sizes
 from fusewright.schedulers.pointwise.planes import Planes, find_planes
+from fusewright.schedulers.pointwise.row_windows import RowWindows, find_row_windows
 from fusewright.schedulers.pointwise.space import PointwiseSpace
+from fusewright.schedulers.pointwise.tiles import TILE_COLUMNS, Tile, short_run
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
@@ -79,10 +87,6 @@ FEWEST_OF_NEIGHBOURS = 2
 # neighbours take 54 us with vectors of 8, 44 with 4, 34 by pairs, nine take 88, 57 and 40; three of
 # 8192 x 4096 45, 48 and 44).
 MOST_SHIFTED, PAIR = 36, 2
-# Vectors along a row of a tile, and bytes of runs of an input's memory up to which a block is a tile: rows of
-# the output that are neighbours in that memory share its lines then (an H200, 134 MB of bfloat16 with the
-# first two dimensions exchanged: runs of 16 bytes take 72 us, not 98, of 32 72 and 84, of 64 74 and 80).
-TILE_COLUMNS, SHORT_RUN_BYTES = 8, 64
 # An input of so many times fewer elements than are computed, which is read by index, comes from the caches: a
 # scale for each group of 128 elements (an H200: 16384 x 4096 int4 in 0.55 of the time).
 READ_AGAIN = 16
@@ -110,6 +114,7 @@ class _Cut:
         busy: the share of the threads of a block that have columns.
         cost: accesses an element, in threads that have none, too.
         planes: rows that a thread has, as they are planes of a join; 0: they are not.
+        rows: those that a thread is to have, as they share loads.
     """
 
     at: int
@@ -120,15 +125,7 @@ class _Cut:
     busy: float
     cost: float
     planes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """Blocks of rows and columns: how many dimensions are rows, and threads along columns and rows."""
-
-    at: int
-    columns: int
-    rows: int
+    rows: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,7 +331,9 @@ class PointwisePlanner:
         if shifted and break_point:
             in_flight = LOADED_BYTES_IN_FLIGHT
         loaded = self._loaded_bytes(vectors, dim, shifted, facts) * width
-        if break_point and self._shares_most(break_point):
+        if cut.rows > 1:
+            in_flight = max(in_flight, cut.rows * loaded)
+        elif break_point and self._shares_most(break_point):
             in_flight = max(in_flight, SHARING_ROWS * loaded)
         elif (dim != -1 or cut.shifts) and not vectors.unaligned and self._has_neighbours:
             in_flight = max(in_flight, FEWEST_OF_NEIGHBOURS * loaded)
@@ -344,10 +343,14 @@ class PointwisePlanner:
         # What several accesses share, a line or an element, is worth more of them than their bytes.
         unroll = unrolled(0 if several else loaded, in_flight, width, total, hardware)
         unroll = min(unroll, MAX_ACCESSES_IN_FLIGHT) if several else unroll if tile is None else 1
-        unroll = cut.planes or unroll
         assumed = self._assumed_sizes(break_point, facts)
         threads = (self._threads(prod(sizes[break_point:]), vectors, facts), 1)
         threads = threads if tile is None else (tile.columns, tile.rows)
+        memory = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
+        blocks, wave = (
+            n / prod(threads) for n in (total / width, hardware.sm_count * hardware.max_threads_per_sm)
+        )
+        unroll = cut.planes or with_fewer_blocks(unroll, blocks, wave, memory)
         columns, rows = threads[0] * width, threads[1] * unroll
         split, flip = fit_rows(sizes, break_point, rows, columns) if break_point else (False, False)
         params = PointwiseParams(
@@ -370,24 +373,28 @@ class PointwisePlanner:
             + ("; for these sizes only" if assumed else ""),
         )
         cost = self._cost if break_point else self._cost_in_one
-        estimate = partial(self._estimate, cost, facts, hardware, total / (width * unroll), width * unroll)
+        held = width * unroll * self._accessed_bytes
+        held -= self._windows[break_point].spared_bytes(unroll, width) if cut.rows > 1 else 0
+        estimate = partial(self._estimate, cost, facts, hardware, total / (width * unroll), held)
         return Proposal(params, estimate)
 
     def _estimate(
-        self, cost: CostModel, facts: Facts, hardware: HardwareInfo, threads: float, elements: int
+        self, cost: CostModel, facts: Facts, hardware: HardwareInfo, threads: float, held: int
     ) -> Cost:
-        """Of threads that compute so many elements each.
+        """Of so many threads.
 
-        What they load and store stays in registers. So those of many tensors leave room for few blocks on an
-        SM, which wait for each other's arithmetic.
+        The bytes `held` that each loads and stores stay in registers. So those of many tensors leave room for
+        few blocks on an SM, which wait for each other's arithmetic.
         """
         blocks = threads / THREADS
-        registers = REGISTERS_TO_ADDRESS + elements * self._accessed_bytes // REGISTER_BYTES
+        registers = REGISTERS_TO_ADDRESS + held // REGISTER_BYTES
         resident = hardware.registers_per_sm // (THREADS * min(registers, MAX_REGISTERS_PER_THREAD))
         computing = cost.thread_seconds(facts, hardware, max(1.0, threads))
         moving = cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
         kept = overlap(resident, moving, LATENCY_SECONDS + BESIDE_OTHERS * computing)
-        speed = busy_share(blocks, hardware) * kept
+        starting = starting_seconds(blocks) * hardware.sm_count
+        started = min(1.0, cost.seconds_an_sm(facts, hardware) / starting) if starting else 1.0
+        speed = min(busy_share(blocks, hardware) * kept, started)
         return cost.estimate(facts, hardware, speed=speed, steps=computing)()
 
     @cached_property
@@ -395,7 +402,12 @@ class PointwisePlanner:
         """Where dimensions may be cut into rows and columns: nowhere, or where that serves most inputs."""
         served = {at: _served(self._broadcasts, at) for at in range(1, len(self.space.axes))}
         most = max(served.values(), default=0)
-        return [0, *(at for at, count in served.items() if count == most > 0)]
+        best = (at for at, count in served.items() if count == most > 0)
+        return sorted({0, *best, *self._windows})
+
+    @cached_property
+    def _windows(self) -> dict[int, RowWindows]:
+        return find_row_windows(self.fusion, self.space.axes, self._full_loads)
 
     def _cut(self, at: int, sizes: Sequence[int], facts: Facts) -> _Cut:
         """The vectors of the fewest accesses for rows and columns that are cut there, and what they cost."""
@@ -412,16 +424,26 @@ class PointwisePlanner:
             )
             return _Cut(0, f"one dimension, {why}", found, -1 if shifts else dim, shifts, 1.0, cost)
         served = _served(self._broadcasts, at)
-        rows = self._rows.vectors(facts) if self._rows is not None and at == len(sizes) - 1 else None
-        shifts = rows is not None and not rows.unaligned and is_narrow(narrowest, rows)
-        if rows is not None and shifts:
-            vectors, dim = rows, -1
+        shifted = self._rows.vectors(facts) if self._rows is not None and at == len(sizes) - 1 else None
+        shifts = shifted is not None and not shifted.unaligned and is_narrow(narrowest, shifted)
+        if shifted is not None and shifts:
+            vectors, dim = shifted, -1
         columns, a_block = prod(sizes[at:]), THREADS * vectors.width
         busy = columns / (ceil_div(max(1, columns), a_block) * a_block)
         why = f"rows and columns cut at {at}, which serves {served} broadcast inputs"
         divided = DIVIDED_COST * (len(self._broadcasts) - served) / vectors.width
-        cost = (vectors.cost + divided) / max(busy, 1 / a_block)
-        return _Cut(at, why, vectors, dim, shifts, busy, cost)
+        rows = self._rows_that_share(at, vectors, shifts)
+        shared = self._windows[at].saved(rows) / vectors.width if rows > 1 else 0.0
+        cost = (vectors.cost + divided - shared) / max(busy, 1 / a_block)
+        why += f", and {rows} rows share loads" if rows > 1 else ""
+        return _Cut(at, why, vectors, dim, shifts, busy, cost, rows=rows)
+
+    def _rows_that_share(self, at: int, vectors: Vectors, shifts: bool) -> int:
+        """How many rows a thread has for loads of neighbours in them to be one. Vectors that start anywhere,
+        or are there in part, have code of their own in each row.
+        """
+        windows = self._windows.get(at)
+        return 1 if windows is None or vectors.unaligned or shifts else windows.rows(vectors.width)
 
     def _cut_at_planes(self, sizes: Sequence[int], facts: Facts) -> _Cut | None:
         """Rows that are the planes of a join, all of them for each thread, where they fill blocks."""
@@ -440,34 +462,16 @@ class PointwisePlanner:
     def _planes(self) -> Planes | None:
         return find_planes(self.fusion, self.space, self._concrete)
 
-    def _tile(self, cut: _Cut, sizes: Sequence[int]) -> _Tile | None:
+    def _tile(self, cut: _Cut, sizes: Sequence[int]) -> Tile | None:
         """A tile for each block, where an input has shorter runs of memory along the columns than a line."""
         vectors = cut.vectors
         if cut.at or cut.dim != -1 or cut.shifts or vectors.unaligned or vectors.width == 1:
             return None
         for access in self._full_loads:
-            found = self._short_run(access, sizes)
+            found = short_run(access, self.space.axes, sizes)
             if found is None or prod(sizes[found:]) < TILE_COLUMNS * vectors.width:
                 continue
-            return _Tile(found, TILE_COLUMNS, THREADS // TILE_COLUMNS)
-        return None
-
-    def _short_run(self, access: Access, sizes: Sequence[int]) -> int | None:
-        """How many dimensions are rows for neighbours in an input's memory to be rows, where its runs along
-        the columns are short; None: they are not.
-        """
-        place = {ours: self.space.axes.index(axis) for axis, ours in access.axes.items()}
-        kept = [axis for axis in access.tensor.allocation if not (axis.is_broadcast or axis.is_reduction)]
-        if access.by_index or not all(axis in place for axis in kept):
-            return None
-        run = access.tensor.dtype.size
-        own = [i for i, axis in enumerate(self.space.axes) if not axis.is_broadcast]
-        for axis, expected in zip(reversed(kept), reversed(own)):
-            if place[axis] != expected:
-                is_run = axis is not kept[-1]
-                is_short = is_run and place[axis] < expected and run <= SHORT_RUN_BYTES
-                return place[axis] + 1 if is_short else None
-            run *= sizes[expected]
+            return Tile(found, TILE_COLUMNS, THREADS // TILE_COLUMNS)
         return None
 
     def _vectors_at(self, break_point: int, facts: Facts) -> tuple[Vectors, int]:
