@@ -7,7 +7,7 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.kernel import ir as k
-from fusewright.lower.passes.pieces import MOST_HELD, join_pieces
+from fusewright.lower.passes.pieces import MOST_HELD, _is_uniform, join_pieces
 from fusewright.sim import SimOptions, simulate
 from fusewright.sym import Expr, const, floordiv, land, lnot, lt, symbol
 from tests.kernel import builders as b
@@ -99,3 +99,33 @@ def test_many_pieces_of_rows_are_one_in_registers(pieces: int) -> None:
         if isinstance(s, k.Copy) and isinstance(s.src, k.Ref) and s.src.buffer.space is k.Space.GLOBAL
     }
     assert len(read) == (1 if pieces == 17 else pieces)
+
+
+@pytest.mark.parametrize("width", [1022, 1023])
+def test_long_pieces_share_registers_wherever_they_end(width: int) -> None:
+    """Vectors go through rows of any size, as each piece is one run of memory; by element if that is odd."""
+    with FusionDefinition() as fd:
+        given = [fd.define_tensor([35, width], contiguity=[True, True]) for _ in range(17)]
+        fd.add_output(fd.ops.cat(given, dim=0))
+    tensors = [torch.randn(35, width) for _ in range(17)]
+    assert torch.equal(fd.execute(tensors)[0], torch.cat(tensors))
+    (made,) = fd.kernels_for(tensors)
+    loads = [
+        s
+        for s in k.walk(made.kernel.kernel.body)
+        if isinstance(s, k.Copy) and isinstance(s.src, k.Ref) and s.src.buffer.space is k.Space.GLOBAL
+    ]
+    assert len({s.dst.buffer for s in loads}) == 1
+    assert {s.width for s in loads} == {2 if width == 1022 else 1}
+
+
+def test_a_comparison_of_threads_is_one_for_each_warp() -> None:
+    for pred, is_one in [
+        (lt(T, 32), True),
+        (lt(T * 4, const(128) * N), True),
+        (lt(const(128) * N, T * 4), False),
+        (lt(const(31), T), True),
+        (lt(T, 33), False),
+        (lt(T, N), False),
+    ]:
+        assert _is_uniform(pred) is is_one, pred

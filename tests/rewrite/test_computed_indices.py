@@ -58,6 +58,8 @@ CASES: dict[str, tuple[Index, Callable[[torch.Tensor], torch.Tensor]]] = {
     ),
     "chosen": (lambda fd, i: fd.ops.where(i < 0, i + COLUMNS, i), lambda i: i),
     "backward": (lambda fd, i: -i + 31, lambda i: 31 - i),
+    "repeated": (lambda fd, i: fd.ops.div(i * 3 + 1, 5), lambda i: (i * 3 + 1) // 5),
+    "around": (lambda fd, i: fd.ops.remainder(i * 3, 7), lambda i: i * 3 % 7),
     "every second": (lambda fd, i: fd.ops.minimum(i * 2, 31), lambda i: (i * 2).clamp(max=31)),
 }
 
@@ -70,6 +72,20 @@ def test_computed_indices_are_maps(name: str) -> None:
     x = torch.randn(ROWS, COLUMNS)
     (made,) = fd.execute([x])
     assert_close(made, x.double()[:, wanted(torch.arange(COLUMNS))] * 2)
+
+
+def test_what_has_one_element_along_an_index_is_read_without_it() -> None:
+    """A column of numbers has none of the rows that another index names."""
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(torch.empty(ROWS, COLUMNS), static_sizes=True)
+        i, j = (fd.define_tensor([n], contiguity=True, dtype=DataType.Int) for n in (4, 9))
+        column = fd.ops.broadcast(fd.ops.iota(COLUMNS, 0, 1, DataType.Int), [True, False])
+        kept = fd.ops.where(column < 7, x, 0.0)
+        fd.add_output(fd.ops.index_select(fd.ops.index_select(kept, j, 1), i, 0) * 2.0)
+    data, rows, columns = torch.randn(ROWS, COLUMNS), torch.tensor([3, 0, 4, 1]), torch.arange(9) * 2
+    (made,) = fd.execute([data, rows, columns])
+    wanted = torch.where(torch.arange(COLUMNS) < 7, data.double(), 0.0)[rows][:, columns] * 2
+    assert_close(made, wanted)
 
 
 def test_indices_of_inputs_stay() -> None:

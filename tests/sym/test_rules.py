@@ -13,7 +13,7 @@ import pytest
 import z3
 
 from fusewright import sym
-from fusewright.sym import Expr, as_expr, division, symbol
+from fusewright.sym import Expr, FloorDiv, as_expr, division, floordiv, le, lt, symbol
 from tests.sym.exhaustive import assignments
 
 A, B, K = symbol("A", lo=1), symbol("B", lo=1), symbol("K")
@@ -332,3 +332,14 @@ def test_a_remainder_meets_the_digit_of_a_sum() -> None:
     for env in assignments(joined.free_symbols, LARGEST):
         at = 4 * env[i] + env[j]
         assert sym.evaluate(joined, env) == 6 * ((2 * env[s] + at // 6) % 6) + at % 6
+
+
+def test_a_quotient_is_compared_without_division() -> None:
+    x = symbol("x")
+    assert lt(floordiv(x, 6), 4) is lt(x, 24)
+    assert le(floordiv(x, 6), 4) is lt(x, 30)
+    assert lt(3, floordiv(x, 6)) is lt(23, x)
+    assert lt(0, 7 - 2 * floordiv(x, 6)) is lt(x, 24)
+    assert lt(floordiv(x, -6), 4) is not lt(x, -24)
+    large = lt(floordiv(x, 2**20), 2**12)
+    assert any(isinstance(e, FloorDiv) for e in large.args)

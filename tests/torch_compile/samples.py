@@ -24,6 +24,10 @@ INTS = torch.arange(12).reshape(3, 4) - 5
 BOOLS = X > 0
 PLACES = torch.tensor([2, 0, -1])
 IMAGES = _floats(2, 3, 6, 8)
+GRAD = IMAGES[:, :, ::2, ::2].contiguous()
+PLACES_OF_GREATEST = torch.nn.functional.max_pool2d(IMAGES, 2, return_indices=True)[1]
+VOLUME = _floats(1, 2, 3, 4, 4)
+FIRST = torch.zeros(1, 2, 1, 1, 1, dtype=torch.int64)
 INDICES = torch.tensor([[1, 0, 2, 2], [0, 0, 1, 2], [2, 1, 1, 0]])
 F32, I64 = torch.float32, torch.int64
 
@@ -39,14 +43,36 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
         (IMAGES, [2, 2]),
         (IMAGES, [3, 3], [2, 2], [1, 1]),
         (IMAGES[0], [2, 3], [1, 2], [0, 1]),
+        (IMAGES, [2, 3], [2, 2], [1, 1], [2, 1], True),
         (torch.full((1, 1, 4, 4), -torch.inf), [3, 3], [2, 2], [1, 1]),
+    ],
+    "aten.max_pool3d_with_indices.default": [(VOLUME, [2], [1], [1])],
+    "aten.max_pool2d_with_indices_backward.default": [
+        (GRAD, IMAGES, [2], [2], [0], [1], False, PLACES_OF_GREATEST)
+    ],
+    "aten.max_pool3d_with_indices_backward.default": [
+        (VOLUME[..., :1, :1, :1], VOLUME, [3, 4, 4], [3, 4, 4], [0], [1], False, FIRST)
     ],
     "aten.avg_pool2d.default": [
         (IMAGES, [2, 2]),
         (IMAGES, [3], [2], [1]),
+        (IMAGES, [3, 2], [2], [1], True, False),
+        (IMAGES, [3], [2], [1], True),
         (IMAGES.bfloat16(), [2, 2], [2, 2], [0, 0], False, False, 3),
     ],
-    "aten._adaptive_avg_pool2d.default": [(IMAGES, [3, 2]), (IMAGES[0], [1, 1])],
+    "aten.avg_pool3d.default": [(VOLUME, [2], [1], [1])],
+    "aten.avg_pool2d_backward.default": [(GRAD, IMAGES, [2], [2], [0], False, True, None)],
+    "aten.avg_pool3d_backward.default": [
+        (VOLUME[:, :, :1, :2, :2], VOLUME, [2], [2], [0], False, True, None)
+    ],
+    "aten._adaptive_avg_pool2d.default": [(IMAGES, [3, 2]), (IMAGES[0], [1, 1]), (IMAGES, [4, 5])],
+    "aten._adaptive_avg_pool3d.default": [(VOLUME, [2, 3, 4])],
+    "aten._adaptive_avg_pool2d_backward.default": [(GRAD, IMAGES), (IMAGES[..., :5], IMAGES)],
+    "aten._adaptive_avg_pool3d_backward.default": [(VOLUME[:, :, :2, :3], VOLUME)],
+    "aten.adaptive_max_pool2d.default": [(IMAGES, [4, 5])],
+    "aten.adaptive_max_pool3d.default": [(VOLUME, [2, 3, 4])],
+    "aten.adaptive_max_pool2d_backward.default": [(GRAD, IMAGES, PLACES_OF_GREATEST)],
+    "aten.adaptive_max_pool3d_backward.default": [(VOLUME[..., :1, :1, :1], VOLUME, FIRST)],
     "aten.unfold.default": [
         (X, 1, 2, 1),
         (CUBE, 0, 2, 2),
@@ -89,12 +115,32 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "prims.fma.default": [(X, X + 1, X.flip(0))],
     "aten.view.default": [(CUBE, [6, 4]), (CUBE, [2, -1])],
     "aten._unsafe_view.default": [(CUBE, [6, 4])],
-    "aten.upsample_nearest1d.default": [(CUBE, [12])],
+    "aten.upsample_nearest1d.default": [(CUBE, [12]), (CUBE, [7]), (CUBE, [3], 0.8)],
     "aten.upsample_nearest1d.vec": [(CUBE, None, [2.0])],
-    "aten.upsample_nearest2d.default": [(CUBE[None], [9, 8], 3.0, 2.0), (CUBE[None], [1, 2])],
+    "aten.upsample_nearest2d.default": [
+        (CUBE[None], [9, 8], 3.0, 2.0),
+        (CUBE[None], [1, 2]),
+        (CUBE[None], [4, 7]),
+        (CUBE[None], [1, 2], 0.5, 0.5),
+    ],
     "aten.upsample_nearest2d.vec": [(CUBE[None], [6, 4], None)],
     "aten.upsample_nearest3d.default": [(CUBE[None, None], [2, 6, 8])],
     "aten.upsample_nearest3d.vec": [(CUBE[None, None], None, [1.0, 2.0, 2.0])],
+    "aten._upsample_nearest_exact1d.default": [(CUBE, [7])],
+    "aten._upsample_nearest_exact1d.vec": [(CUBE, None, [1.5])],
+    "aten._upsample_nearest_exact2d.default": [(CUBE[None], [4, 7])],
+    "aten._upsample_nearest_exact2d.vec": [(CUBE[None], [6, 4], None)],
+    "aten._upsample_nearest_exact3d.default": [(CUBE[None, None], [2, 2, 3])],
+    "aten._upsample_nearest_exact3d.vec": [(CUBE[None, None], None, [1.0, 2.0, 0.5])],
+    "aten.upsample_nearest1d_backward.default": [(CUBE, [4], [2, 3, 2]), (CUBE, [4], [2, 3, 3])],
+    "aten.upsample_nearest2d_backward.default": [(IMAGES, [6, 8], [2, 3, 4, 3])],
+    "aten.upsample_nearest3d_backward.default": [(VOLUME, [3, 4, 4], [1, 2, 2, 2, 5])],
+    "aten._upsample_nearest_exact1d_backward.default": [(CUBE, [4], [2, 3, 3])],
+    "aten._upsample_nearest_exact2d_backward.default": [(IMAGES, [6, 8], [2, 3, 4, 3])],
+    "aten._upsample_nearest_exact3d_backward.default": [(VOLUME, [3, 4, 4], [1, 2, 2, 2, 5])],
+    "aten.upsample_linear1d_backward.default": [(CUBE, [4], [2, 3, 2], False), (CUBE, [4], [2, 3, 3], True)],
+    "aten.upsample_bilinear2d_backward.default": [(IMAGES, [6, 8], [2, 3, 4, 3], False)],
+    "aten.upsample_trilinear3d_backward.default": [(VOLUME, [3, 4, 4], [1, 2, 2, 2, 5], True)],
     "aten.as_strided.default": [(CUBE, [6, 4], [4, 1]), (CUBE, [2, 1, 12], [12, 12, 1])],
     "aten.as_strided_copy.default": [(CUBE, [6, 4], [4, 1])],
     "aten.view_copy.default": [(CUBE, [6, 4])],

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
-from fusewright.ir.index_map import IndexMap, is_size, position_of, value_extent
+from fusewright.ir.index_map import IndexMap, is_size, position, position_of, positions, value_extent
 from fusewright.ir.node import Indexed, Stored, Update
 from fusewright.ir.value import TensorView
 from fusewright.sym import (
@@ -28,8 +28,10 @@ from fusewright.sym import (
     as_int,
     bounds,
     const,
+    floordiv,
     is_positive_divisor,
     known_multiple,
+    mod,
     product,
 )
 
@@ -72,6 +74,27 @@ def indexed_run(node: Indexed, dim: int, unit: IterDomain | None) -> Run | None:
         if lengths and all(n is not None and n >= LEAST_PIECE for n in lengths):
             return Run(True, (const(1),))
     return run
+
+
+def merged_indexed_run(node: Indexed, dims: Sequence[int], unit: IterDomain | None) -> Run | None:
+    """How the source of an indexed read is gone through along dimensions of the result that count as one, the
+    innermost last, or None. What a width must divide are numbers.
+    """
+    axes = [node.output.maybe_root[dim] for dim in dims]
+    extents = [axis.extent for axis in axes]
+    # Inlined, a tensor is computed for all elements that its consumer has along a broadcast.
+    if any(axis.is_broadcast for axis in axes):
+        return None
+    if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors for dim in dims):
+        return None
+    places = positions([axis.extent for axis in node.output.maybe_root])
+    rest: Expr = position(dims[-1], product(extents))
+    for dim, extent in zip(reversed(dims[1:]), reversed(extents[1:])):
+        places[dim] = mod(rest, extent)
+        rest = floordiv(rest, extent)
+    places[dims[0]] = rest
+    run = memory_run(node.source, node.map.at(places), dims[-1], unit)
+    return run if run is not None and all(as_int(size) is not None for size in run.sizes) else None
 
 
 def stored_run(node: Stored, dim: int, unit: IterDomain | None) -> Run | None:

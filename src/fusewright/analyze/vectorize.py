@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
-from fusewright.analyze.runs import Run, indexed_run, stored_run, straight_pieces
+from fusewright.analyze.runs import Run, indexed_run, merged_indexed_run, stored_run, straight_pieces
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.recorded import gcd
@@ -103,9 +103,14 @@ def are_one_run(tensor: TensorView, axes: Sequence[IterDomain]) -> bool:
 def merged_run(node: Node, width: int, count: int) -> bool:
     """Whether a copy between memories goes through the innermost `count` of `lane_axes` as one run."""
     lanes = lane_axes(node.output, width)[-count:]
-    if len(lanes) < count or isinstance(node, (Indexed, Stored)):
+    if len(lanes) < count or isinstance(node, Stored):
         return False
     source, out = node.tensor_inputs[0], node.output
+    if isinstance(node, Indexed):
+        dims = [out.maybe_root.index(axis) for axis in lanes]
+        run = merged_indexed_run(node, dims, unit_stride_axis(source))
+        is_whole = run is not None and run.moves and all(divides(width, size) for size in run.sizes)
+        return is_whole and out.memory is not MemoryType.global_
     to_source = {theirs: ours for ours, theirs in operand_map(node, 0).items()}
     ours = [to_source.get(axis) for axis in lanes]
     present = [axis for axis in ours if axis is not None]

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.analyze.runs import divisors
-from fusewright.analyze.vectorize import are_one_run, power_of_two_divisor, widest_aligned
+from fusewright.analyze.runs import Run, divisors, merged_indexed_run
+from fusewright.analyze.vectorize import are_one_run, power_of_two_divisor, unit_stride_axis, widest_aligned
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
@@ -21,7 +21,7 @@ from fusewright.ir.node import Choose, Indexed
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
 from fusewright.schedulers.reference_map import Access
-from fusewright.sym import Const, Expr, Symbol, product
+from fusewright.sym import Const, Expr, Symbol, as_int, product
 
 # Accesses by element lie a vector apart in neighbouring threads: with 8 bytes, those of a warp span two cache
 # lines of 128 bytes, twice as many as elements of 4 bytes need. Of these, vectors of 4 are faster than of 2
@@ -73,8 +73,8 @@ class MergedVectorLimits:
         divide_product: bool = False,
     ) -> None:
         self._extents = [axis.extent for axis in axes]
-        #: from the innermost dimensions on
-        self._lanes: list[_Lanes] = []
+        #: from the innermost dimensions on: where what is read by index goes along, and where it does not
+        self._lanes: list[tuple[_Lanes, _Lanes]] = []
         if any(output.alias is not None for output in fusion.outputs):
             return
         for dim in range(len(axes) - 2, -1, -1):
@@ -82,13 +82,24 @@ class MergedVectorLimits:
                 break
             whole = (product([axis.extent for axis in axes[dim:]]),)
             sizes = whole if divide_product else divisors(axes[dim].extent)
-            self._lanes.append(_lanes(fusion, axes, dim, accesses, sizes))
+            plain = [access for access in accesses if _is_run(access, axes[dim:])]
+            indexed = [access for access in accesses if _indexed_run(access, axes[dim:]) is not None]
+            without = _lanes(fusion, axes, dim, accesses, plain, sizes)
+            along = without
+            if indexed:
+                along = _lanes(fusion, axes, dim, accesses, [*plain, *indexed], sizes, is_aligned=True)
+            self._lanes.append((along, without))
 
     def vectors(self, first: int, facts: Facts) -> list[MergedVectors]:
         """Those of a call, through none of the dimensions left of `first`."""
         if any(facts.value(extent) == 0 for extent in self._extents):
             return []
-        return [lanes.vectors(facts) for lanes in self._lanes if lanes.dim >= first]
+        found = []
+        for along, without in self._lanes:
+            if along.dim >= first:
+                both = along.vectors(facts), without.vectors(facts)
+                found.append(both[0] if both[0].vectors.width >= both[1].vectors.width else both[1])
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,7 @@ class _Run:
 
     Attributes:
         element_bytes: of its dtype.
-        most: elements of a vector.
+        most: elements of a vector, which divides all of `sizes`.
         position: of the input that it reads; None for fresh memory, whose other strides are multiples of the
             run's length.
         outer: that input's other dimensions, and their extents.
@@ -107,6 +118,7 @@ class _Run:
     most: int
     position: int | None
     outer: tuple[tuple[int, Expr], ...]
+    sizes: tuple[int, ...] = ()
 
     def width(self, facts: Facts, limit: int) -> int:
         """The widest vector up to `limit`, whose addresses are its multiples in this call."""
@@ -114,7 +126,8 @@ class _Run:
         if self.position is not None:
             alignment, own = facts.alignment[self.position], facts.strides[self.position]
             strides = [own[dim] for dim, extent in self.outer if facts.value(extent) > 1]
-        return gcd(min(limit, self.most), widest_aligned(self.element_bytes, alignment), *strides)
+        widest = widest_aligned(self.element_bytes, alignment)
+        return gcd(min(limit, self.most), widest, *strides, *self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +140,7 @@ class _Lanes:
         single: what those cost that cannot, an element, but for those that come from the caches.
         cached: bytes of an element of each of these; 0 for those of which neighbours read the same one.
         widest: elements of a vector that all loads among them can take.
+        is_aligned: whether none of the vectors may start at any element.
     """
 
     dim: int
@@ -135,6 +149,7 @@ class _Lanes:
     single: float
     cached: tuple[int, ...] = ()
     widest: int = MAX_VECTOR_BYTES
+    is_aligned: bool = False
 
     def vectors(self, facts: Facts) -> MergedVectors:
         """Those of the fewest accesses, where loads may start at any element."""
@@ -149,7 +164,7 @@ class _Lanes:
         widths = [2**n for n in range(width.bit_length())] if self.cached else [width]
         found = [Vectors(each, (), len(self.runs) / each + self._by_element(each)) for each in widths]
         aligned = min(reversed(found), key=lambda vectors: vectors.cost)
-        if width >= min(divided, self.widest):
+        if self.is_aligned or width >= min(divided, self.widest):
             return MergedVectors(self.dim, aligned)
         wide = min(divided, self.widest)
         for run in self.runs:
@@ -170,11 +185,12 @@ def _lanes(
     axes: Sequence[IterDomain],
     dim: int,
     accesses: Sequence[Access],
+    runs: Sequence[Access],
     sizes: tuple[Expr, ...] | None,
+    is_aligned: bool = False,
 ) -> _Lanes:
-    """sizes: what vectors divide; None: they divide nothing."""
+    """runs: the accesses that go along. sizes: what vectors divide; None: they divide nothing."""
     lanes = axes[dim:]
-    runs = [access for access in accesses if _is_run(access, lanes)]
     if sizes is None or not runs:
         return _Lanes(dim, (), (), len(accesses))
     single = [access for access in accesses if access not in runs]
@@ -190,7 +206,7 @@ def _lanes(
     most = _most_beside_windows(fusion, from_memory)
     found = tuple([_run(fusion, each, lanes, most, mixed=others > 0) for each in runs])
     widest = min((run.most for run in found if run.position is not None), default=MAX_VECTOR_BYTES)
-    return _Lanes(dim, sizes, found, others, cached, widest)
+    return _Lanes(dim, sizes, found, others, cached, widest, is_aligned)
 
 
 def parts_of_joins(fusion: Fusion, accesses: Sequence[Access]) -> list[Access]:
@@ -218,6 +234,15 @@ def _is_run(access: Access, lanes: Sequence[IterDomain]) -> bool:
     return len(present) == len(lanes) and are_one_run(access.tensor, present)
 
 
+def _indexed_run(access: Access, lanes: Sequence[IterDomain]) -> Run | None:
+    """How a load by index goes through these dimensions as through one, if it does."""
+    if not isinstance(access.node, Indexed) or any(axis not in access.dims for axis in lanes):
+        return None
+    dims = [access.dims[axis] for axis in lanes]
+    run = merged_indexed_run(access.node, dims, unit_stride_axis(access.tensor))
+    return run if run is not None and run.moves else None
+
+
 def mixed_width(element_bytes: int) -> int:
     """Elements of vectors beside accesses by element."""
     return min(MAX_VECTOR_BYTES // element_bytes, max(MIXED_ELEMENTS, MIXED_BYTES // element_bytes))
@@ -241,10 +266,12 @@ def _run(
     most = min(most, beside_windows)
     if not fusion.is_input(tensor):
         return _Run(tensor.dtype.size, most, None, ())
-    inside = {access.axes[axis] for axis in lanes}
+    run = _indexed_run(access, lanes) if access.by_index else None
+    inside = {access.axes[axis] for axis in lanes} if run is None else set(run.joined)
     outer = tuple(
         (dim, axis.extent)
         for dim, axis in enumerate(tensor.shape)
         if not axis.is_broadcast and axis not in inside
     )
-    return _Run(tensor.dtype.size, most, fusion.inputs.index(tensor), outer)
+    sizes = () if run is None else tuple([as_int(size) or 0 for size in run.sizes])
+    return _Run(tensor.dtype.size, most, fusion.inputs.index(tensor), outer, sizes)

@@ -20,6 +20,7 @@ from fusewright.sym.nodes import (
     Const,
     Eq,
     Expr,
+    FloorDiv,
     Le,
     Lt,
     Max,
@@ -35,6 +36,9 @@ from fusewright.sym.nodes import (
 from fusewright.sym.polynomial import from_terms, minus, plus_constant, scale
 from fusewright.sym.prover import is_never_zero, is_nonneg
 from fusewright.sym.ranges import bounds, term_multiple
+
+# Dividends are compared with numbers of 32 bits, which every kernel's indices have.
+_MOST_LIMIT = 2**31 - 1
 
 
 def _sides(difference: Expr) -> tuple[dict[Expr, int], dict[Expr, int]]:
@@ -63,6 +67,26 @@ def _drop_low(difference: Expr) -> Expr:
     return difference
 
 
+def _without_quotient(difference: Expr) -> Expr | None:
+    """What is not negative where a quotient is at least, or at most, a number: `a // 6 < 4` is `a < 24`.
+
+    The comparison needs no division then, and one of vectors' first elements serves all of their elements.
+    """
+    if len(difference.terms) != 1:
+        return None
+    [(core, coefficient)] = difference.terms
+    if not isinstance(core, FloorDiv) or not isinstance(core.args[1], Const) or core.args[1].value < 1:
+        return None
+    dividend, divisor = core.args[0], core.args[1].value
+    if coefficient > 0:
+        limit = -(difference.constant // coefficient) * divisor
+        undivided = plus_constant(dividend, -limit)
+    else:
+        limit = (difference.constant // -coefficient + 1) * divisor
+        undivided = plus_constant(scale(dividend, -1), limit - 1)
+    return undivided if abs(limit) <= _MOST_LIMIT else None
+
+
 @lru_cache(maxsize=CACHE_SIZE)
 def _is_nonneg_predicate(difference: Expr) -> Expr:
     """The predicate `difference >= 0`."""
@@ -74,6 +98,9 @@ def _is_nonneg_predicate(difference: Expr) -> Expr:
     reduced = _drop_low(difference)
     if len(reduced.terms) < len(terms):
         return _is_nonneg_predicate(reduced)
+    undivided = _without_quotient(difference)
+    if undivided is not None:
+        return _is_nonneg_predicate(undivided)
     # The terms' sum is a multiple of `step`, so of the constants that mean the same, from one
     # multiple of it to the next, the one nearest to zero will do.
     step = math.gcd(*[term_multiple(core, coefficient) for core, coefficient in terms])

@@ -7,8 +7,10 @@ stands below it; nothing imports it.
 
 from fusewright.torch_compile import elementwise_rows as _elementwise  # noqa: F401
 from fusewright.torch_compile import index_rows as _indexing  # noqa: F401
+from fusewright.torch_compile import pool_rows as _pools  # noqa: F401
 from fusewright.torch_compile import reduction_rows as _reductions  # noqa: F401
 from fusewright.torch_compile import shape_rows as _shapes  # noqa: F401
+from fusewright.torch_compile import upsampling_rows as _upsampling  # noqa: F401
 from fusewright.torch_compile import window_rows as _windows  # noqa: F401
 from fusewright.torch_compile.convert import ConvertedGraph, from_fx
 from fusewright.torch_compile.graphs import decompositions

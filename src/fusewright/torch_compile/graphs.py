@@ -53,6 +53,12 @@ EXTRA = (
     "mse_loss.default",
     "upsample_bilinear2d.default",
     "upsample_linear1d.default",
+    "upsample_trilinear3d.default",
+    "upsample_trilinear3d.vec",
+    "upsample_bicubic2d.default",
+    "upsample_bicubic2d.vec",
+    "grid_sampler_2d.default",
+    "diagonal_scatter.default",
 )
 #: torch computes these as they are: it has a kernel of its own, which the steps of a decomposition are not.
 WHOLE = (
@@ -61,7 +67,6 @@ WHOLE = (
     "_scaled_dot_product_efficient_attention.default",
     "_scaled_dot_product_cudnn_attention.default",
     "convolution_backward.default",
-    "max_pool2d_with_indices_backward.default",
 )
 
 

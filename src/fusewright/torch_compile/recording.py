@@ -98,6 +98,11 @@ class Recording:
         self._sizes: dict[str, tuple[Tensor, int] | Scalar] = {}
         self._node: fx.Node | None = None
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the graph runs on a GPU, where some operators of torch compute in another way."""
+        return self._on_gpu
+
     # ---- inputs and outputs
 
     def add_input(self, node: fx.Node) -> None:

@@ -225,43 +225,6 @@ def repeat(r: Recording, x: Any, repeats: Any) -> Any:
     return r.ops.repeat(x, repeats)
 
 
-@row(
-    "upsample_nearest1d.default",
-    "upsample_nearest1d.vec",
-    "upsample_nearest2d.default",
-    "upsample_nearest2d.vec",
-    "upsample_nearest3d.default",
-    "upsample_nearest3d.vec",
-)
-def upsample_nearest(
-    r: Recording,
-    x: Any,
-    scale_factors: Sequence[float] | None = None,
-    scales: float | None = None,
-    scales_d: float | None = None,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Any:
-    """A broadcast, where each element becomes as many along each dimension, or every so many-th element."""
-    sizes, wanted = r.sizes(x), r.shape()
-    if not _are_ints(*sizes, *wanted) or 0 in (*sizes, *wanted):
-        raise NotRecordable("sizes that are not known, or 0")
-    stated = [s for s in (*(scale_factors or ()), scales, scales_d, scales_h, scales_w) if s is not None]
-    steps = [size // made for size, made in zip(sizes[2:], wanted[2:])]  # type: ignore[operator]
-    whole = [n * made for n, made in zip(steps, wanted[2:])] == sizes[2:]
-    if whole and max(steps) > 1 and (not stated or stated == [1 / n for n in steps]):
-        return r.ops.set(r.ops.slice(x, [0] * x.ndim, sizes, [1, 1, *steps]))
-    times = [made // size for size, made in zip(sizes[2:], wanted[2:])]  # type: ignore[operator]
-    if [n * size for n, size in zip(times, sizes[2:])] != wanted[2:] or (stated and stated != times):
-        raise NotRecordable("sizes that are no multiples, or a scale that is not their ratio")
-    apart, repeated = list(sizes[:2]), list(sizes[:2])
-    for size, n in zip(sizes[2:], times):
-        apart += [size, 1]
-        repeated += [size, n]
-    return r.ops.reshape(r.ops.expand(r.ops.reshape(x, apart), repeated), wanted)
-
-
 @row("tril.default")
 def tril(r: Recording, x: Any, diagonal: Any) -> Any:
     return r.ops.tril(x, diagonal)

@@ -28,7 +28,7 @@ def join_exclusive_loads(kernel: k.Kernel) -> k.Kernel:
     if sum(is_load(stmt) and stmt.pred is not k.TRUE for stmt in statements) < 2:
         return kernel
     writers = access.writers(statements)
-    needed = _needed(kernel.body)
+    needed = needed_conditions(kernel.body)
     named = access.defined_symbols(statements)
     loads: dict[tuple[object, ...], list[_Load]] = defaultdict(list)
     for load in _loads(kernel.body, ()):
@@ -49,7 +49,7 @@ def join_exclusive_loads(kernel: k.Kernel) -> k.Kernel:
     return k.with_body(kernel, k.rewritten(kernel.body, lambda stmt: [joined.get(stmt, stmt)]))
 
 
-def _needed(body: Sequence[k.Stmt]) -> dict[k.Buffer, Conditions]:
+def needed_conditions(body: Sequence[k.Stmt]) -> dict[k.Buffer, Conditions]:
     """The conditions that hold wherever a register's value reaches memory, or whatever else is not chosen."""
     needed: dict[k.Buffer, Conditions] = {}
 

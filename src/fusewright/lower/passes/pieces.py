@@ -1,4 +1,4 @@
-"""Loads the pieces of a join to the same registers, where a warp has elements of one piece only.
+"""Loads the pieces of a join to the same registers, where warps, or most of them, have elements of one piece.
 
     a[0:8] = x[i:+8] if i < n else 0            r[0:8] = y[i - n:+8] if n <= i
     b[0:8] = y[i - n:+8] if n <= i else 0   ->  r[0:8] = x[i:+8] if i < n
@@ -19,20 +19,38 @@ from typing import TypeGuard
 from fusewright.core.hardware import WARP_SIZE
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
-from fusewright.lower.guards import conditions_of, with_pred
+from fusewright.lower.guards import Conditions, conditions_of, with_pred
+from fusewright.lower.passes.exclusive_loads import needed_conditions
 from fusewright.lower.passes.loads import is_load
-from fusewright.sym import Expr, FloorDiv, as_int, bounds, build, const, fold, lnot, substitute
+from fusewright.sym import (
+    Expr,
+    FloorDiv,
+    Le,
+    Lt,
+    Symbol,
+    as_int,
+    bounds,
+    build,
+    const,
+    divides,
+    fold,
+    lnot,
+    substitute,
+)
 
 # Bytes of all pieces in registers up to which each may have its own: half of what a thread has where an SM is
 # full (an H200: eight pieces of 16 bytes that are stacked take 67 us in common registers, 80 in their own).
 MOST_HELD = 64
+# Elements, or vectors, of each piece from which on few warps have some of two, which wait for two loads.
+LONG_PIECE = 4096
 
 
 def join_pieces(kernel: k.Kernel) -> k.Kernel:
     statements = list(k.walk(kernel.body))
     if not any(_is_choice(stmt) for stmt in statements):
         return kernel
-    joiner = _Joiner(access.writers(statements), access.readers(statements))
+    needed = needed_conditions(kernel.body)
+    joiner = _Joiner(access.writers(statements), access.readers(statements), needed)
     return k.with_body(kernel, joiner.body(kernel.body))
 
 
@@ -58,18 +76,21 @@ class _Load:
 class _Join:
     """Attributes:
     pieces: the first that is chosen first. joined: statements that choose, by what replaces them.
+    is_filled: whether there may be places that no piece is loaded to.
     """
 
     pieces: tuple[_Load, ...]
     joined: dict[k.Stmt, tuple[k.Stmt, ...]]
+    is_filled: bool
 
 
 @dataclass(frozen=True)
 class _Joiner:
-    """How many statements write and read each buffer."""
+    """How many statements write and read each buffer, and what holds wherever its value is needed."""
 
     writers: Counter[k.Buffer]
     readers: Counter[k.Buffer]
+    needed: Mapping[k.Buffer, Conditions]
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
         body = k.body_of(body, [k.with_children(stmt, self.body) for stmt in body])
@@ -132,10 +153,11 @@ class _Joiner:
         if not all(ref.buffer in loads for ref, _ in chosen):
             return None
         pieces = [loads[ref.buffer] for ref, _ in chosen]
-        if not _fit(pieces, chosen, loops):
+        needed = self.needed.get(last.dst.buffer, Conditions())
+        if not _fit(pieces, chosen, loops, needed):
             return None
         joined[last] = (with_pred(replace(last, src=_within(chosen[-1][0], pieces)), k.TRUE),)
-        return _Join(tuple(pieces), joined)
+        return _Join(tuple(pieces), joined, bool(needed))
 
 
 def _within(ref: k.Ref, pieces: Sequence[_Load]) -> k.Ref:
@@ -165,9 +187,12 @@ def _loads(body: Sequence[k.Stmt]) -> Iterator[_Load]:
 
 
 def _fit(
-    pieces: Sequence[_Load], chosen: Sequence[tuple[k.Ref, Expr | None]], loops: tuple[k.For, ...]
+    pieces: Sequence[_Load],
+    chosen: Sequence[tuple[k.Ref, Expr | None]],
+    loops: tuple[k.For, ...],
+    needed: Conditions,
 ) -> bool:
-    """Whether each piece is loaded wherever it is chosen, to the place where the others are."""
+    """Whether each piece is loaded wherever it is chosen and `needed`, to the place where the others are."""
     buffers = dict.fromkeys(piece.copy.dst.buffer for piece in pieces)
     alike = {(buffer.dtype, buffer.size) for buffer in buffers}
     held = sum((as_int(buffer.size) or 0) * buffer.dtype.size for buffer in buffers)
@@ -175,6 +200,7 @@ def _fit(
         return False
     places: set[tuple[Expr, Expr, int]] = set()
     before: list[Expr] = []
+    are_long = _are_long([pred for _, pred in chosen[:-1]])
     for piece, (ref, pred) in zip(pieces, chosen):
         load = piece.within(loops)
         if load is None:
@@ -184,14 +210,24 @@ def _fit(
             return False
         lanes = {loop.symbol for loop in loops[len(piece.loops) :]}
         conditions = frozenset[Expr]() if pred is None else conditions_of(pred)
-        if not all(_is_uniform(c) and lanes.isdisjoint(c.free_symbols) for c in conditions):
+        if not all((are_long or _is_uniform(c)) and lanes.isdisjoint(c.free_symbols) for c in conditions):
             return False
         # Loaded where it is chosen; and only there, as it overwrites what would be chosen after it.
-        if not conditions <= conditions_of(load.pred) <= {*conditions, *before}:
+        if not conditions <= conditions_of(load.pred) <= {*conditions, *before, *needed}:
             return False
         places.add((ref.index, load.dst.index, load.width))
         before += [lnot(condition) for condition in conditions] if len(conditions) == 1 else []
     return len(places) == 1
+
+
+def _are_long(preds: Sequence[Expr | None]) -> bool:
+    """Whether pieces that end where these conditions do, one after another, are long."""
+    ends = [as_int(pred.args[1]) if isinstance(pred, Lt) else None for pred in preds]
+    along = {pred.args[0] for pred in preds if isinstance(pred, Lt)}
+    if len(along) != 1:
+        return False
+    known = [end for end in ends if end is not None]
+    return len(known) == len(preds) and all(b - a >= LONG_PIECE for a, b in zip((0, *known), known))
 
 
 def _is_uniform(condition: Expr) -> bool:
@@ -200,10 +236,30 @@ def _is_uniform(condition: Expr) -> bool:
     def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:
         if isinstance(e, FloorDiv) and (as_int(args[1]) or 1) % WARP_SIZE == 0:
             return const(0)
+        if isinstance(e, (Lt, Le)) and _is_of_whole_warps(e):
+            return const(0)
         return build(e.kind, args) if args else e
 
     threads = {k.index_name(axis) for axis in k.THREAD_AXES}
     return not any(symbol.name in threads for symbol in fold(condition, visit, {}).free_symbols)
+
+
+def _is_of_whole_warps(e: Lt | Le) -> bool:
+    """Whether a comparison of a sum with threads along x has one result a warp: as `t * 4 < n * 128`."""
+    slack = e.args[1] - e.args[0] - (1 if isinstance(e, Lt) else 0)
+    names = [k.index_name(axis) for axis in k.THREAD_AXES]
+    moving = [
+        (core, factor) for core, factor in slack.terms if {s.name for s in core.free_symbols} & {*names}
+    ]
+    if len(moving) != 1 or not isinstance(moving[0][0], Symbol) or moving[0][0].name != names[0]:
+        return False
+    [(thread, factor)] = moving
+    warp = WARP_SIZE * abs(factor)
+    if not divides(warp, slack - factor * thread - slack.constant):
+        return False
+    # Of a warp's lanes the slack is a multiple of `warp`, the constant, and what is between these two.
+    ends = (slack.constant, slack.constant + factor * (WARP_SIZE - 1))
+    return min(ends) // warp == max(ends) // warp
 
 
 def _joined(body: tuple[k.Stmt, ...], join: _Join) -> tuple[k.Stmt, ...]:
@@ -215,7 +271,9 @@ def _joined(body: tuple[k.Stmt, ...], join: _Join) -> tuple[k.Stmt, ...]:
     table = {piece.copy.dst.buffer: join.pieces[0].copy.dst.buffer for piece in join.pieces}
     kept = [stmt for position, stmt in enumerate(body) if position not in positions]
     place = max(positions) + 1 - len(positions)
-    kept[place:place] = [_to_common(piece.stmt, table) for piece in reversed(join.pieces)]
+    first, *others = reversed(join.pieces)
+    kept[place:place] = [_to_common(first.stmt, table, join.is_filled)]
+    kept[place + 1 : place + 1] = [_to_common(piece.stmt, table) for piece in others]
     return k.rewritten(tuple(kept), lambda stmt: join.joined.get(stmt, (stmt,)))
 
 
@@ -223,9 +281,14 @@ def _only_loads(stmt: k.Stmt) -> bool:
     return all(isinstance(each, k.For) or is_load(each) for each in k.walk((stmt,)))
 
 
-def _to_common(load: k.Stmt, table: dict[k.Buffer, k.Buffer]) -> k.Stmt:
-    """The load to the registers of all pieces, which it leaves as they are where there is nothing to load."""
+def _to_common(load: k.Stmt, table: dict[k.Buffer, k.Buffer], is_filled: bool = False) -> k.Stmt:
+    """The load to the registers of all pieces, which it leaves as they are where there is nothing to load.
+
+    `is_filled`: it fills them there.
+    """
     if isinstance(load, k.Copy):
         dst = replace(load.dst, buffer=table[load.dst.buffer])
+        if is_filled:
+            return replace(load, dst=dst)
         return replace(load, dst=dst, fill=None, fill_is_value=False)
-    return k.with_children(load, lambda inner: tuple([_to_common(each, table) for each in inner]))
+    return k.with_children(load, lambda inner: tuple([_to_common(each, table, is_filled) for each in inner]))

@@ -18,7 +18,7 @@ from fusewright.ir.index_map import IndexMap, index_value, position, value_exten
 from fusewright.ir.node import Choose, Indexed, Iota, Pointwise
 from fusewright.ir.value import Scalar, Val
 from fusewright.rewrite.replacement import replace_node
-from fusewright.sym import And, Expr, Symbol, as_int, const, land, lt, maximum, minimum
+from fusewright.sym import And, Expr, Symbol, as_int, const, floordiv, land, lt, maximum, minimum, mod
 
 # The largest number of an index of 32 bits: what is computed within it does not wrap.
 _LARGEST = 2**31 - 1
@@ -160,6 +160,19 @@ def _smaller(a: _Number, b: _Number) -> _Number:
     return _Number(minimum(a.expr, b.expr), min(a.lo, b.lo), min(a.hi, b.hi))
 
 
+def _quotient(a: _Number, b: _Number) -> _Number | None:
+    """Of what is not negative, by a number: rounded down and towards zero are one there."""
+    if a.lo < 0 or b.lo != b.hi or b.lo < 1:
+        return None
+    return _Number(floordiv(a.expr, b.expr), a.lo // b.lo, a.hi // b.lo)
+
+
+def _remainder(a: _Number, b: _Number) -> _Number | None:
+    if a.lo < 0 or b.lo != b.hi or b.lo < 1:
+        return None
+    return _Number(mod(a.expr, b.expr), 0, min(a.hi, b.lo - 1))
+
+
 def _size(a: _Number) -> _Number:
     """Without its sign."""
     found = _larger(a, _negative(a))
@@ -170,6 +183,10 @@ _RULES: dict[str, Callable[..., _Number | None]] = {
     "add": _sum,
     "sub": lambda a, b: _sum(a, _negative(b)),
     "mul": _product,
+    "div": _quotient,
+    "fmod": _remainder,
+    "mod": _remainder,
+    "remainder": _remainder,
     "neg": _negative,
     "abs": _size,
     "maximum": _larger,

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import IndexMap, is_size, position, position_of, value_of
+from fusewright.ir.index_map import (
+    IndexMap,
+    index_value,
+    is_size,
+    position,
+    position_of,
+    value_extent,
+    value_of,
+)
 from fusewright.ir.node import Choose, Copy, Indexed, Iota, Node
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.ir.view import Expand, Relabel
@@ -255,10 +263,24 @@ class _Lift:
         fill: Scalar | None,
         inverse: IndexMap | None = None,
     ) -> None:
+        index_map, indices = _with_used(index_map, indices)
         # Each operand is read in its own way, so a tensor that is both is two.
         apart = [copy_tensor(self.fusion, tensor) if tensor is source else tensor for tensor in indices]
         read = Indexed(self.node.kind, source, out, index_map, apart, fill, inverse)
         self.made.append(self.fusion.add_node(read))
+
+
+def _with_used(index_map: IndexMap, tensors: Sequence[TensorView]) -> tuple[IndexMap, Sequence[TensorView]]:
+    """The map with those index tensors alone that it goes by: others may vary where what is read does not."""
+    used = sorted(index_map.index_numbers)
+    if len(used) == len(tensors):
+        return index_map, tensors
+
+    def renumbered(s: Symbol) -> Expr | None:
+        number = value_of(s)
+        return None if number is None else index_value(used.index(number), value_extent(s))
+
+    return index_map.rewritten(renumbered), [tensors[number] for number in used]
 
 
 def _are_inside(indices: Sequence[Expr], value: TensorView) -> bool:

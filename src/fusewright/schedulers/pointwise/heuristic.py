@@ -170,11 +170,19 @@ class PointwisePlanner:
         """Whether an input is read that has few elements, each of them again and again."""
         if access not in self._indexed_inputs:
             return access in self._broadcast_loads
+        return access not in self._parts and self._is_small(access, facts)
+
+    def _is_small(self, access: Access, facts: Facts) -> bool:
+        """Whether an input has few elements; where it is no part of a join, each is read again and again."""
         return _elements(access.tensor.shape, facts) * READ_AGAIN <= _elements(self.space.axes, facts)
 
     @cached_property
     def _broadcast_loads(self) -> frozenset[Access]:
         return frozenset(a for a in self._accesses if is_cached(self.fusion, a, self.space.axes))
+
+    @cached_property
+    def _parts(self) -> list[Access]:
+        return parts_of_joins(self.fusion, self._accesses)
 
     @cached_property
     def _indexed_inputs(self) -> frozenset[Access]:
@@ -254,7 +262,7 @@ class PointwisePlanner:
 
         Vectors that start at any element are two, unless neighbours share those that they lie in.
         """
-        loads = [a for a in self._full_loads if not self._is_cached(a, facts)]
+        loads = [a for a in self._full_loads if not (self._is_cached(a, facts) or self._is_small(a, facts))]
         if vectors.keeps_aligned or (vectors.unaligned and self._has_neighbours and not shifted):
             return sum(tensor.dtype.size for tensor in dict.fromkeys(a.tensor for a in loads))
         if vectors.width == 1 and not self._are_apart(facts):
