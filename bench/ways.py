@@ -19,6 +19,7 @@ from bench.timing import Call, short_medians_us
 from fusewright import FusionCache
 from tests.ways.channels import CHANNELS
 from tests.ways.computation import Computation
+from tests.ways.images import IMAGES
 from tests.ways.row_gradients import ROW_GRADIENTS
 from tests.ways.rows import ROWS
 
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     only = [name for name in arguments.only.split(",") if name]
     started = time.monotonic()
     rows: list[dict[str, Cell | dict[str, float]]] = []
-    for computation in (*ROWS, *ROW_GRADIENTS, *CHANNELS):
+    for computation in (*ROWS, *ROW_GRADIENTS, *CHANNELS, *IMAGES):
         if only and computation.name not in only:
             continue
         if time.monotonic() - started > arguments.seconds:

@@ -17,6 +17,7 @@ from fusewright.ops.evaluate import RULES, bind_sizes, evaluate_fusion, evaluate
 from fusewright.rewrite import canonicalize
 from fusewright.schedulers import default_registry
 from fusewright.segment import partition
+from fusewright.sym import evaluate
 from tests.integration.cases import CASES, Case
 from tests.ir.kinds import HOST_KINDS, KINDS
 
@@ -50,11 +51,19 @@ def test_segments_in_sequence_give_the_values_of_the_whole(case: Case):
     whole, sizes = evaluate_values(fusion, inputs), bind_sizes(fusion, inputs)
     known = {v: x for v, x in whole.items() if isinstance(v, Scalar) or fusion.is_input(v)}
     for segment in partition(fusion, default_registry()).segments:
-        given = [known[v] for v in segment.inputs]
-        values = evaluate_values(segment.fusion, given, sizes=segment.own_sizes(sizes))
-        known.update((v, values[segment.to_segment[v]]) for v in segment.outputs)
+        own = segment.own_sizes(sizes)
+        given = [_seen_as(known[v], value, own) for v, value in zip(segment.inputs, segment.fusion.inputs)]
+        values = evaluate_values(segment.fusion, given, sizes=own)
+        known.update((v, values[segment.to_segment[v]].reshape(whole[v].shape)) for v in segment.outputs)
     for tensor in fusion.output_tensors():
         torch.testing.assert_close(known[tensor], whole[tensor], equal_nan=True)
+
+
+def _seen_as(value, own: TensorView | Scalar, sizes):
+    """As a segment sees an input: in dimensions that may be others (`rewrite.border`)."""
+    if isinstance(own, Scalar):
+        return value
+    return value.reshape([evaluate(extent, sizes) for extent in own.extents])
 
 
 def test_relabels_at_once_are_what_they_are_one_by_one():

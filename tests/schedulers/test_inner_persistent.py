@@ -485,7 +485,7 @@ def test_reduced_dimensions_of_one_element_change_nothing(shape: tuple[int, ...]
         fd.add_output(fd.ops.cast(result, DataType.BFloat16))
     [kernel] = fd.kernels_for([x])
     assert kernel.scheduler == "inner_persistent"
-    assert "load<4>(" in kernel.cuda_text and "store<4>(" in kernel.cuda_text
+    assert "load<8>(" in kernel.cuda_text and "store<8>(" in kernel.cuda_text
 
 
 def test_a_dimension_of_one_element_behind_the_result_of_a_row_leaves_its_vectors() -> None:
@@ -520,20 +520,23 @@ def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) 
         normal = (rows - mean) * fd.ops.rsqrt(variance + 1e-5)
         fd.add_output(fd.ops.reshape(normal, [n, c, h, w]))
     given = torch.randn(2, 3, 4, 8, device=target)
-    [found] = fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 4, 8)}})
+    [found] = fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 32)}})
     torch.testing.assert_close(found, torch.nn.functional.batch_norm(given, None, None, training=True))
-    with pytest.raises(ParamsError, match=r"\(\) or \(i0, i2, i3\), got \(2, 32\)"):
-        fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 32)}})
+    with pytest.raises(ParamsError, match=r"\(\) or \(i0, i2\*i3\), got \(2, 4, 8\)"):
+        fd.execute([given], schedules={0: {"assumed_reduction_sizes": (2, 4, 8)}})
 
 
 def test_a_computed_size_may_be_a_constant_in_a_product(target: torch.device) -> None:
+    """Whose factors stay apart, as those that say which weight an element has."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1] * 3, True)
+        x, weight = fd.define_tensor([-1] * 3, True), fd.define_tensor([-1], True)
         n, c, length = (fd.ops.size(x, dim) for dim in range(3))
         rows = fd.ops.reshape(x, [n, 2, fd.ops.div(c, 2) * length])
         variance, mean = fd.ops.var_mean(rows, [2], correction=0, keepdim=True)
         normal = (rows - mean) * fd.ops.rsqrt(variance + 1e-5)
-        fd.add_output(fd.ops.reshape(normal, [n, c, length]))
+        scale = fd.ops.broadcast(weight, [True, False, True])
+        fd.add_output(fd.ops.reshape(normal, [n, c, length]) * scale)
     given = torch.randn(2, 6, 8, device=target)
-    [found] = fd.execute([given], schedules={0: {"assumed_reduction_sizes": (8, 3)}})
-    torch.testing.assert_close(found, torch.nn.functional.group_norm(given, 2))
+    scales = torch.rand(6, device=target)
+    [found] = fd.execute([given, scales], schedules={0: {"assumed_reduction_sizes": (8, 3)}})
+    torch.testing.assert_close(found, torch.nn.functional.group_norm(given, 2, scales))

@@ -74,6 +74,45 @@ def test_threads_take_neighbours_of_a_row(rows: int) -> None:
     _run(4, 8, 1, vector=8, rows=rows, together=4)
 
 
+def _of_groups(x: torch.Tensor, weight: torch.Tensor) -> FusionDefinition:
+    """A norm of groups, [n, groups, members, ..], with a weight of each member."""
+    reduced = list(range(2, x.ndim))
+    with FusionDefinition() as fd:
+        values, scale = (fd.ops.cast(fd.from_pytorch(t), dtype=DataType.Float) for t in (x, weight))
+        scale = fd.ops.broadcast(scale, [True, False, False, *(True for _ in reduced[1:])])
+        variance, mean = fd.ops.var_mean(values, reduced, correction=0, keepdim=True)
+        found = (values - mean) * fd.ops.rsqrt(variance + 0.1) * scale
+        fd.add_output(fd.ops.cast(found, dtype=DataType.Half))
+    return fd
+
+
+@pytest.mark.parametrize("groups", [8, 7])
+def test_rows_of_several_dimensions_pass_as_one_run(groups: int) -> None:
+    x, weight = torch.randn(2, groups, 3, 7).half(), torch.randn(groups, 3).half()
+    fd = _of_groups(x, weight)
+    [before] = fd.kernels_for([x, weight], device="cpu")
+    params = replace(
+        before.params,
+        staged_vector=8,
+        whole_blocks=groups == 8,
+        unroll_factor_inner_reduction=2,
+        vectorize_inner_reduction=False,
+        batches_per_block_inner_reduction=3,
+        assumed_reduction_sizes=(3, 7),
+        lparams=LaunchParams(bdimx=4, bdimy=8),
+    )
+    [found] = fd.execute([x, weight], schedules={0: params})
+    variance, mean = torch.var_mean(x.float(), (2, 3), correction=0, keepdim=True)
+    expected = (x.float() - mean) * torch.rsqrt(variance + 0.1) * weight.float()[None, :, :, None]
+    torch.testing.assert_close(found, expected.half(), rtol=2e-3, atol=2e-3)
+
+
+def test_groups_of_odd_images_are_staged() -> None:
+    x, weight = torch.empty(256, 32, 3, 7, 7).half(), torch.empty(32, 3).half()
+    [kernel] = _of_groups(x, weight).kernels_for([x, weight], device="cpu")
+    assert kernel.params.staged_vector == 8 and kernel.params.assumed_reduction_sizes == (3, 49)
+
+
 #: elements, width of vectors, whether rows read something in common -> threads of a row, rows of a block,
 #: elements that a thread has side by side
 CHOSEN = {

@@ -235,7 +235,7 @@ def test_registers_keep_what_the_last_step_loads(held: int) -> None:
     """Of five steps, four that are held leave nothing to load again; three leave two."""
     with FusionDefinition() as fd:
         _scaled(fd)
-    params = replace(_ROWS, held_steps=held, assumed_reduction_sizes=(37, 28))
+    params = replace(_ROWS, held_steps=held, assumed_reduction_sizes=(37 * 28,))
     x = torch.randn(37, 28)
     [kernel] = fd.kernels_for([x], schedules={0: params})
     statements = list(k.walk(kernel.kernel.kernel.body))

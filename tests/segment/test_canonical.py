@@ -58,11 +58,13 @@ def test_a_group_has_the_same_text_after_extraction(monkeypatch: pytest.MonkeyPa
         whole = fd._finished().fusion
         nodes = [node for node in whole.ordered_nodes() if not node.is_scalar]
         for segment in partition(whole, default_registry()).segments:
-            assert sizes_of(segment.fusion) <= {own for own, _ in segment.sizes}
+            own = {own for own, _ in segment.sizes}.union(segment.fusion.computed_sizes)
+            assert sizes_of(segment.fusion) <= own
         if not nodes or any(isinstance(node, Copy) and node.segment for node in nodes):
             continue  # a boundary has done its work
         with monkeypatch.context() as patch:
             patch.setattr(EXTRACT, "canonicalize", lambda *_: None)
+            patch.setattr(EXTRACT, "reshape_border", lambda *_: ())
             clear_shared_caches()
             found = extract(whole, nodes)
         assert fusion_description(found.fusion).text == found.segment.text, number

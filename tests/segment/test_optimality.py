@@ -86,7 +86,8 @@ def random_graph(seed: int, nodes: int) -> tuple[Fusion, Call]:
         strides = [
             () if isinstance(value, Scalar) else layouts(value).at(sizes)[1] for value in segment.inputs
         ]
-        return Facts(own, tuple(strides), tuple(256 for _ in strides), DataType.Int)
+        laid_out = segment.own_strides(strides, own)
+        return Facts(own, laid_out, tuple(256 for _ in strides), DataType.Int)
 
     return fusion, Call(tuple(sizes.values()), lambda segments: None, facts, described("h200"))
 

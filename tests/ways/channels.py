@@ -11,6 +11,7 @@ SIZES = ({"n": 32, "c": 256, "h": 56, "w": 56}, {"n": 16, "c": 64, "h": 28, "w":
 SMALL = {"n": 2, "c": 6, "h": 3, "w": 4}
 GROUPS = 32
 GSIZES = ({"n": 32, "c": 256, "h": 16, "w": 16, "g": 32}, {"n": 16, "c": 64, "h": 28, "w": 28, "g": 32})
+ODD_GROUPS = {"n": 256, "c": 96, "h": 7, "w": 7, "g": 32}
 GSMALL = {"n": 2, "c": 64, "h": 3, "w": 4, "g": 32}
 X = ("nchw", torch.bfloat16)
 W = ("c", torch.float32)
@@ -394,7 +395,7 @@ def gn_ref(x, w, b):
     return [y * over_positions(w) + over_positions(b), m, s]
 
 
-group_norm = Computation("group_norm", (X, W, W), gn_ref, GSIZES, 1, GSMALL)
+group_norm = Computation("group_norm", (X, W, W), gn_ref, (*GSIZES, ODD_GROUPS), 1, GSMALL)
 
 
 @group_norm.way("composite")

@@ -103,9 +103,10 @@ class Computation:
             tensors = [v for v in segment.inputs if isinstance(v, TensorView)]
             strides = iter([layouts(tensor).at(known)[1] for tensor in tensors])
             laid_out = [next(strides) if isinstance(v, TensorView) else () for v in segment.inputs]
+            sizes = segment.own_sizes(known)
             return Facts(
-                segment.own_sizes(known),
-                tuple(laid_out),
+                sizes,
+                segment.own_strides(laid_out, sizes),
                 tuple(256 for _ in laid_out),
                 DataType.Int32,
                 segment.own_stable(frozenset(known)),  # as in a first call

@@ -15,10 +15,11 @@ from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.rewrite import simplified
 from tests.ways.channels import CHANNELS
 from tests.ways.computation import Computation
+from tests.ways.images import IMAGES
 from tests.ways.row_gradients import ROW_GRADIENTS
 from tests.ways.rows import ROWS
 
-COMPUTATIONS = (*ROWS, *ROW_GRADIENTS, *CHANNELS)
+COMPUTATIONS = (*ROWS, *ROW_GRADIENTS, *CHANNELS, *IMAGES)
 # Of the fewest bytes that a way moves: statistics are passed on by some, and computed again by others.
 MOST_BYTES = 1.02
 

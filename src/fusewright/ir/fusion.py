@@ -111,9 +111,9 @@ class Fusion:
         """A fresh axis of the same extent (and kind, unless given), serial."""
         return self.new_axis(axis.extent, kind or axis.kind, axis.expanded)
 
-    def new_extent(self) -> Symbol:
-        """A fresh symbolic size."""
-        return symbol(f"i{self._next_scalar()}", lo=0)
+    def new_extent(self, multiple_of: int = 1) -> Symbol:
+        """A fresh symbolic size, known to be a multiple of that number."""
+        return symbol(f"i{self._next_scalar()}", lo=0, multiple_of=multiple_of)
 
     def new_tensor(
         self,
@@ -298,10 +298,15 @@ class Fusion:
         """Gives a symbol to each size that is no constant, symbol or sum of products of these."""
         # A size that follows from one which got a symbol is known to be a size only then.
         while computed := self._computed():
-            names = {e: self.new_extent() for e in computed}
-            known: dict[Symbol, Expr | int] = dict(self.computed_sizes)
-            for e, name in names.items():
-                self.computed_sizes[name] = defined(substitute(e, known))
+            self.name_sizes(dict.fromkeys(computed, 1))
+
+    def name_sizes(self, sizes: Mapping[Expr, int]) -> None:
+        """Gives a symbol to each of these sizes, in `computed_sizes`; with what it is a multiple of."""
+        names = {e: self.new_extent(multiple_of) for e, multiple_of in sizes.items()}
+        known: dict[Symbol, Expr | int] = dict(self.computed_sizes)
+        for e, name in names.items():
+            self.computed_sizes[name] = defined(substitute(e, known))
+        if names:
             memo: dict[Expr, Expr] = {}
             self._rename_sizes(partial(replace, replacements=names, memo=memo))
 

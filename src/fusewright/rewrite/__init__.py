@@ -1,7 +1,8 @@
 """Rewrites of a fusion before schedulers see it: passes that change it in place.
 
 `graph`: what `simplified` runs on a copy of a definition. `candidate`: what `canonicalize` runs on a group of
-nodes that may become a kernel. Both keep inputs and outputs. `proposed`: what schedulers propose where it
+nodes that may become a kernel. Both keep inputs and outputs. `border`: what `reshape_border` runs after that,
+which gives these other dimensions. `proposed`: what schedulers propose where it
 makes faster kernels. `replacement` is what they share.
 
 A rewrite is a file, which begins with what it makes of what. It may import core, sym, ir, ops and analyze.
@@ -13,7 +14,9 @@ from fusewright.core.passes import Pass, PassManager
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.text import fusion_text
+from fusewright.ir.value import TensorView
 from fusewright.ir.verify import verify_fusion
+from fusewright.rewrite.border import BORDER_REWRITES
 from fusewright.rewrite.candidate import REWRITES
 from fusewright.rewrite.graph import GRAPH_REWRITES
 
@@ -23,6 +26,7 @@ def _manager(passes: tuple[Pass[Fusion], ...]) -> PassManager[Fusion]:
 
 
 _OF_A_GRAPH, _OF_A_CANDIDATE = _manager(GRAPH_REWRITES), _manager(REWRITES)
+_OF_A_BORDER = _manager(BORDER_REWRITES)
 
 
 def simplified(fusion: Fusion, tracer: Tracer = SILENT) -> Fusion:
@@ -48,4 +52,18 @@ def canonicalize(fusion: Fusion, tracer: Tracer = SILENT) -> None:
     _OF_A_CANDIDATE.run(fusion, tracer)
 
 
-__all__ = ["GRAPH_REWRITES", "REWRITES", "canonicalize", "simplified"]
+def reshape_border(fusion: Fusion, tracer: Tracer = SILENT) -> tuple[int, ...]:
+    """Gives inputs and outputs of a canonical candidate the dimensions that say most of memory, in place.
+
+    Returns the positions of the inputs that have others than before. They lie in memory without gaps.
+
+    Raises:
+        VerifyError: a fault of a rewrite.
+    """
+    before = [value.shape if isinstance(value, TensorView) else () for value in fusion.inputs]
+    _OF_A_BORDER.run(fusion, tracer)
+    after = [value.shape if isinstance(value, TensorView) else () for value in fusion.inputs]
+    return tuple([i for i, (passed, seen) in enumerate(zip(before, after)) if passed != seen])
+
+
+__all__ = ["GRAPH_REWRITES", "REWRITES", "canonicalize", "reshape_border", "simplified"]

@@ -30,12 +30,15 @@ class CanonicalSegment:
         fusion: its inputs are in order of first use.
         values: by their numbers in the text; rewriting may have removed those that do not cross the border.
         sizes: likewise.
+        reshaped: positions of inputs that have other dimensions in the segment than where they come from.
+            They lie in memory without gaps (`rewrite.border`).
     """
 
     text: str
     fusion: Fusion
     values: tuple[Val, ...]
     sizes: tuple[Symbol, ...]
+    reshaped: tuple[int, ...] = ()
     _answers: dict[type, Planner | Reject] = field(default_factory=dict)
 
     def prepare(self, scheduler: Scheduler) -> Planner | Reject:
@@ -78,6 +81,9 @@ class Names:
             if isinstance(own, TensorView) or not own.is_constant
         }
         found.update((own.name, theirs.name) for own, theirs in zip(self._segment.sizes, self._sizes))
+        made = [(size.name, str(e)) for size, e in self._segment.fusion.computed_sizes.items()]
+        for name, text in made:
+            found[name] = _NAME.sub(lambda of: found.get(of[0], of[0]), text)
         return found
 
     def translated(self, text: str) -> str:

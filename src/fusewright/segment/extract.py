@@ -10,7 +10,7 @@ from fusewright.ir import Copy, Fusion, Node, Scalar, TensorView, Update, Val
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.canonical import Describer, Description, canonical_sizes
 from fusewright.ir.copies import copy_value
-from fusewright.rewrite import canonicalize
+from fusewright.rewrite import canonicalize, reshape_border
 from fusewright.segment.canonical import CanonicalSegment, Extraction, canonical_segment
 
 
@@ -73,7 +73,8 @@ class Extractor:
 
         A tensor that comes from outside lies in memory as whoever makes it states (`allocation` and
         `contiguity`), without the axes that were reduced away. A `Copy(segment=True)` has done its work and
-        becomes a plain copy. The fusion is rewritten to the form that schedulers expect (`canonicalize`).
+        becomes a plain copy. The fusion is rewritten to the form that schedulers expect (`canonicalize`),
+        with the dimensions that are best for its kernel (`reshape_border`).
         An update of what others write is one of memory that holds it already.
         """
         outputs = self.outputs_of(nodes, read_elsewhere)
@@ -128,9 +129,10 @@ class Extractor:
         if found.computes:
             new.name_computed_sizes()
         canonicalize(new, self._tracer)
+        reshaped = reshape_border(new, self._tracer)
         new.freeze()
         return CanonicalSegment(
-            found.text, new, tuple([values[v] for v in found.values]), tuple(sizes.values())
+            found.text, new, tuple([values[v] for v in found.values]), tuple(sizes.values()), reshaped
         )
 
     def _border_input(self, value: Val, axes: dict[IterDomain, IterDomain]) -> Val:

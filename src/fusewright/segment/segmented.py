@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.core.enums import SchedulerType
@@ -122,6 +122,20 @@ class Segment:
         computed = self.fusion.computed_sizes.items()
         return frozenset(own.union([name for name, e in computed if own.issuperset(e.free_symbols)]))
 
+    def own_strides(
+        self, strides: Sequence[tuple[int, ...]], sizes: Mapping[Symbol, int]
+    ) -> tuple[tuple[int, ...], ...]:
+        """The strides of the inputs of `fusion`, from those of the values that they stand for.
+
+        sizes: of its own size symbols.
+        """
+        own = list(strides)
+        for position in self.extraction.segment.reshaped:
+            tensor = self.fusion.inputs[position]
+            assert isinstance(tensor, TensorView)
+            own[position] = _dense_strides(tensor, sizes)
+        return tuple(own)
+
     @property
     def evaluated(self) -> Node | None:
         """The node that torch computes, if that is what the segment is; it makes `results` of `operands`."""
@@ -171,6 +185,16 @@ class SegmentedFusion:
         parts += [f"one launch: segments {', '.join(map(str, m))}" for m in self.launches if len(m) > 1]
         parts.append(f"outputs: {', '.join(_output_name(o) for o in self.fusion.outputs)}")
         return "\n".join(parts) + "\n"
+
+
+def _dense_strides(tensor: TensorView, sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """Of a tensor that lies in memory without gaps."""
+    strides, step = {}, 1
+    for axis in reversed(tensor.memory_axes):
+        strides[axis] = step
+        extent = axis.extent
+        step *= max(1, sizes[extent] if isinstance(extent, Symbol) else evaluate(extent, sizes))
+    return tuple([strides[axis] for axis in tensor.shape])
 
 
 def _name(value: Val) -> str:

@@ -58,10 +58,11 @@ class Memory:
 
     def facts_of(self, segment: Segment, index_dtype: DataType, stable: frozenset[Symbol]) -> Facts:
         """What is known of a segment in this call. `stable`: sizes of the whole fusion."""
+        sizes = self.sizes_of(segment)
         known = [self.of(value) for value in segment.inputs]
         return Facts(
-            self.sizes_of(segment),
-            tuple([strides for _, strides, _ in known]),
+            sizes,
+            segment.own_strides([strides for _, strides, _ in known], sizes),
             tuple([alignment for _, _, alignment in known]),
             index_dtype,
             segment.own_stable(stable) if stable else stable,

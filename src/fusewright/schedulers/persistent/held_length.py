@@ -89,7 +89,7 @@ class HeldLength:
         known = list(map(as_int, extents))
         if self.sizes:
             fits = len(self.sizes) == len(known) and all(b in (None, a) for a, b in zip(self.sizes, known))
-            if not fits or not all(isinstance(extent, (Symbol, Const)) for extent in extents):
+            if not fits or not has_sizes(space):
                 raise ParamsError(
                     path="assumed_reduction_sizes",
                     expected=f"() or ({', '.join(map(str, extents))})",
@@ -144,3 +144,8 @@ def for_any_length(params: P, space: ReductionSpace, threads: str) -> P:
 def is_one_size(space: ReductionSpace) -> bool:
     """Whether a row is as long as one dimension of an input, of which something may be assumed."""
     return len(space.reduction) == 1 and isinstance(space.reduction[0].extent, (Symbol, Const))
+
+
+def has_sizes(space: ReductionSpace) -> bool:
+    """Whether the kernel may take the sizes of reduced dimensions as constants, if they are known."""
+    return all(isinstance(extent, (Symbol, Const)) for extent in space.reduced_extents)

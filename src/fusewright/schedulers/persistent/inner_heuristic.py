@@ -20,6 +20,7 @@ from fusewright.schedulers.persistent.held_length import (
     are_stable,
     for_any_length,
     for_this_length,
+    has_sizes,
     is_one_size,
 )
 from fusewright.schedulers.persistent.held_rows import (
@@ -241,7 +242,7 @@ class InnerPersistentPlanner(ReductionPlanner):
         aligned: elements of the widest vector that is aligned in every row.
         """
         space, shares = self.space, self._shares_loads
-        if not space.iteration or not is_one_size(space) or not self._has_constant_length(facts):
+        if not space.iteration or not has_sizes(space) or not self._has_constant_length(facts):
             return None
         width = self._shifted.run((*space.iteration, *space.reduction), facts)
         if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):

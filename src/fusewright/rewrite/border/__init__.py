@@ -1,0 +1,19 @@
+"""Rewrites of a candidate that change the dimensions of its inputs and outputs, and not where they lie.
+
+A file begins with what it makes of what. Memory without gaps may be seen in any dimensions that have as many
+elements, so a kernel may have others than the tensors that it is called with.
+"""
+
+from __future__ import annotations
+
+from fusewright.core.passes import Pass
+from fusewright.ir.fusion import Fusion
+from fusewright.rewrite.border.dense_views import view_dense_memory
+from fusewright.rewrite.border.merged_dimensions import merge_reduced_dimensions
+
+BORDER_REWRITES: tuple[Pass[Fusion], ...] = (
+    ("view dense memory", view_dense_memory),
+    ("merge reduced dimensions", merge_reduced_dimensions),
+)
+
+__all__ = ["BORDER_REWRITES"]

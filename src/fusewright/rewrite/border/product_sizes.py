@@ -1,0 +1,32 @@
+"""Sizes that are products have names, where the kernel needs no factor by itself.
+
+    x[i0, i1 * i2]      becomes      x[i0, i3], where i3 is i1 * i2
+
+So the size of a dimension that a reshape has merged is one number to the kernel, which may be assumed to be
+constant, or a multiple of a vector, as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusewright.ir.fusion import Fusion
+from fusewright.sym import ZERO, Expr, Mul, Symbol, replace
+
+
+def name_products(fusion: Fusion) -> None:
+    """Names such sizes of `fusion`, in place."""
+    products = list(dict.fromkeys([a.extent for a in fusion.axes() if isinstance(a.extent, Mul)]))
+    placeholders: dict[Expr, Expr] = dict.fromkeys(products, ZERO)
+    elsewhere: set[Symbol] = set()
+    for e in _sizes(fusion) if products else ():
+        elsewhere |= replace(e, placeholders, {}).free_symbols
+    alone = (e for e in products if elsewhere.isdisjoint(e.free_symbols))
+    fusion.name_sizes({e: e.coefficient for e in alone})
+
+
+def _sizes(fusion: Fusion) -> Iterator[Expr]:
+    for axis in fusion.axes():
+        yield from (e for e in (axis.extent, axis.expanded) if e is not None)
+    for node in fusion.nodes:
+        yield from node.index_expressions()
