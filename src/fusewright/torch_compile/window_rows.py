@@ -1,6 +1,7 @@
 """Rows of operators over parts of a tensor: pooling, windows that overlap, diagonals, replaced slices.
 
-A pool of few elements is elementwise work over as many slices; so it joins with what is before and after it.
+A pool of few elements becomes elementwise operations over as many slices, so it fuses with the operations
+before and after it.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def unfold(r: Recording, x: Any, dimension: int, size: int, step: int) -> Any:
 
 @row("diagonal.default", "diagonal_copy.default")
 def diagonal(r: Recording, x: Any, offset: int, dim1: int, dim2: int) -> Any:
-    """Every so many-th element of a matrix that is read as one row."""
+    """Elements at a fixed distance in a matrix that is read as one row."""
     sizes = _known(r.sizes(x))
     first, second = dim1 % x.ndim, dim2 % x.ndim
     outer = [i for i in range(x.ndim) if i not in (first, second)]
@@ -186,7 +187,7 @@ def diagonal(r: Recording, x: Any, offset: int, dim1: int, dim2: int) -> Any:
 
 @row("slice_scatter.default")
 def slice_scatter(r: Recording, x: Any, src: Any, dim: int, start: Any, end: Any, step: int) -> Any:
-    """What is before the slice, what replaces it, and what is behind it, joined."""
+    """The part before the slice, the replacement, and the part behind it, joined."""
     sizes, place = r.sizes(x), dim % x.ndim
     size, count = sizes[place], r.sizes(src)[place]
     inside = src if src.dtype is x.dtype else r.ops.cast(src, x.dtype)
