@@ -1,8 +1,8 @@
-"""How the axes of two neighbouring tensors correspond.
+"""The correspondence of the axes of two neighbouring tensors.
 
-Two axes are the same where their keys are equal: a key names a leaf axis, or a transform with the keys of its
-inputs, hash-consed to a small integer by `AxisKeys`. Correspondence is decided one node at a
-time (a broadcast axis may stand for different axes in different consumers), never globally.
+Two axes are the same if their keys are equal. A key names a leaf axis, or a transform with the keys of its
+inputs, hash-consed to a small integer by `AxisKeys`. Correspondence is decided one node at a time, never
+globally, since a broadcast axis may stand for different axes in different consumers.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def sizes_differ(covered: Mapping[IterDomain, IterDomain]) -> bool:
 
 
 def is_own_load(fusion: Fusion, node: Node) -> bool:
-    """Whether `node` reads inputs[0], an input, along dimensions of its own: all other uses share a load."""
+    """Whether `node` reads inputs[0], an input, along other dimensions than the uses that share a load."""
     return node.traits.own_load and fusion.is_input(node.inputs[0])
 
 

@@ -1,4 +1,4 @@
-"""What is computed with elements of inputs, and what of positions alone."""
+"""Which tensors are computed with elements of inputs, and which only from positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Analyses that are made once of a fusion that nobody changes any more, however many schedulers ask."""
+"""Caches analyses of a frozen fusion, so that each runs once even if several schedulers need it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def kept(analyse: Callable[Concatenate[Fusion, P], R]) -> Callable[Concatenate[Fusion, P], R]:
-    """The analysis, whose results are kept with a fusion that is frozen. Its arguments are hashable."""
+    """A decorator that caches an analysis with a frozen fusion. The analysis' arguments are hashable."""
 
     @functools.wraps(analyse)
     def result(fusion: Fusion, /, *args: P.args, **kwargs: P.kwargs) -> R:

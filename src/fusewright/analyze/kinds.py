@@ -1,4 +1,4 @@
-"""Of which kinds the nodes of a fusion are."""
+"""The kinds of the nodes of a fusion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many parameters the kernel of a fusion takes."""
+"""The number of parameters of a fusion's kernel."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def too_many_parameters(fusion: Fusion) -> str | None:
 
 
 def parameter_bytes(fusion: Fusion, borders: list[TensorView]) -> int:
-    """The most bytes that the parameters may take, for whatever schedule.
+    """An upper bound on the bytes of the parameters, for any schedule.
 
-    They are the address of each tensor in `borders`, strides where it is not contiguous, sizes and scalars.
+    They are the address of each tensor in `borders`, strides if it is not contiguous, sizes and scalars.
     """
     strides = sum(sum(flag is False for flag in tensor.contiguity) for tensor in borders)
     sizes = {symbol for axis in fusion.axes() for symbol in axis.extent.free_symbols}

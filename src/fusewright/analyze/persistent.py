@@ -1,4 +1,4 @@
-"""Which tensors must outlive a reduction: those that are read again once its result is known."""
+"""The tensors that must outlive a reduction: those that are read again once its result is known."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from fusewright.ir.value import TensorView
 
 @dataclass(frozen=True, slots=True)
 class _Sets:
-    """Sets of tensors, a bit each, by tensor.
+    """Sets of tensors, with one bit each, by tensor.
 
     Attributes:
         bit: the tensor itself.
-        descendants: itself and what is computed from it.
-        same_loop_candidates: descendants, but not beyond a reduction: what can stand in one loop with it.
+        descendants: itself and the tensors computed from it.
+        same_loop_candidates: descendants, but not beyond a reduction: the tensors that can share a loop with
+            it.
     """
 
     bit: dict[TensorView, int]
@@ -28,9 +29,10 @@ class _Sets:
 
 
 class Reachability:
-    """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are as one.
+    """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are treated as one.
 
-    of_scans: whether consumers of a scan stand outside of some of its loops, as those of a reduction do.
+    Attributes:
+        of_scans: whether consumers of a scan must be outside of some of its loops, like those of a reduction.
     """
 
     def __init__(self, fusion: Fusion, of_scans: Callable[[Node], bool] = is_spread_scan) -> None:
@@ -62,9 +64,9 @@ class Reachability:
         return bool(self._sets.descendants.get(tensor, 0) & self._sets.bit.get(other, 0))
 
     def reductions_between(self, tensor: TensorView) -> list[TensorView]:
-        """Reductions that one consumer of `tensor` feeds and that another's results meet later.
+        """Reductions that one consumer of `tensor` feeds and whose results another consumer meets later.
 
-        The second consumer, or what follows from it, stands in one loop with what awaits the reduction, so
+        The second consumer, or a value computed from it, is in one loop with consumers of the reduction. So
         the two consumers cannot share a loop that the reduction reduces.
         """
         if not self._reductions:

@@ -1,7 +1,8 @@
-"""How an index expression goes along a run of neighbouring positions, which is what a vector access needs.
+"""How an index expression varies along a run of neighbouring positions, for vector accesses.
 
-A run is `w` positions from a multiple of `w` on, along one dimension (the lane). Over it an expression may be
-constant, or go up by one each from a multiple of `w` on, if `w` divides certain numbers and sizes.
+A run is `w` positions that start at a multiple of `w`, along one dimension (the lane). Over the run an
+expression may be constant, or increase by one per position from a multiple of `w`, if `w` divides certain
+numbers and sizes.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ LEAST_PIECE = 512
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What an expression does over a run of `w` positions, if `w` divides all of `sizes`.
+    """How an expression varies over a run of `w` positions, if `w` divides all of `sizes`.
 
     Attributes:
-        moves: whether it goes up by one each, from a multiple of `w` on; else it is constant.
+        moves: whether it increases by one per position, from a multiple of `w` on; else it is constant.
         sizes: numbers, and symbols of sizes.
         joined: for a run through memory that moves, the tensor's dimensions that count as one.
     """
@@ -98,17 +99,18 @@ def merged_indexed_run(node: Indexed, dims: Sequence[int], unit: IterDomain | No
 
 
 def stored_run(node: Stored, dim: int, unit: IterDomain | None) -> Run | None:
-    """How the output of a store by index is gone through along dimension `dim` of what is stored, or None."""
+    """How a store by index traverses its output along dimension `dim` of the stored tensor, or None."""
     if isinstance(node, Update) and any(not t.shape[dim].is_broadcast for t in node.index_tensors):
         return None
     return memory_run(node.output, node.map, dim, unit)
 
 
 def memory_run(tensor: TensorView, index_map: IndexMap, dim: int, unit: IterDomain | None) -> Run | None:
-    """How an index map goes through a tensor in memory along dimension `dim` of its positions, or None.
+    """How an index map traverses a tensor in memory along dimension `dim` of its positions, or None.
 
-    Dimensions between which memory has no gaps may count as one, as what merges or parts them in another way
-    goes straight through all: of these runs the one that asks least of a width.
+    Dimensions without gaps between them in memory may count as one, since an index that merges or splits them
+    differently is contiguous along all of them together. Of these runs it is the one with the weakest
+    requirements on a width.
     """
     indices = {axis: index for axis, index in zip(tensor.shape, index_map.indices) if not axis.is_broadcast}
     there = expression_run(index_map.pred, dim)
@@ -177,7 +179,7 @@ def _is_stride(source: TensorView, inner: Sequence[IterDomain]) -> bool:
 
 
 def expression_run(e: Expr, dim: int) -> Run | None:
-    """What `e` does along dimension `dim`; None if it is neither constant over a run nor goes up with it."""
+    """How `e` varies along dimension `dim`; None if it neither is constant over a run nor increases."""
     if not _depends(e, dim):
         return _CONSTANT
     if isinstance(e, Symbol):
@@ -192,10 +194,11 @@ def expression_run(e: Expr, dim: int) -> Run | None:
 
 
 def straight_pieces(node: Indexed, dim: int, unit: IterDomain | None) -> tuple[Expr, ...] | None:
-    """The sizes at whose multiples an indexed read jumps that otherwise goes along the dimension `unit` of
-    its source by one for each position along `dim`, and along no other. None if it goes otherwise.
+    """The sizes at whose multiples an indexed read jumps. Otherwise the read advances by one along the
+    dimension `unit` of its source for each position along `dim`, and along no other. None if it behaves
+    differently.
 
-    Vectors may start at any position: those that go across a jump are read element by element.
+    Vectors may start at any position: those that cross a jump are read element by element.
     """
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
         return None
@@ -248,7 +251,7 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
 
 
 def usual_operand(e: Max | Min) -> tuple[Expr, Expr]:
-    """Of two operands the one that is the result at most places, and what is not negative where it is."""
+    """The one of two operands that is the result at most positions, and a term that is nonnegative there."""
     first, second = e.args
     above = first - second if isinstance(e, Max) else second - first
     lo, hi = bounds(above)

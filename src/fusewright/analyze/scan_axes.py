@@ -1,7 +1,7 @@
-"""Which loops of a scan run along the scanned dimension, and where its threads meet.
+"""Which loops of a scan run along the scanned dimension, and where its threads exchange results.
 
-A scan that is spread over threads is computed in three steps: each thread scans the elements that it holds,
-the threads exchange what theirs amount to, and each adds what comes before its own. So the loop over a
+A scan across threads is computed in three steps: each thread scans the elements that it holds, the threads
+exchange their totals, and each thread adds the total of the elements before its own. So the loop over a
 thread's elements ends before a result is known; the loops around it (the steps along a long row) do not.
 """
 
@@ -27,8 +27,8 @@ def scanned_positions(node: Scan) -> list[int]:
 
 
 def collective_position(node: Scan) -> int | None:
-    """How many loops stand around the step in which threads, or blocks, meet; None where each thread scans by
-    itself.
+    """The number of loops around the step in which threads, or blocks, exchange results; None if each thread
+    scans by itself.
     """
     loop, scanned = node.output.loop, scanned_positions(node)
     across = [i for i in scanned if loop[i].parallel.is_block or loop[i].parallel.is_grid]
@@ -75,5 +75,5 @@ def nesting_order(node: Scan, is_one_point: Callable[[IterDomain], bool]) -> lis
 
 
 def is_spread_scan(node: Node | None) -> bool:
-    """Whether consumers of what `node` computes cannot stand in all of its loops, though none is reduced."""
+    """Whether consumers of the node's result cannot be in all of its loops, although none is reduced."""
     return isinstance(node, Scan) and collective_position(node) is not None

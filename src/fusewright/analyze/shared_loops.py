@@ -1,4 +1,4 @@
-"""Which loops of different tensors are one, by how far the tensors are inlined."""
+"""Which loops of different tensors are the same, by how far the tensors are inlined."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SharedLoops:
                             self._unite((lead, position), (reader, position))
 
     def of(self, loop: LoopPosition) -> LoopPosition:
-        """The loop that stands for all that are one with `loop`."""
+        """The representative of the loops that are the same as `loop`."""
         root = loop
         while root in self._parent:
             root = self._parent[root]

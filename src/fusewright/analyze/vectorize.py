@@ -1,4 +1,4 @@
-"""Which axis a vector runs along, and how wide memory access may be."""
+"""The axis along which a vector access runs, and its largest width."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def lane_axes(tensor: TensorView, width: int) -> list[IterDomain]:
 
 
 def is_shifted(tensor: TensorView) -> bool:
-    """Whether the vectors of a tensor begin where those of aligned rows do, so that some are not whole."""
+    """Whether the vectors of a tensor start where those of aligned rows do, so that some are partial."""
     return bool(tensor.loop) and isinstance(tensor.loop[-1].definition, ShiftedSplit)
 
 
@@ -82,7 +82,7 @@ def is_one_run(tensor: TensorView) -> bool:
 
 
 def is_shifted_run(tensor: TensorView) -> bool:
-    """Whether the innermost loop merges what goes through such vectors, as that of a bulk copy does."""
+    """Whether the innermost loop merges the axes of such vectors, as for a bulk copy."""
     axis = tensor.loop[-1]
     while isinstance(axis.definition, Merge):
         axis = axis.definition.inputs[-1]
@@ -101,7 +101,7 @@ def are_one_run(tensor: TensorView, axes: Sequence[IterDomain]) -> bool:
 
 
 def merged_run(node: Node, width: int, count: int) -> bool:
-    """Whether a copy between memories goes through the innermost `count` of `lane_axes` as one run."""
+    """Whether the innermost `count` of `lane_axes` are one contiguous run for a copy between memories."""
     lanes = lane_axes(node.output, width)[-count:]
     if len(lanes) < count or isinstance(node, Stored):
         return False
@@ -167,7 +167,7 @@ def loads_along_lane(node: Node, width: int, unaligned: bool = False) -> bool:
 
 
 def lane_run(node: Node, lane: IterDomain) -> Run | None:
-    """How a read by index goes through its source, or a store through its output, along a root axis."""
+    """How a read by index traverses its source, or a store its output, along a root axis."""
     dim = node.output.maybe_root.index(lane)
     if isinstance(node, Indexed):
         return indexed_run(node, dim, unit_stride_axis(node.source))

@@ -1,4 +1,4 @@
-"""The table that a sweep or a search ends with: a row a kernel."""
+"""The final table of a sweep or a search: one row per kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script executes, as problems to find params for."""
+"""The kernels that a script executes, as problems for a search."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What each operation takes and who computes it, found by building it: nothing is listed by hand.
+"""The types that each operation accepts and what computes it, found by building it: nothing is listed by
+hand.
 
-A row of the elementwise table is asked for its types. Any other operation is built with small tensors, first
-with any arguments that it takes, then with each type of its first tensor. The types that an operation is
-tested with are in `tested.json`, which the tests write and compare with what they do (tests/matrix).
+A row of the elementwise table states its types. Any other operation is built with small tensors, first with
+any arguments that it accepts, then with each type for its first tensor. `tested.json` has the types with
+which an operation is tested; the tests write it and compare it with their cases (tests/matrix).
 """
 
 from __future__ import annotations

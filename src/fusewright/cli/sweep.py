@@ -1,4 +1,4 @@
-"""`fusewright sweep`: its arguments, the problems of a script, progress, and the table in the end."""
+"""`fusewright sweep`: its arguments, the problems of a script, progress, and the final table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fusewright tune`: its arguments, progress, the table in the end, and what is exported."""
+"""`fusewright tune`: its arguments, progress, the final table, and exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fusewright tune` shows while it searches: on a terminal a table, else a line now and then."""
+"""The progress display of `fusewright tune`: a table on a terminal, else an occasional line."""
 
 from __future__ import annotations
 

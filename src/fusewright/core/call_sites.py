@@ -1,4 +1,6 @@
-"""Where the user's program called: remembered in a fraction of a microsecond, read when an error needs it."""
+"""The location of a call in the user's program: stored in a fraction of a microsecond, resolved only for an
+error.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _internal: dict[str, bool] = {}
 
 
 def call_site() -> CallSite | None:
-    """The nearest call from outside the package; None if that is too far out, or there is none."""
+    """The nearest call from outside the package; None if there is none, or too many frames are in between."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(MAX_FRAMES):
         if frame is None:

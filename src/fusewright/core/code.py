@@ -1,8 +1,8 @@
-"""C++ expressions as text that knows how strongly it binds.
+"""C++ expressions as text with a precedence.
 
-Everything that prints an expression builds it of these functions: each puts an operand in parentheses where
-the operator around it binds more strongly than the operand's own. Nothing else joins operands, so that no
-text can mean another grouping than it was built with.
+All code that prints expressions builds them with these functions. Each puts an operand in parentheses if the
+operator around it has higher precedence than the operand's outermost operator. Nothing else joins operands,
+so the text always means the grouping that it was built with.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from string import Formatter
 
-# Binding strengths, those of C++'s grammar, the weakest first. A primary expression here is one that may
-# stand before a subscript: a name, a literal, a call, what is in parentheses.
+# Precedences of C++'s grammar, the lowest first. A primary expression here may precede a subscript: a name, a
+# literal, a call, or an expression in parentheses.
 (
     CONDITIONAL,
     OR,
@@ -59,7 +59,7 @@ class Code(str):
     """The text of an expression.
 
     Attributes:
-        strength: how strongly its outermost operator binds.
+        strength: the precedence of its outermost operator; higher binds more strongly.
     """
 
     __slots__ = ("strength",)
@@ -148,8 +148,8 @@ def member(object_: str, name: str) -> Code:
 def fill(form: str, operands: Mapping[str, str], words: Mapping[str, str]) -> Code:
     """The format string `form` with expressions for the fields in `operands`, bare text for those in `words`.
 
-    A field that stands alone between parentheses or commas takes any expression; elsewhere an operand that is
-    not primary is put in parentheses. The result is taken to bind least unless it is a call or a word.
+    A field between parentheses or commas takes any expression. Elsewhere an operand that is not primary is
+    put in parentheses. The result has the lowest precedence unless it is a call or a word.
     """
     pieces, strength = _pieces(form)
     texts = []

@@ -1,7 +1,7 @@
 """Pauses Python's cyclic collector while a graph is compiled.
 
-Compiling makes many objects that live until it ends, and the collector goes through all of them again and
-again: a third of the time of a chain of 1,600 operations. What is garbage by then is collected afterwards.
+Compiling makes many objects that live until it ends, and the collector scans all of them repeatedly. That
+took a third of the time for a chain of 1,600 operations. Garbage made meanwhile is collected afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fusewright.core.forks import renew_in_child
 
 
 class _Pauses:
-    """How many compilations are under way in all threads, and whether the collector was on before them."""
+    """The number of compilations in progress in all threads, and whether the collector was on before them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class _Pauses:
         renew_in_child(self)
 
     def renew(self) -> None:
-        """In a child of `fork`: the threads that would have ended the pauses are not there."""
+        """Resets the pauses in a forked child, which lacks the threads that would have ended them."""
         self._lock = threading.Lock()
         if self._count and self._was_on:
             gc.enable()
@@ -39,7 +39,7 @@ class _Pauses:
 
     def end(self) -> None:
         with self._lock:
-            # A child of `fork` began none of what it ends.
+            # A child of `fork` may end pauses that only its parent began.
             self._count = max(0, self._count - 1)
             if self._count == 0 and self._was_on:
                 gc.enable()
@@ -50,7 +50,9 @@ _pauses = _Pauses()
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Within, nothing is collected but by count of references. Several threads may be within."""
+    """A context without cyclic garbage collection; reference counts still free objects. Several threads may
+    enter it.
+    """
     _pauses.begin()
     try:
         yield

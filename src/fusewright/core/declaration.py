@@ -1,7 +1,7 @@
-"""Attributes of a dataclass that are no fields: what follows from the fields, and what is not available.
+"""Attributes of a dataclass that are not fields: values derived from fields, and unavailable options.
 
-Both are read like fields. Where fields are assigned or read from a dict, such an attribute may be given the
-value that it has anyway; any other value is an error that says why.
+Both are read like fields. An assignment or a dict may give such an attribute the value that it already has;
+any other value is an error that states the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Derived(Generic[T]):
-    """An attribute that follows from fields, which `deciding` names."""
+    """An attribute computed from the fields named in `deciding`."""
 
     def __init__(self, compute: Callable[[Any], T], deciding: tuple[str, ...]) -> None:
         self.compute, self.deciding = compute, deciding
@@ -35,7 +35,7 @@ class Derived(Generic[T]):
         return self if instance is None else self.compute(instance)
 
     def expect(self, instance: object, value: object, path: str) -> None:
-        """Raises ParamsError unless `value` is the one that follows."""
+        """Raises ParamsError unless `value` is the derived value."""
         actual = self.compute(instance)
         if value != actual:
             expected = f"{shown(actual)} as it follows from {' and '.join(self.deciding)}"
@@ -43,7 +43,7 @@ class Derived(Generic[T]):
 
 
 class Unavailable(Generic[T]):
-    """An attribute of the reference's interface that has one value here, for a reason."""
+    """An attribute of nvFuser's interface that supports only one value here, for the stated reason."""
 
     def __init__(self, value: T, reason: str) -> None:
         self.value, self.reason = value, reason
@@ -66,7 +66,7 @@ class Unavailable(Generic[T]):
 
 
 def derived(*deciding: str) -> Callable[[Callable[[Any], T]], Derived[T]]:
-    """Makes a method an attribute that follows from the fields `deciding`, which errors name."""
+    """Turns a method into an attribute computed from the fields `deciding`, which errors name."""
     return lambda compute: Derived(compute, deciding)
 
 
@@ -77,7 +77,7 @@ def unavailable(value: T, reason: str) -> Unavailable[T]:
 
 @cache
 def attributes(cls: type) -> Mapping[str, Derived[Any] | Unavailable[Any]]:
-    """The attributes of a class that are no fields, by name."""
+    """The derived and unavailable attributes of a class, by name."""
     found: dict[str, Derived[Any] | Unavailable[Any]] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():

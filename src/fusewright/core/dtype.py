@@ -1,9 +1,9 @@
-"""Data types: one row of facts a type, and the maps to and from torch and Python.
+"""Data types: one row of facts for each type, and the maps to and from torch and Python.
 
-Arithmetic on a reduced float (Half, BFloat16, the Float8 and Float4 types) is done in Float, on an integer of
-8 or 16 bits in Int32: `DataType.compute` names the type that values are converted to before an operation and
-rounded, or wrapped, from after it. The tables of operations, the CUDA printer, the simulator and constant
-folding all follow that one rule.
+Arithmetic on a reduced float (Half, BFloat16, the Float8 and Float4 types) is done in Float, and on an
+integer of 8 or 16 bits in Int32. Values are converted to `DataType.compute` before an operation, and its
+result is rounded, or wrapped, afterwards. The tables of operations, the CUDA printer, the simulator and
+constant folding all follow this rule.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ PyScalar = bool | int | float | complex
 
 
 class Category(enum.IntEnum):
-    """The families of types, ordered: a value of a smaller family converts to a larger one by itself.
+    """The families of types, ordered: a value of a smaller family converts implicitly to a larger one.
 
-    PAIR is apart: two numbers in a byte, which nothing but packing and unpacking knows.
+    PAIR is special: two numbers in a byte, which only packing and unpacking use.
     """
 
     BOOL = 0
@@ -42,7 +42,7 @@ class DataType(KeyEnum):
         ir_name: the word for the type in printed IR.
         cuda: its name in CUDA source. `fw::` types come from the device snippets; `fw::index_t` is the
             kernel's index type, a typedef of `int` or `long long` that the printer emits.
-        size: bytes an element; 0 for Null. Index counts as 8 and is 4 in a kernel with 32-bit indexing.
+        size: bytes per element; 0 for Null. For Index it is 8, although a kernel with 32-bit indexing uses 4.
     """
 
     # name   = ir word,            CUDA name,             bytes, torch dtype,           category
@@ -105,8 +105,9 @@ class DataType(KeyEnum):
 
     @property
     def values(self) -> TorchDtype:
-        """The torch dtype that torch can move and compute with: bytes for pairs, which else it can only
-        hold; `torch`, of the same size, for any other type. ValueError for Null."""
+        """The torch dtype, of the same size, that torch can copy and compute with: bytes for pairs, which
+        torch can otherwise only hold; `torch` for any other type. ValueError for Null.
+        """
         return torch.uint8 if self is DataType.Float4_e2m1fn_x2 else self.torch
 
     @property
@@ -139,7 +140,7 @@ class DataType(KeyEnum):
 
     @property
     def is_short_integer(self) -> bool:
-        """Whether it is an integer of fewer bits than there is arithmetic for."""
+        """Whether it is an integer type that is narrower than integer arithmetic (32 bits)."""
         return self in _SHORT_INTEGERS
 
     @property
@@ -151,8 +152,9 @@ class DataType(KeyEnum):
 
     @property
     def in_memory(self) -> DataType:
-        """The type of the elements of a tensor outside kernels: `torch`'s. Int for Index, which has another
-        width in each kernel; any other type itself."""
+        """The type of a tensor's elements outside kernels, as in `torch`: Int for Index, whose width differs
+        between kernels; any other type itself.
+        """
         return DataType.Int if self is DataType.Index else self
 
     @property
@@ -180,12 +182,12 @@ class DataType(KeyEnum):
 
     @property
     def lowest(self) -> float | int | bool:
-        """The least value, and so what a running maximum starts from: -inf where the type has one."""
+        """The least value, from which a running maximum starts: -inf if the type has it."""
         return _LIMITS[self][0]
 
     @property
     def highest(self) -> float | int | bool:
-        """The greatest value, and so what a running minimum starts from: inf where the type has one."""
+        """The greatest value, from which a running minimum starts: inf if the type has it."""
         return _LIMITS[self][1]
 
 
@@ -260,12 +262,12 @@ _ARITHMETIC_RANK = {
 
 
 def promote(a: DataType, b: DataType) -> DataType:
-    """The type that values of two types meet in: C++'s conversions, and these rules for the other types.
+    """The common type of two types, by C++'s conversions and these further rules.
 
-    Two different reduced floats, or one with Float, meet in Float; a reduced float keeps itself against
-    integers and bools and gives way to Double and to complex. Double with ComplexFloat is ComplexDouble.
-    Index absorbs integers and bools. UInt8 and Int8 meet in Int16, UInt16 with either and with Int16 in
-    Int32. ValueError for Null and for pairs.
+    Two different reduced floats, or one with Float, give Float. A reduced float with an integer or a bool
+    gives the reduced float; with Double or a complex type it gives that type. Double with ComplexFloat gives
+    ComplexDouble. Index with an integer or a bool gives Index. UInt8 with Int8 gives Int16. UInt16 with Int8,
+    UInt8 or Int16 gives Int32. ValueError for Null and for pairs.
     """
     if a is b:
         return a
@@ -311,7 +313,7 @@ def from_torch(dtype: torch.dtype) -> DataType:
 
 
 def integers_of(dtype: DataType) -> tuple[int, int]:
-    """The least and the greatest integer that a scalar of the type may be given as."""
+    """The least and the greatest integer that a scalar of the type accepts."""
     if dtype.is_integral:
         limits = torch.iinfo(dtype.torch)
         return limits.min, limits.max
@@ -323,9 +325,9 @@ def integers_of(dtype: DataType) -> tuple[int, int]:
 
 
 def fits(value: PyScalar, dtype: DataType) -> bool:
-    """Whether the type's range includes the number; infinities and NaN are in that of every float.
+    """Whether the type's range includes the number. Every float's range includes infinities and NaN.
 
-    Everything is in that of Bool, and an integer has at most 64 bits whatever the type.
+    Bool includes every number. An integer must have at most 64 bits, whatever the type.
     """
     low, high = integers_of(dtype)
     if isinstance(value, int) or dtype.is_integral:

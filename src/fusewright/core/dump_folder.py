@@ -1,18 +1,18 @@
-"""A folder of dumped kernels: what its files are called, and the index that maps their names to kernels.
+"""A folder of dumped kernels: the names of its files, and the index that maps these names to kernels.
 
 The base name `fusewright_<scheduler>_f<fusion>_c<concretization>_r<runtime>_g<segment>` says where a kernel
 is used:
 
-* fusion: counted in the folder, in the order in which fusions are first compiled.
-* concretization: counted in the fusion, a new one where it is cut into other segments.
-* runtime: counted in the concretization, a new one where a segment gets another kernel.
-* segment: its number in launch order; of several in one launch that of the first.
+* fusion: numbers the fusions of the folder, in the order in which they are first compiled.
+* concretization: numbers the partitions of the fusion into segments.
+* runtime: numbers the sets of kernels of the concretization; a segment with another kernel starts a new one.
+* segment: numbers the segments in launch order; several in one launch have the number of the first.
 
-`index.jsonl` has one line for each base name. Threads and processes may write into one folder at once: files
-appear complete under names that nobody else has, and a line of the index is one append.
+`index.jsonl` has one line for each base name. Several threads and processes may write to one folder: each
+file appears complete under a unique name, and each line of the index is written by one append.
 
-This module uses the standard library alone, so that `fusewright codediff` can have an older revision of
-Fusewright, without dump folders, write one.
+This module uses only the standard library, so that `fusewright codediff` can use it in an older revision of
+Fusewright that has no dump folders.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ TEST_VARIABLE = "PYTEST_CURRENT_TEST"
 
 @dataclass(frozen=True)
 class KernelUse:
-    """A line of the index: one kernel where it is used.
+    """A line of the index: one use of a kernel.
 
     Attributes:
-        kernel: its name in CUDA. scheduler: the scheduler's name.
+        kernel: the kernel's name in CUDA.
+        scheduler: the scheduler's name.
         fusion, concretization, runtime, segment: the numbers in the base name.
         test: the test that compiled it; "" outside of pytest.
-        definition: digest of the fusion's text, by which runs are matched.
-        options: the fields of `NvrtcOptions` that it is compiled with.
-        launch: `grid`, `block` and bytes of `shared` memory in the first call; None: nothing was launched.
-        files: by dump stage (`FILE_SUFFIXES`), names in the folder.
+        definition: a digest of the fusion's text, which matches fusions of two runs.
+        options: the fields of the `NvrtcOptions` that compiled it.
+        launch: `grid`, `block` and bytes of `shared` memory in the first call; None if it was not launched.
+        files: the names of its files in the folder, by dump stage (`FILE_SUFFIXES`).
     """
 
     kernel: str
@@ -74,7 +75,7 @@ FILE_SUFFIXES: Mapping[str, str] = {
 
 
 def base_name(scheduler: str, fusion: int, concretization: int, runtime: int, segment: int) -> str:
-    """What the names of a kernel's files have in common; a third party's scheduler may be any text."""
+    """The common start of the names of a kernel's files. The type of a user's scheduler may be any text."""
     name = "".join(c if c.isascii() and c.isalnum() else "_" for c in scheduler)
     return f"fusewright_{name}_f{fusion}_c{concretization}_r{runtime}_g{segment}"
 
@@ -85,7 +86,8 @@ def running_test() -> str:
 
 
 class DumpFolder:
-    """Writes into a dump folder, which is made if need be. Safe to use from several threads and processes.
+    """Writes into a dump folder and creates it if necessary. Several threads and processes may use one
+    folder.
 
     Raises:
         OSError: the folder cannot be made or written.
@@ -97,9 +99,9 @@ class DumpFolder:
         self._next = 0  # no number below it is free; a guess that saves attempts
 
     def add_fusion(self, text: str) -> int:
-        """A number for a fusion that no other one in the folder has; `fusewright_f<number>.txt` has its text.
+        """A number for a fusion, unique in the folder; `fusewright_f<number>.txt` has the fusion's text.
 
-        The file claims the number: a link to an existing name fails, whoever made that.
+        The file claims the number: creating a link fails if another thread or process has made the name.
         """
         temporary = self._temporary(text.encode())
         try:

@@ -1,7 +1,7 @@
 """The enumerations of the public interface.
 
-They print like the reference's bound C++ enums: `str(ParallelType.block_x)` is `ParallelType.block_x`,
-`.value` is an integer, and each class has a dict `__entries` from name to (member, doc).
+They print like nvFuser's bound C++ enums: `str(ParallelType.block_x)` is `ParallelType.block_x`, `.value` is
+an integer, and each class has a dict `__entries` from name to (member, doc).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _E = TypeVar("_E", bound=type[enum.Enum])
 
 
 class KeyEnum(enum.Enum):
-    """An enumeration whose members are keys of dicts that are asked often: hashed without calling Python."""
+    """An enumeration whose members are keys of frequently used dicts: hashing does not call Python code."""
 
     __hash__ = object.__hash__
 
@@ -26,7 +26,7 @@ def with_entries(cls: _E) -> _E:
 
 @with_entries
 class ParallelType(KeyEnum):
-    """How the iterations of an axis are carried out.
+    """How the iterations of an axis are executed.
 
     Attributes:
         ir_name: its form in printed IR, the second word of an axis.
@@ -98,8 +98,8 @@ class LoadStoreOpType(enum.Enum):
 
 @with_entries
 class CacheOp(KeyEnum):
-    """The cache hint of a load: none, all levels (.ca), streaming (.cs), level two only (.cg), or that its
-    lines leave the L2 cache last (evict_last).
+    """The cache hint of a load: none, all levels (.ca), streaming (.cs), level two only (.cg), or evict_last,
+    which keeps lines in the L2 cache longest.
     """
 
     unspecified = 0
@@ -136,7 +136,7 @@ class CommunicatorBackend(enum.Enum):
 
 @with_entries
 class IdMappingMode(enum.Enum):
-    """Which relation makes two axes one in an axis map."""
+    """The relation by which an axis map identifies axes."""
 
     exact = 0
     almost_exact = 1

@@ -1,4 +1,4 @@
-"""The environment variables that Fusewright reads, and a warning about those that it does not know."""
+"""The environment variables that Fusewright reads, and a warning about unknown ones."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _warned: set[str] = set()
 
 
 class UnknownVariableWarning(UserWarning):
-    """A variable whose name begins as those of Fusewright, and that nothing reads."""
+    """A variable has Fusewright's prefix, but nothing reads it."""
 
 
 def warn_of_unknown(environ: Mapping[str, str]) -> None:
-    """Warns of each variable that looks like one of these and is none, once in a process."""
+    """Warns once per process of each variable that has the prefix but is unknown."""
     for name in environ:
         if not name.upper().startswith(PREFIX) or name in VARIABLES or name in _warned:
             continue

@@ -1,10 +1,10 @@
 """Every exception that Fusewright raises.
 
-Three families, kept apart because they ask different things of the reader:
+There are three families, because the reader has to react to them differently:
 
-* `UserError`: a mistake in the user's program. One class a kind of mistake; the message says what was
-  expected, what was given, where in the user's program, and what to do about it.
-* `InternalError`: a fault of Fusewright. It says so, asks for a report, and carries a reproducing script.
+* `UserError`: a mistake in the user's program. There is one class for each kind of mistake. The message says
+  what was expected, what was given, where in the user's program, and what to do about it.
+* `InternalError`: a bug in Fusewright. It says so, asks for a report, and has a script that reproduces it.
 * `DriverError` and `SimulationError`: the device (or the simulated one) refused or misbehaved.
 
 Graph and execution errors are `RuntimeError`s, argument-type errors `TypeError`s, so that scripts written for
@@ -39,7 +39,7 @@ MAX_SHOWN_BITS = 128
 
 
 def shown_number(value: complex) -> str:
-    """A number for a message; of a very long integer its length."""
+    """A number as text for a message; a very long integer is shown by its length."""
     if isinstance(value, int) and value.bit_length() > MAX_SHOWN_BITS:
         return f"of {value.bit_length()} bits"
     return str(value)
@@ -59,7 +59,7 @@ class SourceLocation:
 
     @property
     def text(self) -> str:
-        """The stripped source line, or "" where the file cannot be read (an interactive session)."""
+        """The stripped source line, or "" if the file cannot be read (an interactive session)."""
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class SourceLocation:
 
 
 def is_internal(frame: FrameType) -> bool:
-    """Whether a frame is of this package, or of what it calls itself through."""
+    """Whether a frame belongs to this package or to code through which it calls itself."""
     file = frame.f_code.co_filename
     if file == "<string>":  # a user's `python -c`, or a method that dataclasses made
         return str(frame.f_globals.get("__name__")).partition(".")[0] == __name__.partition(".")[0]
@@ -78,9 +78,9 @@ def is_internal(frame: FrameType) -> bool:
 def user_location(skip_package: bool = True) -> SourceLocation | None:
     """The nearest frame outside the fusewright package: the line that the user wrote.
 
-    With `skip_package=False`, the frame that called this function. Returns None when no frame qualifies (a
-    command of the package itself). It walks frames without building a traceback: about a microsecond from a
-    typical depth, so a definition may record one for every operation.
+    With `skip_package=False`, it is the frame that called this function. Returns None if no frame qualifies
+    (a command of the package itself). It walks frames without building a traceback, which takes about a
+    microsecond at a typical depth. So a definition can record a location for every operation.
     """
     frame: FrameType | None = sys._getframe(1)
     while skip_package and frame is not None and is_internal(frame):
@@ -97,11 +97,12 @@ def _sentence(message: str) -> str:
 
 
 class FusewrightError(Exception):
-    """Base of all. `facts` are the keyword arguments it was raised with.
+    """The base of all exceptions. `facts` are the keyword arguments that it was raised with.
 
     Args:
-        message: literal text (never formatted, so it may hold braces). Without one, the class' `template` is
-            filled with the facts. With one, facts named `expected` and `given` are printed below it.
+        message: literal text, which is never formatted and may contain braces. Without a message, the class'
+            `template` is filled with the facts. With one, facts named `expected` and `given` are printed
+            below it.
     """
 
     template: ClassVar[str] = ""
@@ -127,7 +128,7 @@ class FusewrightError(Exception):
         return "\n".join((self.message, *self._details, self.primitive or ""))
 
     def reword(self, rename: Callable[[str], str]) -> None:
-        """Has the message and what is printed below it say `rename` of what they say."""
+        """Replaces the message, and the text printed below it, by `rename` of it."""
         self.message = rename(self.message)
         self._details = tuple(rename(detail) for detail in self._details)
         self.primitive = None if self.primitive is None else rename(self.primitive)
@@ -148,8 +149,8 @@ class UserError(FusewrightError, RuntimeError):
     """A mistake in the user's program.
 
     Args:
-        location: the user's line; found by walking the stack when not given. Pass the line that was recorded
-            with a definition when the error shows only at execution.
+        location: the user's line; by default it is found by walking the stack. Pass the line recorded with a
+            definition if the error occurs only at execution.
         hint: what the user can do about it.
     """
 
@@ -196,7 +197,7 @@ class DefinitionError(UserError):
 
 
 class GraphError(UserError):
-    """A graph of torch that is none of ATen operators, or that writes into tensors within."""
+    """A graph of torch that does not consist of ATen operators, or that mutates its intermediate tensors."""
 
     template = "Cannot convert the graph: {problem}"
 
@@ -206,34 +207,34 @@ class MissingDefinitionError(DefinitionError, NotImplementedError):
 
 
 class UnknownOpError(DefinitionError, AttributeError):
-    """A method of `fd.ops` or `fd.sched` that is not there: not yet, or not spelled so.
+    """A method of `fd.ops` or `fd.sched` that does not exist: it is not implemented or misspelled.
 
-    An AttributeError, for hasattr.
+    It is an AttributeError, so that hasattr works.
     """
 
     template = "{name} is not available (yet)"
 
 
 class ArgumentTypeError(UserError, TypeError):
-    """An argument of a type that the function does not take."""
+    """An argument of a type that the function does not accept."""
 
     template = "{function}(): incompatible function arguments. Expected {expected}, got {given}"
 
 
 class DtypeError(UserError):
-    """A value of a data type that the operation does not take."""
+    """A value of a data type that the operation does not accept."""
 
     template = "Expected {what} to have dtype {expected}, but got {given}"
 
 
 class ShapeError(UserError):
-    """Extents that do not go together: not broadcastable, not divisible, an index out of range."""
+    """Incompatible extents: not broadcastable, not divisible, or an index out of range."""
 
     template = "Expected {what} to have shape {expected}, but got {given}"
 
 
 class RankError(ShapeError):
-    """A tensor, or a list that goes with one, of the wrong number of dimensions."""
+    """A tensor, or a list with an entry per dimension, has the wrong number of dimensions."""
 
     template = "Expected {what} to have {expected} dimensions, but got {given}"
 
@@ -245,19 +246,19 @@ class ContiguityError(UserError):
 
 
 class OutputError(UserError):
-    """Something that cannot be an output: no tensor, a constant, an alias of a wrong input."""
+    """A value that cannot be an output: not a tensor, a constant, or an alias of a wrong input."""
 
     template = "{what} cannot be an output: {problem}"
 
 
 class OperationError(DefinitionError):
-    """The builder of an operation that the user registered raised an error, or returned something else."""
+    """The builder of a user's operation raised an error, or did not return a tensor or scalar."""
 
     template = "Operation _{name}_, which {builder} builds, failed: {problem}"
 
 
 class OptionError(UserError):
-    """An unknown option, or one that is written wrongly."""
+    """An unknown or malformed option."""
 
     template = "Unrecognized {option}: {given}. Valid names: {expected}"
 
@@ -267,7 +268,7 @@ class DumpError(UserError):
 
 
 class TuneError(UserError):
-    """A search for params that cannot be made: its script, its journal, or no processes to make it in."""
+    """A search for params that cannot run, because of its script, its journal or its worker processes."""
 
 
 # ---- execution -----------------------------------------------------------------------------------
@@ -280,7 +281,7 @@ class InputError(UserError):
 
 
 class LibraryError(UserError):
-    """torch refused an operation that it evaluates, for the sizes, types or device of a call."""
+    """torch rejected an operation that it evaluates, for the sizes, types or device of a call."""
 
     template = "{op}: {problem}"
 
@@ -295,7 +296,9 @@ class InputDtypeError(InputError, DtypeError):
 
 
 class DeviceError(UserError):
-    """A tensor on the wrong device, or inputs spread over several, or no device where one is needed."""
+    """A tensor is on the wrong device, inputs are on several devices, or no device is given where one is
+    needed.
+    """
 
     template = "Expected {what} to be on {expected}, but got {given}"
 
@@ -367,7 +370,9 @@ class ParamsError(UserError):
         self.args = (self.message, *self.args[1:])
 
     def move(self, outer: str, other: str) -> None:
-        """Has a path that begins with `outer` begin with `other` instead, as where that is counted anew."""
+        """Replaces `outer` at the start of the path by `other`, for example if indices are counted from
+        another start.
+        """
         path = str(self.facts.get("path"))
         if path.startswith(outer):
             self.facts["path"] = other + path[len(outer) :]

@@ -1,7 +1,8 @@
-"""What a child of `fork` must not inherit: locks that threads of the parent hold, which the child lacks.
+"""Protection of forked children from locks that threads of the parent hold, since the child lacks these
+threads.
 
-Objects with such state register with `renew_in_child`. Calls into libraries with locks of their own, which
-nobody can renew, go through a `ForkGate`: `fork` waits until none is under way.
+Objects with locks register with `renew_in_child`. Libraries have locks that cannot be renewed; calls into
+them go through a `ForkGate`, and `fork` waits until none is in progress.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Renewable(Protocol):
     """An object with locks."""
 
     def renew(self) -> None:
-        """Makes its locks anew and forgets what threads were about to do; called in a child of `fork`."""
+        """Replaces its locks, and discards unfinished work of other threads; called in a child of `fork`."""
         ...
 
 
@@ -26,7 +27,7 @@ _owners: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
 def renew_in_child(owner: Renewable) -> None:
-    """Has `owner.renew()` called in each child of `fork`, as long as it lives."""
+    """Calls `owner.renew()` in each child of `fork`, as long as `owner` lives."""
     _owners.add(owner)
 
 
@@ -36,7 +37,7 @@ def _renew_all() -> None:
 
 
 class ForkGate:
-    """Calls that `fork` waits for: any number at a time, none while a fork is under way."""
+    """Calls that `fork` waits for. Any number may run at a time, but none while a fork is in progress."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())

@@ -1,11 +1,11 @@
-"""What schedulers know of a GPU: a frozen `HardwareInfo`, and a table of described GPUs.
+"""Schedulers' view of a GPU: a frozen `HardwareInfo`, and a table of described GPUs.
 
-Schedulers read this and never a device, so they run anywhere; `fusewright.runtime.hardware` fills one from a
-device that is there, and a CPU target takes one from the table.
+Schedulers read this and never a device, so they run anywhere. `fusewright.runtime.hardware` fills one from a
+present device, and a CPU target takes one from the table.
 
 Sources of the table. Per-architecture limits: CUDA C++ Programming Guide, "Technical Specifications per
-Compute Capability". Sizes, clocks and bandwidths: NVIDIA's data sheets of H200 SXM, H100 SXM5, A100 SXM4
-80 GB, L4, B200 (HGX): arithmetic without sparsity, which some of them state with it.
+Compute Capability". Sizes, clocks and bandwidths: NVIDIA's data sheets of H200 SXM, H100 SXM5, A100 SXM4 80
+GB, L4, B200 (HGX). Arithmetic is without sparsity, although some of them state it with sparsity.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ BULK_BYTES = 16
 ASYNC_BYTES = (4, 8, 16)
 # The compute capability from which on there are bulk copies and mbarriers that wait for them (PTX ISA).
 BULK_COPIES_SINCE = (9, 0)
-# The parts of a GPU (GPCs) in each of which a cluster lies, of which the smallest may have few SMs; and SMs
-# that lie side by side. An H200 holds 66 clusters of 2 blocks, 39 of 3, 30 of 4, 15 of 8, 7 of 16.
+# The number of parts of a GPU (GPCs), and of neighbouring SMs. A cluster is within one part, and the smallest
+# part may have few SMs. An H200 holds 66 clusters of 2 blocks, 39 of 3, 30 of 4, 15 of 8, 7 of 16.
 PARTS, SM_PAIR = 8, 2
 # Of one kernel: CUDA C++ Programming Guide, __global__ function parameters, since CUDA 12.1.
 MAX_PARAMETER_BYTES = 32764
@@ -50,14 +50,16 @@ BANKS, BANK_BYTES = 32, 4
 
 @dataclass(frozen=True)
 class HardwareInfo:
-    """A GPU's limits and speeds. Memory in bytes, the clock in MHz, bandwidth in GB/s (1e9 bytes).
+    """A GPU's limits and speeds. Memory is in bytes, the clock in MHz, bandwidth in GB/s (1e9 bytes).
 
-    `tensor_tflops` is the speed of matrix instructions on 16-bit floats with sums in Float, `float_tflops`
-    that of Float arithmetic, in 1e12 operations a second; a multiplication with an addition is two.
-
-    `shared_memory_per_block` is what a launch gets without asking; `shared_memory_per_block_optin` what a
-    kernel may ask for (static and dynamic together); `shared_memory_reserved` is taken by the system from the
-    SM's shared memory for each resident block. `max_grid` and `max_block` are extents along x, y, z.
+    Attributes:
+        tensor_tflops: the speed of matrix instructions on 16-bit floats with sums in Float, in 1e12
+            operations per second; a multiplication with an addition counts as two.
+        float_tflops: the speed of Float arithmetic, in the same unit.
+        shared_memory_per_block: the shared memory that every launch may use.
+        shared_memory_per_block_optin: the most that a kernel may request (static and dynamic together).
+        shared_memory_reserved: the part of an SM's shared memory that the system reserves per resident block.
+        max_grid, max_block: extents along x, y, z.
     """
 
     name: str
@@ -85,19 +87,20 @@ class HardwareInfo:
 
     @property
     def max_cluster(self) -> int:
-        """The most blocks of a cluster: of those that share their memory; 1 where there are no clusters.
+        """The largest number of blocks of a cluster, which share their memory; 1 if the GPU has no clusters.
 
         CUDA C++ Programming Guide, "Thread Block Clusters": 8 on every GPU since sm_90; the data-center chips
-        allow 16 to a kernel that asks for it.
+        allow 16 to a kernel that requests it.
         """
         if self.compute_capability < (9, 0):
             return 1
         return 16 if self.compute_capability[0] in (9, 10) else 8
 
     def resident_clusters(self, blocks: int, an_sm: int = 1) -> int:
-        """How many clusters of so many blocks are taken to be resident at once, `an_sm` blocks on each SM.
+        """The assumed number of resident clusters of so many blocks, with `an_sm` blocks on each SM.
 
-        Those of two have a pair of SMs. Others lie in one part of the GPU, and parts differ in size by chip.
+        A cluster of two blocks has a pair of SMs. Larger clusters are within one part of the GPU, and the
+        sizes of these parts vary between chips.
         """
         if blocks <= SM_PAIR:
             return self.sm_count // blocks * an_sm
@@ -105,12 +108,12 @@ class HardwareInfo:
         return (PARTS - 1) * (of_part // blocks)
 
     def resident_warps(self, registers: int) -> int:
-        """How many warps an SM has registers for whose threads use so many each, one or more."""
+        """The number of warps for which an SM has registers, if each thread uses so many; at least one."""
         of_warp = -(-registers // REGISTER_STEP) * REGISTER_STEP * self.warp_size
         return self.registers_per_sm // of_warp // WARPS_TOGETHER * WARPS_TOGETHER
 
     def registers_a_thread(self, threads: int) -> int:
-        """What each of so many threads may use, at most, for an SM to hold all of them at once."""
+        """The largest number of registers per thread with which an SM holds so many threads at once."""
         together = WARPS_TOGETHER * self.warp_size
         most = self.registers_per_sm // (-(-threads // together) * together)
         return min(most // REGISTER_STEP * REGISTER_STEP, self.max_registers_per_thread)

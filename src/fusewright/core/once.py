@@ -64,7 +64,9 @@ class OnceCache(Generic[K, V]):
         renew_in_child(self)
 
     def renew(self) -> None:
-        """In a child of `fork`: what threads of the parent were computing is computed anew when asked for."""
+        """In a child of `fork`: discards unfinished computations of the parent's threads, which are repeated
+        on demand.
+        """
         self._lock = threading.Lock()
         self._running = {}
 
@@ -146,6 +148,6 @@ _shared: list[SharedCache[Any, Any]] = []
 
 
 def clear_shared_caches() -> None:
-    """Forgets what definitions share: what is in use stays with those who use it."""
+    """Clears the caches that definitions share. Their current users keep what they use."""
     for cache in _shared:
         cache.clear()

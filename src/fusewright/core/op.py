@@ -133,12 +133,14 @@ class ElementwiseOp:
         return found
 
     def precise_spelling(self, dtype: DataType) -> Spelling:
-        """The spelling to use once a row."""
+        """The spelling for a computation that runs once per row."""
         usual = self.spelling(dtype)
         return usual.precise or usual
 
     def operand_dtypes(self, dtype: DataType) -> tuple[DataType, ...]:
-        """The type of each operand when computing in `dtype`: that, but for a condition, a place and bits."""
+        """The type of each operand when computing in `dtype`: `dtype`, except for a condition, a position and
+        bits.
+        """
         if self.stored is not None:
             return self.stored[:1]
         if self.rule is Rule.SELECT:
@@ -148,10 +150,10 @@ class ElementwiseOp:
         return (dtype,) * self.arity
 
     def compute_dtype(self, operands: Sequence[DataType], result: DataType) -> DataType:
-        """The type that a node computes in, given those of its operands and of its result.
+        """The type that a node computes in, given the types of its operands and of its result.
 
-        It is the operands', where the result's says nothing of it. `operands` are tensors' types, if there
-        are tensors: a scalar may be of another type, and is converted.
+        The operands determine it if the result does not. `operands` are the tensors' types, if there are
+        tensors: a scalar may have another type and is converted.
         """
         if self.rule is Rule.LOGICAL:
             return DataType.Bool
@@ -226,31 +228,28 @@ class CombineSpelling:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReductionOp:
-    """One reduction: how an element becomes states, and how two sets of states become one. By identity.
+    """One reduction: how an element becomes states, and how two sets of states are combined. Rows compare by
+    identity.
 
-    A reduction is computed in its input's type, which is no reduced float: the function that builds the node
-    converts before and after (see `ops.reductions`), so that partial results keep their precision.
+    A reduction is computed in its input's type, which is never a reduced float. The function that builds the
+    node converts before and after (see `ops.reductions`), so that partial results keep their precision.
 
     Attributes:
         states: the name of each state; a reduction has one output for each.
         state_dtypes: the type of each state, for an input type.
-        identity: the value of each state that changes nothing when combined, for an input type.
-        lift: CUDA expression of each state for one element `{x}`; none where an element is not all that its
-            states follow from, so that the definition gives one tensor a state.
-        lift_torch: the same for the tensors that the definition gives.
-        combine: by category of the input type.
-        reduce: the whole reduction of the tensors that the definition gives, over non-empty, non-negative
-            dims, which vanish.
-        combine_run: CUDA statement that combines the `{W}` values at the address `{x}` into `{a0}`, ... at
-            once, where that takes less than one after another; "": it does not.
-        packed_run: the same of halves or bfloat16, where a state of type Float is one of the values, so that
-            nothing is computed in their type; "": it is not.
-        over_warp: by type of the input, what in namespace fw reduces a value over the lanes of a warp,
-            in each of them, where the GPU has an instruction for it.
-        scan: the reductions of the elements up to each one along a dimension; None where there are several
-            states.
-        atomic: the types that a kernel combines in memory at once, whatever other threads do there.
-        slots: what a step takes for each of its states, in multiples of an addition (`Spelling.slots`).
+        identity: the neutral value of each state, for an input type. lift: the CUDA expression of each state
+        for one element `{x}`; empty if the states are not a function of the element alone, so that the
+        definition gives one tensor per state. lift_torch: the same for the tensors that the definition gives.
+        combine: how states are combined, by category of the input type. reduce: the whole reduction of the
+        tensors that the definition gives, over non-empty, non-negative dims, which it removes. combine_run: a
+        CUDA statement that combines the `{W}` values at the address `{x}` into `{a0}`, ... at once; "" if
+        that is not faster than one after another. packed_run: the same for halves or bfloat16, if the Float
+        state is always one of the values, so that nothing is computed in the narrow type; "" otherwise.
+        over_warp: by input type, the function in namespace fw that reduces a value over the lanes of a warp
+        and gives each lane the result, if the GPU has an instruction for it. scan: the reductions of the
+        elements up to each one along a dimension; None if there are several states. atomic: the types that a
+        kernel can combine atomically in memory. slots: the cost of a step for each of its states, in
+        multiples of an addition (`Spelling.slots`).
     """
 
     name: str
@@ -278,7 +277,7 @@ class ReductionOp:
         return 1 if self.lift else len(self.states)
 
     def combining(self, dtype: DataType) -> CombineSpelling:
-        """How states of inputs of `dtype` combine. DtypeError if unsupported."""
+        """How the states of inputs of `dtype` are combined. DtypeError if unsupported."""
         found = self.combine.get(dtype.category)
         if found is None:
             raise _unsupported(self, dtype)
@@ -289,11 +288,11 @@ class ReductionOp:
         return [fill(form, {"x": x}, {"T": dtype.cuda}) for form in self.lift]
 
     def run_of(self, dtype: DataType) -> str:
-        """The form for a run of this type; "": there is none."""
+        """The run statement for this type; "" if there is none."""
         return self.packed_run if dtype.is_reduced_float else self.combine_run
 
     def render_run(self, a: Sequence[str], x: str, width: int, dtype: DataType) -> str:
-        """The CUDA statement that combines `width` values from address `x` on into the variables `a`."""
+        """The CUDA statement that combines the `width` values at address `x` into the variables `a`."""
         operands = {"x": x} | {f"a{i}": name for i, name in enumerate(a)}
         return fill(self.run_of(dtype), operands, {"W": str(width)})
 
@@ -309,17 +308,15 @@ class LibraryOp:
     """One operation that torch computes as a whole. Rows compare by identity.
 
     Attributes:
-        dtypes: the types that its operands may have.
-        function: takes the device's type ("cuda" or "cpu") and a node's options, by name; returns a function
-            of the operands' values, tensors and numbers, that returns the output, or a tuple of several.
-        combined: of how many elements each element of the result is a sum, from the tensor inputs.
-        reference: as `function`, for operands in their compute type; None: `function` itself.
-        draws: whether it may take random numbers from torch's generator.
-        switch: the option whose disabling keeps the operation from torch.
-        strided_rank: the most dimensions that a tensor may have whose strides torch takes as they are; of
-            more, or of other operations, torch would make a copy that a kernel makes as well.
-        anywhere: whether a tensor of rank 0 may lie in host memory, among its operands and its results.
-        typed: whether its operands' types decide those of its results, so that a reference keeps them.
+        dtypes: the types that its operands may have. function: takes the device's type ("cuda" or "cpu") and
+        a node's options, by name. It returns a function of the operands' values, tensors and numbers, which
+        returns the output, or a tuple of several. combined: a function of the tensor inputs: the number of
+        elements in the sum for each result element. reference: like `function`, for operands in their compute
+        type; None: `function` itself. draws: whether it may take random numbers from torch's generator.
+        switch: the option that, if disabled, keeps the operation from torch. strided_rank: up to this number
+        of dimensions torch accepts a tensor's strides; beyond it torch would make a copy, which a kernel can
+        make as well. anywhere: whether its operands and results of rank 0 may be in host memory. typed:
+        whether its operands' types determine those of its results, so that a reference keeps them.
     """
 
     name: str
@@ -424,13 +421,13 @@ _MOVED_AS = {
 
 
 def movable(values: torch.Tensor) -> torch.Tensor:
-    """The same memory in a type that torch can copy, select elements of and store by index."""
+    """The same memory viewed as a type that torch can copy, select elements of and store by index."""
     plain = _MOVED_AS.get(values.dtype)
     return values if plain is None else values.view(plain)
 
 
 def selected(condition: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Elements of `first` where the condition holds, else of `second`, which has the same type."""
+    """Elements of `first` where the condition holds, else of `second`. Both have the same type."""
     if first.dtype not in _MOVED_AS:
         return torch.where(condition, first, second)
     return torch.where(condition, movable(first), movable(second)).view(first.dtype)
@@ -439,9 +436,9 @@ def selected(condition: torch.Tensor, first: torch.Tensor, second: torch.Tensor)
 def converted(value: torch.Tensor, target: DataType) -> torch.Tensor:
     """`value` cast to `target` as generated code casts it.
 
-    C's conversions. A float that no value of an integer type equals becomes what PTX's `cvt` makes of it, the
-    nearest value; for integers of 8 and 16 bits the nearest of 32, which wraps. Complex to real drops the
-    imaginary part. Reduced floats round as torch rounds a float.
+    These are C's conversions. A float outside an integer type's range becomes the nearest value, as with
+    PTX's `cvt`; for integers of 8 and 16 bits it becomes the nearest 32-bit integer, which wraps. Complex to
+    real drops the imaginary part. Floats are rounded to reduced floats as in torch.
     """
     if value.dtype == target.values and target is not DataType.Float4_e2m1fn:
         return value
@@ -469,7 +466,7 @@ def _rounded(value: torch.Tensor, target: DataType) -> torch.Tensor:
 
 
 def _rounded_to_e2m1(value: torch.Tensor) -> torch.Tensor:
-    """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6 with the sign of `value`, a tie the one of even bits.
+    """The nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6 with the sign of `value`; ties go to even bits.
 
     NaN becomes 6, as in PTX ISA 9.7.9, `cvt.rn.satfinite.e2m1x2.f32`.
     """

@@ -1,13 +1,13 @@
-"""Options: one frozen object, resolved once at the edge from the environment and handed down.
+"""Options: one frozen object, resolved once from the environment and passed down as an argument.
 
-Three kinds, told apart because they matter to different things:
+There are three kinds:
 
-* `enable` / `disable` switches. `ENABLE_OPTIONS` and `DISABLE_OPTIONS` say what each does. Those that do
-  something are part of `Options.key()`, by which compiled kernels are kept; those without an effect are
+* `enable` / `disable` switches. `ENABLE_OPTIONS` and `DISABLE_OPTIONS` say what each does. Switches with an
+  effect are part of `Options.key()`, the cache key of compiled kernels. Switches without an effect are
   accepted for scripts written for nvFuser.
-* `dump` requests. They print and never change what is generated, so no key holds them.
-* places, targets and limits: the directories of dump files and of the disk cache, the GPU that the simulator
-  describes, how many definitions are kept.
+* `dump` requests. They print and never change the generated code, so no key includes them.
+* Directories, targets and limits: the directories of dump files and of the disk cache, the GPU that the
+  simulator describes, and the maximum number of cached definitions.
 
 A list is written `name,name(argument,argument)`, as in nvFuser.
 """
@@ -50,8 +50,8 @@ def _switches(effective: Mapping[str, str], accepted: str) -> Mapping[str, str]:
     return {**effective, **dict.fromkeys(accepted.split(), "")}
 
 
-# The switches that may be enabled, and what each does. Those without an effect are accepted, since scripts
-# written for nvFuser pass them, and are part of no key: what they ask for is done always, or is not there.
+# The switches that may be enabled, and what each does. Switches without an effect are accepted, since scripts
+# written for nvFuser pass them, and are not part of any key: their behaviour is always on, or not available.
 ENABLE_OPTIONS = _switches(
     {
         "fast_math": "approximate division, roots and transcendentals; subnormals are flushed",
@@ -150,18 +150,18 @@ def _effective(requests: Iterable[Request], effects: Mapping[str, str]) -> tuple
 
 
 class ParamsPolicy(Protocol):
-    """Chooses params for kernels. Equal for policies that choose alike."""
+    """Chooses params for kernels. Policies that make the same choices are equal."""
 
     def __hash__(self) -> int: ...
 
     @property
     def version(self) -> str:
-        """Part of the keys of what is cached."""
+        """Part of the cache keys."""
         ...
 
     def choose(self, segment: Any, facts: Any, hardware: Any, params: Any) -> Any | None:
-        """The params for a call of a segment (`schedulers.Facts`, HardwareInfo), given those that its
-        scheduler proposes. None: these. ParamsError: those that it has for this call are not legal.
+        """The params for a call of a segment (`schedulers.Facts`, HardwareInfo), given the params that its
+        scheduler proposes; None to use these. ParamsError if the policy's params are not legal for this call.
         """
         ...
 
@@ -171,14 +171,13 @@ class Options:
     """The resolved options of a process or of one call. Build with `from_environment` or `with_switches`.
 
     Attributes:
-        dump: stages to print, each with the titles to restrict it to (none: all).
-        dump_dir: folder that each compiled kernel's files are written to (`core.dump_folder`). The stages
-            `FILE_SUFFIXES` are not printed then: those that `dump` names are written; all if it names none.
-        enable, disable: switches, each with its arguments; sorted by name.
-        cache_dir: directory of the on-disk kernel cache; None: the platform's cache directory.
-        sim_device: name of the described GPU that CPU tensors are simulated on.
-        max_fusions: definitions that the process keeps (`FusionCache`). Read once, when the cache is made.
-        policy: chooses params in the place of those that schedulers propose.
+        dump: the stages to print, each with the titles that restrict it (none: all titles). dump_dir: the
+        folder for each compiled kernel's files (`core.dump_folder`). The stages of `FILE_SUFFIXES` are then
+        written instead of printed: those that `dump` names, or all if it names none. enable, disable: the
+        switches, each with its arguments; sorted by name. cache_dir: the directory of the on-disk kernel
+        cache; None: the platform's cache directory. sim_device: the name of the described GPU that simulates
+        CPU tensors. max_fusions: the maximum number of cached definitions (`FusionCache`). Read once, when
+        the cache is made. policy: chooses params instead of those that schedulers propose.
     """
 
     dump: tuple[Request, ...] = ()
@@ -209,11 +208,11 @@ class Options:
     def from_environment(environ: Mapping[str, str] | None = None) -> Options:
         """Read FUSEWRIGHT_DUMP, _DUMP_DIR, _ENABLE, _DISABLE, _CACHE_DIR, _SIM_DEVICE and _MAX_FUSIONS.
 
-        Variables of names that begin so and that nothing reads are warned of (`core.environment`).
+        Warns of unknown variables with this prefix (`core.environment`).
 
         Raises:
             OptionError: an unknown name (the message lists the valid ones), parentheses that do not match, or
-                a limit that is no positive integer.
+                a limit that is not a positive integer.
         """
         env = os.environ if environ is None else environ
         warn_of_unknown(env)
@@ -232,19 +231,19 @@ class Options:
         )
 
     def with_switches(self, enable: str | Iterable[str] = (), disable: str | Iterable[str] = ()) -> Options:
-        """These options plus more switches: what one call asks for on top of the process's.
+        """These options with additional switches, for a call that adds switches to the process's.
 
-        The same switches on top of the same options give the same object.
+        Equal switches added to the same options return the same object.
         """
         enabled, disabled = _names(enable, "enable_option"), _names(disable, "disable_option")
         return _switched(self, enabled, disabled) if enabled or disabled else self
 
     def with_policy(self, policy: ParamsPolicy) -> Options:
-        """These options, with params that a policy chooses. The same object for the same policy."""
+        """These options with a policy that chooses params. The same policy returns the same object."""
         return _with_policy(self, policy)
 
     def enabled(self, name: str) -> bool:
-        """Whether the switch `name` was enabled. An unknown name is an OptionError, never just off."""
+        """Whether the switch `name` was enabled. An unknown name raises OptionError."""
         _check_name(name, ENABLE_OPTIONS, "enable_option")
         return any(given == name for given, _ in self.enable)
 
@@ -254,7 +253,7 @@ class Options:
         return any(given == name for given, _ in self.disable)
 
     def key(self) -> tuple[object, ...]:
-        """The hashable part that compiled kernels depend on: the switches that do something, and places."""
+        """The hashable part that compiled kernels depend on: the switches with an effect, and directories."""
         return self._key
 
 

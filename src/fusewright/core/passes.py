@@ -14,12 +14,15 @@ Pass = tuple[str, Callable[[Subject], Subject]]
 
 @dataclass(frozen=True, slots=True)
 class PassManager(Generic[Subject]):
-    """Runs `passes`, in order; a pass takes a subject and returns what it makes of it.
+    """Runs `passes` in order. A pass takes a subject and returns the result.
 
-    stage: the dump, of `DUMP_STAGES`, that shows the subject after each pass; a pass's name is the title.
-    text: the printed form of a subject. verify: raises VerifyError; is told what was done last. version:
-    equal before and after a pass that changed nothing, which is not verified again; by default a subject is
-    changed by making another.
+    Attributes:
+        stage: the dump stage (`DUMP_STAGES`) that shows the subject after each pass; the pass's name is the
+            title.
+        text: the printed form of a subject.
+        verify: raises VerifyError; its argument names the last step.
+        version: equal before and after a pass that changed nothing, whose result is not verified again. By
+            default, a pass that changes the subject returns another object.
     """
 
     stage: str
@@ -29,7 +32,9 @@ class PassManager(Generic[Subject]):
     version: Callable[[Subject], int] = id
 
     def run(self, subject: Subject, tracer: Tracer = SILENT) -> Subject:
-        """What all passes make of `subject`. A step that changed nothing runs again only after a change."""
+        """The result of all passes on `subject`. A step that changed nothing runs again only after another
+        change.
+        """
         idle: set[Callable[[Subject], Subject]] = set()
         for name, step in self.passes:
             with tracer.stage(name):
@@ -45,7 +50,7 @@ class PassManager(Generic[Subject]):
         return subject
 
     def check(self, subject: Subject, after: str, tracer: Tracer = SILENT, *, changed: bool = True) -> None:
-        """Dumps `subject` as the step of this name left it, if asked to; verifies it if it changed."""
+        """Dumps `subject` after the step of this name, if requested, and verifies it if it changed."""
         if tracer.wants(self.stage, after):
             tracer.dump(self.stage, self.text(subject), after)
         if changed:

@@ -1,13 +1,13 @@
-"""Functions of numbers that are recorded: what one does for some numbers holds for all that answer alike.
+"""Recorded functions of numbers: a recording is valid for all numbers that give the same answers.
 
-A function that decides by arithmetic is run on `Number`s, which compute and compare as the numbers that they
-stand for, and write down each question that was asked of them: whether one is below another, or equal to it,
-or which integer it is. Other numbers for which all answers are the same lead the function along the same way,
-so `Recorder.compiled` asks these questions and computes the result as straight code.
+A function that decides by arithmetic runs on `Number`s. These compute and compare like the numbers that they
+stand for, and record each question about them: whether one is less than another, equal to it, or which
+integer it is. If other numbers give the same answers, the function takes the same path. So
+`Recorder.compiled` asks these questions and computes the result as straight-line code.
 
-What else Python does with a number raises TypeError: it has no hash, and is no index. Text shows its value,
-which is no question, as nothing is decided by text. A function that does not take recorded numbers is one
-step (`asked`, `followed`), or part of the result (`computed`).
+Any other use of a number raises TypeError: it has no hash and is not an index. Converting it to text is
+allowed and is not a question, since nothing is decided by text. A function that does not take recorded
+numbers is one step (`asked`, `followed`) or part of the result (`computed`).
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ Answer = TypeVar("Answer")
 
 
 class RecordingError(Exception):
-    """The function asks more than is worth recording."""
+    """The function asks more questions than are worth recording."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
-    """Part of a result: what `function` makes of arguments that have numbers among them, or in tuples."""
+    """Part of a result: a call of `function` whose arguments are numbers or contain numbers in tuples."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
 
 class Recorder:
-    """What is asked of some numbers.
+    """Records the questions about some numbers.
 
     Args:
-        ranges: those that all numbers are of which the recording is ever asked about, by position. What they
-            answer is no question.
+        ranges: by position, a range that contains every number for which the recording is ever used. A
+            comparison that the ranges answer is not a question.
 
     Attributes:
-        numbers: what the function is to be given in the place of `values`.
+        numbers: the arguments for the function, in place of `values`.
     """
 
     def __init__(self, values: Sequence[int], ranges: Mapping[int, Range] | None = None) -> None:
@@ -64,7 +64,7 @@ class Recorder:
         self._unequal: dict[str, dict[float, None]] = {}
         #: comparisons of two numbers, and other questions
         self._relations: dict[str, tuple[str, ...]] = {}
-        #: what texts call functions and values that are none of Python's
+        #: the names in texts of functions and values outside of Python's builtins
         self._globals: dict[str, Any] = dict(vars(math))
         self._global_names: dict[int, str] = {}
         #: how texts compute what is `Computed`, in order, by the object
@@ -74,7 +74,7 @@ class Recorder:
     # ---- what numbers tell
 
     def computed(self, text: str, value: Any) -> Number:
-        """The number that `text` computes of others."""
+        """The number that the expression `text` computes from others."""
         known = self._made.get(text)
         if known is None:
             if len(self._steps) >= MAX_STEPS:
@@ -102,7 +102,7 @@ class Recorder:
         return holds
 
     def range_of(self, number: Number) -> Range | None:
-        """What is known of a number before it is asked anything."""
+        """The range of a number before any question."""
         return self._ranges.get(number.name)
 
     def _is_known(self, name: str, symbol: str, other: float) -> bool:
@@ -117,19 +117,20 @@ class Recorder:
         return all(_COMPARISONS[symbol](end, other) for end in (low, high))
 
     def called(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Number:
-        """What a function makes of numbers, as one step."""
+        """The result of a function of numbers, as one step."""
         text = f"{self._text(function)}({''.join(f'{self._text(each)}, ' for each in arguments)})"
         return self.computed(text, function(*map(_values_of, arguments)))
 
     # ---- what they told
 
     def compiled(self, result: Any = True) -> Recorded:
-        """The recorded function: of numbers that answer alike `result`, of others None.
+        """The recorded function. It returns `result` for numbers that give the same answers, and None for
+        others.
 
-        Where an operation that a question needs is undefined, they do not.
+        If an operation that a question needs is undefined, the answers differ.
 
         Args:
-            result: a value, a number, what is `Computed` of them, or a tuple of such.
+            result: a value, a number, a `Computed`, or a tuple of these.
         """
         conditions, returned = self._conditions(), self._text(result)
         asked = self._needed(name for names in conditions.values() for name in names)
@@ -249,7 +250,7 @@ def _names(text: str) -> list[str]:
 
 
 class Number:
-    """A number whose questions are recorded."""
+    """A number that records the questions about it."""
 
     __slots__ = ("recorder", "name", "value")
     __hash__ = None  # type: ignore[assignment]
@@ -260,7 +261,7 @@ class Number:
         self.value = value
 
     def pinned(self) -> Any:
-        """The value, which is a question for it."""
+        """The value; asking for it is a question."""
         self.recorder.compared(self, "==", self.value, True)
         return self.value
 
@@ -348,12 +349,14 @@ for _name, _symbol in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("e
 
 
 def plain(value: Any) -> Any:
-    """A value as others keep it: that of a number, which is a question for it."""
+    """A plain value: for a number its value, which counts as a question."""
     return value.pinned() if type(value) is Number else value
 
 
 def asked(function: Callable[..., Answer], *arguments: Any) -> Answer:
-    """What a function says of numbers, which it takes one by one or as tuples: a question as it is."""
+    """The answer of a function about numbers, which it takes one by one or as tuples; recorded as one
+    question.
+    """
     recorder = _recorder_of(arguments)
     if recorder is None:
         return function(*arguments)
@@ -362,9 +365,9 @@ def asked(function: Callable[..., Answer], *arguments: Any) -> Answer:
 
 
 def followed(function: Callable[..., tuple[int, ...]], *arguments: Any) -> tuple[int, ...]:
-    """The numbers that a function, which does not take recorded ones, makes of its arguments.
+    """The numbers that a function returns, if the function does not accept recorded numbers.
 
-    It takes numbers one by one or as tuples, and always makes as many.
+    It takes numbers one by one or as tuples, and always returns the same count.
     """
     recorder = _recorder_of(arguments)
     if recorder is None:
@@ -375,9 +378,7 @@ def followed(function: Callable[..., tuple[int, ...]], *arguments: Any) -> tuple
 
 
 def computed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function makes of its arguments; if there are recorded numbers among them, or in tuples, that it
-    is to be computed.
-    """
+    """The result of a function; a `Computed` if recorded numbers are among the arguments or in tuples."""
     return function(*arguments) if _recorder_of(arguments) is None else Computed(function, arguments)
 
 

@@ -1,6 +1,6 @@
 """Frozen dataclasses of plain fields to dicts and JSON, and back with errors that name the path.
 
-The one place that imports msgspec. Enumerations are written by name. Nothing loaded is ever executed.
+Only this module imports msgspec. Enumerations are written by name. Loaded data is never executed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<path>.*)`)?$", re.DOTALL)
 
 
 def to_dict(value: Any) -> dict[str, Any]:
-    """A dataclass as nested plain dicts and lists; enumerations by name. ParamsError for what is none."""
+    """A dataclass as nested plain dicts and lists; enumerations by name. ParamsError for other objects."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         raise ParamsError(path="to_dict", expected="an object of a class of params", given=repr(value))
     return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -57,7 +57,9 @@ def _plain(value: Any) -> Any:
 
 
 def fields_text(value: Any, indent: str = "") -> str:
-    """A dataclass for reading: the fields that differ from their defaults, one a line. Else the repr."""
+    """A dataclass as readable text: the fields that differ from their defaults, one per line. Other objects:
+    the repr.
+    """
     if isinstance(value, enum.Enum):
         return str(value)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
@@ -74,11 +76,11 @@ def fields_text(value: Any, indent: str = "") -> str:
 def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
     """The dataclass `cls` from a dict, or from JSON's; absent fields take their defaults.
 
-    What stands in the fields is read by their annotations: plain values, enumerations by name, dataclasses,
-    and lists, tuples, sets, dicts and unions of these.
+    The annotations of the fields determine how values are read: plain values, enumerations by name,
+    dataclasses, and lists, tuples, sets, dicts and unions of these.
 
     Raises:
-        ParamsError: naming the path of the field, what it expects and what it got.
+        ParamsError: it names the path of the field, the expected value and the given one.
     """
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
         raise ParamsError(path="from_dict", expected="a class of params", given=repr(cls))
@@ -120,8 +122,8 @@ def _read_dataclass(cls: type[T], data: Any, path: str) -> T:
 
 
 def unknown_field(cls: type, name: object, known: Iterable[str], path: str) -> ParamsError:
-    """The error for a name that a class does not have: with the nested fields of this name, else with the
-    names that are spelled like it.
+    """The error for a name that a class does not have. It suggests nested fields of this name, else similar
+    names.
     """
     known = list(known)
     inner = [
@@ -137,7 +139,7 @@ def unknown_field(cls: type, name: object, known: Iterable[str], path: str) -> P
 
 @cache
 def field_hints(cls: type) -> Mapping[str, Any]:
-    """The types of a dataclass's fields; Any where an annotation names what its module does not have."""
+    """The types of a dataclass's fields; Any if an annotation has a name that its module lacks."""
     try:
         return typing.get_type_hints(cls)
     except NameError:

@@ -1,7 +1,7 @@
-"""Tracing: seconds per stage, and printed forms of the stages that were asked for.
+"""Tracing: the seconds of each stage, and printed forms of the requested stages.
 
-A `Tracer` is an argument that is handed down the stages of one compilation; there is no current one. With
-nothing asked for, a stage costs one call and a dump one dictionary look-up, and nothing is printed to text.
+A `Tracer` is passed as an argument through the stages of one compilation; there is no global tracer. If
+nothing is requested, a stage costs one call, a dump costs one dictionary look-up, and no text is built.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class _Stage:
 
 
 class _Nesting(threading.local):
-    """The open stages of a thread: segments may be compiled side by side under one tracer."""
+    """The open stages of a thread: several threads may compile segments under one tracer."""
 
     def __init__(self) -> None:
         self.path: list[str] = []
 
 
 class Tracer:
-    """Collects the time of named stages and prints the dumps that `options` ask for.
+    """Collects the times of named stages and prints the dumps that `options` request.
 
     Args:
         options: whose `dump` requests are honoured.
@@ -101,7 +101,9 @@ class Tracer:
         self._nesting.path.pop()
 
     def to_dict(self) -> dict[str, dict[str, float | int]]:
-        """Path of a stage -> its seconds and how often it ran, in the order in which stages first began."""
+        """Maps the path of a stage to its seconds and its number of runs, in the order in which stages first
+        began.
+        """
         return {key: {"seconds": times.seconds, "count": times.count} for key, times in self.stages.items()}
 
     def table(self) -> str:
@@ -121,7 +123,7 @@ class Tracer:
     # ---- dumps -----------------------------------------------------------------------------------
 
     def wants(self, stage: str, title: str = "") -> bool:
-        """Whether a dump of `stage` is asked for; with a title, whether that one is.
+        """Whether a dump of `stage` is requested; with a title, whether this one is.
 
         Raises:
             OptionError: `stage` is none of `DUMP_STAGES`.
@@ -135,7 +137,7 @@ class Tracer:
 
     @property
     def dumps_compilation(self) -> bool:
-        """Whether a step between a segment and its machine code is to be shown."""
+        """Whether a step between a segment and its machine code is dumped."""
         return not COMPILATION_STAGES.isdisjoint(self._dumps)
 
     def dump(self, stage: str, text: str | Callable[[], str], title: str = "") -> None:

@@ -1,6 +1,6 @@
-"""How reductions and scans of blocks, and reductions of the grid, are printed.
+"""Prints reductions and scans of blocks, and reductions of the grid.
 
-Each is a call of a snippet, over arrays of the states that the threads bring.
+Each is a call of a snippet, with arrays of the threads' states.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: What counts a kernel's reductions across the blocks of a cluster.
 TURN = "fw_turn"
-#: Before the name of what blocks of the grid exchange through: what counts the rounds of their reductions,
-#: and the last round of the launch before.
+#: Prefixes for the name of the buffer through which blocks of the grid exchange: the counter of the rounds of
+#: their reductions, and the last round of the previous launch.
 _ROUND, _FIRST = "fw_round_", "fw_first_"
 #: Before the axes that blocks reduce along: how many of them have started before this one.
 _STARTED_BEFORE = "fw_started_before_"

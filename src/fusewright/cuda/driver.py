@@ -1,11 +1,11 @@
-"""Load cubins and launch kernels through the CUDA driver.
+"""Loads cubins and launches kernels through the CUDA driver.
 
-Importing this touches no driver and works without one; the first call loads it. Everything runs in a device's
-primary context, the one that torch uses.
+Importing this module does not touch the driver and works without one; the first call loads it. Everything
+runs in a device's primary context, which torch also uses.
 
-A launch is on the path of every repeated call, so a `Launcher` is built once for a function and a launch
-configuration and does two things a call: store the values into a fixed buffer with one `struct` call, and
-enqueue with one driver call (`./dev bench host` times it).
+Every repeated call launches kernels, so a `Launcher` is built once for a function and a launch configuration.
+Per call it only stores the values into a fixed buffer with one `struct` call, and enqueues with one driver
+call (`./dev bench host` times it).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _primary_context(device: int) -> Any:
 
 @contextmanager
 def on_device(device: int) -> Iterator[None]:
-    """Make the device's primary context current for the block, and restore what was current after it."""
+    """A block in which the device's primary context is current; the previous one is restored after it."""
     api = _driver()
     check("cuCtxPushCurrent", api.cuCtxPushCurrent(_primary_context(device)))
     try:
@@ -265,7 +265,7 @@ class ArgLayout:
 class PackedArgs(threading.local):
     """An argument buffer: fixed slots, and the array of pointers to them that a launch takes.
 
-    Each thread sees a buffer of its own. A launch copies the arguments, so launchers may share them.
+    Each thread has its own buffer. A launch copies the arguments, so launchers may share them.
     `store(*values)` writes all slots in one call; `address` is that of the pointer array. Values are ints for
     pointers and integers, floats, bools, complex numbers, bytes for opaque arguments.
     """
@@ -292,13 +292,13 @@ class PackedArgs(threading.local):
 
 
 class Launcher:
-    """Launches one kernel with one configuration. Safe to call from several threads.
+    """Launches one kernel with one configuration. Several threads may call it.
 
     Args:
         grid, block: extents, x first; all positive.
         shared_bytes: dynamic shared memory.
-        arguments: where the kernel's arguments are written before each launch.
-        cooperative: all blocks are resident at once, so that the grid may synchronise.
+        arguments: the buffer into which the kernel's arguments are written before each launch.
+        cooperative: whether all blocks must be resident at once, so that the grid may synchronise.
         cluster: blocks in a cluster, x first; the grid is a multiple of it.
     """
 

@@ -1,11 +1,13 @@
 """Index expressions as CUDA C++ text.
 
-All symbols of a kernel have its index type, which is signed, so that C's arithmetic is that of `sym` but for
+All symbols of a kernel have its index type, which is signed. So C's arithmetic is that of `sym`, with two
+exceptions:
 
-* division: C truncates where `sym` floors. The two agree where the dividend is provably not negative and the
-  divisor positive; elsewhere the text calls fw::floor_div and fw::floor_mod.
-* width: constants and truth values are narrower than a 64-bit index. The type of each subexpression is
-  known, and what is narrower than the index type is widened before anything is computed from it alone.
+* Division: C truncates where `sym` floors. The two agree if the dividend is provably not negative and the
+  divisor is positive; otherwise the text calls fw::floor_div and fw::floor_mod.
+* Width: constants and truth values are narrower than a 64-bit index. The type of each subexpression is known,
+  and a subexpression that is narrower than the index type is widened before anything is computed from it
+  alone.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ class Printed:
 
     Attributes:
         code: its text.
-        dtype: the type that C gives it: Bool, Int32 or Int.
-        negated: the text of its negative, where that is shorter: a sum subtracts it instead.
+        dtype: its type in C: Bool, Int32 or Int.
+        negated: the text of its negative, if that is shorter: a sum subtracts it instead.
     """
 
     code: Code
@@ -66,8 +68,8 @@ class ExpressionPrinter:
     Args:
         index_dtype: Int32 or Int.
         name_of: the identifier of a symbol.
-        require: told the name of each snippet that the text needs.
-        multipliers: the parameters by which quotients are computed, by divisor.
+        require: called with the name of each snippet that the text needs.
+        multipliers: the parameters for divisions by multiplication, by divisor.
     """
 
     def __init__(

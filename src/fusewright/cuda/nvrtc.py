@@ -1,7 +1,7 @@
-"""Compile CUDA C++ text to a cubin for one exact architecture with NVRTC. Needs no GPU and no driver.
+"""Compiles CUDA C++ text to a cubin for one exact architecture with NVRTC. This needs no GPU and no driver.
 
 Generated code is self-contained: there are no include paths. `compile_cubin` returns an immutable `Cubin`
-that carries what the assembler reported about each kernel (registers, spills, shared memory).
+with the assembler's report about each kernel (registers, spills, shared memory).
 """
 
 from __future__ import annotations
@@ -53,19 +53,20 @@ def nvrtc_version() -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class NvrtcOptions:
-    """What the text is compiled with; hashable, and part of the key of the disk cache.
+    """Compilation options; hashable, and part of the disk cache's key.
 
     Attributes:
-        arch: exact architecture, as `sm_80` or `sm_90a`.
-        max_registers: cap on registers per thread; None: the compiler's choice. The compiler ignores it for
-            kernels with `__launch_bounds__` (CUDA C++ Programming Guide, launch bounds).
+        arch: the exact architecture, such as `sm_80` or `sm_90a`.
+        max_registers: the limit on registers per thread; None: the compiler's choice. The compiler ignores it
+            for kernels with `__launch_bounds__` (CUDA C++ Programming Guide, launch bounds).
         fma: contract multiplications and additions.
-        precise_division: round float divisions correctly. Without, they are within 2 ulp over the whole range
-            (PTX ISA, div.full), at a quarter of the instructions, as torch.compile's are.
+        precise_division: round float divisions correctly. Otherwise they are within 2 ulp over the whole
+            range (PTX ISA, div.full), with a quarter of the instructions, as in torch.compile.
         fast_math: approximate division, square root and transcendentals; flush subnormals.
-        line_info: keep source lines for profilers. debug: device debug information (turns optimisation off).
-        minimal: leave out built-in declarations of textures and the device runtime, which generated code
-            never uses (saves 3 ms a kernel).
+        line_info: keep source lines for profilers.
+        debug: device debug information (turns optimisation off).
+        minimal: omit built-in declarations of textures and the device runtime, which generated code never
+            uses (saves 3 ms per kernel).
         defines: preprocessor definitions, name and value.
     """
 
@@ -107,10 +108,12 @@ class NvrtcOptions:
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes, from the assembler's report. Registers are per thread; the rest is in bytes.
+    """The resources of one kernel, from the assembler's report. Registers are per thread; the others are in
+    bytes.
 
-    `stack_frame` is local memory per thread besides spills' share of it: an array that could not be held in
-    registers shows here.
+    Attributes:
+        stack_frame: local memory per thread besides spills: an array that could not be held in registers
+            shows here.
     """
 
     registers: int = 0
@@ -134,9 +137,11 @@ class Cubin:
     """A compiled program.
 
     Attributes:
-        image: the cubin. arch: what it runs on. log: the compiler's and assembler's messages.
+        image: the cubin.
+        arch: the architecture that it runs on.
+        log: the compiler's and assembler's messages.
         resources: for each kernel, by its linker name.
-        lowered_names: linker name of each name that was asked for.
+        lowered_names: the linker name of each requested name.
         compile_seconds: time in NVRTC when it was compiled (a cubin from the disk cache keeps it).
     """
 
@@ -282,10 +287,10 @@ class _Program:
 
 
 def compile_cubin(source: str, options: NvrtcOptions, names: tuple[str, ...] = ()) -> Cubin:
-    """Compile CUDA C++ text. NVRTC runs without the GIL, so threads compile side by side.
+    """Compiles CUDA C++ text. NVRTC runs without the GIL, so threads compile in parallel.
 
     Args:
-        names: names of kernels in C++ spelling (`scale<float>`) whose linker names are wanted; naming a
+        names: names of kernels in C++ spelling (`scale<float>`) whose linker names are needed; naming a
             template instantiates it. Kernels declared `extern "C"` need none.
 
     Raises:

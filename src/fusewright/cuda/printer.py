@@ -1,12 +1,12 @@
 """Kernel IR -> CUDA C++ text.
 
-`print_kernel` walks the statements; each type of statement, operand and parameter has one function in a table
-(`STATEMENTS`, `OPERANDS`, `PARAMS`), so that a new node is one function and one line. Expressions are in
-expressions.py, spellings of types and constants in spelling.py, statements in statements.py but for
-collectives (collectives.py), copies (transfers.py), mbarriers and roles (waits.py), the reduction states that
-kernels define for their snippets in states.py.
+`print_kernel` walks the statements. Each type of statement, operand and parameter has one function in a table
+(`STATEMENTS`, `OPERANDS`, `PARAMS`), so a new node takes one function and one line. Expressions are in
+expressions.py, spellings of types and constants in spelling.py, and statements in statements.py, except
+collectives (collectives.py), copies (transfers.py), mbarriers and roles (waits.py). states.py has the
+reduction states that kernels define for their snippets.
 
-The text depends on the kernel alone: the same kernel gives the same bytes in every process.
+The text depends only on the kernel: the same kernel gives the same bytes in every process.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class CudaSource:
     """A printed kernel.
 
     Attributes:
-        name: of the `extern "C"` entry.
-        kernel: the text that was printed for this kernel alone, which is what people read.
-        snippets: the device snippets it needs, each after those that it builds on.
-        text: what is compiled: the snippets, then the kernel.
+        name: the name of the `extern "C"` entry.
+        kernel: the text of this kernel alone, for readers.
+        snippets: the device snippets that it needs, each after those that it uses.
+        text: the text to compile: the snippets, then the kernel.
     """
 
     name: str
@@ -66,7 +66,7 @@ def print_kernel(kernel: k.Kernel) -> CudaSource:
 
 
 class KernelPrinter:
-    """The state of one printing: the lines so far, the names given, the snippets needed."""
+    """The state of one printing: the lines so far, the assigned names, the needed snippets."""
 
     def __init__(self, kernel: k.Kernel) -> None:
         self.kernel = kernel
@@ -141,7 +141,7 @@ class KernelPrinter:
 
     @contextmanager
     def nested(self, head: str) -> Iterator[None]:
-        """The lines printed meanwhile stand in braces after `head`."""
+        """A context whose lines are in braces after `head`."""
         self.line(f"{head} {{" if head else "{")
         self._depth += 1
         yield
@@ -150,7 +150,7 @@ class KernelPrinter:
 
     @contextmanager
     def each(self, width: int) -> Iterator[Expr]:
-        """The lines printed meanwhile run for each of `width` elements, whose number is what is yielded."""
+        """A context whose lines run for each of `width` elements; it yields the number of the element."""
         if width == 1:
             yield ZERO
             return
@@ -231,7 +231,7 @@ class KernelPrinter:
     # ---- statements ------------------------------------------------------------------------------
 
     def statements(self, body: Sequence[k.Stmt]) -> None:
-        """The statements in order; a variable whose value comes next is declared with it."""
+        """The statements in order; a variable that the next statement assigns is declared with it."""
         for stmt, following in zip(body, (*body[1:], None)):
             if isinstance(stmt, k.Alloc) and _is_scalar(stmt.buffer) and _sets(following, stmt.buffer):
                 self._declaring = stmt.buffer

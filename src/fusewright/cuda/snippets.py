@@ -1,7 +1,7 @@
 """The registry of device snippets: the .cuh files beside this module.
 
-A snippet is a piece of CUDA C++ without includes that printed kernels build on. Its first line,
-`// requires: a, b`, names the snippets that must stand before it.
+A snippet is a piece of CUDA C++ without includes that printed kernels use. Its first line,
+`// requires: a, b`, names the snippets that must precede it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def requires(name: str) -> tuple[str, ...]:
 
 
 def closure(wanted: Iterable[str]) -> tuple[str, ...]:
-    """`wanted` and all they build on, each after what it requires; the order depends on the set only."""
+    """`wanted` and all snippets that they use, each after those that it requires; the order depends only on
+    the set.
+    """
     ordered: dict[str, None] = {}
 
     def visit(name: str, path: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""How single things are spelled in CUDA C++: types, constants, conversions, names."""
+"""The spelling of types, constants, conversions and names in CUDA C++."""
 
 from __future__ import annotations
 

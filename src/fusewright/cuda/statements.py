@@ -1,4 +1,4 @@
-"""How declarations, loops and branches are printed, and what computes."""
+"""Prints declarations, loops, branches and computation."""
 
 from __future__ import annotations
 

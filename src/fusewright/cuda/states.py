@@ -1,7 +1,7 @@
 """The struct that carries a reduction's states through the collective snippets.
 
-block_reduce.cuh and its kin are templates over such a struct: how two partial results combine, what changes
-nothing, how they cross a warp and where they lie in memory.
+block_reduce.cuh and similar snippets are templates over such a struct. It defines how two partial results
+combine, the neutral element, how states move between the lanes of a warp, and their layout in memory.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class StateStruct:
     """The C++ struct for the states of `op` over inputs of `dtype`.
 
     Attributes:
-        name: of the struct, unique to `op` and `dtype`.
-        fields: one a state.
-        over_warp: what reduces a value over a warp by one instruction, or "".
-        clustered: the blocks of a cluster send them to each other.
+        name: the name of the struct, unique to `op` and `dtype`.
+        fields: one per state.
+        over_warp: the function that reduces a value over a warp by one instruction, or "".
+        clustered: whether the blocks of a cluster send the states to each other.
     """
 
     def __init__(self, op: ReductionOp, dtype: DataType, index_dtype: DataType, clustered: bool) -> None:

@@ -1,4 +1,4 @@
-"""How copies between registers and memory are printed, and stores at places that several threads may name."""
+"""Prints copies between registers and memory, and stores to positions that several threads may name."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def convert_run(printer: KernelPrinter, stmt: Convert) -> None:
 
 
 def scatter(printer: KernelPrinter, stmt: Scatter) -> None:
-    """A store where any of several values may stay, else a call for all elements of the vector."""
+    """A store if any of several values may remain, else a call for all elements of the vector."""
     dst, dtype = stmt.dst, stmt.dst.buffer.dtype
     if stmt.op is None:
         copy(printer, Copy(dst, stmt.src, stmt.width, pred=stmt.pred))

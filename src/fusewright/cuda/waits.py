@@ -1,4 +1,4 @@
-"""How bulk copies, mbarriers, barriers and roles are printed."""
+"""Prints bulk copies, mbarriers, barriers and roles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def barrier(printer: KernelPrinter, stmt: k.Barrier) -> None:
 
 
 def team_shape(kernel: k.Kernel, role: k.Role | None) -> str:
-    """The type that says how many threads a collective has: the block's, or those of a role."""
+    """The type that states how many threads a collective has: the block's, or those of a role."""
     extents = [as_int(extent) or 0 for extent in kernel.block]
     if role is None:
         return f"fw::block_shape<{', '.join(map(str, extents))}>"

@@ -1,11 +1,11 @@
 """The interface: definitions that are recorded, cached, printed, scheduled and run.
 
-`definition` (FusionDefinition), `handles`, `operators` and `mesh` (what users hold and call), `recorded` (a
-definition as records, and the cache of all), `help` (signatures, errors for unknown names), `methods.pyi`
-and `stubs` (what type checkers are told), `inputs` and `descriptors` (of a call), `inspection` and
-`described` (what can be asked of a definition, the kernels of a call), `scheduling` (`fd.sched`),
-`segments` (`fd.segment`), `tuned` (calls that are tuned), `operator` (a definition as one operation of
-torch), `tolerances` and `comparison` (`fd.validate`).
+`definition` (FusionDefinition), `handles`, `operators` and `mesh` (the objects that users hold and call),
+`recorded` (a definition as records, and the cache of all definitions), `help` (signatures, errors for unknown
+names), `methods.pyi` and `stubs` (declarations for type checkers), `inputs` and `descriptors` (of a call),
+`inspection` and `described` (queries about a definition, the kernels of a call), `scheduling` (`fd.sched`),
+`segments` (`fd.segment`), `tuned` (tuned calls), `operator` (a definition as one operator of torch),
+`tolerances` and `comparison` (`fd.validate`).
 
 It may import everything from core to tune. Start reading at `definition.FusionDefinition`, then
 `recorded.recording`.

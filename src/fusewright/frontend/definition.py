@@ -1,4 +1,4 @@
-"""`FusionDefinition`: write a computation down, then run it."""
+"""`FusionDefinition`: defines a computation, then runs it."""
 
 from __future__ import annotations
 
@@ -80,20 +80,20 @@ def _check_flags(*flags: object) -> None:
 
 
 class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch):
-    """A computation over tensors, its own cache entry, and what runs it.
+    """A computation over tensors, its cache entry, and the methods that run it.
 
-    Written either in a block::
+    Write it either in a block::
 
         with FusionDefinition() as fd:
             x = fd.define_tensor([-1, -1])
             fd.add_output(fd.ops.sum(x * 2.0, [1]))
         (out,) = fd.execute([torch.randn(4, 8)])
 
-    or by a subclass that overrides `definition` and, to schedule it by hand, `schedule`.
+    or as a subclass that overrides `definition` and, to schedule it by hand, `schedule`.
 
     Args:
-        id: of a cached definition, which this object then is.
-        max_length: how many records it may have.
+        id: the id of a cached definition, which this object then represents.
+        max_length: the maximum number of records.
         options: of this definition; None: those of the environment.
         registry: the schedulers that segmentation and `sched` ask; None: the default registry.
     """
@@ -152,7 +152,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         return ACTIVE.options(self._given_options) if ACTIVE.has_policy else self._given_options
 
     def renew(self) -> None:
-        """In a child of `fork`: what another thread was writing is written anew."""
+        """In a child of `fork`: discards what another thread was writing; it is written again on demand."""
         if not self._writing.acquire(blocking=False):
             self._writing = threading.RLock()
             self._recorder = self._open_schedule = None
@@ -385,31 +385,33 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         _enable_options: Sequence[str] = NO_OPTIONS,
         _disable_options: Sequence[str] = NO_OPTIONS,
     ) -> list[torch.Tensor]:
-        """Runs the definition and returns its outputs, those that alias an input left out.
+        """Runs the definition and returns its outputs, except those that alias an input.
 
-        Inside torch.compile and under dispatch modes it is one operation; of fake tensors it makes fake ones.
-        What looks at a call (to capture, print, profile or save) is left out of compiled graphs.
+        Inside torch.compile and under dispatch modes it is one operation; for fake tensors it returns fake
+        outputs. Arguments that inspect a call (capture, print, profile or save) have no effect in compiled
+        graphs.
 
         Args:
-            inputs: tensors and numbers, one an input; a list or tuple stands for its elements.
+            inputs: tensors and numbers, one per input; a list or tuple stands for its elements.
             device: where to run if no input is a tensor.
-            override_user_schedule: schedule automatically, whatever schedule the user wrote.
-            capture_debug_output: keep what FUSEWRIGHT_DUMP asks for in `debug_output()`, print nothing.
-            print_repro: print a script that reproduces this call first.
-            profile: time each kernel, for `profile()`; the user's schedule is written anew, also if there
-                is one for such inputs.
-            save_repro_inputs: remember what the inputs are like, for `last_repro_script()`.
-            schedules: for some of the kernels of this call params of their scheduler, a dict or JSON
-                text of these or of the fields that differ from what it chooses, or a function of the
-                definition that schedules the kernel with `fd.sched`, as `last_schedule` prints. Kernels are
-                named by their place in launch order, or by the definition that `segment` made of them.
-                Compiled graphs leave them out, too.
-            tune: search for better params of the kernels of this call first: "fast", "full", or for so many
-                seconds. What was found serves such calls from then on (docs/tuning.md).
-            _enable_options, _disable_options: switches for this call, on top of the environment's.
+            override_user_schedule: schedule automatically, even if the user wrote a schedule.
+            capture_debug_output: store the output of FUSEWRIGHT_DUMP in `debug_output()` instead of printing
+                it.
+            print_repro: first print a script that reproduces this call.
+            profile: time each kernel, for `profile()`. The user's schedule is written anew, even if there is
+                one for such inputs.
+            save_repro_inputs: record the properties of the inputs, for `last_repro_script()`.
+            schedules: for some of the kernels of this call, one of: params of their scheduler; a dict or JSON
+                text of params, or of the fields that differ from its choice; a function of the definition
+                that schedules the kernel with `fd.sched`, as `last_schedule` prints it. The keys are
+                positions of kernels in launch order, or definitions that `segment` made of them. Has no
+                effect in compiled graphs.
+            tune: first search for better params of the kernels of this call: "fast", "full", or a number of
+                seconds. Later calls like this one use the results (docs/tuning.md).
+            _enable_options, _disable_options: switches for this call, in addition to the environment's.
 
         Raises:
-            UserError: inputs that do not fit the definition. They and the caches are then as they were.
+            UserError: inputs that do not fit the definition. Inputs and caches are then unchanged.
         """
         _check_flags(override_user_schedule, capture_debug_output, print_repro, profile, save_repro_inputs)
         observed = capture_debug_output or print_repro or profile or save_repro_inputs
@@ -527,7 +529,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
             explain(error, self._leaf.records, self._leaf.outcomes, self._call_sites)
 
     def profile(self) -> FusionProfile:
-        """Where the time of the last call with `profile=True` went. ProfileError, a ValueError: none was."""
+        """The profile of the last call with `profile=True`. ProfileError, a ValueError, if there was none."""
         if self._profile is None:
             raise ProfileError("fd.profile() has nothing to show", hint="fd.execute(inputs, profile=True)")
         return self._profile

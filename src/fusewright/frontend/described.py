@@ -30,7 +30,7 @@ Renamed = Callable[[int], int | None]
 
 
 class Described:
-    """What a `FusionDefinition` tells of the kernels of a call."""
+    """The methods of `FusionDefinition` that describe the kernels of a call."""
 
     if TYPE_CHECKING:  # FusionDefinition's
         _registry: Registry | None
@@ -58,19 +58,20 @@ class Described:
     ) -> SegmentKernels:
         """The kernels that `execute` would run for these inputs, compiled, in launch order. Nothing runs.
 
-        Of each there are the params with their reason, what the scheduler estimated, the schedule, the CUDA
-        text, registers, shared memory and occupancy, and its tensors. They print as a table. After `segment`
-        the kernels are those of all segments, with the names of this definition for their tensors.
+        Each has the params with their reason, the scheduler's estimate, the schedule, the CUDA text,
+        registers, shared memory and occupancy, and its tensors. They print as a table. After `segment` the
+        kernels are those of all segments, with this definition's names for their tensors.
 
         Args:
-            inputs: may be fake tensors, or meta tensors with a `device`. On a machine without a GPU those for
-                `"cuda"` are the kernels of the GPU that is simulated.
-            device: where the call runs if no input says so.
-            override_user_schedule: those of the automatic schedule, whatever schedule the user wrote.
+            inputs: may be fake tensors, or meta tensors with a `device`. On a machine without a GPU, `"cuda"`
+                stands for the simulated GPU.
+            device: where the call runs if no input determines it.
+            override_user_schedule: use the automatic schedule, even if the user wrote a schedule.
             schedules: as `execute` takes them.
 
         Raises:
-            UserError: inputs that do not fit the definition. DeviceError: meta tensors without `device`.
+            UserError: inputs that do not fit the definition.
+            DeviceError: meta tensors without `device`.
         """
         self._check_written()
         place = None if device is None else device_named(device)

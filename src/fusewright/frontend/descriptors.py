@@ -1,4 +1,4 @@
-"""From the sizes and strides of a tensor to what a definition declares of it."""
+"""Derives the properties that a definition declares of a tensor from the tensor's sizes and strides."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Handles: what a user holds of the tensors, scalars and vectors of a definition.
+"""Handles: the user's objects for the tensors, scalars and vectors of a definition.
 
-Operators record the operation of the same meaning. Between two tensors, or two scalars, `==` and `!=` compare
-the handles, as the reference does; `fd.ops.eq` and `fd.ops.ne` are the operations.
+Operators record the corresponding operation. Between two tensors, or two scalars, `==` and `!=` compare the
+handles, as in nvFuser; `fd.ops.eq` and `fd.ops.ne` are the operations.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ Arithmetic.__hash__ = Handle.__hash__  # type: ignore[method-assign]
 class Tensor(Arithmetic, TensorMethods):
     """A tensor of the definition.
 
-    Its scheduling methods are those of `fd.sched`; where these return nothing, the methods return the tensor.
-    Called while the definition is written, they are part of how it is scheduled, as `schedule` is.
+    Its scheduling methods are those of `fd.sched`; if one of these returns nothing, the method returns the
+    tensor. Calls made while the definition is written are part of its schedule, like `schedule`.
     """
 
     __slots__ = ()
@@ -245,7 +245,7 @@ class Tensor(Arithmetic, TensorMethods):
         return self.store_along([axis._position for axis in given])
 
     def set_device_mesh(self, mesh: DeviceMesh) -> Tensor:
-        """`fd.sched.set_device_mesh`: on a mesh of one device, where the call runs."""
+        """`fd.sched.set_device_mesh`: puts the tensor on a mesh of one device, where the call runs."""
         check_mesh(mesh)
         return self._scheduled("set_device_mesh", mesh)
 
@@ -298,7 +298,7 @@ class Scalar(Arithmetic, ScalarMethods):
 
 
 class Vector(Handle):
-    """Several scalars by one handle: the sizes of a tensor, or a shape."""
+    """Several scalars in one handle: the sizes of a tensor, or a shape."""
 
     __slots__ = ()
 
@@ -307,7 +307,7 @@ class Vector(Handle):
         return self._state.size
 
     def at(self, index: int) -> Scalar:
-        """One entry, counted from the end where negative: records `fd.ops.at`."""
+        """One entry; a negative index counts from the end. Records `fd.ops.at`."""
         return self._op("at", self, index)
 
     def __getitem__(self, index: int) -> Scalar:

@@ -47,7 +47,7 @@ def flattened(inputs: Inputs) -> list[Any]:
 
 
 def listed(inputs: Iterable[Any], function: str = "execute") -> list[Any]:
-    """The inputs of a call as a list. ArgumentTypeError if they are no collection of inputs in an order."""
+    """The inputs of a call as a list. ArgumentTypeError if they are not an ordered collection of inputs."""
     unfit = isinstance(inputs, (torch.Tensor, str, bytes, Mapping, Set))
     if unfit or not isinstance(inputs, Iterable):
         raise ArgumentTypeError(
@@ -57,7 +57,7 @@ def listed(inputs: Iterable[Any], function: str = "execute") -> list[Any]:
 
 
 def device_named(device: Device) -> torch.device:
-    """Where to run. DeviceError for what names no device."""
+    """The named device. DeviceError if the name is not a device."""
     try:
         index = device
         if isinstance(device, str):
@@ -76,7 +76,7 @@ def device_named(device: Device) -> torch.device:
 
 
 def place_of(inputs: Inputs, device: torch.device | None) -> torch.device:
-    """Where a call runs: with its tensors, or where there are none, or meta tensors alone, on `device`."""
+    """Where a call runs: on its tensors' device, or on `device` if there are none or only meta tensors."""
     devices = [x.device for x in inputs if isinstance(x, torch.Tensor) and x.device.type != "meta"]
     on_gpu = [place for place in devices if place.type != "cpu"]
     return next(iter((*on_gpu, *devices)), device or default_device())

@@ -1,4 +1,4 @@
-"""What can be asked of a definition: its text, its kernels' text, whether results are right, its scripts."""
+"""Queries about a definition: its text, its kernels' text, checks of results, scripts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Inspected:
-    """The questions to a `FusionDefinition`, which none of them changes."""
+    """The queries of a `FusionDefinition`. None of them changes it."""
 
     if TYPE_CHECKING:  # FusionDefinition's
         _leaf: FusionSchedules | None
@@ -85,7 +85,7 @@ class Inspected:
 
     @property
     def fusion_state(self) -> FusionState:
-        """Which value each state index stands for. DefinitionError before the definition is complete."""
+        """Maps state indices to values. DefinitionError before the definition is complete."""
         return self._finished().state
 
     def inputs(self) -> list[int]:
@@ -148,8 +148,8 @@ class Inspected:
     ) -> str:
         """The CUDA text of the kernels that ran for inputs like these.
 
-        With `intrinsic_code`, complete sources that compile as they are. A kernel has names of its own;
-        comments tell what they stand for in the definition, for each launch of it.
+        With `intrinsic_code`, it returns complete sources that compile without changes. A kernel has its own
+        names; comments map them to those of the definition, for each launch of it.
 
         Raises:
             ExecutionOrderError: the definition was not executed with such inputs.
@@ -219,11 +219,12 @@ class Inspected:
     def why_separate(
         self, a: Tensor | int, b: Tensor | int, inputs: Inputs | None = None, *, device: Device | None = None
     ) -> Separation:
-        """Why one kernel does not compute both `a` and `b`, if none does: an answer to print, and data.
+        """Why one kernel does not compute both `a` and `b`, if none does: an answer that prints, with details
+        as data.
 
-        Each is a tensor of this definition, or the place of a segment in launch order. The answer is about
-        the automatic schedule for `inputs`, which may be meta or fake tensors: nothing runs. None: those of
-        the latest call. It calls tensors what `fusion_ir` calls them.
+        Each is a tensor of this definition, or the position of a segment in launch order. The answer is about
+        the automatic schedule for `inputs`, which may be meta or fake tensors: nothing runs. None: the inputs
+        of the latest call. It names tensors as `fusion_ir` does.
 
         Raises:
             ExecutionOrderError: no inputs are given, and the definition was not executed automatically.
@@ -283,7 +284,7 @@ class Inspected:
     def validate_with_auto_inferred_outputs(
         self, fusion_outputs: Sequence[torch.Tensor], inputs: Inputs
     ) -> None:
-        """Compares outputs of a run to what torch computes, node by node, from the same inputs."""
+        """Compares outputs of a run with torch's results, node by node, for the same inputs."""
         expected = evaluate_fusion(self._finished().fusion, flattened(inputs))
         check_outputs(fusion_outputs, expected, self.getValTolerances(inputs))
 

@@ -1,4 +1,6 @@
-"""Meshes of devices, as the reference's schedules name them: here of one, as a definition runs on one GPU."""
+"""Meshes of devices, as nvFuser's schedules name them. A mesh has one device here, since a definition runs on
+one GPU.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ ONE_DEVICE = "a definition runs on one device, where its inputs are"
 
 
 class DeviceMesh:
-    """Devices by their numbers, in an array of any rank.
+    """Device numbers in an array of any rank.
 
     Args:
         devices: a list of numbers, or an integer tensor.
@@ -56,7 +58,7 @@ class DeviceMesh:
 
 
 def check_mesh(mesh: Any) -> None:
-    """ScheduleError for a mesh that is not of one device. ArgumentTypeError for what is no mesh."""
+    """ScheduleError for a mesh that does not consist of one device. ArgumentTypeError for other objects."""
     if not isinstance(mesh, DeviceMesh):
         raise ArgumentTypeError(
             function="set_device_mesh", expected="mesh: DeviceMesh", given=describe_argument(mesh)
@@ -68,7 +70,7 @@ def check_mesh(mesh: Any) -> None:
 
 
 def check_rotation(parallel_type: Any) -> None:
-    """ArgumentTypeError unless `parallel_type` is of devices, by whose index an axis may be rotated."""
+    """ArgumentTypeError unless `parallel_type` is a device axis, by whose index an axis may be rotated."""
     if not (isinstance(parallel_type, ParallelType) and parallel_type.is_mesh):
         raise ArgumentTypeError(
             function="swizzle1d",

@@ -824,7 +824,7 @@ class OperatorMethods:
         Computed in Float for reduced floats; the result is of the input's type.
         """
     def masked_fill(self, arg: Tensor, mask: Tensor, value: Operand) -> Tensor:
-        """`arg`, but `value`, converted to its type, where the Bool `mask` is True."""
+        """`value`, converted to the type of `arg`, where the Bool `mask` is True; `arg` elsewhere."""
     def broadcast(self, arg: Tensor, is_broadcast_dim: Sequence[bool]) -> Tensor:
         """A size-1 dimension where `is_broadcast_dim` is True; the False entries are the input's dimensions."""
     def broadcast_in_dim(self, arg: Tensor, shape: Shape, broadcast_dims: Sequence[int]) -> Tensor:
@@ -838,7 +838,7 @@ class OperatorMethods:
     def stride_order(self, arg: Tensor, stride_order: Sequence[int]) -> Tensor:
         """A copy with another order in memory: stride_order[d] is 0 for the innermost d; [] keeps the order."""
     def size(self, arg: Tensor, dim: int) -> Scalar:
-        """The size of one dimension, an Int scalar; of an expanded one, what it is expanded to."""
+        """The size of one dimension, an Int scalar; for an expanded dimension, the expanded size."""
     def shape(self, arg: Tensor) -> Vector:
         """All sizes, as a vector."""
     def tensor_sizes(self, arg: Tensor) -> list[Scalar]:
@@ -1063,7 +1063,7 @@ class OperatorMethods:
         descending: bool = False,
         stable: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """(values, indices): `arg` sorted along `dim`, and where each value was. As `argsort`."""
+        """(values, indices): `arg` sorted along `dim`, and the previous position of each value. As `argsort`."""
     def topk(
         self,
         arg: Tensor,
@@ -1084,11 +1084,11 @@ class OperatorMethods:
         dtypes: Sequence[DtypeLike],
         stride_orders: Sequence[Sequence[int]] = (),
     ) -> Any:
-        """The result of an operator of ATen that torch computes, such as "convolution.default", or its results.
+        """The result, or the results, of an operator of ATen that torch computes, such as "convolution.default".
 
-        arguments: in the order of its schema, keyword-only ones included; those at the end that are left out
-        have their defaults. Dtypes are `DataType`s. shapes, dtypes: of its results, which each call checks; a
-        result of type Null is none. stride_orders: of the results in memory, row-major where left out.
+        arguments: in the order of its schema, including keyword-only ones; omitted ones at the end have their
+        defaults. Dtypes are `DataType`s. shapes, dtypes: of its results, which each call checks; a result of type
+        Null is absent. stride_orders: of the results in memory, row-major if omitted.
 
         Raises:
             DefinitionError: there is no such operator, or it writes into arguments or returns views of them.
@@ -1106,9 +1106,10 @@ class OperatorMethods:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(out, logsumexp, philox_seed, philox_offset) of attention over [N, H, L, E], which torch computes.
 
-        bias is added to the scores, mask (Bool) says which positions are seen; both broadcast to [N, H, L, S].
-        By default nothing is dropped, all is seen, and the scale is 1 / sqrt(E). out is of the query's type,
-        logsumexp Float [N, H, L]; what was dropped follows from the seed, UInt64 [2], and the offset, UInt64.
+        bias is added to the scores, mask (Bool) marks the visible positions; both broadcast to [N, H, L, S]. By
+        default nothing is dropped, all positions are visible, and the scale is 1 / sqrt(E). out has the query's
+        type, logsumexp is Float [N, H, L]. The dropped elements follow from the seed, UInt64 [2], and the offset,
+        UInt64.
         """
     def sdpfa_bwd(
         self,
@@ -1124,7 +1125,7 @@ class OperatorMethods:
         philox_offset: Tensor | None = None,
         scale: ScalarLike | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """(grad_query, grad_key, grad_value) of `sdpfa_fwd`, from what it returned. torch computes it."""
+        """(grad_query, grad_key, grad_value) of `sdpfa_fwd`, from its results. torch computes it."""
     def select(self, arg: Tensor, index: ScalarLike, dim: int) -> Tensor:
         """The elements at `index` along `dim`, which the result lacks; a negative one counts from the end."""
     def index_select(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
@@ -1218,16 +1219,16 @@ class OperatorMethods:
     ) -> Tensor:
         """weight[input]: for each index in `input` a row of `weight`, along a new last dimension.
 
-        padding_idx, scale_grad_by_freq and sparse concern gradients only. An index out of range finds 0.
-        With `max_norm`, a row whose norm (of the order `norm_type`, 2 if None) is larger is scaled to it, in a
-        `weight` that is an input too: each execution changes the rows that it finds there, as torch does.
+        padding_idx, scale_grad_by_freq and sparse concern only gradients. An index out of range returns 0. With
+        `max_norm`, a row with a larger norm (of order `norm_type`, 2 if None) is scaled down to it. If `weight`
+        is an input, each execution also changes these rows in it, as torch does.
         """
     @overload
     def grouped_mm(self, mat1: Tensor, mat2: Tensor, offsets: Tensor) -> Tensor:
-        """Products of matrices in groups, each ending where `offsets` (g ends, ascending) says.
+        """Products of matrices in groups; `offsets` has the end of each of the g groups, in ascending order.
 
         (m, k) x (k, n) -> (g, m, n), (g, m, k) x (k, n) -> (m, n) and (m, k) x (g, k, n) -> (m, n): the groups
-        are cut out of k, n and m. The result is of the type of mat1. torch computes it.
+        are parts of k, n and m. The result has the type of mat1. torch computes it.
 
         With scales it is (out, None, None), where out is alpha * product + beta * bias of the scaled matrices, in
         `dtype`. A scale has the rank of its matrix, or of the result if that is larger.
@@ -1264,9 +1265,9 @@ class OperatorMethods:
     ) -> tuple[Tensor, None, None]:
         """(out, None, None), out = alpha * (mat1 * scale1) @ (mat2 * scale2) + beta * bias in `dtype`.
 
-        A scale is one factor a matrix, a row or column, an element, or a block of a size that divides the
-        matrix's. The product is computed in Float, by torch, so it is right and not fast: fast ones of block
-        scales take a Blackwell GPU.
+        There is one scale factor per matrix, row or column, element, or block of a size that divides the
+        matrix's. torch computes the product in Float, so it is correct but not fast: fast products with block
+        scales need a Blackwell GPU.
         """
     def cutlass_nvfp4_grouped_mm(
         self,
@@ -1321,8 +1322,8 @@ class OperatorMethods:
     ) -> tuple[Tensor, Tensor]:
         """(out, invstd): out = arg * invstd * weight, where invstd is 1 / sqrt(mean(arg * arg) + eps).
 
-        `normalized_shape` and the types are as of `layer_norm`. By default `eps` is what the type that is
-        computed in has between 1 and the next number.
+        `normalized_shape` and the types are as in `layer_norm`. The default `eps` is the distance from 1 to the
+        next number in the compute type.
         """
     def group_norm(
         self,
@@ -1359,11 +1360,11 @@ class OperatorMethods:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(out, mean, invstd): arg normalized in each channel, times weight, plus bias.
 
-        The channels are dimension 1, or the last with `channels_last`. In training, and where there are no
-        running statistics, mean and invstd = 1 / sqrt(variance + eps) are those of `arg` over all other
-        dimensions; else they are the running ones. Training writes into the running statistics
-        (1 - momentum) * old + momentum * new, where the new variance is the unbiased one. Reduced floats
-        are computed in Float, which mean and invstd then are of; out is of the input's type.
+        The channels are dimension 1, or the last with `channels_last`. In training, and without running
+        statistics, mean and invstd = 1 / sqrt(variance + eps) are those of `arg` over all other dimensions; else
+        they are the running ones. Training writes (1 - momentum) * old + momentum * new into the running
+        statistics, where the new variance is the unbiased one. Reduced floats are computed in Float, which is
+        then the type of mean and invstd; out has the input's type.
         """
     def nv_block_quantize(
         self,
@@ -1448,8 +1449,8 @@ class OperatorMethods:
     ) -> tuple[Tensor, Tensor]:
         """(out, mask): each element is kept, times 1 / (1 - p), with probability 1 - p, and is 0 otherwise.
 
-        The mask is True where it is kept. Reduced floats are computed in Float; out is of the input's type.
-        The draws are those of `uniform`, with its seed and offset.
+        The mask is True for kept elements. Reduced floats are computed in Float; out has the input's type. The
+        draws are those of `uniform`, with its seed and offset.
         """
     def slice(
         self,
@@ -1486,7 +1487,7 @@ class OperatorMethods:
     def flip(self, arg: Tensor, dims: Dims) -> Tensor:
         """`arg` with the order of its elements along `dims` reversed."""
     def roll(self, arg: Tensor, shifts: Dims, dims: Dims) -> Tensor:
-        """`arg` with its elements moved on by `shifts` along `dims`, those beyond the end to the start."""
+        """`arg` with its elements moved by `shifts` along `dims`; those beyond the end move to the start."""
     def repeat(self, arg: Tensor, repeats: Shape) -> Tensor:
         """`arg` repeats[d] times along each dimension, as torch.Tensor.repeat; new dimensions lead."""
     def repeat_interleave(self, arg: Tensor, repeats: int, dim: int) -> Tensor:
@@ -1503,8 +1504,8 @@ class OperatorMethods:
     def max_sum_exp(self, arg: Tensor, dims: Dims) -> tuple[Tensor, Tensor]:
         """(top, total) over `dims`: the maximum, and the sum of exp(arg - top).
 
-        One pass; a softmax is exp(arg - top) / total. The sum is 0 where the maximum is -inf, and inf where it is
-        inf. Reduced floats give Float.
+        It takes one pass; a softmax is exp(arg - top) / total. The sum is 0 if the maximum is -inf, and inf if it
+        is inf. Reduced floats give Float.
         """
 
 class SchedulingMethods:
@@ -1531,13 +1532,13 @@ class SchedulingMethods:
         """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
 
         The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
-        computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
+        computed along: its innermost dimension, or several merged. A row that starts s elements after a
         multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
-        and the last vector of a row have points outside of it, which nothing computes.
+        and the last vector of a row have points outside of it, which are not computed.
 
-        `turn`: a loop axis of one row a point, of which equal points are rows that begin alike: the inner
-        result of a split of the rows by a constant. Then s follows from it alone, so that a loop over
-        such rows has each column at one place.
+        `turn`: a loop axis with one row per point. Rows at equal points start at the same distance from a
+        multiple of `factor`: the axis is the inner result of a split of the rows by a constant. Then s
+        depends only on this axis, so a loop over such rows has each column at one position.
         """
     @overload
     def shifted_split(
@@ -1571,19 +1572,19 @@ class SchedulingMethods:
     def reverse(self, tensor: Tensor, dim: int) -> None:
         """[.., n, ..] -> [.., n, ..] from its last point to its first.
 
-        What one loop read last is still in the L2 cache where the next loop reads it first.
+        The data that one loop read last is still in the L2 cache when the next loop reads it first.
         """
     @overload
     def reverse(self, arg: Tensor, dim: int) -> None: ...
     def hold_part(self, load: Tensor, again: Collection[Tensor], steps: int, pos: int) -> Tensor:
-        """source -> load, again  =>  source -> load -> held; source, held -> again; returns held.
+        """source -> load, again => source -> load -> held; source, held -> again; returns held.
 
-        What `load` brings in the first `steps` iterations of its loop at `pos` is held in shared memory, from
-        where those of `again`, which load the same elements later, take it. Only the rest is loaded again.
+        Shared memory holds the data that `load` loads in the first `steps` iterations of its loop at `pos`.
+        `again`, which loads the same elements later, reads these from there and loads only the rest again.
         """
     @overload
     def set_cache_op(self, tensor: Tensor, cache_op: CacheOp) -> None:
-        """The cache hint of a load from global memory, also of one by index, or of a store to it."""
+        """Sets the cache hint of a load from global memory, including loads by index, or of a store to it."""
     @overload
     def set_cache_op(self, arg: Tensor, cache_op: CacheOp) -> None: ...
     @overload
@@ -1632,34 +1633,35 @@ class SchedulingMethods:
     def cache_fork(self, arg: Tensor) -> Tensor: ...
     @overload
     def recompute(self, tensor: Tensor, recomputed_uses: Collection[Tensor] = ()) -> list[Tensor]:
-        """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew.
+        """tensor -> a, b => tensor -> a, twin -> b: every use after the first computes it anew.
 
-        With `recomputed_uses` one twin serves those.
+        With `recomputed_uses`, one twin serves those.
         """
     @overload
     def recompute(self, arg: Tensor, recomputed_uses: Collection[Tensor] = ()) -> list[Tensor]: ...
     @overload
     def allow_unaligned(self, tensor: Tensor) -> None:
-        """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
+        """Lets the vectors of a load from global memory to registers start at any element.
 
-        Each is taken from the two aligned vectors that it lies in, so that the address of what is read and
-        the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
+        Each vector is selected from the two aligned vectors that contain it. So neither the address nor the
+        lengths of rows need to be multiples of a vector. Without a vectorized axis nothing changes.
         """
     @overload
     def allow_unaligned(self, arg: Tensor) -> None: ...
     @overload
     def assume(self, tensor: Tensor, dim: int, low: int, high: int) -> None:
-        """Takes the size of dimension `dim` to lie in [low, high]; what follows is constant in the kernel.
+        """Assumes that the size of dimension `dim` is in [low, high]; values that follow are constants in the
+        kernel.
 
-        A call with another size is refused by this kernel (automatic schedules make another one).
+        The kernel rejects a call with another size (automatic schedules then make another kernel).
         """
     @overload
     def assume(self, arg: Tensor, dim: int, low: int, high: int) -> None: ...
     @overload
     def assume_multiple(self, tensor: Tensor, dim: int, number: int) -> None:
-        """Takes the size of dimension `dim` to be a multiple of `number`, so that vectors may go on over it.
+        """Assumes that the size of dimension `dim` is a multiple of `number`, so that vectors may cross it.
 
-        A call with another size is refused by this kernel (automatic schedules make another one).
+        The kernel rejects a call with another size (automatic schedules then make another kernel).
         """
     @overload
     def assume_multiple(self, arg: Tensor, dim: int, number: int) -> None: ...
@@ -1667,8 +1669,8 @@ class SchedulingMethods:
     def set_memory_type(self, tensor: Tensor, memory_type: MemoryType) -> None:
         """Places an intermediate tensor in registers (local), shared or global memory.
 
-        In global memory all blocks may read it. Between a store of one and a read of another there is a grid
-        barrier, for which the launch is cooperative: all of its blocks have to fit the GPU at once.
+        In global memory all blocks may read it. There is a grid barrier between a block's store and another
+        block's read, so the launch is cooperative: all of its blocks must fit the GPU at once.
         """
     @overload
     def set_memory_type(self, arg: Tensor, memory_type: MemoryType) -> None: ...
@@ -1676,10 +1678,10 @@ class SchedulingMethods:
     def store_along(self, tensor: Tensor, dims: Sequence[int], padding: int = 0) -> None:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
-        Others are stored along all their loops, the only order that they take; so is a shared tensor without
-        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
-        each point of the first axis, which spread what is read across rows over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are split.
+        Other tensors are stored along all their loops, and accept no other order; so is a shared tensor
+        without this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused
+        elements after each point of the first axis, which distribute reads across rows over the banks.
         """
     @overload
     def store_along(self, arg: Tensor, dims: Sequence[int], padding: int = 0) -> None: ...
@@ -1691,12 +1693,13 @@ class SchedulingMethods:
         prefetch_distance: int = -1,
         pos: int = -1,
     ) -> None:
-        """Fills a shared tensor ahead of its readers: bulk copies, started by one thread of the block.
+        """Fills a shared tensor ahead of its readers by bulk copies, which one thread of the block starts.
 
-        The tensor is copied from an input. [.., n | run] with the bar at `pos`: its innermost axis is what
-        one copy moves, contiguous in the input; what lies right of the bar is one stage, and the serial loops
-        left of it count the stages. There is room for `stages` of them; `prefetch_distance` (negative: that
-        many less than stages) are on their way, or there, beyond those that are read no more.
+        The tensor is copied from an input. In [.., n | run], with the bar at `pos`, the innermost axis is
+        what one copy moves, contiguous in the input. The loops right of the bar form one stage, and the
+        serial loops left of it count the stages. There is room for `stages` of them. `prefetch_distance`
+        stages (negative: that many less than stages) are in flight, or have arrived, beyond those that are no
+        longer read.
         """
     @overload
     def circular_buffer(
@@ -1716,9 +1719,11 @@ class SchedulingMethods:
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
     ) -> None:
-        """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
+        """Like `circular_buffer`, with a separate warp that starts the copies, in addition to the block's
+        others along an axis.
 
-        `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
+        `num_registers`: per thread of the warps that load, which are then four, and per thread of those that
+        compute.
         """
     @overload
     def warp_specialize(
@@ -1742,9 +1747,10 @@ class SchedulingMethods:
     ) -> None: ...
     @overload
     def set_allocation_as_loop(self, tensor: Tensor) -> None:
-        """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
+        """Stores a tensor in shared memory or registers along its loops, which is the default without
+        `store_along`.
 
-        An output lies as its definition says: its loops have to go over its memory in order.
+        An output has the layout of its definition: its loops must follow the order of its memory.
         """
     @overload
     def set_allocation_as_loop(self, arg: Tensor) -> None: ...
@@ -1752,15 +1758,15 @@ class SchedulingMethods:
     def prefetch(self, tensor: Tensor) -> None:
         """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers.
+        Its load is in flight during the previous iteration. It takes twice the registers.
         """
     @overload
     def prefetch(self, arg: Tensor) -> None: ...
     @overload
     def accumulate_in_registers(self, tensor: Tensor) -> Tensor:
-        """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
+        """reduction -> tensor in memory => reduction -> copy in registers -> tensor, in the same loops.
 
-        What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
+        `complete` does this for all reductions for which it was not called. Returns the copy.
         """
     @overload
     def accumulate_in_registers(self, arg: Tensor) -> Tensor: ...
@@ -1768,8 +1774,8 @@ class SchedulingMethods:
     def all_reduce(self, tensor: Tensor) -> None:
         """Gives the result of a reduction across blocks to all of them, which wait for each other.
 
-        Without it the last block alone holds the result, and no axis of those blocks can be bound after it.
-        The launch is cooperative: all of its blocks have to fit the GPU at once.
+        Without it, only the last block has the result, and no later axis can be bound to those blocks. The
+        launch is cooperative: all of its blocks must fit the GPU at once.
         """
     @overload
     def all_reduce(self, arg: Tensor) -> None: ...
@@ -1796,7 +1802,8 @@ class SchedulingMethods:
     ) -> None:
         """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
 
-        Only the tensors between these change. `propagate_parallel_type`: their loops are bound alike, too.
+        Only the tensors between these change. `propagate_parallel_type`: also binds their loops in the same
+        way.
         """
     @overload
     def bounded_transform_backward(
@@ -1815,7 +1822,7 @@ class SchedulingMethods:
         types: Collection[ParallelType] = (),
         propagate_padding: bool = True,
     ) -> None:
-        """Binds axes that match those of `tensor` left of `pos` alike; `types` restricts which."""
+        """Binds axes that match those of `tensor` left of `pos` in the same way; `types` restricts which."""
     @overload
     def parallelize_like(
         self,
@@ -1912,7 +1919,7 @@ class SchedulingMethods:
     ) -> None: ...
     @overload
     def inline_most(self, selected: Collection[Tensor] = ()) -> None:
-        """Inlines all (or the selected) tensors as far as they can be."""
+        """Inlines all (or the selected) tensors as far as possible."""
     @overload
     def inline_most(self, selected_tensors: Collection[Tensor] = ()) -> None: ...
     @overload
@@ -2104,13 +2111,13 @@ class TensorMethods:
         """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
 
         The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
-        computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
+        computed along: its innermost dimension, or several merged. A row that starts s elements after a
         multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
-        and the last vector of a row have points outside of it, which nothing computes.
+        and the last vector of a row have points outside of it, which are not computed.
 
-        `turn`: a loop axis of one row a point, of which equal points are rows that begin alike: the inner
-        result of a split of the rows by a constant. Then s follows from it alone, so that a loop over
-        such rows has each column at one place.
+        `turn`: a loop axis with one row per point. Rows at equal points start at the same distance from a
+        multiple of `factor`: the axis is the inner result of a split of the rows by a constant. Then s
+        depends only on this axis, so a loop over such rows has each column at one position.
         """
     @overload
     def merge(self, dim: int, inner: int | None = None) -> Tensor:
@@ -2124,16 +2131,16 @@ class TensorMethods:
     def reverse(self, dim: int) -> Tensor:
         """[.., n, ..] -> [.., n, ..] from its last point to its first.
 
-        What one loop read last is still in the L2 cache where the next loop reads it first.
+        The data that one loop read last is still in the L2 cache when the next loop reads it first.
         """
     def hold_part(self, again: Collection[Tensor], steps: int, pos: int) -> Tensor:
-        """source -> load, again  =>  source -> load -> held; source, held -> again; returns held.
+        """source -> load, again => source -> load -> held; source, held -> again; returns held.
 
-        What `load` brings in the first `steps` iterations of its loop at `pos` is held in shared memory, from
-        where those of `again`, which load the same elements later, take it. Only the rest is loaded again.
+        Shared memory holds the data that `load` loads in the first `steps` iterations of its loop at `pos`.
+        `again`, which loads the same elements later, reads these from there and loads only the rest again.
         """
     def set_cache_op(self, cache_op: CacheOp) -> Tensor:
-        """The cache hint of a load from global memory, also of one by index, or of a store to it."""
+        """Sets the cache hint of a load from global memory, including loads by index, or of a store to it."""
     def parallelize(self, axis: int, parallel_type: ParallelType, pad: int = 1) -> Tensor:
         """Binds a loop axis; `pad` rounds its threads up to a multiple (32 fills warps)."""
     @overload
@@ -2156,47 +2163,49 @@ class TensorMethods:
     def cache_fork(self) -> Tensor:
         """An output with uses => a local tensor with a new output copied from it; returns the output."""
     def recompute(self, recomputed_uses: Collection[Tensor] = ()) -> list[Tensor]:
-        """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew.
+        """tensor -> a, b => tensor -> a, twin -> b: every use after the first computes it anew.
 
-        With `recomputed_uses` one twin serves those.
+        With `recomputed_uses`, one twin serves those.
         """
     def allow_unaligned(self) -> Tensor:
-        """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
+        """Lets the vectors of a load from global memory to registers start at any element.
 
-        Each is taken from the two aligned vectors that it lies in, so that the address of what is read and
-        the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
+        Each vector is selected from the two aligned vectors that contain it. So neither the address nor the
+        lengths of rows need to be multiples of a vector. Without a vectorized axis nothing changes.
         """
     def assume(self, dim: int, low: int, high: int) -> Tensor:
-        """Takes the size of dimension `dim` to lie in [low, high]; what follows is constant in the kernel.
+        """Assumes that the size of dimension `dim` is in [low, high]; values that follow are constants in the
+        kernel.
 
-        A call with another size is refused by this kernel (automatic schedules make another one).
+        The kernel rejects a call with another size (automatic schedules then make another kernel).
         """
     def assume_multiple(self, dim: int, number: int) -> Tensor:
-        """Takes the size of dimension `dim` to be a multiple of `number`, so that vectors may go on over it.
+        """Assumes that the size of dimension `dim` is a multiple of `number`, so that vectors may cross it.
 
-        A call with another size is refused by this kernel (automatic schedules make another one).
+        The kernel rejects a call with another size (automatic schedules then make another kernel).
         """
     def set_memory_type(self, memory_type: MemoryType) -> Tensor:
         """Places an intermediate tensor in registers (local), shared or global memory.
 
-        In global memory all blocks may read it. Between a store of one and a read of another there is a grid
-        barrier, for which the launch is cooperative: all of its blocks have to fit the GPU at once.
+        In global memory all blocks may read it. There is a grid barrier between a block's store and another
+        block's read, so the launch is cooperative: all of its blocks must fit the GPU at once.
         """
     def store_along(self, dims: Sequence[int], padding: int = 0) -> Tensor:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
-        Others are stored along all their loops, the only order that they take; so is a shared tensor without
-        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
-        each point of the first axis, which spread what is read across rows over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are split.
+        Other tensors are stored along all their loops, and accept no other order; so is a shared tensor
+        without this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused
+        elements after each point of the first axis, which distribute reads across rows over the banks.
         """
     def circular_buffer(self, stages: int, prefetch_distance: int = -1, pos: int = -1) -> Tensor:
-        """Fills a shared tensor ahead of its readers: bulk copies, started by one thread of the block.
+        """Fills a shared tensor ahead of its readers by bulk copies, which one thread of the block starts.
 
-        The tensor is copied from an input. [.., n | run] with the bar at `pos`: its innermost axis is what
-        one copy moves, contiguous in the input; what lies right of the bar is one stage, and the serial loops
-        left of it count the stages. There is room for `stages` of them; `prefetch_distance` (negative: that
-        many less than stages) are on their way, or there, beyond those that are read no more.
+        The tensor is copied from an input. In [.., n | run], with the bar at `pos`, the innermost axis is
+        what one copy moves, contiguous in the input. The loops right of the bar form one stage, and the
+        serial loops left of it count the stages. There is room for `stages` of them. `prefetch_distance`
+        stages (negative: that many less than stages) are in flight, or have arrived, beyond those that are no
+        longer read.
         """
     def warp_specialize(
         self,
@@ -2206,30 +2215,33 @@ class TensorMethods:
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
     ) -> Tensor:
-        """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
+        """Like `circular_buffer`, with a separate warp that starts the copies, in addition to the block's
+        others along an axis.
 
-        `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
+        `num_registers`: per thread of the warps that load, which are then four, and per thread of those that
+        compute.
         """
     def set_allocation_as_loop(self) -> Tensor:
-        """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
+        """Stores a tensor in shared memory or registers along its loops, which is the default without
+        `store_along`.
 
-        An output lies as its definition says: its loops have to go over its memory in order.
+        An output has the layout of its definition: its loops must follow the order of its memory.
         """
     def prefetch(self) -> Tensor:
         """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers.
+        Its load is in flight during the previous iteration. It takes twice the registers.
         """
     def accumulate_in_registers(self) -> Tensor:
-        """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
+        """reduction -> tensor in memory => reduction -> copy in registers -> tensor, in the same loops.
 
-        What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
+        `complete` does this for all reductions for which it was not called. Returns the copy.
         """
     def all_reduce(self) -> Tensor:
         """Gives the result of a reduction across blocks to all of them, which wait for each other.
 
-        Without it the last block alone holds the result, and no axis of those blocks can be bound after it.
-        The launch is cooperative: all of its blocks have to fit the GPU at once.
+        Without it, only the last block has the result, and no later axis can be bound to those blocks. The
+        launch is cooperative: all of its blocks must fit the GPU at once.
         """
     @overload
     def transform_like(self, selected: Collection[Tensor] = ()) -> Tensor:
@@ -2244,7 +2256,8 @@ class TensorMethods:
     ) -> Tensor:
         """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
 
-        Only the tensors between these change. `propagate_parallel_type`: their loops are bound alike, too.
+        Only the tensors between these change. `propagate_parallel_type`: also binds their loops in the same
+        way.
         """
     @overload
     def parallelize_like(
@@ -2254,7 +2267,7 @@ class TensorMethods:
         types: Collection[ParallelType] = (),
         propagate_padding: bool = True,
     ) -> Tensor:
-        """Binds axes that match those of `tensor` left of `pos` alike; `types` restricts which."""
+        """Binds axes that match those of `tensor` left of `pos` in the same way; `types` restricts which."""
     @overload
     def parallelize_like(
         self,

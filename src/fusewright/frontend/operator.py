@@ -1,11 +1,12 @@
-"""A definition as one operator of torch: what `execute` calls wherever torch must see a single operation.
+"""A definition as one operator of torch: `execute` calls it wherever torch must see a single operation.
 
-That is inside torch.compile, under a TorchDispatchMode (which counts, fakes or records operations) and for
-subclasses of tensors with behaviour of their own. Torch then asks for the real outputs (`_run`) or, of
-tensors without memory, for empty ones (`_fake`).
+That is inside torch.compile, under a TorchDispatchMode (which counts, fakes or records operations), and for
+tensor subclasses with their own behaviour. Torch then requests the real outputs (`_run`) or, for tensors
+without memory, empty ones (`_fake`).
 
-A functional definition is `fusewright::execute`. One that writes into inputs is `fusewright::execute_<n>`, by
-the number of tensors that it returns: torch makes mutable operators functional only if they return no list.
+A functional definition is `fusewright::execute`. A definition that writes into inputs is
+`fusewright::execute_<n>`, where n is the number of tensors that it returns: torch functionalizes mutable
+operators only if they do not return a list.
 """
 
 from __future__ import annotations
@@ -48,18 +49,19 @@ NUMBERS = (bool, int, float, complex, torch.SymInt, torch.SymFloat)
 
 
 class Operator:
-    """How a definition is called as an operator. All of it is constant, so that a graph may rely on it.
+    """How a definition is called as an operator. All attributes are constant, so a graph may rely on them.
 
     Attributes:
-        handle: names the definition: a digest of its records, and more where it has schedulers, a schedule or
-            options of its own, so that a graph that torch keeps on disk never means another one.
+        handle: names the definition: a digest of its records. If the definition has schedulers, a schedule or
+            options of its own, the handle includes more, so that a graph that torch stores on disk never
+            refers to another definition.
         target: the operator.
         names: of the inputs.
         read, written, numbers: positions of the inputs of each kind.
-        returned: of each visible output the position of the input that it is or is written into, or -1 - the
-            number of the tensor that the operator returns for it.
-        fresh: the first visible output that is each of the tensors that the operator returns.
-        is_shared: whether the digest is all of the handle.
+        returned: for each visible output the position of the input that it is or is written into, or -1 minus
+            the number of the tensor that the operator returns for it.
+        fresh: for each tensor that the operator returns, the first visible output that is this tensor.
+        is_shared: whether the handle is only the digest.
     """
 
     def __init__(self, handle: str, leaf: FusionSchedules, is_shared: bool) -> None:
@@ -86,7 +88,7 @@ class Operator:
         self.target = _target(len(made) if homes else None, random)
 
     def check(self, values: Sequence[Any]) -> None:
-        """Raises InputError where a value is not of the kind that its input is."""
+        """Raises InputError if a value is not of the kind of its input."""
         if len(values) != len(self.names):
             names = ", ".join(self.names)
             raise InputError(f"Expected {len(self.names)} inputs ({names}), but got {len(values)}")
@@ -114,12 +116,12 @@ class Operator:
         return inputs
 
     def is_stale(self, fd: FusionDefinition) -> bool:
-        """Whether the definition has got, or lost, a schedule of its own since."""
+        """Whether the definition has gained or lost its own schedule since."""
         return self.is_shared != _is_shared(fd)
 
 
 class CalledByTorch:
-    """What `FusionDefinition` is to torch."""
+    """The part of `FusionDefinition` that torch calls."""
 
     #: made when a call first needs it
     _operator: Operator | None = None
@@ -135,7 +137,7 @@ class CalledByTorch:
 
 
 def acts_by_itself(value: Any) -> bool:
-    """Whether it is a tensor whose class says what operations do with it."""
+    """Whether it is a tensor whose class defines its own behaviour in operations."""
     return isinstance(value, torch.Tensor) and not is_plain(type(value))
 
 
@@ -150,7 +152,7 @@ def call_operator(
     """The outputs of a call of `fd`, by one operation of torch. torch.compile traces this function.
 
     Raises:
-        InputError: there are more or fewer inputs, or one is no tensor, or no number, where it should be.
+        InputError: the number of inputs is wrong, or one is not the required tensor or number.
     """
     fd._prepare_operator()
     operator = fd._operator

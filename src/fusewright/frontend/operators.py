@@ -20,8 +20,8 @@ else:  # made below
 
 
 class Operators(OperatorMethods):
-    """The operations of a definition, made from `fusewright.ops.OPS`: the methods of operations that
-    users register, when they are asked for.
+    """The operations of a definition, made from `fusewright.ops.OPS`. The methods of users' operations are
+    made on demand.
     """
 
     __slots__ = ("_fd",)

@@ -1,4 +1,4 @@
-"""Definitions as `pickle`, `copy` and `clone` take them: what was recorded, and the options."""
+"""Support for `pickle`, `copy` and `clone`: a definition as its records and options."""
 
 from __future__ import annotations
 

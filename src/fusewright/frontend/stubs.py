@@ -1,8 +1,8 @@
-"""The type declarations of what is made from tables at run time: `methods.pyi`, beside this file.
+"""The type declarations of everything that is made from tables at run time: `methods.pyi`, beside this file.
 
-From the rows of operations come the methods of `fd.ops` and the operators of handles, from the primitives
-those of `fd.sched` and of tensors, from the classes of params their editable copies. `./dev stubs` (`python
--m fusewright.frontend.stubs`) writes the file; a test compares it with `stub_text()`.
+The methods of `fd.ops` and the operators of handles come from the rows of operations, the methods of
+`fd.sched` and of tensors from the primitives, and the editable copies of params from their classes.
+`./dev stubs` (`python -m fusewright.frontend.stubs`) writes the file; a test compares it with `stub_text()`.
 """
 
 from __future__ import annotations
@@ -456,7 +456,7 @@ class {name}(FusionDefinition):
 
 
 def registered_text(name: str = "Definition") -> str:
-    """A module for type checkers: a class of definitions whose `ops` declare what users registered, too.
+    """A module for type checkers: a class of definitions whose `ops` also declare users' operations.
 
     Args:
         name: of that class.

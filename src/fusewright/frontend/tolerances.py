@@ -1,6 +1,7 @@
-"""How far an output may be from its reference: by type, and by how many elements its reductions combine.
+"""The allowed difference of an output from its reference: by type, and by the number of elements in its
+reductions.
 
-The tables are nvFuser's: errors that random sums of N elements were measured to have.
+The tables are nvFuser's: measured errors of random sums of N elements.
 """
 
 from __future__ import annotations

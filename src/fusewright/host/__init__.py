@@ -1,8 +1,8 @@
-"""The host program: what happens in a call, compiled to one Python function per signature of inputs.
+"""The host program: the work of a call, compiled to one Python function per signature of inputs.
 
-`executor` is the entry (signature -> program). `inputs` (the inputs of a call), `program` (the host
-program), `reuse` (what earlier calls say of the next one) and `kernels` (which kernels serve a call) import
-each other in this order. `profile` runs a call with a clock, `kernel_dumps` writes kernels to files.
+`executor` is the entry (signature -> program). `inputs` (the inputs of a call), `program` (the host program),
+`reuse` (reuse of earlier calls) and `kernels` (which kernels serve a call) import each other in this order.
+`profile` times a call, and `kernel_dumps` writes kernels to files.
 
 It may import everything from core to runtime. Start reading at `executor.FusionExecutor`.
 """

@@ -57,18 +57,18 @@ Repro = Callable[[Inputs], str]
 
 
 class FusionExecutor:
-    """Executes one fusion for all inputs that fit it. Safe to call from several threads.
+    """Executes one fusion for all inputs that fit it. Several threads may use it.
 
-    Three caches, each asked only if the one before misses: bound programs by the signature of a call;
-    compiled kernels, which all fusions share, by canonical segment, parameters, index type and GPU, so that
-    neither a new size with equal parameters nor an equal segment compiles anything; and the disk cache of
-    cubins.
+    There are three caches, each used only if the previous one misses: bound programs, by the signature of a
+    call; compiled kernels, which all fusions share, by canonical segment, parameters, index type and GPU; and
+    the disk cache of cubins. So neither a new size with equal parameters nor an equal segment compiles
+    anything.
 
     Args:
-        registry: the schedulers to ask, as it is now; None: the default registry.
+        registry: the schedulers to ask, in their current state; None: the default registry.
         options: for calls that give none.
-        repro: makes a script that reproduces a call, for errors that are faults of Fusewright.
-        as_defined: whether segments are made of the nodes of the definition, none of which is rewritten.
+        repro: makes a script that reproduces a call, for errors that are bugs in Fusewright.
+        as_defined: whether segments consist of the nodes of the definition, without rewrites.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class FusionExecutor:
         self.fusion = fusion
         self.repro = repro
         self._binder = Binder(fusion)
-        #: the signature of a call's flat inputs, with what it raises where they do not fit
+        #: computes the signature of a call's flat inputs; raises an error if they do not fit
         self.signature = compile_key_function(fusion, self._binder.size_scalars.inputs)
         self._views = OutputViews(fusion)
         self._fresh = fresh_outputs(fusion)
@@ -187,10 +187,11 @@ class FusionExecutor:
     ) -> list[torch.Tensor]:
         """Tensors like those that `execute` allocates for its outputs (`fresh_outputs`), without values.
 
-        Nothing runs, so inputs may be tensors without memory, on a GPU that is not there, or with symbolic
-        sizes. Raises as `execute` for those that do not fit.
+        Nothing runs, so inputs may be tensors without memory, on a GPU that is not present, or with symbolic
+        sizes. Raises like `execute` for inputs that do not fit.
 
-        as_meta: whether they are meta tensors, as some of the inputs may be.
+        Args:
+            as_meta: whether they are meta tensors, as some of the inputs may be.
         """
         found = self._binder.shapes(self._binder.flatten(inputs), device, with_meta=as_meta)
         place = torch.device("meta") if as_meta else found.device
@@ -210,7 +211,7 @@ class FusionExecutor:
         user_schedule: AnySchedule | None = None,
         fusion_id: int = 0,
     ) -> tuple[list[torch.Tensor], FusionProfile]:
-        """As `execute`, with a clock at each launch: the outputs and where the time went."""
+        """Like `execute`, with a clock at each launch: the outputs and the distribution of the time."""
         inputs = self._binder.flatten(inputs)
         setting = self._settings.get(options or self.options, device)
         program = self.last_program = self._bound(setting, user_schedule, inputs, tracer)
@@ -263,15 +264,15 @@ class FusionExecutor:
         user_schedule: AnySchedule | None = None,
         views: bool = True,
     ) -> SegmentKernels:
-        """The kernels that `execute` would run, compiled, with what is known of them.
+        """The compiled kernels that `execute` would run, with the facts about them.
 
-        Nothing runs, and no call is counted, so inputs may be tensors without memory, and on a GPU that is
-        not here: then the kernels are those of the GPU that is simulated. Whatever is made is found by calls
-        that follow, and the other way round.
+        Nothing runs, and no call is counted. So inputs may be tensors without memory, also on a GPU that is
+        not present: then the kernels are those of the simulated GPU. Later calls use these kernels, and this
+        method uses kernels of earlier calls.
 
         Args:
-            wording: what the definition calls values and schedules of the fusion.
-            device: where the call runs if no input says so.
+            wording: the names that the definition uses for values and schedules of the fusion.
+            device: where the call runs if no input determines it.
             views: whether outputs may be views of inputs.
         """
         options, tracer = options or self.options, tracer if tracer is not None else SILENT
@@ -308,7 +309,7 @@ class FusionExecutor:
     ) -> tuple[Segment, ...]:
         """The segments that compute all outputs for these inputs, none of them as a view, in order.
 
-        Their nodes are those of the definition, for an executor that is to keep these.
+        Their nodes are those of the definition, for an executor that must not rewrite them.
         """
         program = self.compile(inputs, device=device, options=options, tracer=tracer, views=False)
         parts = [
@@ -356,7 +357,7 @@ class FusionExecutor:
         tracer: Tracer | None = None,
         views: bool = True,
     ) -> PlannedCall:
-        """The kernels that would serve these inputs, none of them compiled. Raises as `execute`."""
+        """The kernels that would serve these inputs, without compiling them. Raises like `execute`."""
         binding = self._binder.describe(self._binder.flatten(inputs), device, needs_place=True)
         setting = self._settings.get(
             options or self.options, device if self._binder.is_placed_by_device else None, views
@@ -389,7 +390,7 @@ class FusionExecutor:
         return views, () if self._as_defined else empty_outputs(self._fresh, memory, views)
 
     def segments(self, tracer: Tracer | None = None) -> SegmentedFusion:
-        """The partition of the fusion into kernels, whatever the sizes."""
+        """The partition of the fusion into kernels, for any sizes."""
         return self._partitions.without(frozenset()).structural(tracer or Tracer())
 
     def _program(self, setting: Setting, inputs: Inputs, schedule: AnySchedule | None) -> BoundProgram | None:

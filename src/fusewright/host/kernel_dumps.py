@@ -89,11 +89,11 @@ def _folder(path: Path) -> DumpFolder:
 def dump_kernels(fusion: Fusion, program: BoundProgram, memory: Memory, options: Options) -> None:
     """Writes each kernel of a program of `fusion` into `options.dump_dir`, unless it was written before.
 
-    Files are those of the stages that `options.dump` names; all of them if it names none with files.
+    It writes the files of the stages that `options.dump` names, or all of them if it names none with files.
 
     Raises:
         OptionError: the folder cannot be made.
-        CompileError: NVRTC refuses a kernel whose machine code is to be written.
+        CompileError: NVRTC rejects a kernel whose machine code must be written.
         OSError: the folder cannot be written.
     """
     if not program.launches or options.dump_dir is None:

@@ -1,4 +1,4 @@
-"""Profiles of calls: where the time of one call went, and how fast its kernels moved their data."""
+"""Profiles of calls: how the time of one call is distributed, and how fast its kernels moved their data."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ class KernelProfile:
 
     Sizes are in bytes; `*_str` is as "[x, y, z]", shared memory as "[dynamic, static]".
 
-    time_ms: on a GPU between events around the launch; in the simulator, of simulating it. compile_time_ms:
-    scheduling, lowering, printing and NVRTC, when it was compiled. correlation_id: its number in the call.
-    input_bytes, output_bytes: of the tensors it reads and writes, each once. scheduler: "user" for a
-    user's schedule, "expr_eval" for torch's, of whose kernels nothing is known.
+    Attributes:
+        time_ms: on a GPU, between events around the launch; in the simulator, the time to simulate it.
+        compile_time_ms: scheduling, lowering, printing and NVRTC, when it was compiled.
+        correlation_id: its number in the call.
+        input_bytes, output_bytes: of the tensors it reads and writes, each once.
+        scheduler: "user" for a user's schedule, "expr_eval" for torch's operations, about whose kernels
+            nothing is known.
     """
 
     name: str
@@ -56,11 +59,13 @@ class KernelProfile:
 
 @dataclass(frozen=True)
 class FusionProfile:
-    """One call. The names are nvFuser's, `percentage_peak_bandwith` included.
+    """One call. The names are nvFuser's, including `percentage_peak_bandwith`.
 
-    cuda_evt_time_ms: from the first launch to the end of the last; in the simulator, wall time. host_time_ms:
-    until the call returned. compile_time_ms: of all kernels, when they were compiled. input_bytes,
-    output_bytes: of the call, so intermediate tensors count in their kernels only.
+    Attributes:
+        cuda_evt_time_ms: from the first launch to the end of the last; in the simulator, wall time.
+        host_time_ms: until the call returned.
+        compile_time_ms: of all kernels, when they were compiled.
+        input_bytes, output_bytes: of the call; intermediate tensors count only in their kernels.
     """
 
     verbose: bool
@@ -78,7 +83,7 @@ class FusionProfile:
 
 
 class _Clock:
-    """Notes times along a call; reads them when it is over."""
+    """Records times during a call; reads them when it is over."""
 
     def __init__(self, target: Target) -> None:
         self._on_gpu = target.device.type == "cuda"
@@ -150,7 +155,7 @@ def run_profiled(
 def combined_profile(
     profiles: Sequence[FusionProfile], inputs: Sequence[Any], outputs: Sequence[torch.Tensor], fusion_id: int
 ) -> FusionProfile:
-    """The profile of a call that ran several fusions one after another; there is one at least."""
+    """The profile of a call that ran several fusions, at least one, one after another."""
     kernels: list[KernelProfile] = []
     for profile in profiles:
         first = len(kernels)

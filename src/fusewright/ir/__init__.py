@@ -1,10 +1,10 @@
 """Fusion IR: tensors, their axes, and the nodes that compute them.
 
-What lives here: `axis` (IterDomain and its transforms), `value` (TensorView, Scalar), `index_map`
-(which element stands where, after shape operations), `node` (what computes a value, and how its axes map to
-its inputs'), `view` (nodes that only index their input otherwise), `fusion` (the container), `copies` of
-values, `canonical` (what a group of nodes is but for names), `verify` and `text`. It may import core and sym.
-Start reading at `value.TensorView`, then `node`.
+What lives here: `axis` (IterDomain and its transforms), `value` (TensorView, Scalar), `index_map` (the source
+element at each position of a shape operation's result), `node` (the nodes, and how their axes map to those of
+their inputs), `view` (nodes that only index their input in another way), `fusion` (the container), `copies`
+of values, `canonical` (the text of a group of nodes without names), `verify` and `text`. It may import core
+and sym. Start reading at `value.TensorView`, then `node`.
 """
 
 from fusewright.ir.axis import IterDomain, IterKind, Merge, Split, Swizzle

@@ -15,7 +15,7 @@ from fusewright.sym import ONE, ZERO, Expr, as_int, bitxor, ceildiv, divides, fl
 
 
 class IterKind(KeyEnum):
-    """What an axis of a tensor is: iterated over, reduced away, or a size-1 dimension to be broadcast."""
+    """The kind of a tensor's axis: iterated over, reduced, or a broadcast dimension of size 1."""
 
     ITERATION = "i"
     REDUCTION = "r"
@@ -23,11 +23,13 @@ class IterKind(KeyEnum):
 
 
 class IterDomain:
-    """One axis: `extent` points, numbered `number` in its fusion.
+    """One axis of `extent` points. Two axes are equal only if they are the same object.
 
-    `expanded` is the visible size of an expanded broadcast (its extent is 1), else None. `rfactor` marks
-    an axis that a transform made part of a logical domain. `padded` rounds the thread dimension that the axis
-    is bound to up to a multiple of it (warp padding). Identity is equality.
+    Attributes:
+        number: its number in its fusion.
+        expanded: the visible size of an expanded broadcast (whose extent is 1), else None.
+        rfactor: whether a transform made the axis part of a logical domain.
+        padded: a number whose multiple the axis' thread dimension is rounded up to (warp padding).
     """
 
     __slots__ = ("number", "extent", "kind", "parallel", "expanded", "rfactor", "padded", "definition")
@@ -94,9 +96,9 @@ NewAxis = Callable[[Expr, IterKind], IterDomain]
 
 
 class Transform(ABC):
-    """Relates `inputs` to `outputs`; index and extent rules take and return one Expr an axis, in order.
+    """Relates `inputs` to `outputs`. Its index and extent rules take and return one Expr per axis, in order.
 
-    `__slots__` of a transform are its parameters.
+    The `__slots__` of a transform are its parameters.
     """
 
     __slots__ = ("inputs", "outputs")
@@ -106,7 +108,7 @@ class Transform(ABC):
 
     @property
     def reads(self) -> tuple[IterDomain, ...]:
-        """Axes on whose indices the rules depend, and that are left as they are."""
+        """Axes whose indices the rules depend on, but which they do not change."""
         return ()
 
     @abstractmethod
@@ -168,7 +170,9 @@ class Transform(ABC):
 
 
 class Split(Transform):
-    """in -> outer, inner: `factor` is inner's extent (outer's if not `inner_split`), the other rounds up."""
+    """in -> outer, inner: `factor` is the extent of inner (of outer if not `inner_split`); the other extent
+    is rounded up.
+    """
 
     __slots__ = ("factor", "inner_split")
 
@@ -224,9 +228,9 @@ class Split(Transform):
 class ShiftedSplit(Split):
     """in -> outer, inner of `factor`: point i of a row is outer * factor + inner = i + shift(row).
 
-    shift(row) = sum(rows[k] * strides[k]) mod factor: how far the row's first element lies beyond a multiple
-    of `factor` in a tensor with these strides. So the vectors of each row begin at such multiples. The first
-    and the last one of a row may have points outside of it.
+    shift(row) = sum(rows[k] * strides[k]) mod factor is the distance of the row's first element from a
+    multiple of `factor`, in a tensor with these strides. So the vectors of each row start at such multiples.
+    The first and the last vector of a row may have points outside of it.
     """
 
     __slots__ = ("rows", "strides")
@@ -403,7 +407,7 @@ class Reverse(Transform):
 
 
 def transforms_between(sources: Iterable[IterDomain], targets: Iterable[IterDomain]) -> list[Transform]:
-    """The transforms that lead from `sources` to `targets`, each after those that it depends on."""
+    """The transforms from `sources` to `targets`, each after those that it depends on."""
     stop = set(sources)
     made = [axis for axis in targets if axis not in stop and axis.definition is not None]
     if not made:  # as for every tensor that is not scheduled

@@ -1,15 +1,15 @@
-"""The canonical text of a group of nodes: equal for groups that differ in numbers and names alone.
+"""The canonical text of a group of nodes: equal for groups that differ only in numbers and names.
 
-A line for each value that the group does not compute and for each node, in order::
+The text has a line for each value that the group does not compute and for each node, in order::
 
     in Float[i0i,i1i]tt                                 0: an input
     Double 0.5                                          1: a constant
     Float[i0i,i1i]tt=Pointwise.79(op:mul.0f,...)(0,1)   2: what a node makes of 0 and 1
     out 2
 
-Values are numbered in order of first use, sizes likewise. Everything that the code of a group depends on is
-in the text, so groups of equal text may share all that is made of them. What the writer knows no text for is
-written as something that equals nothing else.
+Values are numbered in order of first use, and so are sizes. The text includes everything that the code of a
+group depends on, so groups of equal text may share all results of compilation. An object for which the writer
+has no text form is written as unique text that equals no other.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _Form = tuple[str, tuple[Expr, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Description:
-    """What a group is.
+    """The description of a group.
 
     Attributes:
         text: the canonical text.
         values: the group's values, by their numbers in the text.
-        sizes: its size symbols, likewise.
-        computes: whether it has sizes that are quotients and the like of these.
+        sizes: the group's size symbols, by their numbers in the text.
+        computes: whether it has sizes that are computed from these, such as quotients.
     """
 
     text: str
@@ -61,11 +61,11 @@ class Description:
 
 
 class Describer:
-    """Describes groups of nodes of one fusion; remembers what it wrote of each node and value.
+    """Describes groups of nodes of one fusion, and caches the text of each node and value.
 
     Args:
-        own_inputs: inputs of the fusion. A tensor that a group reads and that is none of them comes from
-            another kernel, without the axes that were reduced away.
+        own_inputs: inputs of the fusion. Any other tensor that a group reads comes from another kernel,
+            without its reduced axes.
     """
 
     def __init__(self, own_inputs: Iterable[Val]) -> None:

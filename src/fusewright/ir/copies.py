@@ -1,4 +1,4 @@
-"""Copies of values with all that a schedule says of them."""
+"""Copies of values with all scheduling information."""
 
 from __future__ import annotations
 

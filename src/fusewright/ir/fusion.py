@@ -30,7 +30,9 @@ _SCALAR_PREFIX = {Category.INT: "i", Category.BOOL: "b", Category.COMPLEX: "c"}
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An output: the tensor; with `alias`, written into that input's memory; `hidden` is not returned."""
+    """An output tensor. With `alias`, it is written into that input's memory; if `hidden`, it is not
+    returned.
+    """
 
     tensor: TensorView
     alias: TensorView | None = None
@@ -38,7 +40,7 @@ class Output:
 
 
 class Fusion:
-    """Values, nodes in creation order (an ordered set), inputs (as passed), outputs (as added).
+    """Values, nodes in creation order (an ordered set), inputs (as passed) and outputs (as added).
 
     Tensors, axes and scalars are numbered from 0 in creation order, as printed IR shows them.
     """
@@ -53,7 +55,7 @@ class Fusion:
         self.scalar_of: dict[Symbol, Scalar] = {}
         #: scalars that were made as the size of an axis, and that axis
         self.size_axes: dict[Scalar, IterDomain] = {}
-        #: sizes that the schedule takes to lie in [low, high]; a call with others needs another kernel
+        #: sizes that the schedule assumes to be in [low, high]; a call with others needs another kernel
         self.ranges: dict[Symbol, tuple[int, int]] = {}
         #: sizes that the schedule takes to be multiples of a number, likewise
         self.multiples: dict[Symbol, int] = {}
@@ -62,7 +64,7 @@ class Fusion:
         self._scalars = 0
         #: sizes that the host computes from others, by the symbols that stand for them
         self.computed_sizes: dict[Symbol, Expr] = {}
-        #: what must hold for the sizes of a call, and what an error says where it does not
+        #: requirements on the sizes of a call, and the error message if they do not hold
         self.checks: list[tuple[Expr, str]] = []
         #: for symbols that were renamed the names that they were made with
         self.made_as: dict[Symbol, str] = {}
@@ -83,7 +85,9 @@ class Fusion:
 
     @property
     def numbering(self) -> tuple[int, int, int]:
-        """The numbers of the next tensor, axis and scalar. Set it back only once what had them is gone."""
+        """The numbers of the next tensor, axis and scalar. Reset it only after everything with these numbers
+        is gone.
+        """
         return self._tensors, self._axes, self._scalars
 
     @numbering.setter
@@ -126,7 +130,7 @@ class Fusion:
         contiguity: Sequence[bool | None] | None = None,
         is_cpu: bool = False,
     ) -> TensorView:
-        """A fresh tensor. ShapeError if its sizes are known and beyond what 64-bit offsets reach."""
+        """A fresh tensor. ShapeError if its sizes are known and exceed 64-bit offsets."""
         name = f"T{self._tensors}" if self.naming is None else "a tensor that this makes"
         check_offsets(name, dtype, [as_int(axis.visible_extent) for axis in logical])
         tensor = TensorView(
@@ -147,7 +151,7 @@ class Fusion:
         return self.new_tensor(list(map(self.copy_axis, tensor.shape)), dtype or tensor.dtype)
 
     def new_scalar(self, dtype: DataType, value: Number | None = None, extent: Expr | None = None) -> Scalar:
-        """A scalar; an integral one can serve as a size (`extent` where that is known already)."""
+        """A scalar. An integral one can be used as a size (`extent` if that is already known)."""
         name = f"{_scalar_prefix(dtype)}{self._next_scalar()}"
         if extent is None and dtype.is_integral:
             extent = const(int(value)) if isinstance(value, (bool, int)) else symbol(name, lo=0)
@@ -162,9 +166,9 @@ class Fusion:
         return self.new_scalar(DataType.Int, value, extent)
 
     def signed_value(self, scalar: Scalar) -> Expr | None:
-        """The value of an integral scalar that may be negative, as an offset may; None for other scalars.
+        """The value of an integral scalar that may be negative, such as an offset; None for other scalars.
 
-        What serves as a size has a symbol that is not.
+        The symbol for its use as a size is nonnegative.
         """
         value = scalar.extent
         if value is None or not any(s in self.scalar_of for s in value.free_symbols):
@@ -201,7 +205,7 @@ class Fusion:
         tensor.memory = MemoryType.global_
 
     def freeze(self) -> None:
-        """Says that nobody changes it any more."""
+        """Marks the fusion as final: it must not be changed any more."""
         self.analyses = {}
 
     def _edit(self) -> None:
@@ -261,7 +265,7 @@ class Fusion:
         return first < second
 
     def require(self, condition: Expr, message: str) -> None:
-        """States what must hold for the sizes of every call; ShapeError with `message` if it never does."""
+        """States a requirement on the sizes of every call; ShapeError with `message` if it can never hold."""
         if as_int(condition) == 0:
             raise ShapeError(message)
         if as_int(condition) is None:
@@ -313,8 +317,8 @@ class Fusion:
     def renumber(self, sizes: Mapping[Symbol, Symbol]) -> None:
         """Numbers values and axes from 0, in the order of `values`, and gives sizes these names.
 
-        Values are called by their numbers, and what nodes make from now on after these.
-        A scalar that a size stands for takes the size's name; scalars are numbered after the sizes.
+        Values are named by their numbers, and later values are numbered after these. A scalar that is a size
+        takes the size's name; other scalars are numbered after the sizes.
         """
         self._tensors, self._scalars = 0, len(sizes)
         values, axes = self.values(), self.axes()
@@ -383,13 +387,13 @@ class Fusion:
 
     @property
     def equalities(self) -> list[tuple[Expr, Expr]]:
-        """Pairs of sizes that a call must find equal: (size, representative)."""
+        """Pairs of sizes that must be equal in every call: (size, representative)."""
         return [(size, self._representative(size)) for size in self._equal]
 
     # ---- queries
 
     def values(self) -> list[Val]:
-        """Inputs, then what nodes read and make, each once, in node order."""
+        """Inputs, then the operands and results of nodes, each once, in node order."""
         found: dict[Val, None] = dict.fromkeys(self.inputs)
         for node in self.nodes:
             for value in (*node.inputs, *node.outputs):
@@ -417,7 +421,7 @@ class Fusion:
         return new
 
     def size_symbols(self) -> set[Symbol]:
-        """The symbols of all sizes: of axes, of what must hold for them, and in the indices of nodes."""
+        """The symbols of all sizes: of axes, of requirements on them, and in the indices of nodes."""
         used: set[Symbol] = set()
         for axis in self.axes():
             used |= axis.extent.free_symbols

@@ -1,8 +1,8 @@
-"""Which element of a source stands at each position of a result: the meaning of every shape operation.
+"""The source element at each position of a result: the meaning of every shape operation.
 
-A reshape, a slice, a pad, a flip, a gather are all one thing: for each dimension of the source an index
-expression over the position in the result and over loaded index values, and a predicate that says where
-there is an element at all. So any chain of them is one, by substitution.
+Reshape, slice, pad, flip and gather have one representation. For each dimension of the source there is an
+index expression over the position in the result and over loaded index values. A predicate says where there is
+an element at all. So substitution composes any chain of them into one.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def value_extent(value: Symbol) -> Expr:
 
 
 def position_of(s: Symbol) -> int | None:
-    """The dimension whose position a symbol is, or None."""
+    """The dimension whose position the symbol is, or None."""
     return _number(s, _POSITION)
 
 
 def value_of(s: Symbol) -> int | None:
-    """The number of the index operand whose value a symbol is, or None."""
+    """The number of the index operand whose value the symbol is, or None."""
     return _number(s, _VALUE)
 
 
@@ -69,8 +69,8 @@ class IndexMap:
     """result[p] = source[indices] where `pred` holds.
 
     Attributes:
-        indices: one expression a dimension of the source, over positions, index values and sizes.
-        pred: where the source has the element; elsewhere the result is a fill value.
+        indices: one expression per dimension of the source, over positions, index values and sizes.
+        pred: holds where the source has the element; elsewhere the result is a fill value.
     """
 
     indices: tuple[Expr, ...]
@@ -104,7 +104,7 @@ class IndexMap:
         return IndexMap(tuple(substitute(e, table) for e in self.indices), substitute(self.pred, table))
 
     def where(self, pred: Expr) -> IndexMap:
-        """The map where `pred` holds as well."""
+        """The map with the additional condition `pred`."""
         return IndexMap(self.indices, land(pred, self.pred))
 
     def resized(self, rename: Callable[[Expr], Expr], extents: Sequence[Expr]) -> IndexMap:

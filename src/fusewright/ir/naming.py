@@ -1,8 +1,8 @@
-"""What values are called: as a definition names them, or after what they are made of.
+"""Names of values: as in the definition, or derived from the source.
 
-A value that a definition has a name for has that name (`T3`, `S1`). Any other is called `<stem>_<what>`: the
-exp inside of what the definition calls T3 is `T3_exp`, a copy that a schedule makes of it `T3_exp_copy`. In a
-fusion without a `Naming`, and before that sees a value, tensors are called by their numbers.
+A value that the definition names has that name (`T3`, `S1`). Any other value is called `<stem>_<what>`: the
+exp inside the definition's T3 is `T3_exp`, and a copy of it that a schedule makes is `T3_exp_copy`. In a
+fusion without a `Naming`, and until the naming has seen a value, tensors are called by their numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Naming:
     """Names for the values that nodes of one fusion make.
 
     Attributes:
-        stem: what names start with; None: with the name of what the node reads.
+        stem: the start of the names; None: the name of the node's operand.
     """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
@@ -35,7 +35,7 @@ class Naming:
         return Naming(self._taken)
 
     def derived(self, stem: str, what: str) -> str:
-        """`<stem>_<what>`, with a number behind it where that is another value's name."""
+        """`<stem>_<what>`, with a number appended if another value has that name."""
         name = plain = f"{stem}_{_word(what)}"
         number = 1
         while name in self._taken:
@@ -45,7 +45,7 @@ class Naming:
         return name
 
     def name_results(self, node: Node) -> None:
-        """Names what a node makes, where that has no name yet."""
+        """Names the results of a node that have no name yet."""
         stem = None
         for out in node.outputs:
             if isinstance(out, TensorView) and out.label is None:

@@ -1,9 +1,9 @@
-"""What computes a value.
+"""The nodes that compute values.
 
-Every node says how the axes of its outputs map to those of its inputs (`axis_map`), which is all that
-indexing and propagation ask of it, and of what kind it is (`traits`), on which rewrites, schedulers and
-segmentation decide what they may do with it. A new kind of node is one class here, its builder in ops/, its
-meaning in ops/evaluate.py and its lowering rule in lower/.
+Every node defines how the axes of its outputs map to those of its inputs (`axis_map`); indexing and
+propagation need nothing else. Its `traits` define its kind, by which rewrites, schedulers and segmentation
+decide what they may do with it. A new kind of node is one class here, its builder in ops/, its meaning in
+ops/evaluate.py and its lowering rule in lower/.
 """
 
 from __future__ import annotations
@@ -22,22 +22,26 @@ from fusewright.sym import Expr, Symbol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What others may take for granted of a kind of node. What it does not state is not so.
+    """The properties that others may assume of a kind of node. A property that is not stated is absent.
 
-    pointwise: each element of the output is a function of its position and of the input elements that
-        `axis_map` names, cheap enough to be computed again where that saves memory traffic.
-    move: pointwise, and that function is the element of its one input, a tensor.
-    view: a move that is only another way to index its input, so that doing it again costs nothing.
-    relabel: a view that `axis_map` says all of: dimensions in another order, inserted or removed at size 1.
-    carries_relabels: a relabel of its output is the same node over relabels of its inputs.
-    indexed: each element of the output is an element of its first input, a tensor, that index expressions
-        name, or a fill; `axis_map` tells only which axes are the same.
-    placed: a store: each element of its one input goes to a place in the output, an output of the fusion,
-        that index expressions name. The output is iterated over as its input is.
-    updates: placed, in memory that holds values already: it changes some elements of its base, whose memory
-        becomes the output's. The base is written before its kernel starts, and the output read after it ends.
-    own_load: of an input it is a load of its own, as it reads along other dimensions than others do.
-    whole: the host computes it outside any kernel, from whole tensors; `axis_map` maps nothing.
+    Attributes:
+        pointwise: each element of the output is a function of its position and of the input elements that
+            `axis_map` names. The function is cheap enough to recompute if that saves memory traffic.
+        move: pointwise, and the function returns the element of its only input, a tensor.
+        view: a move that only indexes its input in another way, so repeating it costs nothing.
+        relabel: a view that `axis_map` describes completely: dimensions reordered, inserted, or removed at
+            size 1.
+        carries_relabels: a relabel of its output equals the same node applied to relabels of its inputs.
+        indexed: each element of the output is an element of its first input, a tensor, that index expressions
+            select, or a fill; `axis_map` maps only the axes that are the same.
+        placed: a store: each element of its only input goes to the place in the output that index expressions
+            name. The output is an output of the fusion and is iterated over like the input.
+        updates: placed, in memory that already has values: it changes some elements of its base, whose memory
+            becomes the output's. The base is written before its kernel starts, and the output is read after
+            it ends.
+        own_load: it needs a separate load of an input, because it reads along other dimensions than other
+            uses.
+        whole: the host computes it outside any kernel, from whole tensors; `axis_map` maps nothing.
     """
 
     pointwise: bool = False
@@ -55,12 +59,14 @@ class Traits:
 class Node:
     """Computes `outputs` from `inputs`.
 
-    Subclasses state their `traits`, and add slots; `attributes` are those that printed IR shows.
+    Subclasses state their `traits` and add slots.
 
-    reduced: whether each element of the outputs stands for several that a reduction made one: the node is
-        a reduction, or computes on the results of one without bringing in further dimensions. It is decided
-        where the node is first added to a fusion, before anything is scheduled or cut, and copies keep it:
-        what is computed once a row is computed precisely, in whatever kernel.
+    Attributes:
+        attributes: the slots that printed IR shows.
+        reduced: whether each element of the outputs is the result of a reduction over several elements: the
+            node is a reduction, or it computes on the results of one without adding dimensions. This is
+            decided when the node is first added to a fusion, before scheduling and partitioning, and copies
+            keep it. So a value that is computed once per row is computed precisely in every kernel.
     """
 
     __slots__ = ("inputs", "outputs", "reduced")
@@ -101,7 +107,7 @@ class Node:
         return isinstance(self.outputs[0], Scalar)
 
     def axis_map(self, operand: int) -> tuple[int | None, ...]:
-        """For each root axis of the outputs its position in `inputs[operand].shape`; None: it has none."""
+        """For each root axis of the outputs its position in `inputs[operand].shape`; None if it has none."""
         return tuple(range(len(self.output.maybe_root)))
 
     def is_reduced(self) -> bool:
@@ -128,11 +134,13 @@ class Node:
     def placement(
         self, source: Placement, shape: Sequence[int], sizes: Mapping[Symbol, int]
     ) -> Placement | None:
-        """Where its output, of this shape, stands in the memory of its input; None: it has its own."""
+        """The position of its output, of this shape, in the memory of its input; None if it has separate
+        memory.
+        """
         return source.relabeled(self.axis_map(0), shape) if self.traits.relabel else None
 
     def copy(self, values: Mapping[Val, Val]) -> Node:
-        """The same node over other values; those not in `values` stay."""
+        """The same node over other values; values that are not in `values` stay."""
         new = object.__new__(type(self))
         new.inputs = tuple(values.get(v, v) for v in self.inputs)
         new.outputs = tuple(values.get(v, v) for v in self.outputs)
@@ -143,7 +151,7 @@ class Node:
         return new
 
     def with_sizes(self, rename: Callable[[Expr], Expr]) -> None:
-        """Follows the axes of its values, whose sizes got other names by `rename`."""
+        """Updates the node after `rename` has renamed sizes of its values' axes."""
 
     def index_expressions(self) -> tuple[Expr, ...]:
         """Expressions that it computes indices by, over sizes, positions and index values."""
@@ -155,7 +163,7 @@ class Node:
         return type(self).__name__
 
     def parameters(self) -> dict[str, object]:
-        """What it knows beside its inputs and what the label tells, as printed IR names it."""
+        """Its parameters besides inputs and label, as printed IR names them."""
         return {name: getattr(self, name) for name in self.attributes}
 
 
@@ -175,9 +183,10 @@ class Pointwise(Node):
 
 
 class Reduction(Node):
-    """Reduces the axes that are reductions in its outputs; one output a state of `op`.
+    """Reduces the axes that are reductions in its outputs. It has one output for each state of `op`.
 
-    `inputs` is one tensor, lifted to the states, or one tensor a state (a reduction of partial results).
+    `inputs` is one tensor, which is lifted to the states, or one tensor per state (a reduction of partial
+    results).
     """
 
     __slots__ = ("op",)
@@ -201,11 +210,14 @@ class Reduction(Node):
 
 
 class Scan(Node):
-    """Element i along dimension `dim` is what `op` makes of the elements up to i, the own one included.
+    """Element i along dimension `dim` is the reduction by `op` of the elements up to and including i.
 
-    inputs: a tensor, and the scalar of its type that the scan starts from, if that is not the identity. `op`
-    has one state, the element itself. Where the dimension is expanded, the output has an element for each
-    point that it shows.
+    `op` has one state, the element itself. If the dimension is expanded, the output has an element for each
+    visible point.
+
+    Attributes:
+        inputs: a tensor, and optionally the scalar of its type from which the scan starts, if not the
+            identity.
     """
 
     __slots__ = ("op", "dim")
@@ -225,8 +237,10 @@ class Scan(Node):
 class Copy(Node):
     """A copy: a load, a store, a move between memories, or a kernel boundary if `segment`.
 
-    ordered: whether the definition states the memory order of its output.
-    held: what the kernel holds of the same elements (`TensorView.part`), which is taken from there.
+    Attributes:
+        ordered: whether the definition states the memory order of its output.
+        held: the tensor in which the kernel holds a part of the same elements (`TensorView.part`); they are
+            read from there.
     """
 
     __slots__ = ("kind", "cache", "segment", "ordered")
@@ -264,13 +278,16 @@ class Copy(Node):
 
 
 class Indexed(Node):
-    """Each element is the one of inputs[0] that `map` names, or a fill where there is none.
+    """Each element is the element of inputs[0] that `map` names, or a fill if there is none.
 
-    inputs: the source, then `indices` integer tensors of the output's rank (`index_value`s of the map), then
-    the fill, a scalar of the output's type, if `filled`; without one the fill is zero, and nobody reads it.
-    `kind` is its name in printed IR. `inverse`, if there is one, leads from positions in the source to
-    positions in the output: its predicate tells which of the source's elements the output has, all of which
-    it has once. `cache`: the hint of its loads.
+    Attributes:
+        inputs: the source; then `indices` integer tensors of the output's rank (`index_value`s of the map);
+            then, if `filled`, the fill, a scalar of the output's type. Without a fill the missing elements
+            are zero, and nothing reads them.
+        kind: its name in printed IR.
+        inverse: maps positions in the source to positions in the output, if it exists. Its predicate holds
+            for those elements of the source that are in the output; each of them is there once.
+        cache: the cache hint of its loads.
     """
 
     __slots__ = ("kind", "map", "inverse", "indices", "filled", "cache")
@@ -343,10 +360,11 @@ class Indexed(Node):
 
 
 class Stored(Node):
-    """Writes each element of inputs[0] that `map.pred` takes to the place in the output that `map` names.
+    """Writes each element of inputs[0] for which `map.pred` holds to the position in the output that `map`
+    names.
 
-    The output's root axes are those of its input, and its loops are made from them; its logical ones are
-    related to them by `map` alone, which leads to every element of the output once.
+    The output's root axes are those of its input, and its loops are made from them. Only `map` relates its
+    logical axes to them; it reaches every element of the output exactly once.
     """
 
     __slots__ = ("map",)
@@ -371,12 +389,14 @@ class Stored(Node):
 
 
 class Update(Stored):
-    """The base, with elements of inputs[0] stored, or added by `op`, where `map` names a place.
+    """The base, in which elements of inputs[0] are stored, or added by `op`, at the positions that `map`
+    names.
 
-    The places may be loaded: inputs are the source, `indices` integer tensors of its rank (`index_value`s of
-    the map), and the base, a tensor of the output's type, sizes and memory order that nothing else reads. The
-    base's memory becomes the output's, so a kernel holds the node without the base (`without_base`). Without
-    `op`, a place that several elements go to gets any one of them; with it, it gets all, in any order.
+    The positions may be loaded. The inputs are the source, `indices` integer tensors of its rank
+    (`index_value`s of the map), and the base: a tensor of the output's type, sizes and memory order that
+    nothing else reads. The base's memory becomes the output's, so a kernel has the node without the base
+    (`without_base`). Without `op`, a position that several elements are stored to gets any one of them; with
+    `op`, it gets all of them, in any order.
     """
 
     __slots__ = ("op", "indices", "_has_base")
@@ -407,7 +427,7 @@ class Update(Stored):
         return base if isinstance(base, TensorView) else None
 
     def without_base(self) -> Update:
-        """The same node where the output's memory is known to hold the base."""
+        """The same node, for an output whose memory is known to hold the base."""
         node = self.copy({})
         assert isinstance(node, Update)
         if node._has_base:
@@ -468,7 +488,9 @@ class Full(Node):
 
 
 class RandomState(Node):
-    """The seed and offset of random numbers, from torch's generator: two Int scalars, others at each call."""
+    """The seed and offset of random numbers, from torch's generator: two Int scalars that change at each
+    call.
+    """
 
     __slots__ = ()
     traits = Traits()
@@ -478,7 +500,7 @@ class RandomState(Node):
 
 
 class Random(Node):
-    """Random numbers, each a function of its position, in row-major order, and of inputs: seed, offset."""
+    """Random numbers, each a function of its position in row-major order and of the inputs: seed, offset."""
 
     __slots__ = ("op",)
     traits = Traits(pointwise=True)  # its row-major position is another where dimensions are
@@ -493,7 +515,7 @@ class Random(Node):
 
 
 class Iota(Node):
-    """Element i along the only axis that is no broadcast is start + i * step (inputs: start, step)."""
+    """Element i along the only non-broadcast axis is start + i * step (inputs: start, step)."""
 
     __slots__ = ()
     traits = Traits(pointwise=True, carries_relabels=True)
@@ -503,13 +525,14 @@ class Iota(Node):
 
 
 class LibraryCall(Node):
-    """outputs = op(inputs), which a library computes: a contraction, attention, a sort.
+    """outputs = op(inputs), computed by a library: a contraction, attention, a sort.
 
     Inputs are tensors, and scalars such as the k of topk. The outputs are whole tensors in memory.
 
-    options: the arguments of the row's function that are no values of the fusion, by name.
-    views: of each input the nodes through which it is seen, in order: all they do is look at it in another
-        way. Empty where no input is seen through any.
+    Attributes:
+        options: the arguments of the row's function that are not values of the fusion, by name.
+        views: for each input, the view nodes through which it is read, in order; empty if no input is read
+            through a view.
     """
 
     __slots__ = ("op", "options", "views")

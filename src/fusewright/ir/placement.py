@@ -1,4 +1,4 @@
-"""Where the elements of a tensor stand in memory that another tensor lies in."""
+"""Where the elements of one tensor are in the memory of another."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Placement:
     def indexed(
         self, index_map: IndexMap, shape: Sequence[int], sizes: Mapping[Symbol, int]
     ) -> Placement | None:
-        """The elements that `index_map` names, at these sizes; None where no strides lead to them."""
+        """The elements that `index_map` names, at these sizes; None if strides cannot describe them."""
         place = partial(_linear, index_map, tuple(sizes))
         own = self.strides, self.offset
         is_linear, offset, *strides = followed(place, *own, tuple(shape), tuple(sizes.values()))

@@ -1,7 +1,7 @@
-"""A whole fusion as text: inputs, outputs and, in order, what computes each value.
+"""A whole fusion as text: inputs, outputs and, in order, the node that computes each value.
 
-The form is the one that users of nvFuser know from `print_math`: `fusion_text` is the
-computation, `scheduled_text` the same with the transforms that made each tensor's loops.
+The form is that of nvFuser's `print_math`: `fusion_text` prints the computation, and `scheduled_text` adds
+the transforms that made each tensor's loops.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ Number = bool | int | float | complex
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The order of elements in shared memory, where it is not that of the loops.
+    """The order of elements in shared memory, if it differs from that of the loops.
 
     Attributes:
-        axes: outermost first; made from the tensor's logical axes by transforms of their own.
+        axes: outermost first; separate transforms make them from the tensor's logical axes.
         padding: unused elements after each point of the outermost axis.
     """
 
@@ -32,14 +32,15 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class CircularBuffer:
-    """How a tensor in shared memory is filled ahead of its readers, by bulk copies.
+    """How bulk copies fill a tensor in shared memory ahead of its readers.
 
     Attributes:
-        stages: how many stages it has room for. A stage is what lies inside the loops left of `position`,
-            which count the stages.
-        prefetch: how many stages are filled ahead of the one that is read.
-        parallel: the axis of the block along which a warp of its own fills them; None: a thread of the block.
-        registers: of a thread of the warps that fill, and of those that compute; None: as they are.
+        stages: the number of stages that it has room for. A stage is everything inside the loops left of
+            `position`, which count the stages.
+        prefetch: the number of stages that are filled ahead of the one that is read.
+        parallel: the axis of the block along which a separate warp fills them; None: a thread of the block
+            does.
+        registers: per thread of the warps that fill, and of those that compute; None: unchanged.
     """
 
     stages: int
@@ -51,33 +52,35 @@ class CircularBuffer:
 
 @dataclass(frozen=True, slots=True)
 class HeldPart:
-    """What a tensor in shared memory has room for: the first `steps` iterations of the loop at `position`."""
+    """A tensor in shared memory that holds only the first `steps` iterations of the loop at `position`."""
 
     position: int
     steps: int
 
 
 class TensorView:
-    """A tensor and how it is iterated over and stored.
+    """A tensor, its loops and its storage.
 
-    prefetched: whether it is loaded an iteration ahead of the loop that it is inlined into.
-    root: the axes that its definition produces, when a transform (rfactor) made others logical; else None.
-    logical: its dimensions, reduced ones included.
-    maybe_root: the axes that its definition produces.
-    shape: the logical axes that consumers see: those not reduced away.
-    label: what it is called; None: by its number (`ir.naming`).
-    loop: the axes that its computation loops over, made from logical by transforms.
-    allocation: the order of logical axes in memory, outermost first (of a tensor in global memory).
-    contiguity: one entry an allocation axis that is no reduction: True if its stride is the product
-        of the extents inside it, None for a broadcast.
-    storage: the order of its elements in shared memory; None: that of the loops.
-    circular: how it is filled ahead of its readers; None: where its loops stand.
-    part: which iterations it is computed and held for; None: for all.
-    inline_at: how many of its outer loops it shares with its consumers (nvFuser's compute-at position).
-    everywhere: of a reduction across blocks, whether they wait for each other and all have its result; else
-        the last one alone holds it.
-    is_cpu: a rank-0 tensor in host memory.
-    unaligned: whether its vectors, loaded from global memory, may start at any element.
+    Attributes:
+        prefetched: whether it is loaded an iteration ahead of the loop that it is inlined into.
+        root: the axes that its definition produces, if a transform (rfactor) made others logical; else None.
+        logical: its dimensions, reduced ones included.
+        maybe_root: the axes that its definition produces.
+        shape: the logical axes that consumers see, without the reduced ones.
+        label: its name; None: its number is the name (`ir.naming`).
+        loop: the axes that its computation loops over, made from logical by transforms.
+        allocation: the order of logical axes in memory, outermost first (of a tensor in global memory).
+        contiguity: one entry per allocation axis that is not a reduction: True if its stride is the product
+            of the extents inside it, None for a broadcast.
+        storage: the order of its elements in shared memory; None: that of the loops.
+        circular: how it is filled ahead of its readers; None: it is filled at the position of its loops.
+        part: the iterations for which it is computed and held; None: all.
+        inline_at: the number of outer loops that it shares with its consumers (nvFuser's compute-at
+            position).
+        everywhere: for a reduction across blocks, whether the blocks wait for each other and all get the
+            result; else only the last block has it.
+        is_cpu: whether it is a rank-0 tensor in host memory.
+        unaligned: whether its vectors, loaded from global memory, may start at any element.
     """
 
     __slots__ = (
@@ -220,10 +223,10 @@ class TensorView:
 
 
 class Scalar:
-    """A number known on the host before a launch: an input, a constant, a size, or computed from scalars.
+    """A number that the host knows before a launch: an input, a constant, a size, or computed from scalars.
 
-    `extent` is set when the scalar is usable as a size: a constant, the size of a dimension, or the
-    symbol that stands for its value. Kernels receive scalars by value; they never compute them.
+    `extent` is set if the scalar can be a size: it is a constant, the size of a dimension, or the symbol of
+    its value. Kernels receive scalars by value and never compute them.
     """
 
     __slots__ = ("name", "dtype", "value", "extent", "definition", "uses")

@@ -1,8 +1,8 @@
-"""What a well-formed fusion is.
+"""Checks that a fusion is well-formed.
 
-`verify_fusion` runs when a definition is complete and before lowering. It checks what every later layer takes
-for granted: links between values and nodes, an order to compute in, how axes map, types, and that each
-tensor's domains are made from each other. Whether a schedule makes a correct kernel is for lowering to find.
+`verify_fusion` runs when a definition is complete and before lowering. It checks what every later layer
+assumes: links between values and nodes, an order of computation, axis maps, types, and that each tensor's
+domains derive from each other. Lowering checks whether a schedule makes a correct kernel.
 """
 
 from __future__ import annotations

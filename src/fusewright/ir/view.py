@@ -1,4 +1,4 @@
-"""Nodes that are views: other ways to index their input, which doing again costs nothing."""
+"""Nodes that are views: they index their input in another way, and repeating them costs nothing."""
 
 from __future__ import annotations
 
@@ -60,9 +60,11 @@ class Permute(Node):
 
 
 class Relabel(Node):
-    """Several of the above in one: output axis i is input axis dims[i], or a new broadcast where None.
+    """Several of the above in one: output axis i is input axis dims[i], or a new broadcast if dims[i] is
+    None.
 
-    Input axes that are not named are broadcasts and disappear. Rewrites make it; users write its parts.
+    Input axes that are not named are broadcasts and are removed. Rewrites make this node; users write its
+    parts.
     """
 
     __slots__ = ("dims",)

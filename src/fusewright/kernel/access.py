@@ -1,7 +1,8 @@
-"""What a statement touches: its index expressions, the symbols it defines, the buffers it reads and writes.
+"""The accesses of a statement: its index expressions, the symbols it defines, the buffers it reads and
+writes.
 
-One table, one row a statement class, so that passes need no case analysis of their own. All functions speak
-of the statement itself, not of the statements nested in it.
+One table has a row for each statement class, so passes need no case analysis. All functions refer to the
+statement itself, not to nested statements.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from fusewright.sym import Expr, Symbol, as_int, bounds
 
 @dataclass(frozen=True)
 class Fields:
-    """The names of a statement's fields, by what they are to it.
+    """The names of a statement's fields, by their role.
 
-    reads, writes: operands, or whole buffers, that it loads from and stores to. scratch: buffers that hold
-    values only while it runs, and that it orders the accesses of itself. mbarriers: those that it waits for,
-    or whose phases it takes part in. conditions: expressions that no operand has, or tuples of them. defines:
-    the symbol that it gives a value. declares: the buffer that it makes known.
+    Attributes:
+        reads, writes: operands, or whole buffers, that it loads from and stores to.
+        scratch: buffers that hold values only while it runs; it orders their accesses itself.
+        mbarriers: those that it waits for, or in whose phases it takes part.
+        conditions: expressions outside operands, or tuples of them.
+        defines: the symbol that it defines.
+        declares: the buffer that it declares.
     """
 
     reads: tuple[str, ...] = ()
@@ -159,10 +163,10 @@ def touched_in(body: Iterable[k.Stmt]) -> set[k.Buffer]:
 
 
 def same_iterations(ours: Sequence[k.For], theirs: Sequence[k.For]) -> dict[Symbol, Expr] | None:
-    """The symbols of the loops around one leaf by those of the loops in the same places around another.
+    """Maps the symbols of the loops around one leaf to those of the corresponding loops around another.
 
-    Loops that are around both are left out. None unless the others go through as many iterations, the first
-    of `theirs` through those of all of `ours`.
+    Loops around both are omitted. None unless the other loops have the same numbers of iterations, the first
+    of `theirs` those of all of `ours`.
     """
     ours, theirs = (
         [loop for loop in ours if loop not in theirs],
@@ -174,7 +178,7 @@ def same_iterations(ours: Sequence[k.For], theirs: Sequence[k.For]) -> dict[Symb
 
 
 def scratch_buffers(stmt: k.Stmt) -> list[k.Buffer]:
-    """The buffers that the statement uses while it runs, with barriers of its own."""
+    """The buffers that the statement uses while it runs, with its own barriers."""
     return _buffers(stmt, FIELDS[type(stmt)].scratch)
 
 
@@ -255,7 +259,7 @@ def defined_symbols(statements: Iterable[k.Stmt]) -> set[Symbol]:
 
 
 def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
-    """The statement with `change` applied to all of its `expressions`, and to what is wanted of vectors."""
+    """The statement with `change` applied to all of its `expressions`, and to the needed lanes of vectors."""
 
     def operand(value: k.Operand | k.Buffer | None) -> k.Operand | k.Buffer | None:
         if isinstance(value, k.Ref):
@@ -291,7 +295,7 @@ def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
 
 
 def map_buffers(stmt: k.Stmt, table: dict[k.Buffer, k.Buffer]) -> k.Stmt:
-    """The statement with every buffer in `table` replaced; those nested in it as they are."""
+    """The statement with every buffer in `table` replaced; nested statements are not changed."""
     nested = ("body",) if isinstance(stmt, k.NESTING) else ()
     old = {f.name: getattr(stmt, f.name) for f in dataclasses.fields(stmt) if f.name not in nested}
     new = {name: _with_buffers(value, table) for name, value in old.items()}

@@ -1,4 +1,4 @@
-"""Statements that threads arrive at together: reductions and scans across them, and barriers."""
+"""Statements that threads execute collectively: reductions and scans across them, and barriers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from fusewright.sym import Expr, Symbol
 class BlockReduce:
     """dst = combine(dst, reduction of src over all threads along `axes` of the block), in every thread.
 
-    A collective: all threads of the block arrive, at the same iteration of every loop; a thread where
+    This is a collective: all threads of the block arrive, at the same iteration of every loop. A thread where
     `pred` is 0 contributes the identity. Elements index .. index+width-1 of each Ref are reduced
-    side by side. `workspace` (shared, one buffer a state, None where a warp shuffle suffices) has room for
-    width values for every `exchange.threads_a_value` threads. It begins with a barrier, so that a workspace
-    may serve several in turn (and nothing else), but orders no other memory. `ordered`: it
-    needs no barrier to begin with, as all threads have passed one since the workspace was last used.
+    independently.
+
+    Attributes:
+        workspace: shared memory, one buffer per state (None if a warp shuffle suffices), with room for width
+            values for every `exchange.threads_a_value` threads. The reduction begins with a barrier, so a
+            workspace may serve several reductions in turn (and nothing else), but it orders no other memory.
+        ordered: whether it needs no barrier at the beginning, because all threads have passed one since the
+            workspace was last used.
     """
 
     op: ReductionOp
@@ -34,11 +38,15 @@ class BlockReduce:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterReduce:
-    """As BlockReduce over `axes`, which may be none, and the blocks of the cluster; in every thread of all.
+    """As BlockReduce over `axes`, which may be empty, and the blocks of the cluster. Every thread of the
+    cluster gets the result.
 
-    All blocks of the cluster arrive. `exchange` (shared, one buffer a state) has room for what all blocks
-    find (`exchange.exchange_room`). The other blocks store to it. It may serve several cluster reductions of
-    the same axes and width in turn, and nothing else.
+    All blocks of the cluster arrive.
+
+    Attributes:
+        exchange: shared memory, one buffer per state, with room for the partial results of all blocks
+            (`exchange.exchange_room`). The other blocks store to it. It may serve several cluster reductions
+            of the same axes and width in turn, and nothing else.
     """
 
     op: ReductionOp
@@ -55,10 +63,11 @@ class ClusterReduce:
 class BlockScan:
     """dst = combine(carry, src of the threads before along `axis`); then carry = combine(carry, src of all).
 
-    A collective, as BlockReduce: all threads of the block arrive. Threads combine in the order of `axis`,
-    each group that differs in the other axes by itself. The carry, the same in all threads of a group,
-    continues a scan of more elements than the threads hold. `dst`, `src` and `carry` have one Ref a state, of
-    which the elements index .. index+width-1 are scanned side by side. `workspace` is as of BlockReduce.
+    This is a collective like BlockReduce: all threads of the block arrive. Threads combine in the order of
+    `axis`, separately for each group that differs in the other axes. The carry, which is the same in all
+    threads of a group, continues a scan of more elements than the threads hold. `dst`, `src` and `carry` have
+    one Ref per state, whose elements index .. index+width-1 are scanned independently. `workspace` is as in
+    BlockReduce.
     """
 
     op: ReductionOp
@@ -74,14 +83,14 @@ class BlockScan:
 class GridReduce:
     """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`.
 
-    Each block says in `exchange` what it has found. With `is_last`, one block of the reduced group combines
-    what all of them say, in block order, and the result is valid there only: `is_last` is set to 1 in that
-    block's threads and 0 in the others, whose dst is undefined. Without it, the blocks of a group wait for
-    each other and each combines them: an all-reduce, for which the launch is cooperative. It may stand in a
-    loop.
+    Each block publishes its partial result in `exchange`. With `is_last`, one block of the reduced group
+    combines all partial results, in block order, and only this block has the result: `is_last` is set to 1 in
+    that block's threads and 0 in the others, whose dst is undefined. Without it, the blocks of a group wait
+    for each other and each combines the partial results: an all-reduce, whose launch is cooperative. It may
+    be in a loop.
 
-    `exchange` is a buffer of Int in global memory (`exchange.grid_exchange_room`), which is zero before the
-    first launch of a grid of this shape and belongs to this reduction in such launches alone.
+    `exchange` is a buffer of Int in global memory (`exchange.grid_exchange_room`). It is zero before the
+    first launch of a grid of this shape, and only this reduction uses it in such launches.
     """
 
     op: ReductionOp
@@ -101,12 +110,12 @@ class GridScan:
     """dst = combine(carry, src of the blocks before along `grid_axis`); then carry = combine(carry, src of
     all).
 
-    A collective that all blocks along the axis arrive at, as an all-reduce of the grid: they wait for each
-    other, so the launch is cooperative, and it may stand in a loop. `src` and `carry` are the same in all
-    threads of a block that differ along `thread_axis` alone; `dst` is so then, too. They have one Ref a
-    state, of which the elements index .. index+width-1 are scanned side by side. `workspace` is as of
-    BlockReduce with twice the width, and `exchange` as of GridReduce, with room for four rounds. The carry
-    may be read by a later GridScan alone, as blocks may take up what others found only then.
+    This is a collective at which all blocks along the axis arrive, like an all-reduce of the grid. They wait
+    for each other, so the launch is cooperative, and it may be in a loop. `src` and `carry` are the same in
+    all threads of a block that differ only along `thread_axis`; then `dst` is, too. They have one Ref per
+    state, whose elements index .. index+width-1 are scanned independently. `workspace` is as in BlockReduce
+    with twice the width, and `exchange` as in GridReduce, with room for four rounds. Only a later GridScan
+    may read the carry, since blocks may take up the others' results only then.
     """
 
     op: ReductionOp
@@ -122,8 +131,8 @@ class GridScan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridReduces:
-    """Grid reductions with `is_last` of which none needs what another finds: each block says what it has
-    found for all of them before it waits for others.
+    """Independent grid reductions with `is_last`: each block publishes its partial results for all of them
+    before it waits for others.
     """
 
     body: tuple[GridReduce, ...]
@@ -131,11 +140,11 @@ class GridReduces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridBarrier:
-    """All threads of the grid arrive before any goes on; orders global memory among them, and the shared
-    memory of each block.
+    """All threads of the grid arrive before any continues. It orders their accesses to global memory, and to
+    the shared memory of each block.
 
     The launch is cooperative: all blocks are resident at once. `semaphore` (global, one Int32) is zero before
-    the first launch and changed by grid barriers alone, which leave it ready for the next one.
+    the first launch. Only grid barriers change it, and they leave it ready for the next one.
     """
 
     semaphore: Buffer
@@ -143,7 +152,7 @@ class GridBarrier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Barrier:
-    """All threads of the block, or of the role that it stands in, arrive before any goes on.
+    """All threads of the block, or of the role that contains it, arrive before any continues.
 
-    It orders shared and global memory among them.
+    It orders their accesses to shared and global memory.
     """

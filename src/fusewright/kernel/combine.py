@@ -1,4 +1,4 @@
-"""Several kernels as one, which each run in some of its blocks.
+"""Several kernels as one, each of which runs in some of its blocks.
 
     if blockIdx.x < start2:
       bind c0.T0, c0.n, start.c0 by blockIdx.x from start1 to p0.T0, p0.n, start0; p1.T0, p1.n, start1:
@@ -8,9 +8,9 @@
       p2.blockIdx.x = blockIdx.x - start2
       ...                            part 2
 
-The starts are parameters: the host adds up how many blocks each part has for the sizes of a call. What part 1
-calls `n` is `p1.n` in the whole. A block belongs to one part: barriers and collectives stay those of a whole
-block, and all parts have their shared memory at the same place.
+The starts are parameters: the host computes how many blocks each part has for the sizes of a call. Part 1's
+`n` is `p1.n` in the combined kernel. A block belongs to one part, so barriers and collectives remain those of
+a whole block, and all parts have their shared memory at the same position.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ AnyT = TypeVar("AnyT")
 
 
 def common_block(kernel: k.Kernel) -> tuple[int, int, int] | None:
-    """The block that a kernel shares with those that it may be combined with; None if with none.
+    """The block that a kernel must share with those that it is combined with; None if it cannot be combined.
 
-    The block has to be constant, since the text may rely on it. Workspaces are laid out by the whole grid,
-    and all of a launch has clusters of one size.
+    The block must be constant, since the text may rely on it. Workspaces are laid out by the whole grid, and
+    all clusters of a launch have one size.
     """
     x, y, z = map(as_int, kernel.block)
     if x is None or y is None or z is None:
@@ -58,11 +58,12 @@ def block_count(grid: Sequence[Expr]) -> Expr:
 
 
 def combine(name: str, parts: Sequence[k.Kernel]) -> k.Kernel:
-    """One kernel that does what `parts` do, which have one `common_block`, index type and `max_registers`.
+    """One kernel that does the work of `parts`, which have one `common_block`, index type and
+    `max_registers`.
 
-    No part may touch what another writes. Its parameters are those of the parts in order, then the number of
-    each part's first block, `start0`, `start1`, ... and that of all blocks. Neighbours that are the same
-    object share their code.
+    No part may access data that another writes. Its parameters are those of the parts in order, then the
+    number of each part's first block, `start0`, `start1`, ... and the number of all blocks. Neighbouring
+    parts that are the same object share their code.
     """
     first = parts[0]
     index = first.index_dtype
@@ -135,7 +136,7 @@ def _symbol(param: k.ScalarParam) -> Symbol:
 
 
 def statement_count(kernel: k.Kernel) -> int:
-    """What the size of its code goes by."""
+    """A measure of the size of its code."""
     return sum(1 for _ in k.walk(kernel.body))
 
 

@@ -1,4 +1,6 @@
-"""The room that threads and blocks need to reduce together (block_reduce, cluster_reduce, grid_reduce)."""
+"""The memory that threads and blocks need for collective reductions (block_reduce, cluster_reduce,
+grid_reduce).
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,16 @@ WORD_BYTES = 4
 # The rounds of a collective of the grid that have places of their own: of an all-reduce, whose blocks are one
 # round apart at most, and of a scan, whose blocks hear of two rounds and are two apart.
 TURNS_OF_REDUCTION, TURNS_OF_SCAN = 2, 4
-# Threads down a column that each adds up by itself what all of them bring.
+# The number of threads down a column up to which each adds up the values of all of them by itself.
 SERIAL_ROWS = 8
 
 
 def threads_a_value(block: Sequence[Expr], axes: Sequence[ParallelType]) -> int:
-    """How many threads of a block (x, y, z) share a place in the workspace of a reduction along `axes`.
+    """The number of threads of a block (x, y, z) that share a slot in the workspace of a reduction along
+    `axes`.
 
-    One each, but where groups are whole warps, or along y, or z alone, every x-th lane of whole warps:
-    shuffles combine a warp's first.
+    It is one, unless groups are whole warps, or every x-th lane of whole warps along only y or only z:
+    shuffles then combine a warp's values first.
     """
     x, y, z = map(as_int, block)
     if tuple(axes) == (ParallelType.block_x,) and x is not None and x % WARP_SIZE == 0:
@@ -40,10 +43,11 @@ def threads_a_value(block: Sequence[Expr], axes: Sequence[ParallelType]) -> int:
 
 
 def exchange_room(block: Sequence[Expr], axes: Sequence[ParallelType], values: int, dtype: DataType) -> Expr:
-    """Elements of a buffer where blocks (x, y, z) of a cluster get what others find along `axes`.
+    """The number of elements of a buffer in which blocks (x, y, z) of a cluster receive the results of others
+    along `axes`.
 
-    Twice, as reductions take turns, `values` of each group of threads, or of each warp where groups are whole
-    warps; each in a word of its own.
+    It is twice, as reductions take turns, `values` for each group of threads, or for each warp if groups are
+    whole warps; each in its own word.
     """
     groups = product(extent for axis, extent in zip(THREAD_AXES, block) if axis not in axes)
     senders = maximum(maximum(groups, ONE), product(block) // WARP_SIZE)
@@ -51,12 +55,12 @@ def exchange_room(block: Sequence[Expr], axes: Sequence[ParallelType], values: i
 
 
 def grid_exchange_room(blocks: Expr, values: Expr, dtypes: Sequence[DataType], turns: int) -> Expr:
-    """Elements, of 64 bits, of a buffer where `blocks` of a grid get what others find.
+    """The number of elements, of 64 bits, of a buffer in which `blocks` of a grid receive the results of
+    others.
 
-    Each block has two for itself: the round of its reductions that it is in, and how many blocks of a group
-    have started. The others hold a word of a state each, beside the number of the round that it is of: the
-    states of `values` of each block, for as many rounds as take `turns`. A state is a struct of `dtypes`,
-    padded.
+    Each block has two for itself: the current round of its reductions, and the number of blocks of a group
+    that have started. Each of the others holds a word of a state and the number of its round: the states of
+    `values` of each block, for as many rounds as take `turns`. A state is a padded struct of `dtypes`.
     """
     words = len(dtypes) * -(-max(dtype.size for dtype in dtypes) // WORD_BYTES)
     return blocks * (values * (turns * words) + 2)

@@ -103,16 +103,18 @@ class Let:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LetValue:
-    """Names a loaded integer as an index for the statements that follow in this body: `value` where it lies
-    in [0, extent - 1] and `pred` is 1, else -1.
+    """Names a loaded integer as an index for the following statements in this body: `value` if it is in [0,
+    extent - 1] and `pred` is 1, else -1.
 
     So no value, however large or negative, wraps around to another index when it is converted to the index
     type, and an access by it needs the predicate 0 <= symbol. The symbol differs between threads; it is
     declared as `symbol(name, lo=-1, hi=extent - 1)`. `value` is an integer in a register, a constant, a
-    scalar or an index, read where `pred` is 1. `strict`: a value outside is a mistake of the program, which
-    the simulator reports; a GPU drops what it names.
+    scalar or an index; it is read only if `pred` is 1. A symbol with lo=0 states that the value is known to
+    be in range if `pred` is 1, so nothing is compared.
 
-    A symbol with lo=0 says that the value is known to lie there where `pred` is 1: nothing is compared.
+    Attributes:
+        strict: whether a value out of range is a mistake of the program, which the simulator reports; a GPU
+            drops the access.
     """
 
     symbol: Symbol
@@ -124,7 +126,8 @@ class LetValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LetMisalignment:
-    """Names how many elements the address of a global `buffer` lies beyond a multiple of `width` elements.
+    """Names the distance of the address of a global `buffer` from a multiple of `width` elements, in
+    elements.
 
     The symbol is declared as `symbol(name, lo=0, hi=width - 1)`.
     """
@@ -154,11 +157,11 @@ class If:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bind:
-    """Runs `body` with `names` standing for the parameters `choices[i]`, one for one.
+    """Runs `body` with `names` bound to the parameters `choices[i]`, one for one.
 
-    i is how many of `starts`, which ascend, are at most `position`; it is the same in all threads of the
-    block. A name looks like a parameter, but only the choices are parameters of the kernel: each of a name is
-    of its kind and type. There is one choice more than starts.
+    i is the number of `starts`, which ascend, that are at most `position`; it is the same in all threads of
+    the block. A name looks like a parameter, but only the choices are parameters of the kernel, of the same
+    kind and type as the name. There is one more choice than starts.
     """
 
     position: Expr
@@ -170,7 +173,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Covering:
-    """Which elements of a vector are wanted: those of the lanes for which the condition holds."""
+    """The needed elements of a vector: the lanes for which the condition holds."""
 
     lane: Symbol
     wanted: Expr
@@ -181,21 +184,23 @@ class Copy:
     """dst[index + k] = src[index + k] if pred else fill, for k < width: one vector access if a side is not
     local.
 
-    With width > 1 and a side in global or shared memory, that index is a multiple of `width` and
-    the buffer aligned to width * dtype size bytes. A source that is no Ref is stored as is
-    (width 1). dtypes are equal: a cast is a Compute.
+    With width > 1 and a side in global or shared memory, that side's index is a multiple of `width` and its
+    buffer is aligned to width * dtype size bytes. A source that is not a Ref is stored unchanged (width 1).
+    dtypes are equal: a cast is a Compute.
 
-    Where `pred` is 0 the source is not touched, whatever its index and pointer; its index is computed. Every
-    element of dst becomes `fill`, which is a constant, a scalar or one element of a register; without a fill
-    dst is left as it is. `fill_is_value` says that the fill is a value of the program, as that of a
-    pad: without it, a fill stands for nothing and must not reach a result.
+    If `pred` is 0, the source is not accessed, whatever its index and pointer; its index is still computed.
+    Every element of dst then becomes `fill`, which is a constant, a scalar or one element of a register.
+    Without a fill, dst does not change.
 
-    `asynchronous`: it goes on by itself, from global to shared memory, and is there for the thread that
-    started it after a `WaitForCopies`; such a copy has no fill, no cache hint, and ASYNC_BYTES bytes.
-
-    A `covering` load reads an aligned vector for some of its elements. It is the address that is a multiple
-    of the vector's size then, whatever the index and the pointer. All others stand for nothing, as a fill
-    does; so do those that lie in the buffer between the tensor's own.
+    Attributes:
+        fill_is_value: whether the fill is a value of the program, like a pad's. Otherwise a fill is
+            meaningless and must not reach a result.
+        asynchronous: the copy runs asynchronously, from global to shared memory. The thread that started it
+            sees the data after a `WaitForCopies`. Such a copy has no fill, no cache hint, and ASYNC_BYTES
+            bytes.
+        covering: the load reads an aligned vector for some of its elements. Its address, rather than its
+            index and pointer, is then a multiple of the vector's size. All other elements are meaningless,
+            like a fill, and so are elements that the buffer has between the tensor's own.
     """
 
     dst: Ref
@@ -222,7 +227,7 @@ class Copy:
 class Window:
     """dst[index + k] = src[index + offset + k] for k < width, both in registers.
 
-    `offset`, which may differ between threads, lies in [0, width - 1]; src has 2 * width elements from its
+    `offset`, which may differ between threads, is in [0, width - 1]; src has 2 * width elements from its
     index on.
     """
 
@@ -234,8 +239,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Convert:
-    """dst[index + k] = src[index + k], as dst's type, for k < width, both in registers: from Float to one of
-    `PACKED_TYPES`, of which the GPU makes two at a time.
+    """dst[index + k] = src[index + k], converted to dst's type, for k < width, both in registers: from Float
+    to one of `PACKED_TYPES`, for which the GPU converts two elements at a time.
     """
 
     dst: Ref
@@ -245,13 +250,13 @@ class Convert:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scatter:
-    """Changes elements in global memory that other threads may change in the same way meanwhile.
+    """Changes elements in global memory that other threads may change in the same way at the same time.
 
     dst[index + k] = src[index + k], or with `op` combine(dst[index + k], src[index + k]), for k < width,
-    where `pred` is 1. Without `op` an element keeps what some thread stored. With it each thread's value is
-    combined at once, in any order; `op` has one state, and the type is one of its `atomic` ones. `src` is in
-    registers if it is a Ref, and dst as of a Copy. Nothing else accesses a buffer that is changed so, and all
-    that change it have the same `op`.
+    where `pred` is 1. Without `op` an element keeps the value that one of the threads stored. With `op` each
+    thread's value is combined atomically, in any order; `op` has one state, and the type is one of its
+    `atomic` ones. `src` is in registers if it is a Ref, and dst is as in a Copy. Nothing else accesses a
+    buffer that is changed this way, and all statements that change it have the same `op`.
     """
 
     dst: Ref
@@ -291,13 +296,13 @@ class Init:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combine:
-    """dst = combine(dst, src) within a thread, one Ref a state of `op`.
+    """dst = combine(dst, src) within a thread, one Ref per state of `op`.
 
-    `src` holds one operand a state, or a single input value that `op` lifts to its states. With width > 1 it
+    `src` has one operand per state, or a single input value that `op` lifts to its states. With width > 1 it
     is one Ref, and the elements index .. index+width-1 of a local buffer are combined as a run: of the type
-    that `op` reduces, or one of `PACKED_OPERANDS` in place of Float. Where `pred`
-    is 0, dst stays as it is, and a source in memory is not touched. `in_order`: the last state is a position,
-    and that of `src` is no less than that of `dst`, which the simulator checks.
+    that `op` reduces, or one of `PACKED_OPERANDS` instead of Float. If `pred` is 0, dst does not change, and
+    a source in memory is not accessed. `in_order`: the last state is a position, and that of `src` is not less
+    than that of `dst`; the simulator checks this.
     """
 
     op: ReductionOp
@@ -310,8 +315,8 @@ class Combine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hold:
-    """Keeps the registers of `buffer` as they are: what was computed from them before is computed again
-    after, so that the CUDA compiler does not hold that in registers as well. No value changes.
+    """Keeps the registers of `buffer` unchanged. Values computed from them before are recomputed afterwards,
+    so that the CUDA compiler does not hold these in registers as well. No value changes.
     """
 
     buffer: Buffer
@@ -376,13 +381,17 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """A whole kernel: `grid` and `block` are extents along x, y, z as expressions over its size symbols.
+    """A whole kernel.
 
-    `cluster` blocks along x, which divide the grid, are a cluster: on the GPU at once, they reach each
-    other's shared memory. `shared_bytes` is the size of the block's shared arena. `index_dtype` (Int32 or
-    Int) is the type of index arithmetic. `max_threads` bounds the block for __launch_bounds__ (0: unknown);
-    `max_registers` are those that a thread may use (0: as many as `max_threads` allow).
-    `rings` are yet to be filled.
+    Attributes:
+        grid, block: extents along x, y, z as expressions over its size symbols.
+        cluster: the number of blocks along x that form a cluster, which divides the grid: they are on the GPU
+            at the same time and reach each other's shared memory.
+        shared_bytes: the size of the block's shared arena.
+        index_dtype: the type of index arithmetic (Int32 or Int).
+        max_threads: the bound on the block for __launch_bounds__ (0: unknown).
+        max_registers: the register limit per thread (0: as many as `max_threads` allow).
+        rings: rings that are not filled yet.
     """
 
     name: str
@@ -423,7 +432,7 @@ def with_children(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, .
 
 
 def rewritten(body: tuple[Stmt, ...], change: Callable[[Stmt], Sequence[Stmt]]) -> tuple[Stmt, ...]:
-    """`body` with `change` made of each statement, those nested in it first: what takes its place."""
+    """`body` with each statement, nested statements first, replaced by the result of `change`."""
     result: list[Stmt] = []
     for stmt in body:
         if isinstance(stmt, NESTING):
@@ -433,7 +442,7 @@ def rewritten(body: tuple[Stmt, ...], change: Callable[[Stmt], Sequence[Stmt]]) 
 
 
 def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:
-    """`outer` with other statements in it; itself where they are the same."""
+    """`outer` with other statements in it; the same object if the statements are the same."""
     # `verify` checks that the body of Roles is roles, and that of GridReduces grid reductions.
     return outer if body is outer.body else dataclasses.replace(outer, body=body)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What statements of a kernel compute with: buffers, operands and the parameters that a launch passes."""
+"""Buffers, operands and the parameters that a launch passes: the values that statements compute with."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ class Space(KeyEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A linear array of `size` elements of `dtype`; identity is what makes two buffers the same.
+    """A linear array of `size` elements of `dtype`. Two buffers are equal only if they are the same object.
 
-    `align` is the alignment in bytes that vector access needs (0: that of the dtype).
-    `offset` is a shared buffer's place in the block's arena, in bytes, set by lower/. A `private` shared or
-    global buffer is read at each element only by the thread that wrote it, so that it needs no barriers.
+    Attributes:
+        align: the alignment in bytes that vector access needs (0: that of the dtype).
+        offset: a shared buffer's position in the block's arena, in bytes, set by lower/.
+        private: whether only the thread that wrote an element reads it, so that a shared or global buffer
+            needs no barriers.
     """
 
     name: str
@@ -84,13 +86,13 @@ def operand_dtype(operand: Operand) -> DataType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorParam:
-    """A pointer argument. `buffer.size` bounds every element offset that the kernel may touch.
+    """A pointer argument. `buffer.size` bounds every element offset that the kernel may access.
 
     Attributes:
-        is_output: whether the kernel is to write all of its elements.
-        is_home: of an input, whether a launch may pass its memory as an output's, too. Its reads then stay in
-            order with the writes.
-        is_updated: whether it holds values already, of which the kernel changes some (`Scatter`).
+        is_output: whether the kernel must write all of its elements.
+        is_home: for an input, whether a launch may also pass its memory as an output's. Its reads then stay
+            in order with the writes.
+        is_updated: whether it already holds values, of which the kernel changes some (`Scatter`).
     """
 
     buffer: Buffer
@@ -101,8 +103,8 @@ class TensorParam:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalarParam:
-    """A value argument: with `symbol`, an index quantity (a size or stride); with `divisor`, what gives the
-    quotients by that as a product (`multiplier`); else a user's scalar.
+    """A value argument. With `symbol`, it is an index quantity (a size or stride); with `divisor`, it is the
+    multiplier for divisions by that size (`multiplier`); else it is a user's scalar.
     """
 
     name: str
@@ -113,10 +115,12 @@ class ScalarParam:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkspaceParam:
-    """A global scratch buffer that the launcher provides; `zeroed`: all zero before the first launch.
+    """A global scratch buffer that the launcher provides.
 
-    A zeroed workspace (semaphores, what all-reduces of the grid exchange through) is cleared only once: each
-    launch leaves it as the next one of the same grid needs it, and launches of other grids have others.
+    Attributes:
+        zeroed: whether it is zero before the first launch. Such a workspace (semaphores, exchanges of the
+            grid's all-reduces) is cleared only once: each launch leaves it in the state that the next launch
+            of the same grid needs. Launches of other grids have other workspaces.
     """
 
     buffer: Buffer
@@ -124,7 +128,7 @@ class WorkspaceParam:
 
 
 def multiplier(divisor: Expr) -> Expr:
-    """What `ScalarParam.divisor` stands for in an argument (snippets/quotient.cuh)."""
+    """The multiplier for divisions by `ScalarParam.divisor` in an argument (snippets/quotient.cuh)."""
     return floordiv(1 << 62, divisor) + 1
 
 

@@ -1,4 +1,4 @@
-"""The printed form of a kernel: what a dump shows after each lowering pass.
+"""The printed form of a kernel, which a dump shows after each lowering pass.
 
     kernel pointwise
       param T0: global BFloat16[n0] align 16
@@ -13,9 +13,9 @@
         for k in 8 unrolled:
           total[0] = add.Float(a[k], b[k])
 
-`x[i:+8]` is the vector of 8 elements from i; `y = x[i] if p else 0.0:Float` reads x where p holds alone.
-Statements nest by indentation. The text depends on the kernel alone, so that two dumps can be compared line
-by line.
+`x[i:+8]` is the vector of 8 elements from i; `y = x[i] if p else 0.0:Float` reads x only where p holds.
+Statements nest by indentation. The text depends only on the kernel, so that two dumps can be compared line by
+line.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def kernel_text(kernel: k.Kernel) -> str:
 
 
 def statement_text(stmt: k.Stmt) -> str:
-    """One line: the statement without those nested in it."""
+    """One line: the statement without nested statements."""
     return STATEMENTS[type(stmt)](stmt)
 
 

@@ -1,8 +1,8 @@
-"""What a well-formed kernel is.
+"""Checks that a kernel is well-formed.
 
-`verify` runs after every lowering pass. It checks what the printer and the simulator take for granted: names
-and scopes, the spaces and types of buffers, vector widths, and that no thread of a block misses a collective.
-Whether indices stay in bounds and threads do not race is for the simulator to find.
+`verify` runs after every lowering pass. It checks what the printer and the simulator assume: names and
+scopes, the spaces and types of buffers, vector widths, and that no thread of a block misses a collective. The
+simulator finds indices out of bounds and races between threads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def verify(kernel: k.Kernel, after: str = "construction") -> None:
 
 
 class Verifier:
-    """The scopes at the statement that is being checked."""
+    """The scopes at the current statement."""
 
     def __init__(self, kernel: k.Kernel, after: str) -> None:
         self.kernel = kernel

@@ -1,9 +1,9 @@
-"""Statements for what goes on by itself: bulk copies, the mbarriers that say when they have arrived, roles.
+"""Statements for asynchronous work: bulk copies, the mbarriers that signal their arrival, roles.
 
 An mbarrier counts phases, from 0. A phase ends when as many threads or warps have arrived as `InitMbarriers`
-said and all bytes that copies announced for it are there; then the next begins. `Wait` orders what happened
-before those arrivals, and the copied bytes, before what follows it. A buffer of mbarriers is in shared
-memory, one Int each, and nothing but these statements touches it.
+stated and all bytes that copies announced for it are there; then the next begins. `Wait` orders the work
+before those arrivals, and the copied bytes, before everything after the wait. A buffer of mbarriers is in
+shared memory, one Int each, and only these statements access it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ HINTS_OF_COPIES = (CacheOp.unspecified, CacheOp.streaming, CacheOp.evict_last)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InitMbarriers:
-    """Begins phase 0 of all mbarriers of `buffer`, each of which takes `arrivals` a phase.
+    """Begins phase 0 of all mbarriers of `buffer`, each of which takes `arrivals` per phase.
 
-    A collective of the block: when it is done, all threads may use them.
+    This is a collective of the block: afterwards, all threads may use them.
     """
 
     buffer: Buffer
@@ -37,12 +37,14 @@ class InitMbarriers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BulkCopy:
-    """Starts dst[index + i] = src[index + i] for i < count, from global to shared memory, where `pred` is 1.
+    """Starts dst[index + i] = src[index + i] for i < count, from global to shared memory, if `pred` is 1.
 
-    Each thread that executes it starts a copy, which announces its bytes to the present phase of `mbarrier`.
-    The thread has yet to arrive in that phase. Addresses are multiples of `hardware.BULK_BYTES`; what bytes
-    there are beyond a multiple, the thread copies itself.
-    `cache`: one of HINTS_OF_COPIES.
+    Each thread that executes it starts a copy, which announces its bytes to the current phase of `mbarrier`.
+    The thread must not have arrived in that phase yet. Addresses are multiples of `hardware.BULK_BYTES`; the
+    thread itself copies the bytes beyond a multiple.
+
+    Attributes:
+        cache: one of HINTS_OF_COPIES.
     """
 
     dst: Ref
@@ -55,11 +57,11 @@ class BulkCopy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrive:
-    """Each thread that executes it arrives; with `by_warp` each warp, once all its threads are here.
+    """Each thread that executes it arrives; with `by_warp` each warp arrives, once all its threads are here.
 
-    With `by_warp`, all threads of the block, or of the role, execute it. It orders what they did before for
-    what threads do that wait, but for what copies do only if a `ProxyFence` stands between; by thread it
-    orders what came before the last barrier, and the thread's own copies.
+    With `by_warp`, all threads of the block, or of the role, execute it. It then orders their previous
+    accesses before those of waiting threads; bulk copies are ordered only if a `ProxyFence` is in between. By
+    thread, it orders the accesses before the last barrier, and the thread's own copies.
     """
 
     mbarrier: Ref
@@ -68,18 +70,19 @@ class Arrive:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProxyFence:
-    """Orders what a thread did, and what it knows of others, before copies that start later.
+    """Orders previous accesses of a thread, and those of others that it knows of, before copies that start
+    later.
 
-    Bulk copies access memory past the path that loads and stores take ("async proxy", PTX ISA), so a load may
-    still be under way when a thread has arrived after it.
+    Bulk copies access memory on another path than loads and stores ("async proxy", PTX ISA), so a load may
+    still be in flight when a thread has arrived after it.
     """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """Goes on when phase `phase` of the mbarrier has ended; at once for phase -1.
+    """Continues when phase `phase` of the mbarrier has ended; immediately for phase -1.
 
-    The hardware compares parities alone, so the phase must be the present one or the one before.
+    The hardware compares only parities, so the phase must be the current one or the one before.
     """
 
     mbarrier: Ref
@@ -88,23 +91,26 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitForCopies:
-    """Goes on when all asynchronous copies (`Copy.asynchronous`) that this thread started have arrived."""
+    """Continues when all asynchronous copies (`Copy.asynchronous`) that this thread started have arrived."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ring:
-    """A buffer in shared memory of which bulk copies fill stage after stage, ahead of its readers.
+    """A buffer in shared memory whose stages bulk copies fill ahead of its readers.
 
-    Until the pass that fills rings has made waits, arrivals and roles of it, the kernel has the block start
-    the copies of a stage where its loops stand.
+    Until the pass that fills rings has replaced it by waits, arrivals and roles, the block starts the copies
+    of a stage at the position of its loops.
 
     Attributes:
-        buffer: room for `stages`. `full` and `empty`: an mbarrier a stage.
-        ahead: how many stages are filled ahead of the one that is read.
-        filled: the number of the stage that the copies fill, from 0, in terms of the loops around them.
-        read: the numbers of the stages that statements read, each in terms of the loops around them.
-        axis: along which warps of their own fill it; None: a thread of the block does.
-        registers: of a thread that fills and one that computes; None: as launched.
+        buffer: has room for `stages`.
+        full, empty: one mbarrier per stage.
+        ahead: the number of stages that are filled ahead of the one that is read.
+        filled: the number of the stage that the copies fill, from 0, as an expression over the loops around
+            them.
+        read: the numbers of the stages that statements read, each as an expression over the loops around
+            them.
+        axis: the axis along which separate warps fill it; None: a thread of the block does.
+        registers: per thread that fills and per thread that computes; None: as launched.
     """
 
     buffer: Buffer
@@ -120,10 +126,14 @@ class Ring:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Role:
-    """`body` is what the threads at first .. first + count - 1 along `axis` of the block do, in a `Roles`.
+    """`body` is the program of the threads first .. first + count - 1 along `axis` of the block, in a
+    `Roles`.
 
-    A barrier, and what collectives wait for, is one of these threads alone. `registers`: of a thread, a
-    multiple of 8 in [24, 256], for roles of whole warp groups (128 threads); 0: as at the launch.
+    A barrier, and a collective's synchronization, covers only the threads of the role.
+
+    Attributes:
+        registers: per thread, a multiple of 8 in [24, 256], for roles of whole warp groups (128 threads); 0:
+            as at the launch.
     """
 
     name: str
@@ -136,7 +146,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Roles:
-    """The threads of the block part: each runs the one of the roles, side by side, that it belongs to.
+    """Divides the threads of the block: each runs the role that it belongs to, in parallel.
 
     The roles follow one another along one axis and cover the block; the axes after that have one thread.
     """

@@ -1,12 +1,12 @@
-"""Lowering: a scheduled fusion becomes a kernel. The only package that sees both sides.
+"""Lowering: turns a scheduled fusion into a kernel. Only this package knows both.
 
-The way: `prepare` (is the schedule complete) -> `domains` (extents where things are computed) -> `loops`
-(which axes share a loop) -> `nodes`, with `node_work`, `reductions` and `scans` (one rule a node class,
-asking a `context` of `indexing`, `guards`, `buffers` and `last_block`) -> one loop nest -> the kernel
-passes of `passes`, in order, each verified, dumped and timed. Copies of vectors are `vector_copies`, those
-that may start anywhere `partial_vectors` and `straight_runs`; what runs ahead of its use is in `prefetch`
-and `rings`. `multipliers` divide indices by sizes, `value_ranges` serve passes on integers. `interface` is
-what goes in and comes out. Start reading at `lowering.lower`.
+The steps: `prepare` (checks that the schedule is complete) -> `domains` (extents at the positions of
+computation) -> `loops` (which axes share a loop) -> `nodes`, with `node_work`, `reductions` and `scans` (one
+rule for each node class, which uses a `context` of `indexing`, `guards`, `buffers` and `last_block`) -> one
+loop nest -> the kernel passes of `passes`, in order, each verified, dumped and timed. `vector_copies` lowers
+copies of vectors; `partial_vectors` and `straight_runs` lower those that may start at any element; `prefetch`
+and `rings` lower loads that run ahead of their use. `multipliers` divide indices by sizes. `value_ranges`
+serve passes on integers. `interface` has the inputs and outputs. Start reading at `lowering.lower`.
 """
 
 from fusewright.lower.interface import (

@@ -1,4 +1,4 @@
-"""Where tensors are stored: their buffers, and the offset of an element from its axes' indices."""
+"""Storage of tensors: their buffers, and the offset of an element from the indices of its axes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ MAX_LOCAL_ELEMENTS = 1024
 
 
 class Buffers:
-    """The buffer of every tensor of a kernel, made on first use, by when all that it has to be is said."""
+    """The buffers of all tensors of a kernel. Each is made on first use, when all requirements on it are
+    known.
+    """
 
     def __init__(self, domains: Domains) -> None:
         self._domains = domains
@@ -106,10 +108,10 @@ class Buffers:
         return ", ".join(f"axis {tensor.loop.index(axis)}, {axis}" for axis in axes)
 
     def stored_axes(self, tensor: TensorView) -> list[IterDomain]:
-        """The loop axes that a local or shared buffer has room for, outermost first.
+        """The loop axes for which a local or shared buffer has room, outermost first.
 
-        Registers: those inside the inlined loops that no thread or block index stands for. Shared memory:
-        also the axes of threads, wherever they stand; or those that `store_along` named.
+        Registers: the axes inside the inlined loops that are not thread or block indices. Shared memory: also
+        the axes of threads, at any position; or those that `store_along` named.
         """
         storage = self._storage(tensor)
         if storage is not None:

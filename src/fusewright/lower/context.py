@@ -1,4 +1,4 @@
-"""What the rules that lower nodes share: loops, buffers, dimensions, parameters of one kernel."""
+"""The context of the rules that lower nodes: loops, buffers, dimensions and parameters of one kernel."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from fusewright.sym import (
 
 @dataclass(eq=False)
 class Context:
-    """One kernel being made."""
+    """The state of one lowering."""
 
     fusion: Fusion
     nodes: Sequence[Node]
@@ -85,7 +85,7 @@ class Context:
     # ---- operands
 
     def operand(self, node: Node, position: int, indices: NodeIndices) -> k.Operand:
-        """The operand of `node` at `position` of its inputs, where `indices` say."""
+        """The operand of `node` at `position` of its inputs, at these `indices`."""
         value = node.inputs[position]
         if isinstance(value, TensorView) and not value.is_cpu:
             return k.Ref(self.buffers.of(value), self.buffers.read(value, position, indices))
@@ -120,7 +120,7 @@ class Context:
         return necessary(found)
 
     def element_guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
-        """That there is an element of `node` where the loops stand."""
+        """The conditions under which `node` has an element at the position of the loops."""
         guarded = node in self.guarded
         # Shared memory has room for all points of the loops, and readers go over those of a broadcast.
         fills = node.output.memory is MemoryType.shared
@@ -203,10 +203,11 @@ class Context:
     def workspace(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int, scans: bool = False
     ) -> tuple[k.Buffer, ...]:
-        """Shared memory for a reduction or scan across the threads of a block, reused by all of its size.
+        """Shared memory for a reduction or scan across the threads of a block; those of the same size share
+        it.
 
-        None where the threads are a power of two within a warp, which shuffles serve. A scan brings the
-        values of all threads there, a reduction perhaps fewer.
+        None if the threads are a power of two within a warp, for which shuffles suffice. A scan stores the
+        values of all threads there; a reduction may store fewer.
         """
         extents = [maximum(self.dims.get(p, ONE), ONE) for p in k.THREAD_AXES]  # launched: at least one
         if tuple(axes) == (ParallelType.block_x,) and WARP_SIZE % (as_int(extents[0]) or 2 * WARP_SIZE) == 0:
@@ -225,7 +226,9 @@ class Context:
     def exchange(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
     ) -> tuple[k.Buffer, ...]:
-        """Shared memory where the blocks of a cluster find each other's results, reused by its kind."""
+        """Shared memory for the exchange of results between the blocks of a cluster; those of the same kind
+        share it.
+        """
         key = ("exchange", tuple(dtypes), tuple(axes), width)
         if key not in self.workspaces:
             extents = [maximum(self.dims.get(p, ONE), ONE) for p in k.THREAD_AXES]
@@ -251,8 +254,8 @@ class Context:
         return self.register(f"{name}{len(self.registers)}", dtype, size)
 
     def misalignment(self, buffer: k.Buffer, width: int) -> Expr:
-        """How many elements the address of a buffer lies beyond a multiple of `width` elements: none where
-        other accesses to it are such vectors.
+        """The distance of a buffer's address from a multiple of `width` elements; zero if other accesses to
+        it are such vectors.
         """
         if buffer.align >= width * buffer.dtype.size:
             return ZERO
@@ -265,8 +268,8 @@ class Context:
     def grid_exchange(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int, turns: int
     ) -> k.Buffer:
-        """Global memory where the blocks of a grid find each other's results: one set of each block for each
-        thread that is not along `axes`, for so many rounds that follow one another in a launch.
+        """Global memory for the exchange of results between the blocks of a grid: one set per block for each
+        thread that is not along `axes`, for the given number of consecutive rounds in a launch.
         """
         blocks, kept = (
             product(maximum(self.dims.get(p, ONE), ONE) for p in all_axes if p not in axes)

@@ -1,8 +1,8 @@
-"""Extents of axes where they are computed.
+"""The extents of axes at the position where they are computed.
 
-A tensor that is inlined runs in its consumer's loops, so a broadcast axis that those loops are made from
-takes the extent that the consumer gives it. Everything downstream (loops, indices, guards, buffers) uses
-these promoted extents, never `IterDomain.extent`.
+An inlined tensor runs in its consumer's loops, so each of its broadcast axes that those loops are made from
+takes the consumer's extent. All later steps (loops, indices, guards, buffers) use these promoted extents,
+never `IterDomain.extent`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from fusewright.sym import ONE, Expr, Symbol, const, substitute, symbol
 class Domains:
     """Promoted extents of every axis of every tensor that `nodes` compute.
 
-    `refined` has, for size symbols of which more is known, the symbol that says so; a constant takes the
-    place of one that can have one value only.
-
     Attributes:
-        assumptions: (symbol, size): what a call's sizes must be for the kernel to be right. The kernel
-            itself may have no trace of it: a guard that an assumption proves is not there.
+        refined: for size symbols about which more is known, the symbol with these facts, or a constant if
+            only one value is possible.
+        assumptions: (symbol, size): the requirements on a call's sizes for the kernel to be correct. The
+            kernel may show no trace of them: a guard that an assumption proves is omitted.
     """
 
     def __init__(self, nodes: Sequence[Node], refined: Mapping[Symbol, Symbol]) -> None:
@@ -45,7 +44,7 @@ class Domains:
         return substitute(extent, self._known) if self._known else extent
 
     def size_of(self, symbol: Symbol) -> Symbol:
-        """The fusion's size that a symbol of the kernel stands for: the inverse of `known`."""
+        """The fusion's size for a symbol of the kernel: the inverse of `known`."""
         return self._sizes.get(symbol, symbol)
 
     def extent(self, tensor: TensorView, axis: IterDomain) -> Expr:
@@ -96,9 +95,9 @@ def vector_size(tensor: TensorView, domains: Domains, width: int) -> Expr | None
 def refine(
     sizes: Sequence[tuple[Expr, int]], ranges: Mapping[Symbol, tuple[int, int]], assumed: Mapping[Symbol, int]
 ) -> dict[Symbol, Symbol]:
-    """For each size symbol of which more is known (a divisor, a range), the symbol that says so.
+    """For each size symbol about which more is known (a divisor, a range), the symbol with these facts.
 
-    `assumed`: what the schedule takes sizes to be multiples of.
+    `assumed`: the multiples that the schedule assumes of sizes.
     """
     multiples = dict(assumed)
     for size, width in sizes:

@@ -1,4 +1,4 @@
-"""Conditions under which threads have something to do or to read, and what they read elsewhere."""
+"""The conditions under which threads compute or read, and the positions that they read otherwise."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Predicated = TypeVar("Predicated", bound=k.Copy | k.Combine | k.Scatter | k.LetV
 
 
 def conditions_of(cond: Expr) -> Conditions:
-    """The parts that hold together where `cond` does."""
+    """The parts of the conjunction `cond`."""
     if cond is k.TRUE:
         return frozenset()
     return frozenset(cond.args) if isinstance(cond, And) else frozenset((cond,))
 
 
 def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:
-    """`body` in a branch, for what has no predicate."""
+    """`body` in a branch, for statements without a predicate."""
     cond = land(*guards)
     return list(body) if as_int(cond) == 1 else [k.If(cond, tuple(body))]
 
@@ -51,7 +51,7 @@ def with_pred(stmt: Predicated, pred: Expr) -> Predicated:
 
 
 def zero(dtype: DataType) -> k.Imm:
-    """Zero, or False: what a register holds where there is nothing to load."""
+    """Zero, or False: the value of a register if there is nothing to load."""
     return k.Imm(dtype.zero, dtype)
 
 
@@ -127,12 +127,12 @@ def _without_quotient(slack: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Lanes:
-    """Which lanes of a vector a condition holds in.
+    """The lanes of a vector in which a condition holds.
 
     Attributes:
         each: the condition, over the symbol of the lane.
         all, some: that it holds in all of them, and that it may hold in one.
-        step: by how much more a comparison holds with each lane; 0 of several.
+        step: the increase of a comparison's sides per lane; 0 for several comparisons.
     """
 
     each: Expr
@@ -142,9 +142,10 @@ class Lanes:
 
 
 def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
-    """What holds of the lanes of a vector; None where that cannot be told from the first and the last one.
+    """The lanes of a vector in which the condition holds; None if the first and the last lane do not
+    determine it.
 
-    A comparison of sums that goes up or down with the lane holds in all of them if it does at one end.
+    A comparison of sums that increases or decreases with the lane holds in all lanes if it holds at one end.
     """
     every: list[Expr] = []
     some: list[Expr] = []

@@ -1,9 +1,9 @@
 """Indices and guards: one walk over the transforms of axes, for every tensor, memory and inlining.
 
-The loops of a node give the indices of its output's loop axes. Walking the transforms
-backward gives those of its root axes, and a guard for every split that may overrun. Each producer's logical
-axes take the indices of the root axes that they map to; an axis of the producer's buffer takes the index of
-the axis with the same key where there is one, else it is computed forward from the producer's logical axes.
+The loops of a node give the indices of its output's loop axes. Walking the transforms backward gives the
+indices of its root axes, and a guard for every split that may overrun. Each producer's logical axes take the
+indices of the root axes that they map to. An axis of the producer's buffer takes the index of the axis with
+the same key, if there is one; else its index is computed forward from the producer's logical axes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from fusewright.sym import ONE, ZERO, Expr, Symbol, le, lt, symbol
 class NodeIndices:
     """Indices of all axes of `node`'s lead output, given its loops' indices.
 
-    `skip_reductions`: reduction axes have no loop here (initialisation); they are absent.
+    Attributes:
+        skip_reductions: whether reduction axes have no loop here (initialisation); they are then absent.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class NodeIndices:
         return {axis: index(axis) for axis in producer.shape}
 
     def expression(self, e: Expr) -> Expr:
-        """An index expression of the node's where the loops stand; `values` names its loaded values."""
+        """An index expression of the node at the position of the loops; `values` names its loaded values."""
 
         def replace(s: Symbol) -> Expr | None:
             dim, number = position_of(s), value_of(s)
@@ -174,7 +175,7 @@ class NodeIndices:
         return IndexMap((), known).rewritten(replace).pred
 
     def value(self, number: int, of: Symbol) -> Symbol:
-        """The symbol that stands for a loaded index value in the kernel."""
+        """The symbol of a loaded index value in the kernel."""
         extent = self._domains.known(value_extent(of))
         return symbol(f"{self.tensor.name.lower()}_index{number}", lo=-1, hi=extent - 1)
 
@@ -192,7 +193,7 @@ class NodeIndices:
         }
 
     def loops_of(self, operand: int, wanted: Sequence[IterDomain]) -> list[Expr]:
-        """The indices of loop axes `wanted` of the producer, where this node reads it."""
+        """The indices of the producer's loop axes `wanted` at the position where this node reads it."""
         if not wanted:
             return []
         producer = self.node.inputs[operand]

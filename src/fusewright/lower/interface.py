@@ -1,4 +1,4 @@
-"""What lowering takes and returns."""
+"""The arguments and results of lowering."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from fusewright.sym import Expr, Symbol
 
 @dataclass(frozen=True, slots=True)
 class LowerOptions:
-    """name: of the kernel. index_dtype: Int32 or Int, the type of index arithmetic."""
+    """Options of lowering.
+
+    Attributes:
+        name: the name of the kernel.
+        index_dtype: Int32 or Int, the type of index arithmetic.
+    """
 
     name: str
     index_dtype: DataType = DataType.Int
@@ -63,13 +68,16 @@ Argument = TensorArgument | SizeArgument | StrideArgument | ScalarArgument | Wor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lowered:
-    """A kernel, for each of `kernel.params` what to pass, and the meaning of every symbol in it.
+    """A kernel, the argument for each of `kernel.params`, and the meaning of every symbol in it.
 
-    A call must find every symbol in its declared range, in particular a multiple of `multiple_of` (what
-    vector access needs of a size or stride): `check_symbols`. `symbols` covers all size and stride symbols in
-    `kernel.grid`, `.block`, `.shared_bytes`, the workspace sizes and the body, and those that the kernel
-    relies on without having them, such as a size that it has as a constant. They may
-    differ from the fusion's symbols of the same name: a kernel may know more of a size, such as a divisor.
+    A call must find every symbol in its declared range, in particular a multiple of `multiple_of` (which
+    vector access requires of a size or stride): `check_symbols`.
+
+    Attributes:
+        symbols: all size and stride symbols in `kernel.grid`, `.block`, `.shared_bytes`, the workspace sizes
+            and the body, and those that the kernel relies on without containing them, such as a size that is
+            a constant in it. They may differ from the fusion's symbols of the same name: a kernel may know
+            more about a size, such as a divisor.
     """
 
     kernel: Kernel

@@ -1,7 +1,8 @@
-"""Which results only one block holds: a grid reduction that not all blocks get (`TensorView.everywhere`)
-leaves its result in the block that started last, and all that is computed from it stands under its flag.
+"""Finds results that only one block has. A grid reduction that is not an all-reduce (`TensorView.everywhere`)
+leaves its result in the block that started last, and all computation from that result is under its flag.
 
-Found in one pass over the nodes before any becomes statements, so that it depends on no rule of theirs.
+One pass over the nodes finds them before any node becomes statements, so it does not depend on the lowering
+rules.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from fusewright.sym import Symbol, as_int, symbol
 
 @dataclass(frozen=True)
 class Flag:
-    """`symbol` is 1 in the one of the blocks along `axes` that holds the result of a grid reduction."""
+    """`symbol` is 1 in that block along `axes` that holds the result of a grid reduction."""
 
     symbol: Symbol
     axes: tuple[ParallelType, ...]
 
 
 class LastBlock:
-    """The flags of all nodes, which come in program order.
+    """The flags of all nodes, which are visited in program order.
 
     Raises:
-        ScheduleError: what follows from a grid reduction is spread over the blocks that it reduced across.
+        ScheduleError: a value that depends on a grid reduction is spread over the blocks that it reduced
+            across.
     """
 
     def __init__(self, nodes: Sequence[Node], loops: LoopMap) -> None:
@@ -56,7 +58,7 @@ class LastBlock:
         return tuple(dict.fromkeys(found))
 
     def set_by(self, node: Node) -> Flag:
-        """The flag of a grid reduction whose result the last block holds."""
+        """The flag of a grid reduction whose result only the last block has."""
         return self._set_by[node]
 
 
@@ -74,7 +76,7 @@ def _refuse_spread(node: Node, flag: Flag, loops: LoopMap) -> None:
 
 
 class Across(NamedTuple):
-    """The axes of more than one point that a node reduces along: of threads, of the blocks of a cluster (or
+    """The axes with more than one point that a node reduces along: of threads, of the blocks of a cluster (or
     none), and of other blocks.
     """
 

@@ -1,4 +1,4 @@
-"""Which loops run where: axes that share a loop, and the order of everything in one loop nest."""
+"""Loops: which axes share a loop, and the order of all statements in one loop nest."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ _UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 
 @dataclass(eq=False)
 class Loop:
-    """A loop of a class of axes. `place` is where it stands in an iteration: its variable, or a thread's or
-    block's position; None until `name_loops` has given it one. `trips`: how many iterations there are where a
-    block has fewer than `extent`.
+    """A loop of a class of axes.
+
+    Attributes:
+        place: its position in an iteration: its variable, or a thread's or block's index; None until
+            `name_loops` has assigned it.
+        trips: the number of iterations, if a block has fewer than `extent`.
     """
 
     extent: Expr
@@ -57,7 +60,7 @@ class Loop:
 
 
 class LoopMap:
-    """The loops of every node: `of(node)` outermost first, one a loop axis of its lead output."""
+    """The loops of every node: `of(node)` outermost first, one per loop axis of its lead output."""
 
     def __init__(self, nodes: Sequence[Node], domains: Domains) -> None:
         shared = SharedLoops(nodes)
@@ -151,10 +154,10 @@ def position_names(parallel: ParallelType) -> tuple[str, ...]:
 
 
 def cluster_size(dims: Mapping[ParallelType, Expr]) -> int:
-    """The blocks of a cluster.
+    """The number of blocks of a cluster.
 
     Raises:
-        ScheduleError: they are none, or not constant.
+        ScheduleError: there is no cluster, or the number is not constant.
     """
     extent = dims.get(ParallelType.cluster_x, ONE)
     size = as_int(extent)
@@ -183,9 +186,12 @@ def cluster_places(dims: Mapping[ParallelType, Expr]) -> list[Stmt]:
 class Item:
     """Statements of one node (or part of one), the loops around them, and what they read and write.
 
-    Axes of threads and blocks, and of extent 1, are no loops: work under them need not stand together.
-    `reduces` are those loops that have to end before what the item writes is a result. `barriers`: the grid
-    barriers that it comes after. `exchanges`: those of threads of a block, where that is to tell its place.
+    Axes of threads and blocks, and of extent 1, are not loops: work under them need not be contiguous.
+
+    Attributes:
+        reduces: those loops that must end before the value that the item writes is a result.
+        barriers: the grid barriers that precede it.
+        exchanges: the exchanges between threads that precede it, if they decide its position.
     """
 
     loops: tuple[Loop, ...]
@@ -203,8 +209,8 @@ class Item:
 
 
 def link(items: Sequence[Item]) -> None:
-    """Orders items, which come in program order: a reader after the writers of what it reads, writers of one
-    thing in turn.
+    """Orders items, which are given in program order: readers after the writers of what they read, and
+    writers of the same buffer in turn.
 
     Raises:
         ScheduleError: a reduction is read where it is not complete.

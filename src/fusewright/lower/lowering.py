@@ -61,11 +61,12 @@ _MANAGER = PassManager("kernel", PASSES, kernel_text, verify)
 
 
 def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
-    """Lowers a fusion whose schedule is complete (`Schedule.complete`) to a kernel. It is not changed.
+    """Lowers a fusion whose schedule is complete (`Schedule.complete`) to a kernel. The fusion is not
+    changed.
 
     Raises:
-        ScheduleError: the schedule cannot be one correct kernel; says which tensor and what to do.
-        VerifyError: a fault of a pass.
+        ScheduleError: the schedule cannot be one correct kernel; the message names the tensor and the remedy.
+        VerifyError: a bug in a pass.
     """
     with tracer.stage("nest"):
         check_scheduled(fusion)

@@ -1,9 +1,10 @@
-"""Division of indices by sizes that only a call brings: a product with what the host computes from a size.
+"""Division of indices by sizes that are known only at the call, as a multiplication by a value that the host
+computes from the size.
 
 The GPU has no integer division. The CUDA compiler's takes some twenty instructions, among them a reciprocal
 and two conversions, and each vector of a permutation, or of a normalization over two dimensions, needs one or
-two. A product and a shift take three (snippets/quotient.cuh). A divisor qualifies if it follows from sizes,
-which the host knows, and if indices have 32 bits.
+two. A multiplication and a shift take three instructions (snippets/quotient.cuh). A divisor qualifies if it
+follows from sizes, which the host knows, and if indices have 32 bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the rules that lower nodes share: when the statements of a node run, and its accesses to memory."""
+"""Shared by the rules that lower nodes: when the statements of a node run, and its accesses to memory."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Work:
     """When the statements of a node run.
 
     Attributes:
-        branch: what they all stand under.
-        pred: under which they read memory, beyond `branch`.
-        fill: what they read elsewhere; None: a zero.
-        fill_is_value: whether what stands for elements that do not exist may reach a result. Of a tensor
-            that shows no copies of anything a sum of copies is 0 times whatever is read.
+        branch: the condition around all of them.
+        pred: the condition, beyond `branch`, under which they read memory.
+        fill: the value that they read elsewhere; None: a zero.
+        fill_is_value: whether the values for elements that do not exist may reach a result. In a tensor that
+            shows no copies of anything, a sum of copies is 0 times the value that is read.
     """
 
     branch: tuple[Expr, ...]
@@ -55,7 +55,7 @@ class Work:
 
     @property
     def is_pad(self) -> bool:
-        """Whether there are values of the program where the predicate does not hold."""
+        """Whether the values where the predicate does not hold are values of the program."""
         return self.fill is not None
 
     def load(
@@ -72,8 +72,8 @@ class Work:
 
 
 def work_of(ctx: Context, node: Node, indices: NodeIndices, lane: Symbol | None = None) -> Work:
-    """Registers are computed by all threads, from fills where there is nothing to load; memory is written
-    where there is an element to write. `lane` is 0 in the conditions.
+    """All threads compute registers, from fills where there is nothing to load; memory is written only where
+    there is an element. `lane` is 0 in the conditions.
     """
     own, nonempty = ctx.thread_guards(node, indices), ctx.nonempty_guards(node)
     if lane is not None:
@@ -111,7 +111,7 @@ def assignment(
     dtype: DataType,
     cache: CacheOp = CacheOp.unspecified,
 ) -> list[k.Stmt]:
-    """Stores a value of `dtype`: a copy where `dst` holds that type, else a cast, which has no cache hint."""
+    """Stores a value of `dtype`: a copy if `dst` has that type, else a cast, which has no cache hint."""
     given = value.buffer.dtype if isinstance(value, k.Ref) else dtype
     if given is dst.buffer.dtype:
         return [_move(work, dst, value, 1, cache)]
@@ -218,7 +218,7 @@ def first_lane(ref: k.Ref, lane: Symbol) -> k.Ref | None:
 
 
 def placed(node: Stored, indices: NodeIndices, work: Work, lane: Symbol | None = None) -> Work:
-    """The work of a node that stores where its own predicate holds, too."""
+    """The work of a node that stores only where its own predicate also holds."""
     pred = indices.expression(node.map.pred)
     if lane is not None:
         pred = substitute(pred, {lane: 0})
@@ -226,7 +226,7 @@ def placed(node: Stored, indices: NodeIndices, work: Work, lane: Symbol | None =
 
 
 def padded(ctx: Context, node: Indexed, indices: NodeIndices, work: Work, lane: Symbol | None = None) -> Work:
-    """The work of a node that reads its source where its own predicate holds, too, and else the pad."""
+    """The work of a node that reads its source where its own predicate also holds, and the pad elsewhere."""
     pred = indices.expression(node.map.pred)
     if pred is TRUE:
         return work

@@ -1,4 +1,4 @@
-"""How each kind of node becomes statements: one rule a node class, registered in RULES."""
+"""The rules that turn nodes into statements: one for each node class, registered in RULES."""
 
 from __future__ import annotations
 

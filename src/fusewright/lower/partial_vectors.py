@@ -1,7 +1,7 @@
-"""Vectors that are not all there, or that start at any element.
+"""Vectors of which some elements do not exist, or that start at any element.
 
-A vector at the edge of a row has lanes outside of it. A load may read its neighbours' elements, which nobody
-uses; a store may not:
+A vector at the edge of a row has lanes outside of it. A load may read neighbouring elements, which are then
+unused; a store may not write them:
 
     a[0:8] = x[i:+8] if some of it exists, and all lies in the memory of x
     if some of it exists, but not all lies there: a[k] = x[i + k] if it exists, for all k
@@ -10,21 +10,21 @@ uses; a store may not:
     if some of it exists, but not all: y[i + k] = a[k] if it exists, for all k
 
 A load that may start at any element (`TensorView.unaligned`) takes its elements from the two aligned vectors
-that they lie in:
+that contain them:
 
     off = (i + misalignment of x) % 8
     around[0:8]  = x[i - off:+8]
     around[8:16] = x[i - off + 8:+8] if 0 < off
     a[0:8] = around[off:off+8]
 
-Where `off` is known and what exists of each aligned vector is all that is wanted of it, or nothing, each has
-a predicate of its own, and no edges are left.
+If `off` is known and each aligned vector needs either all of its existing elements or none, each has its own
+predicate, and no edges are left.
 
-Where an index is by divisions, so does one whose elements lie side by side (`straight_runs`); others are
-loaded by element.
+If an index has divisions, vectors whose elements are adjacent in memory are loaded this way
+(`straight_runs`), and the others by element.
 
-The loads of all vectors come before the first use of any, so that they are in flight together. Each aligned
-vector is wanted by two neighbouring threads, of which one finds it in the L1 cache.
+The loads of all vectors precede the first use of any, so that they are in flight together. Two neighbouring
+threads need each aligned vector, and one of them finds it in the L1 cache.
 """
 
 from __future__ import annotations
@@ -64,11 +64,12 @@ class Move:
     """A copy of a vector between memory and registers.
 
     Attributes:
-        dst, src: the references of the first lane; the others stand side by side from there on.
-        pred: under which an element of lane `lane` is moved.
-        whole: that the vector is in one piece in memory: `src` and `pred` are those of such a vector.
-        scattered: of a vector that may not be whole, the reference of lane `lane`, and the predicate there.
-        fill, fill_is_value: what a load has in place of others, as of `k.Copy`.
+        dst, src: the references of the first lane; the other lanes follow contiguously.
+        pred: the condition under which an element of lane `lane` is moved.
+        whole: the condition under which the vector is contiguous in memory; `src` and `pred` are those of
+            such a vector.
+        scattered: for a vector that may not be contiguous, the reference of lane `lane`, and its predicate.
+        fill, fill_is_value: the values that a load has for missing elements, as in `k.Copy`.
     """
 
     dst: k.Ref
@@ -83,7 +84,7 @@ class Move:
     scattered: tuple[k.Ref, Expr] | None = None
 
     def lanes(self, tensor: TensorView) -> Lanes:
-        """Raises ScheduleError where the elements of a vector that exist are not told from its ends."""
+        """Raises ScheduleError if the existing elements of a vector do not follow from its ends."""
         found = lanes_of(self.pred, self.lane, self.width)
         if found is None:
             raise ScheduleError(
@@ -138,7 +139,7 @@ def _inside(vector: k.Ref, width: int) -> Expr:
 
 
 def edged_store(move: Move, tensor: TensorView) -> list[k.Stmt]:
-    """The statements that store a vector, or those of its elements that exist.
+    """The statements that store a vector, or its existing elements.
 
     Raises:
         ScheduleError: see `Move.lanes`.
@@ -224,7 +225,7 @@ def _fill(move: Move) -> k.Operand:
 
 
 def misalignments(ctx: Context) -> list[k.Stmt]:
-    """Names how far the addresses of tensors lie beyond multiples of vectors, where that is asked."""
+    """Names the distances of tensors' addresses from multiples of vectors, where they are needed."""
     return [k.LetMisalignment(s, buffer, width) for (buffer, width), s in ctx.misalignments.items()]
 
 

@@ -1,4 +1,4 @@
-"""What every scheduled fusion must be before it is lowered, so that the rules need not ask."""
+"""Checks the preconditions of lowering on a scheduled fusion, so that the rules need not check them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from fusewright.schedule.completion import accumulated_in_memory
 
 
 def check_scheduled(fusion: Fusion) -> None:
-    """Checks what `Schedule.complete` and the user are to have done.
+    """Checks the work of `Schedule.complete` and of the user.
 
     Raises:
-        ScheduleError: results that one statement computes are not scheduled alike, or what accumulates moves.
-        VerifyError: the fusion is not well-formed, by the fault of what scheduled it.
+        ScheduleError: results that one statement computes are scheduled differently, or an accumulating tensor
+            is shifted.
+        VerifyError: the fusion is not well-formed, because of its scheduler.
         InternalError: the schedule was not completed.
     """
     verify_fusion(fusion, "scheduling")

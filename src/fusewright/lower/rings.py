@@ -1,4 +1,6 @@
-"""Tensors that are filled ahead of their readers: where their stages lie, what fills them."""
+"""Tensors that are filled ahead of their readers: the positions of their stages, and the statements that fill
+them.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,12 @@ def _ring(tensor: TensorView) -> CircularBuffer:
 
 @dataclass
 class Stages:
-    """The stages of one circular buffer, and who fills and reads which.
+    """The stages of one circular buffer, and which stage each node fills and reads.
 
     Attributes:
         size: elements of a stage.
-        filled: the number of the stage that copies fill, once that is known. read: those that nodes read.
+        filled: the number of the stage that copies fill, once it is known.
+        read: the numbers of the stages that nodes read.
     """
 
     tensor: TensorView
@@ -62,7 +65,7 @@ class Stages:
         return _ring(self.tensor).stages
 
     def slot(self, number: Expr) -> Expr:
-        """Where the stage of this number lies."""
+        """The position of the stage of this number."""
         return number % self.count
 
     def as_ring(self) -> k.Ring:
@@ -82,7 +85,7 @@ class Stages:
 
 
 def stages_of(tensor: TensorView, domains: Domains) -> Stages:
-    """Raises ScheduleError if what is read in turn does not fit into the stages."""
+    """Raises ScheduleError if the data that is read in turn does not fit into the stages."""
     ring = _ring(tensor)
     held = product(
         domains.extent(tensor, axis)
@@ -116,7 +119,7 @@ def number(extents: Sequence[Expr], indices: Sequence[Expr]) -> Expr:
 
 
 def check_uniform(tensor: TensorView, reader: TensorView, stage: Expr) -> None:
-    """Raises ScheduleError if threads of a block read different stages at a time."""
+    """Raises ScheduleError if threads of a block read different stages at the same time."""
     if any(symbol.name in _THREADS for symbol in stage.free_symbols):
         raise ScheduleError(
             f"{reader.name} reads several stages of {tensor.name} at once: {stage}",
@@ -143,10 +146,10 @@ def elements_of_unit(tensor: TensorView) -> int:
 
 
 def end_with_grid(nodes: Sequence[Node], loops: LoopMap, domains: Domains) -> frozenset[Expr]:
-    """Lets loops that count stages end where the rows of a block do, instead of guarding the last iteration.
+    """Ends loops that count stages where the rows of a block end, instead of guarding the last iteration.
 
     An axis that is split by blocks, [n] -> [o, blocks], has a block's share in o = 0 .. (n-1-b) / blocks: a
-    stage cannot be skipped. Returns the guards that are not needed then.
+    stage cannot be skipped. Returns the guards that are then unnecessary.
     """
     implied: set[Expr] = set()
     for node in ring_nodes(nodes):
@@ -179,8 +182,8 @@ def run_length(run: Loop, lane: Expr, guards: Iterable[Expr]) -> Expr:
 
 
 def whole_units(count: Expr, unit: int, first: k.Ref) -> Expr:
-    """`count` elements from there on, and those beyond that complete a unit, where there is memory.
+    """`count` elements from there on, and the following ones that complete a unit, if there is memory.
 
-    So the last unit of a row is whole, with elements of the next, but for that at the end of the tensor.
+    So the last unit of a row is complete, with elements of the next row, except at the end of the tensor.
     """
     return minimum(ceildiv(count, unit) * unit, first.buffer.size - first.index)

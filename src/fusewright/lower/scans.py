@@ -7,8 +7,8 @@
                                               before, carry = block scan of y[last], onto carry
                                               y[i] = combine(y[i], before)
 
-On the left each thread scans by itself, on the right the threads along one axis of the block do together.
-Where blocks scan together, too, the carry on the right is of what a block goes through between two meetings:
+On the left each thread scans by itself; on the right the threads along one axis of the block scan together.
+If blocks scan together as well, the carry on the right covers what a block scans between two exchanges:
 
     of_all = identity
     for each step that blocks take together:
@@ -60,12 +60,13 @@ def scan_items(ctx: Context, node: Scan, order: int) -> list[Item]:
 
 @dataclass(frozen=True)
 class _Carry:
-    """What runs along the scanned loops.
+    """The carry along the scanned loops.
 
     Attributes:
         first: the position of the first loop that it runs along.
-        beside: positions of loops inside that one that are not scanned: a carry for each of their points.
-        buffer: that holds them.
+        beside: positions of loops inside that one that are not scanned: there is a carry for each of their
+            points.
+        buffer: the buffer that holds them.
     """
 
     loops: tuple[Loop, ...]
@@ -74,7 +75,7 @@ class _Carry:
     buffer: k.Buffer
 
     def at(self, places: Sequence[Expr]) -> k.Ref:
-        """That for these places in the loops `beside`."""
+        """The carry for these positions in the loops `beside`."""
         index: Expr = ZERO
         for position, place in zip(self.beside, places):
             index = index * self.loops[position].extent + place
@@ -90,8 +91,8 @@ class _Blocks:
 
     Attributes:
         axis: of the grid.
-        position: of the loop along it; what blocks go through between two meetings is inside.
-        carry: what runs along the loops around it.
+        position: of the loop along it; a block's part between two exchanges is inside.
+        carry: the carry along the loops around it.
     """
 
     axis: ParallelType
@@ -104,12 +105,12 @@ class _Shape:
     """How the loops of a scan divide the work.
 
     Attributes:
-        axis: of the threads that scan together; None where each scans by itself.
-        blocks: those that scan together, if they do.
-        meeting: how many loops stand around the step in which threads meet.
-        steps: the position of the loop inside of that over steps that threads take side by side, if any.
+        axis: the axis of the threads that scan together; None if each scans by itself.
+        blocks: the blocks that scan together, if they do.
+        meeting: the number of loops around the step in which threads exchange results.
+        steps: the position of the loop inside of that over steps that threads scan together, if any.
         item: the position of the loop over the elements of a thread inside of that, if there is one.
-        carry: what runs along the loops, inside that of `blocks` if there is one.
+        carry: the carry along the loops, inside that of `blocks` if there is one.
     """
 
     node: Scan
@@ -365,12 +366,13 @@ def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks,
 
 @dataclass(frozen=True)
 class _OwnLoops:
-    """Loops that an item goes through by itself, with variables of its own.
+    """Loops that an item executes by itself, with its own variables.
 
     Attributes:
-        table: all loops of the node, with these in the place of those that they are like.
-        columns: those that are not scanned; the innermost one, `side`, is of what is scanned side by side.
-        steps: those that are.
+        table: all loops of the node, with these in place of the corresponding ones.
+        columns: the loops that are not scanned; the innermost one, `side`, covers elements that are scanned
+            independently.
+        steps: the loops that are scanned.
     """
 
     table: tuple[Loop, ...]

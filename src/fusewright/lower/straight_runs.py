@@ -1,14 +1,14 @@
-"""Which vectors go along memory in one piece, where an index is by divisions or by the larger of two.
+"""Finds vectors that are contiguous in memory although their index has divisions or a maximum.
 
     x[(i + lane) // n * m + (i + lane) % n]         is        x[i // n * m + i % n + lane]
 
-for all lanes of a vector that no multiple of n parts: if `i % n <= n - width`. Rows that are padded, joined,
-repeated or rolled are read so, by vectors of which few are parted.
+for all lanes of a vector that no multiple of n splits: if `i % n <= n - width`. Rows that are padded, joined,
+repeated or rolled are read this way; few of their vectors are split.
 
     x[max(i + lane - 1, 1 - i - lane)]              is        x[i - 1 + lane]
 
-for all lanes of a vector if `1 <= i`. Rows that are reflected at their ends, or go on with their first and
-last elements, are read so.
+for all lanes of a vector if `1 <= i`. Rows that are reflected at their ends, or extended by their first and
+last elements, are read this way.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from fusewright.sym import (
 
 @dataclass(frozen=True)
 class Straight:
-    """Expressions over the lane of a vector, as they are where it is in one piece.
+    """Expressions over the lane of a vector, simplified for a vector that is contiguous.
 
     Attributes:
-        expressions: without divisions of what moves with the lane.
-        whole: that the vector is in one piece; without the lane.
+        expressions: without divisions of terms that depend on the lane.
+        whole: the condition that the vector is contiguous; without the lane.
     """
 
     expressions: tuple[Expr, ...]
@@ -51,7 +51,9 @@ class Straight:
 
 
 def straightened(expressions: Sequence[Expr], lane: Symbol, width: int) -> Straight:
-    """The expressions where every quotient of what goes up by one with each lane is the first lane's."""
+    """The expressions in which every quotient of a term that increases by one per lane is replaced by the
+    first lane's.
+    """
     whole: dict[Expr, None] = {}
 
     def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:

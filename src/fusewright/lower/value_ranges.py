@@ -1,7 +1,7 @@
-"""Between which numbers the values of registers lie.
+"""Ranges of the values of registers.
 
-A range is a pair of numbers; None says that nothing is known, which for floats includes that one may be no
-number. What is computed with positions and constants has ranges, and so has what is loaded as few bits.
+A range is a pair of numbers. None means that nothing is known; a float may then also be NaN. Values computed
+from positions and constants have ranges, and so do loaded values of few bits.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def within(inner: Range, outer: Range) -> bool:
 
 @dataclass
 class Ranges:
-    """What is known of the registers of a kernel by the statement that is reached.
+    """The known ranges of the registers of a kernel at the current statement.
 
     Attributes:
-        single: buffers that one statement writes.
-        index: what an index may be.
+        single: buffers that only one statement writes.
+        index: the range of an index.
         known: ranges of registers.
     """
 

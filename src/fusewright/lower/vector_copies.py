@@ -1,4 +1,4 @@
-"""How copies of vectors, and copies in bulk, become statements."""
+"""The lowering of copies of vectors and of bulk copies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_vector_access(node: Node) -> bool:
 
 
 def refuse_shifted(node: Node) -> None:
-    """Raises ScheduleError for vectors that may not be whole where an index says where they are stored."""
+    """Raises ScheduleError for vectors that may be partial if an index determines where they are stored."""
     if is_shifted(node.output):
         raise ScheduleError(
             f"{node.output.name} is stored by index, in vectors that may not be whole",
@@ -55,7 +55,7 @@ def refuse_shifted(node: Node) -> None:
 
 
 def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], cache: CacheOp) -> list[Item]:
-    """A copy of vectors: one move each, but for those that may not be whole or aligned."""
+    """A copy of vectors: one move each, except for vectors that may be partial or unaligned."""
     out = node.output
     if not out.unaligned and not is_shifted(out):
         return [vector_copy(ctx, node, order, loops, cache)]

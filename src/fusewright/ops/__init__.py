@@ -1,12 +1,11 @@
 """Operations: the tables of rows, type promotion, and the functions that build nodes from them.
 
-Elementwise operations are rows of `unary`, `binary` and `ternary`, collected by name in `elementwise`;
-reductions are rows of `reductions`, and what torch computes as a whole of `library`. `promotion` decides the
-types of operands and results. The builders (`build_*`) append nodes to a fusion; `OPS` holds a row for each,
-from which the front end makes `fd.ops`, and `DEFINERS` one for each method of a definition itself; `plugins`
-is how users add rows. `evaluate`
-runs a fusion node by node with torch.
-Imports core, sym and ir only. Start with `elementwise`, then `registry` and `build_elementwise`.
+Elementwise operations are rows of `unary`, `binary` and `ternary`, collected by name in `elementwise`.
+Reductions are rows of `reductions`, and operations that torch computes as a whole are rows of `library`.
+`promotion` determines the types of operands and results. The builders (`build_*`) append nodes to a fusion.
+`OPS` has a row for each, from which the front end makes `fd.ops`, and `DEFINERS` has one for each method of a
+definition itself. Users add rows through `plugins`. `evaluate` runs a fusion node by node with torch. It
+imports only core, sym and ir. Start with `elementwise`, then `registry` and `build_elementwise`.
 """
 
 # Importing a builder's module fills the tables, in the order in which `OPS` lists them.

@@ -1,13 +1,14 @@
-"""Rows that kernels use for others where what follows is rounded to a narrower type; no definition has them.
+"""Rows that kernels use in place of others if the result is rounded to a narrower type. Definitions do not
+have them.
 
-Each takes one or two of the machine's special functions. Their relative errors, in units of 2^-24, for an
-operand x, a factor c, and e = |xc|: at most 4 + 1.1 e of `exp2_of_product`, 8 + 1.1 e of `logistic2`, and
-48 + 3 e^2 of `half_erfc`; of silu as of a logistic; of `approximate_expm1`, `approximate_log`,
-`approximate_log1p` and `approximate_tanh` 128; of `approximate_sin` and `approximate_cos` 32; of
-`approximate_sqrt` 4. A power x^y is off by 16 + 4 |log2(x^y)| for a y up to 4; `approximate_power` computes
-others in full.
-Exponentials, logistics and powers below 2^-126 are 0. Exponentials are powers of 2, since
-those of e take a factor, which the factor c of the product takes in.
+Each uses one or two of the GPU's special functions. Their relative errors, in units of 2^-24, for an operand
+x, a factor c, and e = |xc|, are at most: 4 + 1.1 e for `exp2_of_product`; 8 + 1.1 e for `logistic2` and for
+silu; 48 + 3 e^2 for `half_erfc`; 128 for `approximate_expm1`, `approximate_log`, `approximate_log1p` and
+`approximate_tanh`; 32 for `approximate_sin` and `approximate_cos`; 4 for `approximate_sqrt`. A power x^y is
+off by 16 + 4 |log2(x^y)| for a y up to 4; `approximate_power` computes others in full.
+
+Exponentials, logistics and powers below 2^-126 are 0. Exponentials are powers of 2, since those of e take a
+factor, which the factor c of the product includes.
 """
 
 from __future__ import annotations

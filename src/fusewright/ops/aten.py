@@ -1,7 +1,7 @@
 """The rows of torch's own operators, which torch computes as a whole: one for each overload of ATen.
 
-A row is made when a definition first names its overload. It takes operators that are pure: they write into
-no argument and return nothing that may share memory with one.
+A row is made when a definition first names its overload. The operator must be pure: it must not write into
+arguments or return tensors that may share memory with one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AtenResult:
 
 
 def named_overload(name: str) -> torch._ops.OpOverload:
-    """The operator `name` of ATen, such as "convolution.default". DefinitionError if there is none."""
+    """The operator `name` of ATen, such as "convolution.default". DefinitionError if it does not exist."""
     packet, _, overload = name.partition(".")
     found = None
     if packet.isidentifier() and overload.isidentifier():

@@ -1,4 +1,6 @@
-"""Rows that give the bits of an element to another type of its size; the builder `bitcast` chooses one."""
+"""Rows that reinterpret the bits of an element as another type of its size; the builder `bitcast` chooses
+one.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def gelu(fusion: Fusion, arg: TensorView, approximate: str = "none") -> TensorVi
 
 @op()
 def masked_fill(fusion: Fusion, arg: TensorView, mask: TensorView, value: Operand) -> TensorView:
-    """`arg`, but `value`, converted to its type, where the Bool `mask` is True."""
+    """`value`, converted to the type of `arg`, where the Bool `mask` is True; `arg` elsewhere."""
     if mask.dtype is not DataType.Bool:
         raise DtypeError(what="the mask of masked_fill", expected=DataType.Bool, given=mask.dtype)
     fill = as_value(fusion, value)

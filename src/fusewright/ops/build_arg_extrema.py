@@ -1,4 +1,4 @@
-"""Builders of what tells where an extreme value is."""
+"""Builders of operations that return the position of an extreme value."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ def aten(
     dtypes: Sequence[DataType],
     stride_orders: Sequence[Sequence[int]] = (),
 ) -> TensorView | tuple[TensorView | None, ...]:
-    """The result of an operator of ATen that torch computes, such as "convolution.default", or its results.
+    """The result, or the results, of an operator of ATen that torch computes, such as "convolution.default".
 
-    arguments: in the order of its schema, keyword-only ones included; those at the end that are left out
-    have their defaults. Dtypes are `DataType`s. shapes, dtypes: of its results, which each call checks; a
-    result of type Null is none. stride_orders: of the results in memory, row-major where left out.
+    arguments: in the order of its schema, including keyword-only ones; omitted ones at the end have their
+    defaults. Dtypes are `DataType`s. shapes, dtypes: of its results, which each call checks; a result of type
+    Null is absent. stride_orders: of the results in memory, row-major if omitted.
 
     Raises:
         DefinitionError: there is no such operator, or it writes into arguments or returns views of them.

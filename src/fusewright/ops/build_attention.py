@@ -71,9 +71,10 @@ def sdpfa_fwd(
 ) -> tuple[TensorView, TensorView, TensorView, TensorView]:
     """(out, logsumexp, philox_seed, philox_offset) of attention over [N, H, L, E], which torch computes.
 
-    bias is added to the scores, mask (Bool) says which positions are seen; both broadcast to [N, H, L, S].
-    By default nothing is dropped, all is seen, and the scale is 1 / sqrt(E). out is of the query's type,
-    logsumexp Float [N, H, L]; what was dropped follows from the seed, UInt64 [2], and the offset, UInt64.
+    bias is added to the scores, mask (Bool) marks the visible positions; both broadcast to [N, H, L, S]. By
+    default nothing is dropped, all positions are visible, and the scale is 1 / sqrt(E). out has the query's
+    type, logsumexp is Float [N, H, L]. The dropped elements follow from the seed, UInt64 [2], and the offset,
+    UInt64.
     """
     name = SDPFA_FWD.name
     dtype = _check_operands(fusion, name, query, key, value)
@@ -111,7 +112,7 @@ def sdpfa_bwd(
     philox_offset: TensorView | None = None,
     scale: ScalarLike | None = None,
 ) -> tuple[TensorView, TensorView, TensorView]:
-    """(grad_query, grad_key, grad_value) of `sdpfa_fwd`, from what it returned. torch computes it."""
+    """(grad_query, grad_key, grad_value) of `sdpfa_fwd`, from its results. torch computes it."""
     name = SDPFA_BWD.name
     if philox_seed is None or philox_offset is None:
         raise ArgumentTypeError(function=name, expected="philox_seed and philox_offset: Tensor", given="None")

@@ -26,7 +26,7 @@ from fusewright.sym import Expr, as_int, const, maximum
 
 
 def constant(fusion: Fusion, value: PyScalar, dtype: DataType | None = None) -> Scalar:
-    """A number as a scalar, of its own Python type's dtype or converted to `dtype`."""
+    """A number as a scalar, of the dtype of its Python type or converted to `dtype`."""
     own = of_python_value(value)
     if dtype is None or dtype is own:
         return fusion.new_scalar(own, value)

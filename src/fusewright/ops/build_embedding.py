@@ -1,4 +1,4 @@
-"""Builder of embeddings: rows of a table by index, perhaps limited in their norm."""
+"""Builder of embeddings: rows of a table by index, optionally with a limited norm."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def embedding_fwd(
 ) -> TensorView:
     """weight[input]: for each index in `input` a row of `weight`, along a new last dimension.
 
-    padding_idx, scale_grad_by_freq and sparse concern gradients only. An index out of range finds 0.
-    With `max_norm`, a row whose norm (of the order `norm_type`, 2 if None) is larger is scaled to it, in a
-    `weight` that is an input too: each execution changes the rows that it finds there, as torch does.
+    padding_idx, scale_grad_by_freq and sparse concern only gradients. An index out of range returns 0. With
+    `max_norm`, a row with a larger norm (of order `norm_type`, 2 if None) is scaled down to it. If `weight`
+    is an input, each execution also changes these rows in it, as torch does.
     """
     if weight.ndim != 2:
         raise RankError(what="embedding_fwd: the weight", expected=2, given=weight.ndim)

@@ -1,4 +1,4 @@
-"""Builders of tensors that are made from scalars alone."""
+"""Builders of tensors that are made only from scalars."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def filled(fusion: Fusion, extents: Sequence[Expr], value: Scalar, dtype: DataTy
 
 
 def shape_extents(shape: Shape) -> list[Expr]:
-    """The sizes that a user gave. ShapeError for a constant that is none."""
+    """The sizes that a user gave. ShapeError for a constant that is not a size."""
     for i, size in enumerate(shape):
         number = known_size(size)
         if isinstance(number, int):

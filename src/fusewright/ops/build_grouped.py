@@ -98,10 +98,10 @@ def grouped_mm(
     output_block_scale_dtype: DataType = DataType.BFloat16,
     output_gamma: bool = False,
 ) -> TensorView | Scaled:
-    """Products of matrices in groups, each ending where `offsets` (g ends, ascending) says.
+    """Products of matrices in groups; `offsets` has the end of each of the g groups, in ascending order.
 
     (m, k) x (k, n) -> (g, m, n), (g, m, k) x (k, n) -> (m, n) and (m, k) x (g, k, n) -> (m, n): the groups
-    are cut out of k, n and m. The result is of the type of mat1. torch computes it.
+    are parts of k, n and m. The result has the type of mat1. torch computes it.
 
     With scales it is (out, None, None), where out is alpha * product + beta * bias of the scaled matrices, in
     `dtype`. A scale has the rank of its matrix, or of the result if that is larger.
@@ -141,9 +141,9 @@ def scaled_mm(
 ) -> Scaled:
     """(out, None, None), out = alpha * (mat1 * scale1) @ (mat2 * scale2) + beta * bias in `dtype`.
 
-    A scale is one factor a matrix, a row or column, an element, or a block of a size that divides the
-    matrix's. The product is computed in Float, by torch, so it is right and not fast: fast ones of block
-    scales take a Blackwell GPU.
+    There is one scale factor per matrix, row or column, element, or block of a size that divides the
+    matrix's. torch computes the product in Float, so it is correct but not fast: fast products with block
+    scales need a Blackwell GPU.
     """
     name = SCALED_MM.name
     _check_quantized(name, output_block_scale_size, output_gamma)

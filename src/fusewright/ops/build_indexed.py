@@ -1,4 +1,4 @@
-"""What builders of shape and indexing operations share: the nodes `Indexed` and `Choose`."""
+"""Shared by builders of shape and indexing operations: the nodes `Indexed` and `Choose`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def indexed(
     fill: Scalar | None = None,
     inverse: IndexMap | None = None,
 ) -> TensorView:
-    """The tensor of these dimensions whose elements `index_map` finds in `source`."""
+    """The tensor of these dimensions whose elements are those of `source` that `index_map` names."""
     out = fusion.new_tensor(axes, source.dtype)
     # Each operand is read in its own way, so a tensor that is both is two.
     apart = [copy_tensor(fusion, tensor) if tensor is source else tensor for tensor in indices]
@@ -77,17 +77,17 @@ def own_positions(tensor: TensorView) -> list[Expr]:
 
 
 def remainder(place: Expr, size: Expr) -> Expr:
-    """place % size; where there is no position, as the size is known to be zero, zero."""
+    """place % size; zero if there is no position because the size is known to be zero."""
     return ZERO if size is ZERO else mod(place, size)
 
 
 def quotient(place: Expr, size: Expr) -> Expr:
-    """place // size; where there is no position, as the size is known to be zero, zero."""
+    """place // size; zero if there is no position because the size is known to be zero."""
     return ZERO if size is ZERO else floordiv(place, size)
 
 
 def within(index: Expr, extent: Expr) -> Expr:
-    """0 <= index < extent, as far as it does not follow from what is known."""
+    """0 <= index < extent, without the parts that known facts imply."""
     return land(le(ZERO, index), lt(index, extent))
 
 

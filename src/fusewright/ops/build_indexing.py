@@ -1,4 +1,4 @@
-"""Builders of operations that find elements by index: select, gather and their kin, and triangles."""
+"""Builders of operations that find elements by index: select, gather and similar ones, and triangles."""
 
 from __future__ import annotations
 
@@ -118,9 +118,10 @@ def found_by_index(
     index: TensorView,
     pred: Expr = TRUE,
 ) -> TensorView:
-    """Elements of `source` at `places`, but along `dim` where `index`, of the result's rank, says.
+    """Elements of `source` at `places`, except that `index`, of the result's rank, gives the position along
+    `dim`.
 
-    Where there is none, or `pred` does not hold, the element is zero.
+    If there is none, or `pred` does not hold, the element is zero.
     """
     if not index.dtype.is_integral or index.dtype.is_bool:
         raise DtypeError(what=f"{kind}: the index", expected="Int or Int32", given=index.dtype)

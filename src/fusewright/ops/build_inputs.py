@@ -1,4 +1,4 @@
-"""Builders of what a definition says outside `fd.ops`: its inputs, constants and outputs."""
+"""Builders of the parts of a definition outside `fd.ops`: its inputs, constants and outputs."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _scalar_dtype(values: list[Any]) -> None:
 
 @op(DEFINERS, arrange=_scalar_dtype, overloads={("dtype",): Scalar})
 def define_scalar(fusion: Fusion, value: ScalarLike | None = None, dtype: DataType | None = None) -> Scalar:
-    """A constant of the value's own type or `dtype`; with None the next input, a Double unless said."""
+    """A constant of the value's own type or `dtype`; with None the next input, a Double by default."""
     check_has_values(dtype, "a scalar")
     assert dtype is not None
     if value is None:

@@ -150,7 +150,7 @@ def argsort(
 def sort(
     fusion: Fusion, arg: TensorView, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> tuple[TensorView, TensorView]:
-    """(values, indices): `arg` sorted along `dim`, and where each value was. As `argsort`."""
+    """(values, indices): `arg` sorted along `dim`, and the previous position of each value. As `argsort`."""
     options = {"dim": _sorted_dim(SORT, arg, dim), "descending": descending, "stable": stable}
     results = [(arg.extents, arg.dtype), (arg.extents, DataType.Int)]
     values, indices = call_library(fusion, SORT, (arg,), results, options)

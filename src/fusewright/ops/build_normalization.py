@@ -1,7 +1,7 @@
 """Builders of normalizations.
 
-They are composed of several steps. As torch does, they compute them all in the type that the input is
-computed in (Float for a reduced float); statistics stay in it, and the result is of the input's type.
+They are composed of several steps. As in torch, all steps are computed in the compute type of the input
+(Float for a reduced float). Statistics stay in that type, and the result has the input's type.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def rms_norm(
 ) -> tuple[TensorView, TensorView]:
     """(out, invstd): out = arg * invstd * weight, where invstd is 1 / sqrt(mean(arg * arg) + eps).
 
-    `normalized_shape` and the types are as of `layer_norm`. By default `eps` is what the type that is
-    computed in has between 1 and the next number.
+    `normalized_shape` and the types are as in `layer_norm`. The default `eps` is the distance from 1 to the
+    next number in the compute type.
     """
     dims = _normalized_dims(fusion, "rms_norm", arg, normalized_shape)
     _check_factor("rms_norm", "weight", weight, arg, dims)
@@ -250,11 +250,11 @@ def batch_norm(
 ) -> Normalized:
     """(out, mean, invstd): arg normalized in each channel, times weight, plus bias.
 
-    The channels are dimension 1, or the last with `channels_last`. In training, and where there are no
-    running statistics, mean and invstd = 1 / sqrt(variance + eps) are those of `arg` over all other
-    dimensions; else they are the running ones. Training writes into the running statistics
-    (1 - momentum) * old + momentum * new, where the new variance is the unbiased one. Reduced floats
-    are computed in Float, which mean and invstd then are of; out is of the input's type.
+    The channels are dimension 1, or the last with `channels_last`. In training, and without running
+    statistics, mean and invstd = 1 / sqrt(variance + eps) are those of `arg` over all other dimensions; else
+    they are the running ones. Training writes (1 - momentum) * old + momentum * new into the running
+    statistics, where the new variance is the unbiased one. Reduced floats are computed in Float, which is
+    then the type of mean and invstd; out has the input's type.
     """
     if arg.ndim < 2:
         raise RankError(what="the input of batch_norm", expected="at least 2", given=arg.ndim)

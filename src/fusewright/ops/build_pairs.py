@@ -1,7 +1,7 @@
 """Builders of packed tensors: two Float4 in a byte, along the dimension that is innermost in memory.
 
-A fusion's inputs and outputs are packed, everything between is single elements: `unpacked` follows an input
-and `packed` precedes an output.
+Only a fusion's inputs and outputs are packed; everything in between has single elements. `unpacked` follows
+an input and `packed` precedes an output.
 """
 
 from __future__ import annotations

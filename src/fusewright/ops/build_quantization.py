@@ -1,7 +1,7 @@
 """Builders of block quantization: small floats with one scale for each block of a row.
 
-Of ordinary operations (a reshape, the greatest magnitude of each block, a division and casts), so that they
-fuse with what comes before and after, on any GPU.
+They are composed of ordinary operations (a reshape, the greatest magnitude of each block, a division and
+casts), so that they fuse with the operations before and after, on any GPU.
 """
 
 from __future__ import annotations

@@ -154,8 +154,8 @@ def dropout(
 ) -> tuple[TensorView, TensorView]:
     """(out, mask): each element is kept, times 1 / (1 - p), with probability 1 - p, and is 0 otherwise.
 
-    The mask is True where it is kept. Reduced floats are computed in Float; out is of the input's type.
-    The draws are those of `uniform`, with its seed and offset.
+    The mask is True for kept elements. Reduced floats are computed in Float; out has the input's type. The
+    draws are those of `uniform`, with its seed and offset.
     """
     x, probability = as_computed(fusion, arg, "dropout"), real_scalar(fusion, "p", p)
     if probability.value is not None and not 0 <= probability.value.real <= 1:

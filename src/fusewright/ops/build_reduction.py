@@ -75,7 +75,7 @@ def reduce_apart(
 def reduce_states(
     fusion: Fusion, row: ReductionOp, operands: Sequence[TensorView], dims: Sequence[int]
 ) -> list[TensorView]:
-    """The node over `operands` of one shape: one output a state, whose axes `dims` are reduced."""
+    """The node over `operands` of one shape: one output per state, whose axes `dims` are reduced."""
     tensor, outputs = operands[0], []
     for dtype in row.state_dtypes(tensor.dtype):
         axes = [
@@ -132,7 +132,7 @@ _REPEATED = {SUM: _times, PROD: _to_the}
 
 
 def of_copies(fusion: Fusion, copies: Expr, value: TensorView, identity: PyScalar) -> TensorView:
-    """`value`, a reduction of so many copies of each element, or the identity where there are none."""
+    """The reduction of so many copies of each element of `value`, or the identity if there are none."""
     if as_int(copies):
         return value
     empty = apply(fusion, "eq", scalar_of_extent(fusion, copies), 0)

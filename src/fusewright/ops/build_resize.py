@@ -1,4 +1,6 @@
-"""Builders of operations that cut, extend, join and turn dimensions: slice, pad, cat, flip and their kin."""
+"""Builders of operations that cut, extend, join and reverse dimensions: slice, pad, cat, flip and similar
+ones.
+"""
 
 from __future__ import annotations
 
@@ -380,7 +382,7 @@ def _from_end(size: Expr) -> Callable[[Expr], Expr]:
 
 @op()
 def roll(fusion: Fusion, arg: TensorView, shifts: Dims, dims: Dims) -> TensorView:
-    """`arg` with its elements moved on by `shifts` along `dims`, those beyond the end to the start."""
+    """`arg` with its elements moved by `shifts` along `dims`; those beyond the end move to the start."""
     steps = [shifts] if isinstance(shifts, int) else list(shifts)
     along = wrap_dims([dims] if isinstance(dims, int) else dims, arg.ndim, "roll")
     if len(steps) != len(along):

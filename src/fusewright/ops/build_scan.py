@@ -1,4 +1,4 @@
-"""Builders of scans: what a reduction makes of the elements up to each one."""
+"""Builders of scans: reductions of the elements up to each one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Builders of assignments and additions at indices: scatter, index_put_accumulate, embedding's gradient.
 
-Each is a node `Update` of a copy of what is changed, or of zeros. A negative index, or one out of range, is
-reported by the simulator; a GPU drops what it names. Under torch's deterministic algorithms torch computes
-the node; else the order of additions, and so their last digits, may differ from run to run.
+Each is a node `Update` of a copy of the changed tensor, or of zeros. The simulator reports a negative or
+out-of-range index; a GPU drops the element. Under torch's deterministic algorithms, torch computes the node.
+Otherwise the order of additions, and so the last digits of the sums, may differ from run to run.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ def ordered_copy(fusion: Fusion, arg: TensorView, stride_order: Sequence[int]) -
 
 @op()
 def size(fusion: Fusion, arg: TensorView, dim: int) -> Scalar:
-    """The size of one dimension, an Int scalar; of an expanded one, what it is expanded to."""
+    """The size of one dimension, an Int scalar; for an expanded dimension, the expanded size."""
     return _size_of(fusion, arg.shape[wrap_index(dim, arg.ndim)])
 
 

@@ -1,7 +1,7 @@
-"""Builders of softmax and what is computed like it.
+"""Builders of softmax and similar operations.
 
-They are composed of several steps. As torch does, they compute them all in the type that the input is
-computed in (Float for a reduced float), and the result is of the input's type.
+They are composed of several steps. As in torch, all steps are computed in the compute type of the input
+(Float for a reduced float), and the result has the input's type.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def logsumexp(fusion: Fusion, arg: TensorView, dims: Dims, keepdim: bool = False
 def max_sum_exp(fusion: Fusion, arg: TensorView, dims: Dims) -> tuple[TensorView, TensorView]:
     """(top, total) over `dims`: the maximum, and the sum of exp(arg - top).
 
-    One pass; a softmax is exp(arg - top) / total. The sum is 0 where the maximum is -inf, and inf where it is
-    inf. Reduced floats give Float.
+    It takes one pass; a softmax is exp(arg - top) / total. The sum is 0 if the maximum is -inf, and inf if it
+    is inf. Reduced floats give Float.
     """
     steps = Elementwise(fusion)
     if not arg.ndim:

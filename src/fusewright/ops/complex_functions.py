@@ -1,8 +1,9 @@
-"""Functions of complex numbers as rows state them: sums by parts, others in a wider type, rounded once.
+"""The reference functions of complex numbers: sums by parts, others in a wider type, rounded once.
 
-torch's own lose digits that the device text keeps (the imaginary part of its atan is off by a tenth in
-places), so they cannot stand for it. numpy's wider types and the C library under it do: complex64 is computed
-in complex128, complex128 in C's long double, which has 64 bits on x86 and 53 where there is no wider type.
+torch's own functions lose digits that the device text keeps (the imaginary part of its atan is off by a tenth
+in places), so they cannot be the reference. numpy's wider types and the C library under it can: complex64 is
+computed in complex128, and complex128 in C's long double, which has 64 bits on x86, and 53 on machines
+without a wider type.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SQUARED = 64
 
 
 def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a + b by parts: torch multiplies b by 1 + 0i first, which makes a NaN beside an infinity."""
+    """a + b by parts: torch first multiplies b by 1 + 0i, which makes a NaN beside an infinity."""
     return torch.complex(a.real + b.real, a.imag + b.imag)
 
 

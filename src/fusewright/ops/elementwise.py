@@ -1,6 +1,4 @@
-"""All elementwise operations by name. To add one, add its row to unary, binary or ternary, or register it
-(`ops.plugins`).
-"""
+"""All elementwise operations by name. Add a row to unary, binary or ternary, or register one (`plugins`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs a fusion node by node with torch: the values that generated kernels must reproduce.
 
-Every value is rounded to its own type after the node that makes it, and computed in that type's compute type,
-as kernels do. Reductions differ from kernels' in the order of their additions only.
+As in kernels, every value is computed in its type's compute type and rounded to its own type after the node
+that makes it. Reductions differ from kernels' only in the order of their additions.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _add_computed_sizes(fusion: Fusion, sizes: Sizes) -> None:
 
 
 def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value], draw: Draw | None = None) -> list[torch.Tensor]:
-    """The visible outputs, each a tensor of its own; arguments and errors as of `evaluate_values`."""
+    """The visible outputs, each a separate tensor; arguments and errors as in `evaluate_values`."""
     values = evaluate_values(fusion, inputs, draw)
     visible = [o.tensor for o in fusion.outputs if not o.hidden]
     return [
@@ -119,14 +119,14 @@ def evaluate_fusion(fusion: Fusion, inputs: Sequence[Value], draw: Draw | None =
 def evaluate_values(
     fusion: Fusion, inputs: Sequence[Value], draw: Draw | None = None, sizes: Sizes | None = None
 ) -> Values:
-    """What the inputs, and all values that outputs depend on, are; a scalar is a tensor of rank 0.
+    """The values of the inputs and of everything that outputs depend on; a scalar is a tensor of rank 0.
 
-    They are on the device of the inputs (the CPU if there is no tensor among them). Nothing is written: an
-    output that aliases an input is a tensor of its own.
+    They are on the device of the inputs (the CPU if none is a tensor). Nothing is written: an output that
+    aliases an input is a separate tensor.
 
     Args:
-        draw: where random numbers start that the fusion takes from a generator.
-        sizes: those that no input of a segment tells.
+        draw: the start of the random numbers that the fusion takes from a generator.
+        sizes: those that no input of a segment determines.
 
     Raises:
         InputError: the fusion takes random numbers from a generator, and there is no `draw`.
@@ -299,8 +299,8 @@ def _update(run: _Evaluation, node: Update) -> Sequence[torch.Tensor]:
 def updated(node: Update, sizes: Mapping[Symbol, int], *operands: torch.Tensor) -> torch.Tensor:
     """The output of a node, from its operands: the source, the index tensors, the base, none of them changed.
 
-    The same from run to run where torch's deterministic algorithms are in use. RuntimeError for an index out
-    of range on the CPU; on a GPU what it names is dropped.
+    Deterministic if torch's deterministic algorithms are in use. RuntimeError for an index out of range on
+    the CPU; on a GPU the element is dropped.
     """
     return _updated(_Evaluation({}, dict(sizes), operands[0].device, None), node, *operands)
 

@@ -1,4 +1,4 @@
-"""All rows of kernels by class and name, for kernels that go from one process to another."""
+"""All rows of kernels by class and name, for kernels that are sent from one process to another."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The operations that torch computes as a whole, and rows of contractions and sorting, in `LIBRARY` by name.
+"""The operations that torch computes as a whole, with the rows of contractions and sorting, in `LIBRARY` by
+name.
 
-A row's function is made once for a node, from its options, so that a call looks nothing up.
+A row's function is made once per node, from its options, so that a call looks nothing up.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The memory order of tensors for which none is stated: that of what they follow from, as torch keeps it.
+"""The memory order of tensors for which none is stated: that of their sources, as in torch.
 
-Elementwise results lie as torch's TensorIterator lays them out (`TensorIteratorBase::reorder_dimensions`):
-their dimensions are sorted by the strides of the operands, the first of which that tells decides. Views,
-slices, pads, joins and reshapes lie as what they read does, if its dimensions lie beside each other where
-they are merged. Reductions, scans and what is read by index tensors lie row-major, and so does whatever
-follows from row-major inputs alone: a permutation of those in the definition is there to change how the
-result lies. Sizes are not known here: a dimension that only may be of one element counts as one of several.
+Elementwise results have the layout of torch's TensorIterator (`TensorIteratorBase::reorder_dimensions`):
+their dimensions are sorted by the strides of the operands, and the first operand that distinguishes two
+dimensions decides. Views, slices, pads, joins and reshapes have the order of their source, if the dimensions
+that they merge are contiguous in it. Reductions, scans and reads by index tensors are row-major. So is
+everything computed only from row-major inputs: a permutation of those in the definition changes the layout of
+the result. Sizes are not known here: a dimension that might have one element counts as one of several.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ class Order:
 
 
 def keep_memory_format(tensor: TensorView) -> None:
-    """Lays an output out as what it is computed from, unless its order is stated."""
+    """Gives an output the layout of its sources, unless its order is stated."""
     if tensor.definition is not None and not _states_order(tensor.definition):
         _keep(tensor, {})
 
 
 def lay_out_intermediates(fusion: Fusion) -> bool:
-    """Lays out what is no output as what it is computed from, unless its order is stated; whether any moved.
+    """Gives tensors that are not outputs the layout of their sources, unless their order is stated; returns
+    whether any changed.
 
-    Where a kernel ends behind such a tensor, it and its readers go through it in the order of the inputs.
+    If a kernel ends after such a tensor, it and its readers access it in the order of the inputs.
     """
     outputs = set(fusion.output_tensors())
     known: dict[TensorView, Order] = {}
@@ -61,9 +62,9 @@ def _keep(tensor: TensorView, known: dict[TensorView, Order]) -> None:
 
 
 def lay_out(tensor: TensorView, order: Sequence[int], contiguity: Sequence[bool | None]) -> None:
-    """Has a tensor lie in memory with its dimensions in this order, the outermost first.
+    """Gives a tensor this order of dimensions in memory, the outermost first.
 
-    What is written where another tensor lies has that lie in the same way.
+    A tensor that is written over another one gives the other the same layout.
     """
     node = tensor.definition
     base = node.base if isinstance(node, Update) else None

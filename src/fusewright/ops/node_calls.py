@@ -1,7 +1,7 @@
-"""What a definition says to get a node alone: the calls of `fd.ops` that make it.
+"""The calls of `fd.ops` that make a single node.
 
-A composite operation is several nodes, which may end up in several kernels. A definition of one of these
-kernels cannot say the operation, so it says the nodes.
+A composite operation is several nodes, which may be in several kernels. A definition of one of these kernels
+cannot contain the operation, so it contains the calls for the nodes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Type promotion: which type the operands of an operation meet in, and what the result then is.
+"""Type promotion: the common type of an operation's operands, and the type of the result.
 
-The pairwise rule (`core.dtype.promote`) is C++'s. Above it stands the rule of tiers: a tensor is not widened
-by the scalar that it is combined with, unless the scalar is of a larger category. Unlike in torch, an integer
-tensor with a Double scalar gives Double, and reduced floats come out as Float from most operations.
+The pairwise rule (`core.dtype.promote`) is C++'s. The rule of tiers comes first: a scalar does not widen the
+tensor that it is combined with, unless the scalar is of a larger category. Unlike in torch, an integer tensor
+with a Double scalar gives Double, and most operations on reduced floats return Float.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Random numbers: the rows of the distributions, and Philox with torch's integers.
 
-Number i of a tensor is a function of i, the seed and the offset alone, so that no schedule changes it: the
-counter-based generator Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
-1, 2, 3", SC 2011) makes 16 bytes from a 128-bit counter, whose lower half is the offset and whose upper half
-counts blocks of 16 bytes, and a 64-bit key, the seed.
+Number i of a tensor is a function of only i, the seed and the offset, so that no schedule changes it. The
+counter-based generator Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1,
+2, 3", SC 2011) makes 16 bytes from a 128-bit counter and a 64-bit key, the seed. The counter's lower half is
+the offset, and its upper half counts blocks of 16 bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Functions of real numbers where torch's own on a CPU lose what CUDA's keep.
+"""Reference functions of real numbers for which torch's CPU functions are less accurate than CUDA's.
 
-torch's vectors divide for fmod, so that large quotients are NaN; their roots are not correctly rounded; sinh
-and cosh are infinite, and sigmoid zero, before their results are.
+torch's vectorized fmod divides, so that large quotients are NaN. Its roots are not correctly rounded. sinh
+and cosh overflow, and sigmoid becomes zero, too early.
 """
 
 from __future__ import annotations

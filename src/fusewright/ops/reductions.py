@@ -315,14 +315,16 @@ _STATISTICS = (WELFORD, MAX_SUM_EXP)
 def reduction_dtypes(
     op: ReductionOp, given: DataType, dtype: DataType = DataType.Null
 ) -> tuple[DataType, DataType]:
-    """The type that the input is cast to and reduced in, and the type that the first state is cast to after.
+    """The type that the input is cast to and reduced in, and the type that the first state is cast to
+    afterwards.
 
-    Sums and products of bools and integers are Int, unless `dtype` says otherwise; reduced floats are reduced
-    in Float and cast back, but for statistics (Welford, maximum and sum of exponentials), which stay Float.
-    Other states are as `op.state_dtypes` of the reduced type says.
+    Sums and products of bools and integers are Int, unless `dtype` states another type. Reduced floats are
+    reduced in Float and cast back, except for statistics (Welford, maximum and sum of exponentials), which
+    stay Float. Other states are as `op.state_dtypes` of the reduced type says.
 
     Raises:
-        DtypeError: a type that the operation does not take, or a `dtype` for another one than sum and prod.
+        DtypeError: a type that the operation does not accept, or a `dtype` for an operation other than sum
+            and prod.
     """
     if dtype is not DataType.Null and op not in (SUM, PROD):
         raise DtypeError(f"{op.name} takes no dtype", expected=DataType.Null, given=dtype)

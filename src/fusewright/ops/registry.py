@@ -1,4 +1,4 @@
-"""The table of everything that a definition may say: one `OpDef` a method of `fd.ops`.
+"""The table of all calls of a definition: one `OpDef` per method of `fd.ops`.
 
 A builder is a function that takes a `Fusion` first and appends nodes to it. The decorator `op` makes its row:
 the method's signature, its argument checks, its docstring, its record and its printed form all come from the

@@ -1,5 +1,5 @@
-"""Rows that bring a number nearer to what another type holds, and those that convert small numbers; kernels
-have them, and no definition.
+"""Rows that round a number to the values of another type, and rows that convert small numbers. Kernels have
+them; definitions do not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rows of operations on three operands, and addcmul with its fourth, the factor."""
+"""The rows of operations on three operands, and addcmul, whose fourth operand is the factor."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Rewrites of a fusion before schedulers see it: passes that change it in place.
 
-`graph`: what `simplified` runs on a copy of a definition. `candidate`: what `canonicalize` runs on a group of
-nodes that may become a kernel. Both keep inputs and outputs. `border`: what `reshape_border` runs after that,
-which gives these other dimensions. `proposed`: what schedulers propose where it
-makes faster kernels. `replacement` is what they share.
+`graph`: `simplified` runs these on a copy of a definition. `candidate`: `canonicalize` runs these on a group
+of nodes that may become a kernel. Both keep inputs and outputs. `border`: `reshape_border` runs these next, and
+gives inputs and outputs other dimensions. `proposed`: schedulers propose these if they make faster kernels.
+`replacement` has shared functions.
 
-A rewrite is a file, which begins with what it makes of what. It may import core, sym, ir, ops and analyze.
+Each rewrite is one file, whose docstring starts with the transformation. It may import core, sym, ir, ops and
+analyze.
 """
 
 from __future__ import annotations

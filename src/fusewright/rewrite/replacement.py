@@ -1,4 +1,4 @@
-"""What rewrites of a whole graph have in common: a tensor in another's place, and what nothing needs."""
+"""Shared by rewrites of a whole graph: replaces a tensor by another one, and removes unneeded nodes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
 
 
 def replace_node(fusion: Fusion, old: Node, new: Node, outputs: set[TensorView]) -> None:
-    """Lets `new` compute the outputs of `old`, and removes what only `old` used."""
+    """Makes `new` compute the outputs of `old`, and removes nodes that only `old` used."""
     fusion.remove_node(old)
     fusion.add_node(new)
     for value in old.inputs:
@@ -74,9 +74,8 @@ def combines_elements(node: Reduction) -> bool:
 
 
 def return_instead(fusion: Fusion, old: TensorView, new: TensorView, outputs: set[TensorView]) -> None:
-    """Lets all that reads `old` read `new`, which is an output instead where `old` is one of `outputs`.
-
-    It lies in memory as `old` does.
+    """Makes all readers of `old` read `new`. If `old` is one of `outputs`, `new` becomes the output and gets
+    the memory layout of `old`.
     """
     for use in list(old.uses):
         fusion.replace_inputs(use, {old: new})

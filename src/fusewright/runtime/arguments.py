@@ -1,8 +1,8 @@
-"""Where each argument of a compiled kernel comes from, in terms of the fusion that was compiled.
+"""The source of each argument of a compiled kernel, in terms of the fusion that was compiled.
 
-The lowering speaks of tensors of the scheduled fusion, a copy that schedulers changed. Here they are named by
-slot: a fusion's inputs in order, then its distinct output tensors. So a `CompiledKernel` refers to no IR of
-fusions, and whoever launches it needs to know its own values only.
+Lowering refers to tensors of the scheduled fusion, a copy that schedulers changed. Here, tensors are named by
+slot: a fusion's inputs in order, then its distinct output tensors. So a `CompiledKernel` refers to no fusion
+IR, and its launcher needs to know only its own values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a kernel made of several takes: the arguments of each part, and where its blocks start."""
+"""The arguments of a combined kernel: the arguments of each part, and the first block of each part."""
 
 from __future__ import annotations
 

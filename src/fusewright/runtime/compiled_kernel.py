@@ -1,4 +1,4 @@
-"""`CompiledKernel`: all that is known of one kernel but its runs, and what it becomes on a GPU."""
+"""`CompiledKernel`: everything about one kernel except its launches, and its machine code on a GPU."""
 
 from __future__ import annotations
 
@@ -30,26 +30,28 @@ from fusewright.sym import Symbol, as_int
 
 @dataclass(frozen=True, eq=False)
 class CompiledKernel:
-    """One kernel: how it was made, its CUDA text, and its machine code. Launching it takes nothing else.
+    """One kernel: its origin, its CUDA text and its machine code. A launch needs nothing else.
 
-    Nothing here changes but what is compiled so far. Where the size of a block is a call's, `code` has
-    machine code for more threads when a launch needs it; `with_register_limit` is the same kernel under
-    another limit. Both print and compile; nothing is scheduled or lowered again.
+    It is immutable except for the machine code compiled so far. If a call determines the size of a block,
+    `code` compiles machine code for more threads when a launch needs it. `with_register_limit` returns the
+    same kernel with another limit. Both print and compile; nothing is scheduled or lowered again.
 
     Attributes:
-        name: of the kernel in CUDA (`runtime.identity`), equal in every process.
+        name: the kernel's name in CUDA (`runtime.identity`), equal in every process.
         scheduler: its scheduler's name, "user" or "horizontal".
-        params: what the scheduler applied; of a user's schedule those that it started from, or None.
+        params: the params that the scheduler applied; for a user's schedule those that it started from, or
+            None.
         hardware: the GPU that it was made for.
         kernel: the lowered kernel.
         arguments: what to pass for each of `kernel.params`.
         symbols: the meaning of each symbol of the kernel.
         source: its text, for blocks of up to `launch_bounds` threads.
-        schedule: the scheduled fusion and the primitives that made it; nobody changes it any more.
-        compile_seconds: from the fusion to the text; `Cubin` has the compiler's.
-        nvrtc: what the text is compiled with. disk_cache: opens the cache of its machine code.
-        parts: the kernels that this one is made of, if it is; it has no schedule and no params of its own
-            then.
+        schedule: the scheduled fusion and the primitives that made it; it is never changed.
+        compile_seconds: from the fusion to the text; `Cubin` has the compiler's time.
+        nvrtc: the options that the text is compiled with.
+        disk_cache: opens the cache of its machine code.
+        parts: the kernels that a combined kernel consists of; it then has no schedule and no params of its
+            own.
     """
 
     name: str
@@ -74,7 +76,7 @@ class CompiledKernel:
 
     @property
     def reason(self) -> str:
-        """Why the heuristic chose these parameters; "" where there are none."""
+        """Why the heuristic chose these parameters; "" if there are none."""
         return getattr(self.params, "reason", "")
 
     def scheduled_ir(self, transforms: bool = False) -> str:
@@ -111,17 +113,17 @@ class CompiledKernel:
 
     @property
     def register_limit(self) -> int | None:
-        """Registers a thread, if the params limit them."""
+        """The register limit per thread, if the params have one."""
         return self.kernel.max_registers or None
 
     @property
     def launch_bounds(self) -> int:
-        """Most threads a block."""
+        """The maximum number of threads per block."""
         return self.kernel.max_threads
 
     @cached_property
     def has_fixed_block(self) -> bool:
-        """Whether all launches have the same threads a block, whatever the sizes."""
+        """Whether all launches have the same number of threads per block, whatever the sizes."""
         return all(as_int(extent) is not None for extent in self.kernel.block)
 
     @cached_property
@@ -130,9 +132,9 @@ class CompiledKernel:
         return is_cooperative(self.kernel)
 
     def with_register_limit(self, limit: int | None, tracer: Tracer = SILENT) -> CompiledKernel:
-        """This kernel, compiled to use at most `limit` registers a thread (None: what it needs).
+        """This kernel, compiled to use at most `limit` registers per thread (None: no limit).
 
-        Equal limits give the same object. It has a name of its own.
+        Equal limits return the same object. It has its own name.
 
         Raises:
             ParamsError: not a number of registers that a thread can have.
@@ -164,12 +166,12 @@ class CompiledKernel:
     ) -> MachineCode:
         """The machine code for blocks of `threads`.
 
-        Where blocks are a call's, code for up to 256 threads may use all registers that a thread can have;
-        for more it is compiled again, for 512 and for `launch_bounds`. What is not for all has a name of its
-        own.
+        If a call determines the block, code for up to 256 threads may use all registers that a thread can
+        have. For more threads it is compiled again, for 512 and for `launch_bounds`. Code that is not for all
+        blocks has its own name.
 
         Args:
-            threads: None: the most that there may be.
+            threads: None: the largest possible number.
             arch: None: that of `hardware`.
         """
         bound, arch = self._bound(threads), arch or self.nvrtc.arch
@@ -225,7 +227,7 @@ class CompiledKernel:
 
     @cached_property
     def sizes(self) -> LaunchSizes:
-        """What the sizes of a call make of it; compiled once for all launches."""
+        """Evaluates its launch for the sizes of a call; compiled once for all launches."""
         return LaunchSizes(self)
 
     def launcher(self, device: int, shape: LaunchShape, tracer: Tracer = SILENT) -> Launcher:
@@ -275,7 +277,7 @@ class CompiledKernel:
 
 
 def printed(kernel: Kernel, hardware: HardwareInfo, tracer: Tracer) -> CudaSource:
-    """The CUDA text of a lowered kernel, whose limit of registers is lowered where no block would fit."""
+    """The CUDA text of a lowered kernel, with a lower register limit if no block would fit otherwise."""
     if kernel.max_registers:
         most = hardware.registers_a_thread(kernel.max_threads)
         kernel = replace(kernel, max_registers=min(kernel.max_registers, most))

@@ -1,4 +1,4 @@
-"""From a segment and its parameters, or from a user's schedule, to a `CompiledKernel`."""
+"""Compiles a segment with its parameters, or a user's schedule, to a `CompiledKernel`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _weight(kernel: CompiledKernel) -> int:
 
 
 def register_limit_of(params: Any) -> int | None:
-    """Registers a thread, if these params limit them."""
+    """The register limit per thread, if these params have one."""
     registers = params.cparams.maxrregcount if isinstance(params, HeuristicParams) else 0
     return registers if 0 < registers < MAX_REGISTERS_PER_THREAD else None
 
@@ -104,14 +104,14 @@ def _lowered(schedule: Schedule, options: LowerOptions, tracer: Tracer, explains
 
 
 class KernelCompiler:
-    """Schedules, lowers and prints. Safe to use from several threads.
+    """Schedules, lowers and prints. Several threads may use one.
 
-    What a kernel becomes on a GPU is made by the kernel itself (`CompiledKernel.code`).
+    The kernel itself compiles its machine code (`CompiledKernel.code`).
 
     Args:
-        options: switches that change code, and the disk cache's place.
-        explains: whether an error names the primitive that leads to it: to find that takes as long as to
-            lower the schedule some dozen times.
+        options: switches that change code, and the directory of the disk cache.
+        explains: whether an error names the primitive that caused it. Finding it takes as long as lowering
+            the schedule about a dozen times.
     """
 
     def __init__(self, options: Options, explains: bool = True) -> None:
@@ -133,13 +133,13 @@ class KernelCompiler:
     ) -> CompiledKernel:
         """The kernel that `scheduler` makes of `fusion` with `params`.
 
-        All compilers of the process share kernels; those that differ in their limit of registers share all
-        but text and machine code, so `apply` is given params without one. Who asks for dumps gets a new
-        kernel, to see how it is made.
+        All compilers of the process share kernels. Kernels that differ only in their register limit share
+        everything but text and machine code, so `apply` is given params without a limit. A caller that
+        requests dumps gets a new kernel, to see how it is made.
 
         Args:
-            text: the canonical text of `fusion`; None: to be found.
-            names: what stands for what in the definition, for dumps.
+            text: the canonical text of `fusion`; None: it is computed.
+            names: the meaning of names in the definition, for dumps.
         """
         if text is None:
             text = fusion_description(fusion).text

@@ -1,13 +1,14 @@
 """The on-disk cache of cubins, shared by processes.
 
-Content-addressed: an entry's name is the hash of everything that the cubin depends on, so an entry is never
-stale. An entry is one file, written to a temporary name and renamed, so readers see all of it or none::
+The cache is content-addressed: an entry's name is the hash of everything that the cubin depends on, so an
+entry is never stale. An entry is one file, written to a temporary name and renamed, so readers see a complete
+file or none::
 
     magic, length of metadata, length of image, sha256 of metadata and image | metadata (JSON) | image
 
-A cubin is code that will run with the user's rights, so the directory must belong to the user and nobody else
-may write to it; a directory that fails this is not used at all. Nothing in an entry is executed or unpickled.
-Whatever goes wrong with the disk, the caller gets a compiled cubin.
+A cubin is code that runs with the user's rights. So the directory must belong to the user, and nobody else
+may have write access; otherwise the directory is not used at all. Nothing in an entry is executed or
+unpickled. If the disk fails in any way, the caller still gets a compiled cubin.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def default_directory() -> Path | None:
 
 
 def open_cache(options: Options) -> DiskCache:
-    """The cache that the options ask for; one that keeps nothing where `nvrtc_caching` is disabled."""
+    """The cache that the options request; one that stores nothing if `nvrtc_caching` is disabled."""
     if options.disabled("nvrtc_caching"):
         return DiskCache(None)
     return DiskCache(Path(options.cache_dir) if options.cache_dir else default_directory())
@@ -94,11 +95,11 @@ def cubin_key(source: str, options: NvrtcOptions, names: tuple[str, ...] = ()) -
 
 
 class DiskCache:
-    """Cubins by key, in one directory. Safe to use from several threads and processes.
+    """Cubins by key, in one directory. Several threads and processes may use it.
 
     Args:
-        directory: created private if it does not exist; None: keep nothing.
-        max_bytes: when the entries exceed it, those used longest ago go.
+        directory: created private if it does not exist; None: store nothing.
+        max_bytes: above this size, the least recently used entries are evicted.
     """
 
     def __init__(self, directory: Path | None, max_bytes: int = DEFAULT_MAX_BYTES) -> None:

@@ -1,4 +1,4 @@
-"""The `HardwareInfo` of the target that a device stands for: a GPU that is there, or a simulated one."""
+"""The `HardwareInfo` of a device's target: a GPU that is present, or a simulated one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel is called: a digest of all that its code depends on, equal in every process."""
+"""The name of a kernel: a digest of everything that its code depends on, equal in every process."""
 
 from __future__ import annotations
 

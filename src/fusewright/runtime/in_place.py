@@ -56,11 +56,14 @@ class _Place:
 
 
 class _Access:
-    """One reference, in terms that accesses in other loops share: loops named by depth, sizes as numbers.
+    """One reference, in a form that can be compared with accesses in other loops: loops are named by depth,
+    sizes are numbers.
 
-    chosen: whether a condition picks one of several threads for it, or a loaded index may lead several to
-    the same element. symbols: the names of the thread
-    positions that the index depends on, if it also depends on every loop around it (else empty).
+    Attributes:
+        chosen: whether a condition selects one of several threads for it, or a loaded index may lead several
+            to the same element.
+        symbols: the names of the thread positions that the index depends on, if it also depends on every loop
+            around it (else empty).
     """
 
     def __init__(self, place: _Place, ref: k.Ref, sizes: Mapping[Symbol, int]) -> None:

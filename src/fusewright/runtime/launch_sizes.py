@@ -1,4 +1,4 @@
-"""What the sizes of a call make of a kernel: the launch's extents, shared memory and workspaces."""
+"""Evaluates a kernel's launch for the sizes of a call: extents, shared memory and workspaces."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The machine code of one kernel: CUDA text with what it is compiled with, its cubin, and where it is loaded.
+"""The machine code of one kernel: CUDA text with its compilation options, the cubin, and the devices that
+loaded it.
 
-Generated kernels and those that a user wrote (`rtc_kernel.py`) are compiled, loaded and launched here.
+Generated kernels and kernels that a user wrote (`rtc_kernel.py`) are compiled, loaded and launched here.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ _cubins: SharedCache[tuple[str | MachineCode, tuple[str, ...], NvrtcOptions, Pat
 
 @dataclass(frozen=True, eq=False)
 class MachineCode:
-    """What a kernel's text becomes. Compiled when it is asked for, once; safe to use from several threads.
+    """The machine code of a kernel's text, compiled once, on first use. Several threads may use it.
 
     Attributes:
         name: the kernel, as C++ spells it.
-        text: the complete source. options: what it is compiled with.
-        disk_cache: opens the cache where the cubin is looked for and kept; asked when there is one to make.
-        is_mangled: whether the linker calls the kernel something else, as all but `extern "C"` are.
+        text: the complete source.
+        options: the compilation options.
+        disk_cache: opens the cache of the cubin; called only if there is a cubin to make.
+        is_mangled: whether the linker uses another name for the kernel, as for all but `extern "C"`.
     """
 
     name: str

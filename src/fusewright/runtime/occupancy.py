@@ -1,7 +1,7 @@
-"""How many blocks of a kernel an SM holds at once, from what one takes.
+"""The number of blocks of a kernel that an SM holds at once, from the resources of a block.
 
 The arithmetic is that of the CUDA occupancy calculator (CUDA C++ Programming Guide, "Occupancy calculator"),
-with the units of allocation that sm_80 and later have.
+with the allocation units of sm_80 and later.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ SHARED_UNIT = 128
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What an SM holds of one kernel.
+    """The number of blocks of one kernel per SM.
 
     Attributes:
-        blocks: resident at once. warps: of these blocks. share: of the most warps that an SM holds.
-        limited_by: what there is no more of for another block: threads, blocks, registers or shared memory.
+        blocks: resident at once.
+        warps: the warps of these blocks.
+        share: the fraction of the most warps that an SM can hold.
+        limited_by: the resource that limits the number of blocks: threads, blocks, registers or shared
+            memory.
     """
 
     blocks: int

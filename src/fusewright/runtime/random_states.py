@@ -1,6 +1,6 @@
-"""Where the random numbers of a call start: a seed and an offset, taken from torch's generator of the device.
+"""The start of a call's random numbers: a seed and an offset, taken from torch's generator of the device.
 
-So `torch.manual_seed` reproduces runs, and what torch itself draws in between counts.
+So `torch.manual_seed` reproduces runs, and numbers that torch itself draws in between advance the offset.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class CudaRandomStates(RandomStates):
 
 
 class CpuRandomStates(RandomStates):
-    """Of the CPU, whose generator has no offset.
+    """The states of the CPU's generator, which has no offset.
 
-    A generator that was just seeded stands for a CUDA generator seeded so; it goes on by one draw, and while
-    nobody else draws the seed stays and the offset grows. Otherwise the next number drawn is the seed.
+    A newly seeded generator is treated like a CUDA generator with that seed. It advances by one draw, and
+    while nobody else draws, the seed stays and the offset grows. Otherwise the next number drawn is the seed.
     """
 
     def __init__(self) -> None:

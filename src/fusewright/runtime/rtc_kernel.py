@@ -1,4 +1,4 @@
-"""`RtcKernel`: compile and launch CUDA source that the user wrote, with what generated kernels use."""
+"""`RtcKernel`: compiles and launches a user's CUDA source with the same parts as generated kernels."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ Extent = int | Sequence[int]
 
 
 class RtcKernel:
-    """One kernel of CUDA source that the user wrote.
+    """One kernel of a user's CUDA source.
 
     Args:
         source: CUDA C++ text. Built-in types and functions need no includes, and there are no include paths.
         name: the kernel, as C++ spells it: `scale`, `fill<float, 4>` (which instantiates the template).
-        arch: what to compile for, as `sm_90a`; None: the current GPU, or the described one.
-        options: other compiler options; its architecture is replaced by `arch` if both are given.
-        cache: where cubins are kept; None: the cache that the environment names.
+        arch: the target architecture, such as `sm_90a`; None: the current GPU, or the described one.
+        options: other compiler options; `arch` replaces their architecture if both are given.
+        cache: the cache of cubins; None: the cache that the environment names.
 
     Raises:
         KernelSourceError: the source does not compile, or has no kernel of that name.
-        ArgumentTypeError: `source` or `name` is no text.
+        ArgumentTypeError: `source` or `name` is not text.
 
     Example::
 

@@ -10,10 +10,11 @@ from fusewright.core.forks import renew_in_child
 
 
 class SingleThread:
-    """Within it, torch works in the calling thread alone; after it, with as many threads as before.
+    """A context in which torch uses only the calling thread. Afterwards it uses as many threads as before.
 
-    The number of threads is a setting of the process that each thread holds a copy of. So the number to go
-    back to is that before the first of the blocks that are open at a time, and each thread restores its own.
+    The number of threads is a setting of the process of which each thread has a copy. So the number to
+    restore is the one before the first of the contexts that are open at the same time, and each thread
+    restores its own.
     """
 
     def __init__(self) -> None:

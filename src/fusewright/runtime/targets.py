@@ -1,4 +1,4 @@
-"""What compiled kernels run on: a CUDA device, or the simulator of a described GPU for tensors on the CPU."""
+"""The targets of compiled kernels: a CUDA device, or the simulator of a described GPU for CPU tensors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Kernels that go from one process to another, as bytes, so that they are not lowered twice.
+"""Transfers kernels from one process to another as bytes, so that they are not lowered twice.
 
-Rows of operations hold functions, and are the same in all processes: they go by name. What a kernel was made
-by, its schedule, stays behind.
+Rows of operations contain functions and are the same in all processes, so they are sent by name. The schedule
+that a kernel was made from is not sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class _Writer(pickle.Pickler):
 
 @dataclass
 class _OperationRows:
-    """The rows, looked up again where a name is missing: users may have registered more."""
+    """The rows of operations. They are looked up again if a name is missing, since users may have registered
+    more.
+    """
 
     known: dict[tuple[str, str], Row]
 

@@ -3,9 +3,9 @@
 What lives here: `schedule` (the `Schedule` workbench that records), `transforms` (split, merge, reorder,
 swizzle), `caching` (cache_before/after/fork, memory types), `holding`, `circular`, `rfactor`, `propagate`
 (transform_like, bounded_transform_backward, parallelize_like), `inlining` with `ordering`, `assume` (ranges
-of sizes), `completion` (what lowering needs besides), `trace` and `text` (print and replay) and `faults`
-(which primitive an error is due to). The computation stays what it was; only how it is iterated over and
-stored changes. It may import core, sym, ir, ops, analyze and rewrite. Start reading at `schedule.Schedule`.
+of sizes), `completion` (further primitives that lowering needs), `trace` and `text` (print and replay) and
+`faults` (which primitive caused an error). Scheduling never changes the computation, only how it is iterated
+over and stored. It may import core, sym, ir, ops, analyze and rewrite. Start reading at `schedule.Schedule`.
 """
 
 from fusewright.schedule.schedule import Schedule, replay

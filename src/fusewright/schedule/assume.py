@@ -1,4 +1,4 @@
-"""What a schedule takes to be true of sizes."""
+"""Assumptions of a schedule about sizes."""
 
 from __future__ import annotations
 

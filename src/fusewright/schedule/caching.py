@@ -15,7 +15,7 @@ from fusewright.schedule.transforms import MAX_FACTOR, wrap
 
 
 def shape_twin(fusion: Fusion, tensor: TensorView) -> TensorView:
-    """A local tensor of the same shape, looped over alike where nothing is reduced."""
+    """A local tensor of the same shape, with the same loops except for reductions."""
     twins: dict[IterDomain, IterDomain] = {}
     if not any(axis.is_reduction for axis in tensor.logical) and tensor.root is None:
         for axis in tensor.logical:
@@ -106,12 +106,12 @@ def cache_before(
 def recompute(
     fusion: Fusion, tensor: TensorView, recomputed_uses: Collection[TensorView] = ()
 ) -> list[TensorView]:
-    """tensor -> a, b  becomes  tensor -> a, twin -> b: every use after the first computes the tensor anew.
+    """tensor -> a, b becomes tensor -> a, twin -> b: every use after the first computes the tensor anew.
 
     With `recomputed_uses` one twin serves those, and the tensor the others.
 
-    Trades work for registers: nothing is kept between the uses. Returns the twins. Their loops are
-    those of the tensor, and their vectors may start at any element if its may.
+    This trades work for registers: nothing is kept between the uses. Returns the twins. They have the loops
+    of the tensor, and their vectors may start at any element if its vectors may.
     """
     node = tensor.definition
     if node is None or tensor in fusion.output_tensors() or len(node.outputs) > 1 or tensor.is_reduction:

@@ -1,8 +1,9 @@
-"""What every schedule is brought to before it is lowered, through primitives, so that the trace has it.
+"""Completes a schedule before lowering. It uses primitives, so the trace has each step.
 
-A reduction accumulates in registers, and a scan carries its state there: one that was scheduled to be an
-output or in shared memory gets a register copy that is looped over and parallelized alike. Registers are as
-many as the compiler sees: a tensor that would take as many as a size says is inlined as far as it can be.
+A reduction accumulates in registers, and a scan carries its state there. If its result is scheduled to be an
+output or in shared memory, it gets a register copy with the same loops and parallelization. The compiler must
+know the number of registers, so a tensor whose register count depends on a size is inlined as far as
+possible.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def accumulate_in_registers(fusion: Fusion, tensor: TensorView) -> TensorView:
 
 
 def of_variable_size(fusion: Fusion) -> list[TensorView]:
-    """The tensors of which a thread would hold as many elements as a size says, whatever is assumed of it."""
+    """The tensors for which the number of elements per thread depends on a size, whatever is assumed about
+    it.
+    """
     known = {
         size: symbol(size.name, lo=low, hi=high, multiple_of=size.multiple_of)
         for size, (low, high) in fusion.ranges.items()

@@ -1,4 +1,4 @@
-"""Which primitive of a schedule leads to an error that shows only once the schedule is lowered."""
+"""Finds the primitive of a schedule that causes an error at lowering."""
 
 from __future__ import annotations
 

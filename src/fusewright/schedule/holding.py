@@ -1,4 +1,4 @@
-"""What a load brought from global memory, held in part for a load that does so again."""
+"""Holds a part of the data of one load for a later load of the same elements."""
 
 from __future__ import annotations
 

@@ -99,10 +99,10 @@ def inline_at(
     best_effort: bool = False,
     selected: Collection[TensorView] = (),
 ) -> None:
-    """Inlines the selected tensors (none: all) at `pos` of `tensor`'s loops, or as far as they can be.
+    """Inlines the selected tensors (none: all) at `pos` of `tensor`'s loops, or as far as possible.
 
-    Consumers are visited before their producers. Raises ScheduleError where `pos` cannot be
-    reached, unless best_effort.
+    Consumers are visited before their producers. Raises ScheduleError if `pos` cannot be reached, unless
+    best_effort.
     """
     rank = len(tensor.loop)
     target = pos + rank + 1 if pos < 0 else pos

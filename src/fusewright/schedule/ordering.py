@@ -1,7 +1,7 @@
-"""Whether inlined tensors leave an order to compute in, and what to inline less far if they do not.
+"""Whether inlined tensors can be ordered, and which to inline less if they cannot.
 
-A tensor that shares a loop with its consumers pulls them into one stretch of that loop. Where a path leads
-from one of them out of the loop and back to another, each stretch would need the other's result:
+A tensor that shares a loop with its consumers pulls them into one instance of that loop. If a path leads from
+one of the tensors out of the loop and back to another, each instance would need the other's result:
 
     for j: t, a = f(t), b = g(t, s)        with        s = h(a)        outside the loop
 
@@ -23,7 +23,7 @@ from fusewright.sym import as_int
 
 
 def cut_cycles(fusion: Fusion, candidates: Collection[TensorView], reachability: Reachability) -> None:
-    """Inlines `candidates` less far until the loops can be ordered, or others where those do not help."""
+    """Inlines `candidates` less until the loops can be ordered, or other tensors if that is not enough."""
     nest = _Nest(fusion, reachability)
     for chosen in (set(candidates), set(fusion.tensors())):
         while (cut := nest.cut(chosen)) is not None:
@@ -34,11 +34,12 @@ def cut_cycles(fusion: Fusion, candidates: Collection[TensorView], reachability:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cycle:
-    """Stretches of loops that need each other's results.
+    """Instances of loops that need each other's results.
 
     Attributes:
-        component: those that do; a loop is a LoopPosition, a tensor that shares none stands for itself.
-        stretches: the tensors of each that is inside of the same loops.
+        component: the members of the cycle; a loop is a LoopPosition, and a tensor that shares no loop
+            represents itself.
+        stretches: for each, the tensors inside the same loops.
         home: the stretch of each of those tensors.
     """
 
@@ -48,7 +49,7 @@ class _Cycle:
 
 
 class _Nest:
-    """The loops that tensors share as they are inlined now."""
+    """The loops that tensors currently share by inlining."""
 
     def __init__(self, fusion: Fusion, reachability: Reachability) -> None:
         self._reach = reachability
@@ -73,7 +74,7 @@ class _Nest:
         }
 
     def cut(self, chosen: Collection[TensorView]) -> LoopPosition | None:
-        """One of `chosen` to inline less far, and how far; None if there is an order, or none that helps."""
+        """One of `chosen` to inline less, and how far; None if there is an order, or if none helps."""
         for cycle in self._cycles:
             for loop in cycle.component:
                 if not isinstance(loop, tuple):

@@ -1,8 +1,8 @@
-"""Propagation: making other tensors loop as a reference does, and run on the same threads.
+"""Propagation: gives other tensors the loops of a reference and binds them to the same threads.
 
-Both walk from the reference over producers, consumers and siblings, always crossing next the edge that
-carries most of the reference's axes (a maximum spanning tree), and replay one tensor's loops on its
-neighbour.
+Both primitives walk from the reference over producers, consumers and siblings. The next edge is always the
+one that preserves most of the reference's axes (a maximum spanning tree), and one tensor's loops are replayed
+on its neighbour.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ def spanning_walk(
 ) -> Iterator[tuple[TensorView, TensorView, AxisMap]]:
     """(from, to, leaf map) for every tensor that the reference reaches, best-informed edge first.
 
-    `within`: the only tensors to walk over, if given.
+    Axes of one point count least. Among edges that preserve the same number of axes, those that leave an
+    input come last. After all others come edges between an input and a node that relabels it. Each reader has
+    such an edge for itself, since readers may read the input along different dimensions.
 
-    Axes of one point count least. Of edges that carry as much, those that leave an input come last, and after
-    all others those between an input and what relabels it, which each reader does for itself: they may read
-    it along different dimensions.
+    Args:
+        within: the only tensors to walk over, if given.
     """
     info = {reference: {*reference.maybe_root, *reference.logical}}
     heap: list[tuple[tuple[bool, int, bool, int, int], TensorView, TensorView, AxisMap, set[IterDomain]]] = []
@@ -138,7 +139,7 @@ def _closure(
 def bounded_transform_backward(
     fusion: Fusion, reference: TensorView, pos: int, to: Collection[TensorView], propagate_parallel_type: bool
 ) -> None:
-    """Replays loops of `reference`, those left of `pos` (-1: all), on its producers up to those in `to`."""
+    """Replays the loops of `reference` left of `pos` (-1: all) on its producers up to those in `to`."""
     rank = len(reference.loop)
     if not -1 <= pos <= rank:
         raise ScheduleError(
@@ -202,10 +203,10 @@ def replay_loops(
 ) -> int | None:
     """Gives `target` the loops of `source`, over `mapping`: source's leaf axis -> target's.
 
-    With `end`, only those left of it: what these leave of target's axes stays to the right of them. Returns
-    how many loops of target they are; None without `end`.
+    With `end`, it replays only those left of it; the parts of target's axes that these leave stay to the
+    right of them. Returns the number of target's loops that they are; None without `end`.
 
-    An axis that `target` lacks drops out, a merge or a swizzle with it leaves the other axis. Axes that
+    An axis that `target` lacks is dropped; a merge or a swizzle with it leaves the other axis. Axes that
     `source` lacks stay innermost. Transforms that made target's logical axes (rfactor) are kept: a replayed
     transform that equals one of them is that one.
 

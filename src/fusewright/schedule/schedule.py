@@ -71,9 +71,12 @@ def _plain(value: Any) -> Any:
 class Schedule:
     """A fusion being scheduled.
 
-    `fusion` is this schedule's own copy; `map` leads from values of the original to those of the copy. Every
-    primitive documents what it makes of the loop axes as `before -> after`. Positions count
-    from the end where negative. All raise ScheduleError and leave the schedule as it was.
+    Every primitive documents how it changes the loop axes as `before -> after`. Negative positions count from
+    the end. All primitives raise ScheduleError on failure and leave the schedule unchanged.
+
+    Attributes:
+        fusion: this schedule's own copy of the fusion.
+        map: maps values of the original fusion to those of the copy.
     """
 
     PRIMITIVES = (
@@ -145,7 +148,7 @@ class Schedule:
         return not self.fusion.is_input(tensor) and tensor.is_reduction
 
     def name_of(self, ref: TensorRef) -> str:
-        """What a tensor is called that is, or was, one of the fusion."""
+        """The name of a tensor that is, or was, in the fusion."""
         tensor = self._by_number.get(ref.number)
         return f"T{ref.number}" if tensor is None else tensor.name
 
@@ -206,13 +209,13 @@ class Schedule:
         """[.., n, ..] -> [.., ceilDiv(n + factor - 1, factor), factor, ..], with each row's vectors aligned.
 
         The axis is the row of `aligned`, an input or output whose dimensions are those that `tensor` is
-        computed along: its innermost dimension, or several merged. A row that begins s elements beyond a
+        computed along: its innermost dimension, or several merged. A row that starts s elements after a
         multiple of `factor` is shifted by s: point i is at [(i + s) // factor, (i + s) % factor]. The first
-        and the last vector of a row have points outside of it, which nothing computes.
+        and the last vector of a row have points outside of it, which are not computed.
 
-        `turn`: a loop axis of one row a point, of which equal points are rows that begin alike: the inner
-        result of a split of the rows by a constant. Then s follows from it alone, so that a loop over
-        such rows has each column at one place.
+        `turn`: a loop axis with one row per point. Rows at equal points start at the same distance from a
+        multiple of `factor`: the axis is the inner result of a split of the rows by a constant. Then s
+        depends only on this axis, so a loop over such rows has each column at one position.
         """
         transforms.shifted_split(self.fusion, tensor, dim, factor, aligned, turn)
 
@@ -227,7 +230,7 @@ class Schedule:
         transforms.reorder(tensor, old2new)
 
     def order_loops(self, tensor: TensorView, axes: Sequence[IterDomain]) -> None:
-        """`reorder` by the loops themselves: those named come first, in this order."""
+        """`reorder` by the loops themselves: the given loops come first, in this order."""
         positions = {tensor.loop.index(axis): i for i, axis in enumerate(axes)}
         if any(old != new for old, new in positions.items()):
             self.reorder(tensor, positions)
@@ -241,7 +244,7 @@ class Schedule:
     def reverse(self, tensor: TensorView, dim: int) -> None:
         """[.., n, ..] -> [.., n, ..] from its last point to its first.
 
-        What one loop read last is still in the L2 cache where the next loop reads it first.
+        The data that one loop read last is still in the L2 cache when the next loop reads it first.
         """
         transforms.reverse(self.fusion, tensor, dim)
 
@@ -286,26 +289,27 @@ class Schedule:
 
     @_primitive
     def recompute(self, tensor: TensorView, recomputed_uses: Collection[TensorView] = ()) -> list[TensorView]:
-        """tensor -> a, b  =>  tensor -> a, twin -> b: every use after the first computes it anew.
+        """tensor -> a, b => tensor -> a, twin -> b: every use after the first computes it anew.
 
-        With `recomputed_uses` one twin serves those.
+        With `recomputed_uses`, one twin serves those.
         """
         _check_not_inlined("recompute", tensor)
         return caching.recompute(self.fusion, tensor, recomputed_uses)
 
     @_primitive
     def assume(self, tensor: TensorView, dim: int, low: int, high: int) -> None:
-        """Takes the size of dimension `dim` to lie in [low, high]; what follows is constant in the kernel.
+        """Assumes that the size of dimension `dim` is in [low, high]; values that follow are constants in the
+        kernel.
 
-        A call with another size is refused by this kernel (automatic schedules make another one).
+        The kernel rejects a call with another size (automatic schedules then make another kernel).
         """
         assume(self.fusion, tensor, dim, low, high)
 
     @_primitive
     def assume_multiple(self, tensor: TensorView, dim: int, number: int) -> None:
-        """Takes the size of dimension `dim` to be a multiple of `number`, so that vectors may go on over it.
+        """Assumes that the size of dimension `dim` is a multiple of `number`, so that vectors may cross it.
 
-        A call with another size is refused by this kernel (automatic schedules make another one).
+        The kernel rejects a call with another size (automatic schedules then make another kernel).
         """
         assume_multiple(self.fusion, tensor, dim, number)
 
@@ -313,31 +317,31 @@ class Schedule:
     def set_memory_type(self, tensor: TensorView, memory_type: MemoryType) -> None:
         """Places an intermediate tensor in registers (local), shared or global memory.
 
-        In global memory all blocks may read it. Between a store of one and a read of another there is a grid
-        barrier, for which the launch is cooperative: all of its blocks have to fit the GPU at once.
+        In global memory all blocks may read it. There is a grid barrier between a block's store and another
+        block's read, so the launch is cooperative: all of its blocks must fit the GPU at once.
         """
         caching.set_memory_type(self.fusion, tensor, memory_type)
 
     @_primitive
     def set_cache_op(self, tensor: TensorView, cache_op: CacheOp) -> None:
-        """The cache hint of a load from global memory, also of one by index, or of a store to it."""
+        """Sets the cache hint of a load from global memory, including loads by index, or of a store to it."""
         caching.set_cache_op(tensor, cache_op)
 
     @_primitive
     def allow_unaligned(self, tensor: TensorView) -> None:
-        """Lets the vectors of a load, a tensor in registers that is read from global memory, start anywhere.
+        """Lets the vectors of a load from global memory to registers start at any element.
 
-        Each is taken from the two aligned vectors that it lies in, so that the address of what is read and
-        the lengths of its rows need be no multiples of a vector's. Without a vectorized axis nothing changes.
+        Each vector is selected from the two aligned vectors that contain it. So neither the address nor the
+        lengths of rows need to be multiples of a vector. Without a vectorized axis nothing changes.
         """
         caching.allow_unaligned(tensor)
 
     @_primitive
     def hold_part(self, load: TensorView, again: Collection[TensorView], steps: int, pos: int) -> TensorView:
-        """source -> load, again  =>  source -> load -> held; source, held -> again; returns held.
+        """source -> load, again => source -> load -> held; source, held -> again; returns held.
 
-        What `load` brings in the first `steps` iterations of its loop at `pos` is held in shared memory, from
-        where those of `again`, which load the same elements later, take it. Only the rest is loaded again.
+        Shared memory holds the data that `load` loads in the first `steps` iterations of its loop at `pos`.
+        `again`, which loads the same elements later, reads these from there and loads only the rest again.
         """
         return holding.hold_part(self.fusion, load, list(again), steps, pos)
 
@@ -345,10 +349,10 @@ class Schedule:
     def store_along(self, tensor: TensorView, dims: Sequence[int], padding: int = 0) -> None:
         """Stores a shared tensor along these of its loop axes as they are now, outermost first.
 
-        An intermediate tensor in global memory takes its dimensions in any order, before they are cut up.
-        Others are stored along all their loops, the only order that they take; so is a shared tensor without
-        this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused elements after
-        each point of the first axis, which spread what is read across rows over the banks.
+        An intermediate tensor in global memory takes its dimensions in any order, before they are split.
+        Other tensors are stored along all their loops, and accept no other order; so is a shared tensor
+        without this call. Axes left out must be bound to blocks or be inlined loops. `padding`: unused
+        elements after each point of the first axis, which distribute reads across rows over the banks.
         """
         caching.store_along(self.fusion, tensor, dims, padding)
 
@@ -356,12 +360,13 @@ class Schedule:
     def circular_buffer(
         self, tensor: TensorView, stages: int, prefetch_distance: int = -1, pos: int = -1
     ) -> None:
-        """Fills a shared tensor ahead of its readers: bulk copies, started by one thread of the block.
+        """Fills a shared tensor ahead of its readers by bulk copies, which one thread of the block starts.
 
-        The tensor is copied from an input. [.., n | run] with the bar at `pos`: its innermost axis is what
-        one copy moves, contiguous in the input; what lies right of the bar is one stage, and the serial loops
-        left of it count the stages. There is room for `stages` of them; `prefetch_distance` (negative: that
-        many less than stages) are on their way, or there, beyond those that are read no more.
+        The tensor is copied from an input. In [.., n | run], with the bar at `pos`, the innermost axis is
+        what one copy moves, contiguous in the input. The loops right of the bar form one stage, and the
+        serial loops left of it count the stages. There is room for `stages` of them. `prefetch_distance`
+        stages (negative: that many less than stages) are in flight, or have arrived, beyond those that are no
+        longer read.
         """
         circular.circular_buffer(self.fusion, tensor, stages, prefetch_distance, pos)
 
@@ -375,9 +380,11 @@ class Schedule:
         num_registers: Sequence[int] | None = None,
         pos: int = -1,
     ) -> None:
-        """As `circular_buffer`, by a warp that the block has for that alone, beyond its others along an axis.
+        """Like `circular_buffer`, with a separate warp that starts the copies, in addition to the block's
+        others along an axis.
 
-        `num_registers`: of a thread of the warps that load, which are four then, and of those that compute.
+        `num_registers`: per thread of the warps that load, which are then four, and per thread of those that
+        compute.
         """
         circular.warp_specialize(
             self.fusion, tensor, number_of_stages, prefetch_distance, parallel_type, num_registers, pos
@@ -385,9 +392,10 @@ class Schedule:
 
     @_primitive
     def set_allocation_as_loop(self, tensor: TensorView) -> None:
-        """Stores a tensor in shared memory or registers along its loops, as unless `store_along` was called.
+        """Stores a tensor in shared memory or registers along its loops, which is the default without
+        `store_along`.
 
-        An output lies as its definition says: its loops have to go over its memory in order.
+        An output has the layout of its definition: its loops must follow the order of its memory.
         """
         caching.set_allocation_as_loop(self.fusion, tensor)
 
@@ -395,15 +403,15 @@ class Schedule:
     def prefetch(self, tensor: TensorView) -> None:
         """Loads a tensor into registers an iteration ahead of the serial loop that it is inlined into.
 
-        Its load is in flight while the iteration before works. It takes twice the registers.
+        Its load is in flight during the previous iteration. It takes twice the registers.
         """
         caching.prefetch(self.fusion, tensor)
 
     @_primitive
     def accumulate_in_registers(self, tensor: TensorView) -> TensorView:
-        """reduction -> tensor in memory  =>  reduction -> copy in registers -> tensor, in the same loops.
+        """reduction -> tensor in memory => reduction -> copy in registers -> tensor, in the same loops.
 
-        What is not scheduled so is when the kernel is made (`complete`). Returns the copy.
+        `complete` does this for all reductions for which it was not called. Returns the copy.
         """
         return completion.accumulate_in_registers(self.fusion, tensor)
 
@@ -411,8 +419,8 @@ class Schedule:
     def all_reduce(self, tensor: TensorView) -> None:
         """Gives the result of a reduction across blocks to all of them, which wait for each other.
 
-        Without it the last block alone holds the result, and no axis of those blocks can be bound after it.
-        The launch is cooperative: all of its blocks have to fit the GPU at once.
+        Without it, only the last block has the result, and no later axis can be bound to those blocks. The
+        launch is cooperative: all of its blocks must fit the GPU at once.
         """
         caching.all_reduce(tensor)
 
@@ -429,7 +437,8 @@ class Schedule:
     ) -> None:
         """Replays the loops of `tensor` left of `pos` (-1: all) on its producers up to those in `to`.
 
-        Only the tensors between these change. `propagate_parallel_type`: their loops are bound alike, too.
+        Only the tensors between these change. `propagate_parallel_type`: also binds their loops in the same
+        way.
         """
         propagate.bounded_transform_backward(self.fusion, tensor, pos, to, propagate_parallel_type)
 
@@ -442,7 +451,7 @@ class Schedule:
         types: Collection[ParallelType] = (),
         propagate_padding: bool = True,
     ) -> None:
-        """Binds axes that match those of `tensor` left of `pos` alike; `types` restricts which."""
+        """Binds axes that match those of `tensor` left of `pos` in the same way; `types` restricts which."""
         propagate.parallelize_like(tensor, pos, selected, types, propagate_padding)
 
     @_primitive
@@ -458,7 +467,7 @@ class Schedule:
 
     @_primitive
     def inline_most(self, selected: Collection[TensorView] = ()) -> None:
-        """Inlines all (or the selected) tensors as far as they can be."""
+        """Inlines all (or the selected) tensors as far as possible."""
         inlining.inline_most(self.fusion, selected)
 
 

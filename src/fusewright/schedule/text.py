@@ -1,4 +1,4 @@
-"""The calls of a schedule as Python, and what that calls tensors."""
+"""The calls of a schedule as Python, and the names of tensors in it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ROLES = {
 
 
 def call_text(call: Call, name: Callable[[TensorRef], str]) -> str:
-    """`fd.sched.split(T3, 1, 4)`; `name` says what a tensor is called."""
+    """`fd.sched.split(T3, 1, 4)`; `name` returns the name of a tensor."""
     arguments = [_text(a, name) for a in call.args] + [f"{k}={_text(v, name)}" for k, v in call.kwargs]
     return f"fd.sched.{call.method}({', '.join(arguments)})"
 
@@ -54,7 +54,7 @@ def tensor_names(trace: Iterable[Call], own: Mapping[int, str]) -> dict[int, str
     """The name of each tensor of a scheduled fusion, by number.
 
     Args:
-        own: those of the fusion itself. What primitives made is named after what they made it of.
+        own: the names of the fusion's own tensors. A tensor that a primitive made is named after its source.
     """
     names = dict(own)
     taken = set(names.values())
@@ -74,12 +74,12 @@ def tensor_names(trace: Iterable[Call], own: Mapping[int, str]) -> dict[int, str
 def to_python(trace: Iterable[Call], own: Mapping[int, str] | None = None) -> str:
     """A function `schedule(fd)` that makes the same calls on `fd.sched`.
 
-    What a call made is taken from that call; a tensor of the fusion itself is looked up before its first use.
-    So a call can be added or taken away, and the others still mean the tensors that they did.
+    A tensor that a call made is taken from that call; a tensor of the fusion itself is looked up before its
+    first use. So calls can be added or removed without changing which tensors the others refer to.
 
     Args:
-        own: names of the fusion's tensors, by number, which `fd.sched.tensor` knows. None: they are looked up
-            by number.
+        own: names of the fusion's tensors, by number, which `fd.sched.tensor` accepts. None: they are looked
+            up by number.
     """
     return function_text(call_lines(trace, own))
 

@@ -20,7 +20,9 @@ class TensorRef:
 class Call:
     """One primitive; arguments are plain values, enums, TensorRefs, and tuples or dicts of these.
 
-    result: the tensor, or the list of tensors, that it returned. added: all tensors that it made.
+    Attributes:
+        result: the tensor, or the list of tensors, that it returned.
+        added: all tensors that it made.
     """
 
     method: str

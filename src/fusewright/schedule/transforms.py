@@ -74,8 +74,9 @@ def inlined_loops(tensor: TensorView) -> int:
 
 
 def check_binding(what: str, tensor: TensorView, position: int, parallel: ParallelType) -> None:
-    """Raises ScheduleError where inlined tensors would come to share a loop: an axis of threads or blocks is
-    none, so they may hold there what a reduction along it needs complete.
+    """Raises ScheduleError if inlined tensors would share an axis of threads or blocks as a loop.
+
+    Such an axis is not a loop, so a reduction along it might be incomplete there when a consumer needs it.
     """
     axis = tensor.loop[position]
     if axis.parallel.is_thread and not parallel.is_thread and position < inlined_loops(tensor):

@@ -1,19 +1,19 @@
 """Schedulers: each turns fusions of one kind into one kernel.
 
-Asking them: `base` (the protocol, what a scheduler is told, and how it is asked), `registry` (which are
-asked), `heuristics` (a user's, in the place of a scheduler's own), `plugins` (the default registry, and how
-users extend it), `params` (their decisions).
+The interface: `base` (the protocol and its arguments), `registry` (ordered lists of schedulers), `heuristics`
+(a user's heuristics, which replace a scheduler's choice), `plugins` (the default registry, and how users
+extend it), `params` (the decisions).
 
-What they do, a package for each subject: `pointwise`, `transpose`, `reduction`, `persistent`
-(normalizations), `inner_outer` (their gradients); `scan` and `expr_eval` are a file each. In a package,
+The schedulers, a package for each subject: `pointwise`, `transpose`, `reduction`, `persistent`
+(normalizations), `inner_outer` (their gradients); `scan` and `expr_eval` are one file each. In a package,
 `scheduler` applies what `heuristic` chooses.
 
-What several do alike: `reference_map` (how tensors relate to the dimensions that a kernel iterates over),
-`io` (caches of inputs and outputs), `merged_vectors` and `shifted_rows` (vectors that no single dimension
-has), `cost` with `sectors` and `contraction` (estimates), `sizes` (arithmetic).
+Shared parts: `reference_map` (how tensors relate to the dimensions that a kernel iterates over), `io` (caches
+of inputs and outputs), `merged_vectors` and `shifted_rows` (vectors that cross or are shifted against single
+dimensions), `cost` with `sectors` and `contraction` (estimates), `sizes` (arithmetic).
 
-Schedulers do not import each other, and packages only in one direction (a contract in pyproject.toml). All
-may import core, sym, ir, ops, analyze, rewrite and schedule.
+Schedulers do not import each other, and packages import each other in one direction only (a contract in
+pyproject.toml). All may import core, sym, ir, ops, analyze, rewrite and schedule.
 """
 
 from __future__ import annotations

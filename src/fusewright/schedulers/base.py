@@ -1,4 +1,4 @@
-"""What a scheduler is, what it is told, and how it is asked."""
+"""The scheduler protocol: the methods of a scheduler, their arguments, and functions that call them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusewright.sym import Expr, Symbol, evaluate
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """The scheduler does not take the fusion, or not at these sizes; the reason is for the user."""
+    """The scheduler does not accept the fusion, or not at these sizes. The reason is shown to the user."""
 
     reason: str
 
@@ -31,10 +31,13 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one kernel costs.
+    """The cost of one kernel.
 
-    bytes: that it moves through memory. seconds: an estimate. least_seconds: what a kernel would take that
-    moves each byte of its inputs and outputs once, at the speed of a copy.
+    Attributes:
+        bytes: the bytes that it moves through memory.
+        seconds: an estimate.
+        least_seconds: the time of a kernel that moves each byte of its inputs and outputs once, at the speed
+            of a copy.
     """
 
     bytes: int
@@ -46,12 +49,12 @@ class Cost:
 class Proposal:
     """How a scheduler would make one kernel of a fusion for one call.
 
-    A proposal is a promise: `apply` with its params succeeds, and so does lowering what it scheduled.
+    A proposal is a promise: `apply` succeeds with its params, and so does lowering the result.
 
     Attributes:
-        params: what `apply` takes; their `reason` says why.
-        estimate: makes the cost, which is asked for where partitions are compared and not otherwise. None:
-            the bytes of inputs and outputs, once each, at the speed of a copy.
+        params: the params for `apply`, with a `reason`.
+        estimate: computes the cost; called only if partitions are compared. None: the bytes of inputs and
+            outputs, once each, at the speed of a copy.
     """
 
     params: Any
@@ -60,13 +63,15 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of one call of a fusion.
+    """The facts about one call of a fusion.
 
-    sizes: the value of every size symbol. strides: elements, one tuple an input in logical order
-    (empty for scalars). alignment: bytes that each input's pointer is a multiple of (at most 256).
-    index_dtype: Int32 if every offset fits in 32 bits, else Int. stable: size symbols that have had one value
-    in all calls so far, this one included; params may take them to be constant, as a call with another
-    value then needs at most one more kernel.
+    Attributes:
+        sizes: the value of every size symbol.
+        strides: in elements, one tuple per input in logical order (empty for scalars).
+        alignment: bytes that each input's pointer is a multiple of (at most 256).
+        index_dtype: Int32 if every offset fits in 32 bits, else Int.
+        stable: size symbols that had one value in all calls so far, including this one. Params may treat them
+            as constants, since a call with another value then needs at most one more kernel.
     """
 
     sizes: Mapping[Symbol, int]
@@ -82,11 +87,13 @@ class Facts:
 
 
 class Part(Protocol):
-    """A part of a graph that a scheduler took: what `propose_redefinition` is shown.
+    """A part of a graph that a scheduler accepted: the argument of `propose_redefinition`.
 
     Attributes:
-        graph: the whole graph. nodes: those of it that the part is made of, producers first.
-        fusion: the part by itself, as the scheduler accepted it. planner: what it said of that.
+        graph: the whole graph.
+        nodes: those of its nodes that form the part, producers first.
+        fusion: the part by itself, as the scheduler accepted it.
+        planner: the planner that the scheduler returned for it.
     """
 
     @property
@@ -104,9 +111,10 @@ class Rewrite:
     """Another way to compute some tensors of a graph.
 
     Attributes:
-        name: of this kind of rewrite. None is applied to nodes that one of its name made.
-        replace: adds nodes to the graph; returns for each tensor that it computes anew what it became, of the
-            same type and sizes.
+        name: the name of this kind of rewrite. It is not applied to nodes that a rewrite of the same name
+            made.
+        replace: adds nodes to the graph, and returns, for each tensor that it recomputes, the new tensor of
+            the same type and sizes.
         reason: why it may be faster, for the user.
     """
 
@@ -121,10 +129,10 @@ Planner = Callable[[Facts, HardwareInfo], Proposal | Reject]
 
 
 class Scheduler(Protocol):
-    """Turns a fusion into one kernel: `prepare` decides on the structure, the planner on sizes.
+    """Turns a fusion into one kernel: `prepare` decides by structure, the planner by sizes.
 
-    A scheduler that shares its `params_type` with others may say in `fixed_params`, a dict by field, which
-    values it needs.
+    A scheduler that shares its `params_type` with others may declare the values that it needs in
+    `fixed_params`, a dict by field.
     """
 
     @property
@@ -138,25 +146,26 @@ class Scheduler(Protocol):
         ...
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        """The planner of a fusion that this scheduler takes at some sizes at least, or why it does not.
+        """The planner of a fusion that this scheduler accepts at some sizes at least, or the reason why it
+        does not.
 
-        It analyses the structure once, so that a call with a new size costs arithmetic only. Segmentation
-        prepares many candidates and plans few: leave to the first plan what only a plan needs.
+        It analyses the structure once, so that a call with a new size costs only arithmetic. Segmentation
+        prepares many candidates and plans few, so defer analyses that only a plan needs to the first plan.
         """
         ...
 
     def apply(self, schedule: Schedule, params: Any) -> None:
-        """Schedules through the public primitives of `schedule` only, so that the trace replays.
+        """Schedules only through the public primitives of `schedule`, so that the trace replays.
 
-        Called through the function `apply`, which checks what it can by itself. The params may be ones that a
-        user edited, and the fusion may be any: what it cannot do is a UserError, raised before the first
-        primitive (`accepted`, and params that do not fit the fusion).
+        It is called through the function `apply`, which makes the general checks. A user may have edited the
+        params, and the fusion may be any. If it cannot schedule the fusion, it raises a UserError before the
+        first primitive (`accepted`, and params that do not fit the fusion).
         """
         ...
 
 
 class BuiltInScheduler:
-    """What the schedulers of this package have in common: they print as what makes them."""
+    """The base of the schedulers of this package. Its repr is the expression that makes it."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -168,7 +177,7 @@ Space = TypeVar("Space")
 def planner_of(
     make: Callable[[Fusion, Space], Planner], fusion: Fusion, space: Space | str
 ) -> Planner | Reject:
-    """What `make` makes of a fusion and what an analysis found; where that is a reason, the Reject."""
+    """`make` applied to a fusion and the result of an analysis, or a Reject if that result is a reason."""
     return Reject(space) if isinstance(space, str) else make(fusion, space)
 
 
@@ -176,14 +185,14 @@ _PACKAGE = __name__.rpartition(".")[0] + "."
 
 
 def merges_last(scheduler: Scheduler) -> bool:
-    """Whether a scheduler joins what kernels of other schedulers would leave apart, and is asked to only when
-    no other merge is possible: its attribute `merges_last`, if it has one.
+    """Whether a scheduler joins nodes that other schedulers would leave in several kernels, so that it is
+    asked only when no other merge is possible: its attribute `merges_last`, if it has one.
     """
     return bool(getattr(scheduler, "merges_last", False))
 
 
 def accepted(scheduler: Scheduler, space: Space | str) -> Space:
-    """What an analysis found, or where that is the reason why there is nothing, the RejectedError."""
+    """The result of an analysis, or a RejectedError if it is a reason."""
     if isinstance(space, str):
         raise RejectedError(scheduler=type_name(scheduler.type), reason=space)
     return space
@@ -232,7 +241,8 @@ def _check_start(scheduler: Scheduler, schedule: Schedule, params: Any) -> None:
 
 
 def prepare(scheduler: Scheduler, fusion: Fusion) -> Planner | Reject:
-    """`scheduler.prepare(fusion)`, checked. A scheduler of a user's is not asked about what no kernel holds.
+    """`scheduler.prepare(fusion)`, checked. A user's scheduler is not asked about nodes that no kernel can
+    have.
 
     Raises:
         SchedulerError: a registered scheduler failed, or returned something else.
@@ -268,10 +278,10 @@ def plan(scheduler: Scheduler, planner: Planner, facts: Facts, hardware: Hardwar
 
 
 def propose(scheduler: Scheduler, fusion: Fusion, facts: Facts, hardware: HardwareInfo) -> Any:
-    """The params that a scheduler chooses for one call, where it is asked for by name.
+    """The params that a scheduler chooses for one call, if it is requested by name.
 
     Raises:
-        RejectedError: it does not take the fusion, or not at these sizes.
+        RejectedError: it does not accept the fusion, or not at these sizes.
     """
     planner = prepare(scheduler, fusion)
     answer = planner if isinstance(planner, Reject) else plan(scheduler, planner, facts, hardware)
@@ -297,7 +307,7 @@ def naming(scheduler: Scheduler, step: str) -> Iterator[None]:
 
 
 def is_built_in(scheduler: Scheduler) -> bool:
-    """Whether all that decides is this package's own: the scheduler, and what chooses its params."""
+    """Whether only this package decides: the scheduler, and the choice of its params, are built in."""
     return type(scheduler).__module__.startswith(_PACKAGE) and not heuristics_of(scheduler)
 
 
@@ -312,7 +322,7 @@ def heuristic_name(heuristic: Callable[..., Any]) -> str:
 
 
 def wrong_answer(scheduler: Scheduler, step: str, expected: str, given: object) -> SchedulerError:
-    """The error of a scheduler whose method returned something else than it has to."""
+    """The error for a scheduler whose method returned an invalid result."""
     problem = f"expected {expected}, got {given!r}"
     return SchedulerError(scheduler=type_name(scheduler.type), step=step, problem=problem)
 
@@ -323,5 +333,5 @@ def type_name(type_: SchedulerType | str) -> str:
 
 
 def rejection_text(type_: SchedulerType | str, reason: str) -> str:
-    """As nvFuser says it."""
+    """The rejection in nvFuser's words."""
     return f"Scheduler _{type_name(type_)}_ ***rejected*** because : {reason}"

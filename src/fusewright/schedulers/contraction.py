@@ -1,4 +1,4 @@
-"""What a matrix product costs that a library computes."""
+"""The estimated cost of a matrix product that a library computes."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ def _inner(node: LibraryCall, facts: Facts, rows: int) -> int:
 class ContractionCost:
     """The cost of a fusion of one contraction.
 
-    Each SM computes one tile, or a part of the sum of one, at a time, at its share of the GPU's speed: the
-    only tile takes as long as one of many, and few leave the memory and the arithmetic of other SMs idle.
+    Each SM computes one tile, or a part of the sum of one, at a time, at its share of the GPU's speed. A
+    single tile takes as long as one of many, and with few tiles the memory bandwidth and arithmetic of the
+    other SMs are idle.
     """
 
     fusion: Fusion

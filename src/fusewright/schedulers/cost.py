@@ -1,10 +1,10 @@
-"""What a kernel costs: the bytes that it moves through memory, and an estimate of its seconds.
+"""The cost of a kernel: the bytes that it moves through memory, and an estimate of its seconds.
 
-A kernel takes the time of its launch, and then the longer of that of its memory traffic and that of its
-arithmetic; a schedule may keep less than all of the memory's speed, and add steps of its own. Constants are
-fitted to the segments of the corpus, each timed alone on an H200 (`./dev bench cost`).
+A kernel takes the time of its launch plus the longer of the times of its memory traffic and of its
+arithmetic. A schedule may reach only a part of the memory's speed, and may add steps. Constants are fitted to
+the segments of the corpus, each timed alone on an H200 (`./dev bench cost`).
 
-The estimate is there to compare partitions of one graph for one call; figures from a GPU are the tuner's.
+The estimate serves to compare partitions of one graph for one call; the tuner uses measured times.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.sectors import Sectors
 from fusewright.sym import Expr, Product
 
-# What a kernel takes besides its traffic: its launch, until the memory is busy, and the last blocks' tail.
+# The time of a kernel besides its traffic: its launch, the ramp until the memory is busy, and the last
+# blocks' tail.
 KERNEL_SECONDS = 4.7e-6
 # The share of the nominal bandwidth that a copy of 2,000 MB reaches.
 COPY_SHARE = 0.895
-# The share of the L2 cache that holds what the kernel before has written, and that is still to be written to
-# memory when a kernel starts: it makes room for what the kernel reads.
+# The fraction of the L2 cache with data of the previous kernel that is not yet written to memory when a
+# kernel starts, and that must make room for the kernel's reads.
 UNWRITTEN_SHARE = 0.4
-# Inputs of more than this share of the L2 cache are marked to leave it first, unless they are so many times
-# as large: what is left to be written then counts for less than what such loads cost (an H200: 4194304 x 64
+# Inputs of more than this fraction of the L2 cache are marked to leave it first, unless they are more than so
+# many times as large: the unwritten data then matters less than the cost of such loads (an H200: 4194304 x 64
 # bfloat16 is summed in 134 us without, 147 with them; 2048 x 65536 in 73 and 71). Of 60 MiB, sums of 17 MB
 # take 0.86 to 0.95 of the time so, of 21 MB 0.91, of 25 MB 0.81 and 0.87; of rows and columns at once, of 14
 # to 16 MB, 0.92 to 0.97.
 STREAMED_SHARE, MOST_STREAMED = 0.2, 8
-# Of what they read, kernels that gained by inputs that leave the L2 cache last stored a third or more.
+# Kernels that gained from inputs that leave the L2 cache last stored a third or more of what they read.
 LEAST_STORED = 0.3
 # Inputs that leave the L2 cache last are larger than so many of them. On an H200 kernels behind the one that
 # wrote their input then take 1.00 to 1.03 of the time and others 0.96 to 0.99; with inputs of 45 to 90 MB,
@@ -47,24 +48,24 @@ LEAST_STORED = 0.3
 KEPT_CACHES = 2
 # A grid reduction: partial results go to memory, and the last block of each row or column sums them.
 GRID_REDUCTION_SECONDS = 2.6e-6
-# Cycles that a thread takes for a slot (`core.op.Spelling`), with no other warp on its scheduler; and how
-# many times as long beside others that compute.
+# Cycles of a thread for a slot (`core.op.Spelling`), with no other warp on its scheduler; and the factor if
+# other warps compute, too.
 CYCLES_A_SLOT, BESIDE_OTHERS = 2.3, 1.6
 # From the issue of a block's loads until the first of them is there.
 LATENCY_SECONDS = 1e-6
 # Registers that a thread needs besides the vectors that it loads and stores.
 REGISTERS_TO_ADDRESS = 8
-# Operations that a multiplication with an addition counts as in a GPU's nominal speed.
+# The number of operations that a multiplication with an addition counts as in a GPU's nominal speed.
 OPERATIONS_A_SLOT = 2
 # Slots (`core.op.Spelling`) of an index expression or a choice by position, for each element.
 INDEX_SLOTS = 2
 
 
 class Traffic:
-    """The memory that one kernel of `fusion` reads and writes at least: each input and output once.
+    """The least memory traffic of one kernel of `fusion`: it reads each input and writes each output once.
 
-    An input that is read by index counts as what is read of it, if that is less. A dimension that is a
-    broadcast or expanded has one element in memory.
+    An input that is read by index counts as the elements that are read, if these are fewer. A broadcast or
+    expanded dimension has one element in memory.
     """
 
     def __init__(self, fusion: Fusion) -> None:
@@ -106,12 +107,14 @@ def _points(tensor: TensorView) -> Product:
 
 
 class Arithmetic:
-    """What one kernel of `fusion` computes at least: each value once for each point of its dimensions.
+    """The least arithmetic of one kernel of `fusion`: each value once for each point of its dimensions.
 
-    What is reduced follows from values at each point that is reduced, whether they differ along all of its
-    dimensions or not. What follows from positions alone is index arithmetic, which lowering simplifies.
-    space: points that all other values are computed at, where no loop is over a part of them, but for those
-    of one point, which a thread computes once.
+    A reduction's operand is computed at each reduced point, whether it varies along all of its dimensions or
+    not. Values that depend only on positions are index arithmetic, which lowering simplifies.
+
+    Attributes:
+        space: the points at which all other values are computed, if no loop covers only a part of them.
+            Values of one point are excluded, since a thread computes them once.
     """
 
     def __init__(self, fusion: Fusion, space: tuple[IterDomain, ...] | None = None) -> None:
@@ -171,11 +174,11 @@ def slots_of(node: Node) -> int:
 
 @dataclass(frozen=True)
 class CostModel:
-    """What kernels of one fusion cost.
+    """The cost of kernels of one fusion.
 
     Attributes:
-        sectors: how threads go through memory. None: along each tensor's contiguous dimension.
-        space: the points that all values are computed at, where no loop is over a part of them.
+        sectors: how threads access memory. None: along each tensor's contiguous dimension.
+        space: the points at which all values are computed, if no loop covers only a part of them.
     """
 
     fusion: Fusion
@@ -199,11 +202,12 @@ class CostModel:
         steps: float = 0.0,
         accessing: float = 0.0,
     ) -> Callable[[], Cost]:
-        """The cost of a kernel that reads its inputs `reads` times, at the share `speed` of a copy's speed,
-        and takes `steps` seconds for what neither memory nor arithmetic is busy with.
+        """The cost of a kernel that reads its inputs `reads` times, at the fraction `speed` of a copy's
+        speed, and takes `steps` seconds in which it uses neither memory nor arithmetic.
 
-        accessing: seconds of instructions that its accesses take, beside its arithmetic; another kernel might
-        do without.
+        Args:
+            accessing: seconds of instructions for its accesses, in addition to its arithmetic; another kernel
+                might not need them.
         """
         return partial(self._cost, facts, hardware, reads, speed, steps, accessing)
 
@@ -234,7 +238,7 @@ class CostModel:
         return moved * hardware.sm_count / _copy_speed(hardware)
 
     def thread_seconds(self, facts: Facts, hardware: HardwareInfo, threads: float) -> float:
-        """What one of so many threads computes for: nothing hides the last ones' time."""
+        """The compute time of one of so many threads: nothing overlaps with the last ones."""
         return self._arithmetic.slots(facts) / threads * CYCLES_A_SLOT / (hardware.clock_mhz * 1e6)
 
     def _cost(
@@ -258,7 +262,7 @@ class CostModel:
 
 
 def slot_seconds(slots: float, hardware: HardwareInfo) -> float:
-    """What so many slots (`core.op.Spelling`) of all threads take at the GPU's nominal speed."""
+    """The time of so many slots (`core.op.Spelling`) of all threads at the GPU's nominal speed."""
     return slots / (hardware.float_tflops * 1e12 / OPERATIONS_A_SLOT)
 
 

@@ -1,4 +1,4 @@
-"""What no kernel computes: a single operation that torch evaluates."""
+"""The scheduler of operations without a kernel: single operations that torch evaluates."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from fusewright.schedulers.params import HeuristicParams
 
 
 class ExprEvalScheduler(BuiltInScheduler):
-    """Takes a fusion of one node that torch computes: one of a library, or an update where no kernel may be.
+    """Accepts a fusion of one node that torch computes: a library call, or an update that no kernel may
+    compute.
 
-    There is no kernel, so nothing to schedule.
+    It has no kernel and schedules nothing.
     """
 
     type = SchedulerType.expr_eval
@@ -45,7 +46,7 @@ class ExprEvalScheduler(BuiltInScheduler):
 
 @dataclass(frozen=True, eq=False)
 class _Planner:
-    """There is nothing to plan; contractions have a cost besides their bytes."""
+    """The planner: it has nothing to plan. Contractions have a cost besides their bytes."""
 
     fusion: Fusion
     node: Node

@@ -1,4 +1,4 @@
-"""A user's heuristics, which choose params in the place of a scheduler's own."""
+"""A user's heuristics, which choose params instead of a scheduler's own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Heuristic = Callable[[Facts, HardwareInfo, Default], Any]
 
 @dataclass(frozen=True, eq=False)
 class TunedScheduler:
-    """A scheduler as it is, but that `heuristics` choose its params. Each wraps those before it."""
+    """An unchanged scheduler whose params `heuristics` choose. Each heuristic wraps those before it."""
 
     base: Scheduler
     heuristics: tuple[Heuristic, ...]
@@ -132,7 +132,12 @@ class TunedScheduler:
 
 @dataclass(frozen=True, eq=False)
 class TunedPlanner:
-    """own: the scheduler's planner, which its `propose_redefinition` is shown. tuned: with the heuristics."""
+    """A planner with a user's heuristics.
+
+    Attributes:
+        own: the scheduler's planner, which its `propose_redefinition` receives.
+        tuned: the planner with the heuristics.
+    """
 
     own: Planner
     tuned: Planner
@@ -157,7 +162,9 @@ def untuned(scheduler: Scheduler) -> Scheduler:
 
 
 def key_of(scheduler: Scheduler) -> tuple[int, ...]:
-    """Equal for schedulers that decide alike, as long as they live: the same one with the same heuristics."""
+    """Equal for schedulers that make the same decisions, as long as they live: the same one with the same
+    heuristics.
+    """
     if isinstance(scheduler, TunedScheduler):
         return id(scheduler.base), *map(id, scheduler.heuristics)
     return (id(scheduler),)

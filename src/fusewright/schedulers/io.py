@@ -1,5 +1,5 @@
-"""Caches of inputs and outputs: the loads and stores that every scheduler places and vectorizes; and
-what lies between them, inlined.
+"""Caches of inputs and outputs: the loads and stores that every scheduler places and vectorizes. The tensors
+in between are inlined.
 """
 
 from __future__ import annotations
@@ -37,14 +37,21 @@ FRESH_ALIGNMENT = 256
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """loads: tensors in registers, each copied from an input. stores: outputs, each copied from registers."""
+    """The loads and stores of a kernel.
+
+    Attributes:
+        loads: tensors in registers, each copied from an input.
+        stores: outputs, each copied from registers.
+    """
 
     loads: tuple[TensorView, ...]
     stores: tuple[TensorView, ...]
 
 
 def input_hint(params: HeuristicParams) -> CacheOp:
-    """The cache hint of what is read at every point, by the fields `streams_inputs` and `keeps_inputs`."""
+    """The cache hint of inputs that are read at every point, by the fields `streams_inputs` and
+    `keeps_inputs`.
+    """
     if getattr(params, "streams_inputs", False):
         return CacheOp.streaming
     return CacheOp.evict_last if getattr(params, "keeps_inputs", False) else CacheOp.unspecified
@@ -55,9 +62,12 @@ def cache_inputs_and_outputs(
 ) -> Ports:
     """Gives every input a load into registers and every output a store from them.
 
-    What relabels an input, or reads it by index, is a load already; all other uses of an input share one.
-    hinted: inputs whose loads have this hint; but for those that an output is written into, as the CUDA
-    compiler does not know that such a load reads memory, and may move the store before it.
+    A node that relabels an input, or reads it by index, is already a load; all other uses of an input share
+    one.
+
+    Args:
+        hinted: inputs whose loads have this hint, except those that an output is written into: the CUDA
+            compiler does not know that such a load reads memory, and may move the store before it.
     """
     fusion = schedule.fusion
     written = {output.alias for output in fusion.outputs}
@@ -115,11 +125,13 @@ def vectorize_ports(
     unaligned: Collection[int] = (),
     keeps_aligned: bool = False,
 ) -> None:
-    """Makes the innermost axis of every load and store that lies along its memory a vector of `width`.
+    """Makes the innermost axis of every load and store along its memory a vector of `width`.
 
-    `merged`: vectors go through so many dimensions as one; what does not stays element by element.
-    `unaligned`: positions of inputs whose vectors may start at any element; with `keeps_aligned` the loads of
-    these that go along as aligned vectors stay such.
+    Args:
+        merged: vectors cross this many dimensions; accesses that are not contiguous along these stay element
+            by element.
+        unaligned: positions of inputs whose vectors may start at any element. With `keeps_aligned`, those of
+            their loads that are aligned vectors stay so.
     """
     if width <= 1:
         return
@@ -178,7 +190,7 @@ def check_unaligned(fusion: Fusion, positions: Collection[int]) -> None:
 
 
 def inline_rest(schedule: Schedule, placed: Collection[TensorView]) -> None:
-    """Inlines whatever is computed and used, but for those `placed` already, as far as it can be."""
+    """Inlines all intermediate tensors as far as possible, except those already `placed`."""
     fusion = schedule.fusion
     rest = [t for t in fusion.tensors() if t.definition is not None and t.consumers and t not in placed]
     if rest:
@@ -204,17 +216,17 @@ def _innermost_is(tensor: TensorView, width: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """What one access to a tensor in global memory, along its unit-stride dimension, asks of a vector.
+    """The limits on vectors of one access along the unit-stride dimension of a tensor in global memory.
 
     Attributes:
-        element_bytes: of its dtype.
+        element_bytes: the size of an element.
         size: the extent of that dimension.
-        position: of the input that it reads or may be stored in; None for fresh memory.
+        position: the position of the input that it reads or may be stored in; None for fresh memory.
         outer: that input's other dimensions, and their extents.
-        sizes: what else a vector has to divide.
-        dense: for a store that may be in an input, the extents from the inside of memory of its own.
-        pieces: that vectors may start at any element instead, at the cost of two accesses: the sizes at whose
-            multiples they are parted; None: they may not.
+        sizes: further numbers that a vector must divide.
+        dense: for a store that may be in an input, the extents from the inside, for separate memory.
+        pieces: if vectors may start at any element, at the cost of two accesses: the sizes at whose multiples
+            they are split. None: they may not.
         is_split: whether a vector may be several accesses.
     """
 
@@ -257,12 +269,12 @@ class _Limit:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Vectors of a kernel.
+    """The vectors of a kernel.
 
     Attributes:
-        width: elements.
+        width: in elements.
         unaligned: positions of the inputs whose vectors may start at any element.
-        cost: accesses an element, of all loads and stores along the vectors together.
+        cost: accesses per element, of all loads and stores along the vectors together.
         keeps_aligned: whether those of `unaligned` that start at multiples of a vector are plain vectors.
     """
 
@@ -281,10 +293,10 @@ BESIDE_COST = 1.5
 
 
 def unaligned_pieces(fusion: Fusion, access: Access, inner: IterDomain) -> tuple[Expr, ...] | None:
-    """The sizes at whose multiples vectors of a load along the reference's axis `inner` are parted, which may
-    start at any element; None where they may not.
+    """The sizes at whose multiples vectors of a load along the reference's axis `inner` are split, if they
+    may start at any element; None if they may not.
 
-    Not where an output is stored in the input: neighbours of what is read may be written meanwhile.
+    They may not if an output is stored in the input: neighbouring elements may be written meanwhile.
     """
     tensor = access.tensor
     if not fusion.is_input(tensor) or any(output.alias is tensor for output in fusion.outputs):
@@ -310,13 +322,14 @@ def shared_width(access: Access, axis: IterDomain | None, facts: Facts) -> int:
 
 
 class VectorLimits:
-    """What bounds the width of vectors along one dimension of a fusion's iteration space.
+    """The limits on the width of vectors along one dimension of a fusion's iteration space.
 
     Args:
         inner: the dimension, of the reference.
-        accesses: the loads and stores that may be vectors. One whose unit-stride dimension is another is done
-            element by element and sets no limit.
-        split: those of which a vector of elements that are wider than others' may be several accesses.
+        accesses: the loads and stores that may be vectors. An access with another unit-stride dimension is
+            done element by element and sets no limit.
+        split: accesses whose elements are wider than others', so that a vector of them may be several
+            accesses.
     """
 
     def __init__(
@@ -363,7 +376,11 @@ class VectorLimits:
         return width
 
     def vectors(self, facts: Facts, width: int | None = None) -> Vectors:
-        """Those of the fewest accesses, where loads may start at any element. width: of aligned ones."""
+        """The vectors with the fewest accesses, if loads may start at any element.
+
+        Args:
+            width: of the aligned vectors.
+        """
         width = self.width(facts) if width is None else width
         aligned = Vectors(width, (), len(self._limits) / width)
         if width >= self._widest or self._is_empty(facts):

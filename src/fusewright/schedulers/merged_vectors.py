@@ -1,8 +1,8 @@
 """Vectors along several dimensions that are merged to one loop.
 
-A tensor of 16384 x 4095 elements without gaps is one run of memory, so that vectors of 8 go through it though
-8 does not divide its rows. What does not go through these dimensions as one run, such as the other side of a
-pad, is read or stored element by element within the vector's loop.
+A tensor of 16384 x 4095 elements without gaps is one contiguous run, so vectors of 8 can cross its rows
+although 8 does not divide them. A tensor that is not contiguous along these dimensions, such as the other
+side of a pad, is read or stored element by element within the vector's loop.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ CACHED_BYTE_COST = 0.02
 
 @dataclass(frozen=True, slots=True)
 class MergedVectors:
-    """The vectors that can go through the dimensions from `dim` on of a fusion's iteration space.
+    """The vectors that can cross the dimensions from `dim` on of a fusion's iteration space.
 
     Attributes:
         dim: the outermost of these dimensions.
-        vectors: their width, and what they cost together with all other loads and stores.
+        vectors: their width, and their cost together with all other loads and stores.
     """
 
     dim: int
@@ -57,12 +57,12 @@ class MergedVectors:
 
 
 class MergedVectorLimits:
-    """What vectors there can be through several dimensions of a fusion's iteration space.
+    """The possible vectors across several dimensions of a fusion's iteration space.
 
-    Vectors divide the size of the outermost dimension; with `divide_product` the product of all.
+    Vectors divide the size of the outermost dimension; with `divide_product`, the product of all.
 
-    None through broadcasts, sizes that are products or sums of sizes, or in the memory of an input that an
-    output may be written into: the lowering proves no more of them yet.
+    There are none across broadcasts, sizes that are products or sums of sizes, or in the memory of an input
+    that an output may be written into, since lowering cannot prove more of them yet.
     """
 
     def __init__(
@@ -104,13 +104,13 @@ class MergedVectorLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """An access that goes through some dimensions as through one run of memory.
+    """An access to which some dimensions are one contiguous run of memory.
 
     Attributes:
-        element_bytes: of its dtype.
-        most: elements of a vector, which divides all of `sizes`.
-        position: of the input that it reads; None for fresh memory, whose other strides are multiples of the
-            run's length.
+        element_bytes: the size of an element.
+        most: the largest number of elements of a vector.
+        position: the position of the input that it reads; None for fresh memory, whose other strides are
+            multiples of the run's length.
         outer: that input's other dimensions, and their extents.
     """
 
@@ -135,12 +135,12 @@ class _Lanes:
     """The dimensions from `dim` on.
 
     Attributes:
-        sizes: what a vector has to divide.
+        sizes: the numbers that a vector must divide.
         runs: the accesses that can be vectors.
-        single: what those cost that cannot, an element, but for those that come from the caches.
-        cached: bytes of an element of each of these; 0 for those of which neighbours read the same one.
-        widest: elements of a vector that all loads among them can take.
-        is_aligned: whether none of the vectors may start at any element.
+        single: the cost per element of accesses that cannot be vectors, except those served by the caches.
+        cached: bytes per element of each of these; 0 if neighbours read the same element.
+        widest: the most elements of a vector that all loads among them allow.
+        is_aligned: whether every vector starts at an aligned element.
     """
 
     dim: int

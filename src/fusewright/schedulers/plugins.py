@@ -1,6 +1,4 @@
-"""The default registry: the schedulers that are asked where a definition is given no registry, and how users
-extend it.
-"""
+"""The default registry, for definitions without a registry of their own, and how users extend it."""
 
 from __future__ import annotations
 
@@ -41,11 +39,10 @@ _DEFAULT = Registry(
 
 
 def default_registry() -> Registry:
-    """The registry of the process: the built-in schedulers in order of priority, and what users
-    add.
+    """The registry of the process: the built-in schedulers in order of priority, and those that users add.
 
-    A definition without a registry of its own asks the schedulers that this one has at the call. A registry
-    of one's own starts as `default_registry().copy()`.
+    A definition without a registry of its own asks the schedulers that this one has at the time of the call.
+    `default_registry().copy()` is the start of a separate registry.
     """
     return _DEFAULT
 
@@ -72,7 +69,7 @@ def register_scheduler(scheduler: Any = None, *, before: SchedulerType | str | N
 
 
 def unregister_scheduler(type_: SchedulerType | str) -> None:
-    """Takes the scheduler of this type out of the default registry. OptionError if there is none."""
+    """Removes the scheduler of this type from the default registry. OptionError if there is none."""
     _DEFAULT.unregister(type_)
 
 
@@ -84,10 +81,10 @@ def registered_scheduler(
 
 
 def heuristic(type_: SchedulerType | str) -> Callable[[Chosen], Chosen]:
-    """A decorator of functions `(facts, hardware, default)`, which choose a scheduler's params from now on.
+    """A decorator of functions `(facts, hardware, default)`, which then choose a scheduler's params.
 
-    `default(facts, hardware)` is what was chosen without it. It returns params, or a dict of what to change
-    in those of the default (`schedulers.heuristics`).
+    `default(facts, hardware)` returns the choice without the function. The function returns params, or a dict
+    of changes to the default's (`schedulers.heuristics`).
 
     Raises:
         OptionError: there is no such scheduler.
@@ -102,7 +99,7 @@ def heuristic(type_: SchedulerType | str) -> Callable[[Chosen], Chosen]:
 
 
 def remove_heuristic(type_: SchedulerType | str, function: Heuristic) -> None:
-    """Takes a heuristic out of the default registry. RegistrationError if it is none of this scheduler's."""
+    """Removes a heuristic from the default registry. RegistrationError if this scheduler does not have it."""
     _DEFAULT.remove_heuristic(type_, function)
 
 

@@ -1,8 +1,8 @@
-"""Which axis of every tensor, where it is used, corresponds to each axis of the scheduler's reference.
+"""The correspondence of the axes of each use of a tensor to the axes of the scheduler's reference.
 
 The maps are those that `transform_like` follows once every input has its loads (see
-`io.cache_inputs_and_outputs`). A computed tensor has one. An input has one for each of its loads: what
-relabels it is a load of its own, all other uses share one.
+`io.cache_inputs_and_outputs`). A computed tensor has one map. An input has one map for each of its loads: a
+node that relabels it has a separate load, and all other uses share one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ AxisMap = dict[IterDomain, IterDomain]
 
 
 def reference_maps(reference: TensorView, axes: Sequence[IterDomain]) -> dict[TensorView, AxisMap]:
-    """For each tensor that is connected with `reference`, its axis for those of `axes` that it has.
+    """For each tensor that is connected with `reference`, its axis for each of `axes` that it has.
 
-    That of an input is the one of some use; `loads` has those of all.
+    The map of an input is that of one of its uses; `loads` has those of all uses.
     """
     maps: dict[TensorView, AxisMap] = {reference: {axis: axis for axis in axes}}
     for source, target, mapping in spanning_walk(reference):
@@ -42,19 +42,19 @@ class Access:
 
     Attributes:
         tensor: the input or output, in global memory.
-        node: what reads the input, the first of those that share a load; None for a store.
-        axes: the reference's axis -> the tensor's that goes along with it.
-        varying: the reference's axes along which other elements are read, though no axis goes along.
-        sizes: for each of the reference's axes what a vector along it must divide, the size apart.
-        joined: for each of these the tensor's dimensions that go along as one, if more than one do.
-        by_index: whether `node` reads the input by index, or the output is stored so; not so the loads of
-            the indices.
-        dims: for an access by index, the dimension of its map's positions that each of the reference's axes
-            is.
-        strided: for a load by index, the innermost in memory of the tensor's axes whose index differs along
-            each of the reference's.
-        shared: for a load by index, what a vector along each of the reference's axes must divide for all of
-            its elements to be one element of the tensor.
+        node: the node that reads the input (the first of those that share a load); None for a store.
+        axes: maps an axis of the reference to the corresponding axis of the tensor.
+        varying: the reference's axes along which other elements are read, although no axis corresponds.
+        sizes: for each axis of the reference, the numbers besides the size that a vector along it must
+            divide.
+        joined: for each of these, the tensor's dimensions that correspond to it together, if more than one.
+        by_index: whether `node` reads the input by index, or the output is stored by index; not for the loads
+            of the indices.
+        dims: for an access by index, the dimension of its map's positions for each axis of the reference.
+        strided: for a load by index, the innermost in memory of the tensor's axes whose index varies along
+            each axis of the reference.
+        shared: for a load by index, the numbers that a vector along each axis of the reference must divide
+            for all of its elements to be one element of the tensor.
     """
 
     tensor: TensorView

@@ -1,4 +1,4 @@
-"""Registries: which schedulers are asked, in which order, and with whose heuristics."""
+"""Registries: ordered lists of schedulers, with users' heuristics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from fusewright.schedulers.params import HeuristicParams
 class Registry:
     """Schedulers in the order in which they are asked, each with the heuristics that choose its params.
 
-    Whoever is given a registry asks the schedulers that it has at the call. Safe to use from several threads.
+    A definition asks the schedulers that its registry has at the time of the call. Several threads may use a
+    registry.
 
     Attributes:
         current: the schedulers in order; another tuple after each change.
@@ -66,7 +67,7 @@ class Registry:
         """Adds a scheduler, or an object of a class: first, or just before the one of type `before`.
 
         Raises:
-            RegistrationError: it lacks what a scheduler has, or there is one of its type.
+            RegistrationError: it lacks a scheduler's members, or there is already one of its type.
             OptionError: there is none of type `before`.
         """
         made = _checked(_made(scheduler))
@@ -75,7 +76,7 @@ class Registry:
         return made
 
     def unregister(self, type_: SchedulerType | str) -> None:
-        """Takes the scheduler of this type out, with its heuristics. OptionError if there is none."""
+        """Removes the scheduler of this type, with its heuristics. OptionError if there is none."""
         with self._lock:
             position = self._position(type_)
             self.current = (*self.current[:position], *self.current[position + 1 :])
@@ -112,7 +113,7 @@ class Registry:
             self._replace(position, (*heuristics_of(scheduler), heuristic))
 
     def remove_heuristic(self, type_: SchedulerType | str, heuristic: Heuristic) -> None:
-        """Takes a heuristic out again, the latest time it was added. RegistrationError: it is none."""
+        """Removes the latest registration of a heuristic. RegistrationError if there is none."""
         with self._lock:
             position = self._position(type_)
             left = list(heuristics_of(self.current[position]))

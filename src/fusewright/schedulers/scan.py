@@ -1,4 +1,4 @@
-"""The scan scheduler: scans along one dimension, and elementwise work before and after them.
+"""The scan scheduler: scans along one dimension, and elementwise operations before and after them.
 
 Inner (the scanned dimension is contiguous): threads go through a row in steps, and a carry runs along,
 
@@ -8,8 +8,8 @@ Outer: threads x lie along the contiguous dimension, threads y down the scanned 
 
     [I, S] -> [I blocks, I threads x, S serial, S threads y, unroll, I vector]
 
-A kernel takes rows of any length. Where they are too few for the GPU, blocks y share one: all of them take a
-step together, and tell each other what they found before they go on,
+A kernel takes rows of any length. If there are too few rows for the GPU, blocks y share a row: they take each
+step together and exchange their totals before the next one,
 
     [I, S] -> [I blocks, I threads y, S serial, S blocks y, unroll, S threads x, vector]
 """
@@ -110,13 +110,13 @@ LEAST_SHARE, LEAST_STEPS = 2, 4
 
 @dataclass(frozen=True, eq=False)
 class ScanSpace:
-    """What all tensors of the fusion are iterated over.
+    """The iteration space of all tensors of the fusion.
 
     Attributes:
         reference: a tensor that has all of their dimensions.
-        scanned: its dimension that all scans run along.
+        scanned: the dimension that all scans run along.
         iteration: its other dimensions in the memory order of the main access; none if all have one point.
-        points: its other dimensions where all of them have one point.
+        points: its other dimensions if all of them have one point.
         accesses: the loads and stores.
         main: the access whose order counts: a load of all dimensions, or a store.
     """
@@ -156,7 +156,7 @@ class ScanSpace:
 
 
 class ScanScheduler(BuiltInScheduler):
-    """Accepts fusions of elementwise work and scans along one dimension of all of their tensors."""
+    """Accepts fusions of elementwise operations and scans along one dimension of all of their tensors."""
 
     type = SchedulerType.scan
     params_type = ScanParams
@@ -198,7 +198,7 @@ def _check_single_row(params: ScanParams) -> None:
 
 
 def scan_space(fusion: Fusion) -> ScanSpace | str:
-    """The space of a fusion all of whose scans run along one dimension, or why there is none."""
+    """The space of a fusion all of whose scans run along one dimension, or the reason why there is none."""
     foreign = foreign_node(fusion, Scan) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign

@@ -1,11 +1,11 @@
-"""Bytes that accesses move in vain, where neighbouring threads touch places that lie apart.
+"""The bytes that are moved but not used when neighbouring threads access separate places.
 
-Memory and the L2 cache move sectors of 32 bytes. Threads that go along a tensor's contiguous dimension use
-all of each; along another dimension each element takes a sector of its own. That the rest of a sector is
-wanted later, by other threads, helps little: the L2 cache then serves as many sectors. What the same threads
-read of it beside that is in the L1 cache: the components of points, say, each of which is read by itself. A
-sector that is written in part is read as well, so such stores count twice. (Measured on an H200: a column
-sum that also writes its input's transpose, in two types and at six sizes, within a fifth.)
+Memory and the L2 cache move sectors of 32 bytes. Threads along a tensor's contiguous dimension use all of
+each sector; along another dimension each element takes a whole sector. Later use of the rest of a sector by
+other threads helps little, since the L2 cache then serves as many sectors. Other elements of the sector that
+the same threads read are in the L1 cache: for example the components of points, each of which is read by
+itself. A sector that is partly written is also read, so such stores count twice. (Measured on an H200: a
+column sum that also writes its input's transpose, in two types and at six sizes, within a fifth.)
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class _Walk:
 
     Attributes:
         axes: the scheduler's axes along which other elements are touched, the fastest first.
-        position: of the input that it is or is stored in; None for memory of its own.
-        loaded: what computes with elements of inputs, where there are accesses by index.
+        position: the position of the input that it is or is stored in; None for separate memory.
+        loaded: the values computed with elements of inputs, if there are accesses by index.
     """
 
     access: Access

@@ -1,8 +1,9 @@
-"""Rows whose vectors begin at aligned addresses, whatever their length and their place.
+"""Rows whose vectors start at aligned addresses, whatever their length and position.
 
-The rows of a tensor of 8191 x 4097 elements begin anywhere. Shifted by how far each begins beyond an aligned
-address, its vectors are aligned, but for the first and the last, which are not whole. Tensors whose rows lie
-otherwise (weights, other strides or addresses) are loaded in vectors that start at any element.
+The rows of a tensor of 8191 x 4097 elements have any alignment. If each row is shifted by the distance of its
+start from an aligned address, all its vectors are aligned, and all except the first and the last are whole.
+Tensors whose rows have another alignment (weights, other strides or addresses) are loaded in vectors that
+start at any element.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ class _Port:
     """An access along the rows.
 
     Attributes:
-        element_bytes: of its dtype.
-        position: of the input that it reads; None for fresh memory.
+        element_bytes: the size of an element.
+        position: the position of the input that it reads; None for fresh memory.
         is_full: whether it has an element for each point.
-        is_alike: whether its rows lie as the aligned ones do, if its address is aligned.
-        pieces: that vectors may start at any element instead: the sizes at whose multiples they are parted;
-            None: they may not.
+        is_alike: whether its rows have the alignment of the aligned tensor's, if its address is aligned.
+        pieces: if vectors may start at any element: the sizes at whose multiples they are split. None: they
+            may not.
     """
 
     element_bytes: int
@@ -70,14 +71,14 @@ class _Port:
 
 
 class ShiftedRows:
-    """What shifted vectors a fusion can have along its rows.
+    """The possible shifted vectors of a fusion along its rows.
 
     Args:
-        axes: the reference's, in the order of its dimensions.
-        inner: that which vectors go along.
-        accesses: all loads and stores that are no broadcasts of one element.
-        aligned: that at whose aligned addresses vectors begin. None: there are no shifted vectors.
-        as_one: whether all dimensions are one row, of which vectors go across the ends of `inner`.
+        axes: the reference's axes, in the order of its dimensions.
+        inner: the axis along which vectors go.
+        accesses: all loads and stores that are not broadcasts of one element.
+        aligned: the access at whose aligned addresses vectors start. None: there are no shifted vectors.
+        as_one: whether all dimensions are one row, whose vectors cross the ends of `inner`.
     """
 
     def __init__(

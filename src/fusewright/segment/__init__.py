@@ -1,16 +1,15 @@
-"""Segmentation: cuts a fusion into groups of nodes that one kernel each can compute.
+"""Segmentation: partitions a fusion into groups of nodes, each of which one kernel can compute.
 
 What lives here: `partition` (the greedy search, by structure), `decision` (the partition for the sizes of a
-call, compared by cost), `state` (a partition with its proposals and costs), `selection` (decisions kept
-for calls), `draft` (the graph that is cut up, what schedulers said of its parts, rewrites and their undoing),
-`layouts` (where inputs lie in a call that may lie anywhere), `groups` (the graph of groups, kept free of
-cycles), `order` (of launches), `bundles` (which segments are one launch), `exclusions` (what schedulers are
-not asked about), `rejection` (what that is where a group cannot be made after all), `extract` (the small
-fusion of a group), `canonical` (what equal groups share, and the way back to the definition's names),
-`recompute` (work that is cheaper done twice than passed on), `regroup` (merges that this makes possible),
-`segmented` (the result and its printed form) and `separation` (why two parts of it are not one kernel). It
-may import core, sym, ir, ops, analyze, rewrite, schedule and schedulers.
-Start reading at `partition.partition`.
+call, compared by cost), `state` (a partition with its proposals and costs), `selection` (decisions cached for
+calls), `draft` (the graph being partitioned, schedulers' verdicts on its parts, rewrites and their undoing),
+`layouts` (the layouts of inputs in a call if the definition leaves them open), `groups` (the acyclic graph of
+groups), `order` (of launches), `bundles` (segments that share a launch), `exclusions` (nodes that schedulers
+are not asked about), `rejection` (the exclusions after a failed group), `extract` (the small fusion of a
+group), `canonical` (what equal groups share, and the map to the definition's names), `recompute` (work that
+is cheaper to repeat than to store), `regroup` (merges that recomputation makes possible), `segmented` (the
+result and its printed form) and `separation` (why two parts are not one kernel). It may import core, sym, ir,
+ops, analyze, rewrite, schedule and schedulers. Start reading at `partition.partition`.
 """
 
 from fusewright.segment.decision import Planned

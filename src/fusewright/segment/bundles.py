@@ -1,8 +1,8 @@
-"""Which segments are one launch: small ones that do not depend on each other.
+"""Bundles: small independent segments that share one launch.
 
-A kernel costs some microseconds besides its bytes, and an optimizer step over a model is hundreds of kernels
-that take no longer than that. Segments between which there is no path may share a launch (`kernel.combine`);
-where that saves a large share of their time, they do.
+A kernel costs some microseconds besides the time for its bytes, and an optimizer step over a model has
+hundreds of kernels that take no longer than that. Segments with no path between them may share a launch
+(`kernel.combine`). They do if that saves a large part of their time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def launches(
 ) -> tuple[tuple[int, ...], ...]:
     """The positions of the segments that are launched together, in launch order.
 
-    Segments join the first launch that all they depend on comes before, or, where that gives fewer launches,
-    the last one that comes before all that depends on them. What changes a tensor in memory, and what makes
-    that tensor, are launched by themselves.
+    A segment joins the first launch that comes after all its producers. If this gives fewer launches, it
+    joins instead the last launch that comes before all its consumers. A segment that changes a tensor in
+    memory, and one that makes that tensor, are launched by themselves.
     """
     before = _predecessors(fusion, segments)
     small = [LEAST_SHARE * cost.seconds <= KERNEL_SECONDS for cost in costs]

@@ -1,4 +1,4 @@
-"""Segments without the names of a definition: what equal segments of a process share."""
+"""Canonical segments, without the names of a definition: shared by equal segments of a process."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _NAME = re.compile(r"\b[Tibdfc]\d+(?![0-9A-Za-z])")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CanonicalSegment:
-    """A fusion in numbers of its own, which stands for all segments of its text. Nobody changes it.
+    """A fusion with its own numbering, which represents all segments of its text. It is never changed.
 
     Attributes:
-        text: what it is (`ir.canonical`).
-        fusion: its inputs are in order of first use.
-        values: by their numbers in the text; rewriting may have removed those that do not cross the border.
-        sizes: likewise.
-        reshaped: positions of inputs that have other dimensions in the segment than where they come from.
-            They lie in memory without gaps (`rewrite.border`).
+        text: its canonical text (`ir.canonical`).
+        fusion: the fusion, whose inputs are in order of first use.
+        values: its values by their numbers in the text; rewriting may have removed those that do not cross
+            the border.
+        sizes: its sizes by their numbers in the text.
+        reshaped: positions of inputs whose dimensions in the segment differ from those of their source. They
+            are dense in memory (`rewrite.border`).
     """
 
     text: str
@@ -42,7 +43,9 @@ class CanonicalSegment:
     _answers: dict[type, Planner | Reject] = field(default_factory=dict)
 
     def prepare(self, scheduler: Scheduler) -> Planner | Reject:
-        """What the scheduler says of it. One that is built in is asked once; others may change their mind."""
+        """The scheduler's answer about the segment. It is cached for a built-in scheduler; others may change
+        their mind.
+        """
         if isinstance(scheduler, TunedScheduler):
             own = self.prepare(scheduler.base)
             return own if isinstance(own, Reject) else scheduler.planner(own)
@@ -60,12 +63,12 @@ _segments: SharedCache[str, CanonicalSegment] = SharedCache(
 
 
 def canonical_segment(text: str, make: Callable[[], CanonicalSegment]) -> CanonicalSegment:
-    """The segment of this text, made if the process has none."""
+    """The segment of this text, made if the process does not have it."""
     return _segments.get(text, make)
 
 
 class Names:
-    """Leads from the names of a canonical segment to those of the definition that it was extracted from."""
+    """Translates the names of a canonical segment to those of the definition that it was extracted from."""
 
     def __init__(self, segment: CanonicalSegment, values: Iterable[Val], sizes: Iterable[Symbol]) -> None:
         self._segment = segment
@@ -96,13 +99,13 @@ class Names:
         return _NAME.sub(translation, text)
 
     def said_in(self, text: str) -> str:
-        """What names in a text about the segment stand for, as `T0 is T4, i0 is i2`."""
+        """The meaning of the names in a text about the segment, as `T0 is T4, i0 is i2`."""
         named = {name: self.table[name] for name in _NAME.findall(text) if name in self.table}
         return ", ".join(f"{own} is {theirs}" for own, theirs in named.items())
 
     @contextmanager
     def in_errors(self) -> Iterator[None]:
-        """Errors about the segment that pass through name what the definition names."""
+        """A context in which errors about the segment are translated to the definition's names."""
         try:
             yield
         except FusewrightError as error:
@@ -119,9 +122,9 @@ class Extraction:
     """A group of nodes of a fusion as a segment.
 
     Attributes:
-        segment: shared by all groups that are equal.
+        segment: the canonical segment, shared by all equal groups.
         values, sizes: the whole fusion's, for each of `segment.values` and `segment.sizes`.
-        outputs: the tensors that the group hands on.
+        outputs: the tensors of the group that others read.
     """
 
     segment: CanonicalSegment

@@ -1,10 +1,10 @@
-"""The partition of a fusion for the sizes of a call: accepted by all planners, and cheap.
+"""The partition of a fusion for the sizes of a call: all planners accept it, and it is cheap.
 
-The search by structure (`partition`) merges whatever a scheduler takes, which moves the fewest bytes. For
-given sizes a planner may reject a segment, or estimate that it keeps little of the memory's speed; and a
-scheduler may know another way to compute what it took. Each is tried as a change of the partition: the
-segment and its neighbours are partitioned again, and the change stays if the estimated seconds of all
-kernels are fewer.
+The search by structure (`partition`) merges whatever a scheduler accepts, which moves the fewest bytes. For
+given sizes a planner may reject a segment, or estimate that it reaches only a small part of the memory's
+speed. A scheduler may also know another way to compute a segment. Each of these leads to a trial change of
+the partition: the segment and its neighbours are partitioned again, and the change is kept if the estimated
+seconds of all kernels decrease.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A graph that is being cut into kernels: what its parts look like, and what schedulers say of them."""
+"""A graph that is being partitioned into kernels: the form of its parts, and schedulers' verdicts on them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ AnyVal = TypeVar("AnyVal", bound=Val)
 
 
 class Draft:
-    """A copy of a definition's graph, which rewrites may change and change back.
+    """A copy of a definition's graph, which rewrites may change and restore.
 
-    Segments name the definition's values, where it has them. What schedulers said of a group is kept for as
-    long as the graph is what they were shown. Not safe to use from several threads.
+    Segments use the names of the definition's values, if they have any. Schedulers' verdicts on a group are
+    cached as long as the graph does not change. Only one thread may use a draft.
 
     Attributes:
         graph: the copy.
         registry: the schedulers that are asked, in order.
         attempts: every question to the schedulers, in order.
-        made_by: for nodes that rewrites made, the names of those and of whatever made what they replaced.
+        made_by: for nodes that rewrites made, the names of these rewrites and of those that made the replaced
+            nodes.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Draft:
         self._look()
 
     def defined_nodes(self) -> dict[Node, Node]:
-        """For nodes of the graph those of the definition that they are copies of."""
+        """The definition's nodes of which these nodes of the graph are copies."""
         return {twin: node for node, twin in self._twins.items()}
 
     def translated(self, exclusions: Exclusions) -> Exclusions:
@@ -98,7 +99,7 @@ class Draft:
         return scheduler, reasons
 
     def forget(self, nodes: Group, excluded: ExclusionIndex) -> None:
-        """Drops what a group looks like that became part of another."""
+        """Removes the cached data of a group that became part of another."""
         self._extracted.pop((tuple(nodes), excluded.names(nodes)), None)
 
     def _schedulers(self, excluded: frozenset[str]) -> Sequence[Scheduler]:
@@ -131,7 +132,7 @@ class Draft:
         return self._all_segments(groups, excluded)
 
     def segment_of(self, group: Group, exclusions: Exclusions) -> Segment | None:
-        """The segment of a group by itself, if a scheduler takes it."""
+        """The segment of a group by itself, if a scheduler accepts it."""
         inside = set(group)
         read = {
             out
@@ -222,7 +223,7 @@ class Draft:
     def joined(
         self, segments: Sequence[Segment], others: Sequence[Segment]
     ) -> tuple[tuple[Node, ...], set[TensorView]]:
-        """The nodes of several segments, producers first, and what `others` read of them."""
+        """The nodes of several segments, producers first, and those of their results that `others` read."""
         nodes = {node for segment in segments for node in segment.nodes}
         read = {value for other in others for value in other.inputs}
         made = [out for node in nodes for out in node.tensor_outputs]
@@ -246,18 +247,18 @@ class Draft:
         return dict(self.named(pair) for pair in changes)  # type: ignore[misc]
 
     def named(self, values: Iterable[AnyVal]) -> tuple[AnyVal, ...]:
-        """The definition's, where it has them."""
+        """The definition's values, if it has them."""
         own = self._definition
         return tuple([own.get(value, value) for value in values])  # type: ignore[misc]
 
     # ---- rewriting
 
     def apply(self, rewrite: Rewrite, nodes: Group, scheduler: Scheduler) -> Change:
-        """Replaces tensors that `nodes` compute by what the rewrite computes, which `scheduler` proposed.
+        """Replaces tensors that `nodes` compute as the rewrite, which `scheduler` proposed, says.
 
         Raises:
-            SchedulerError: it replaces what the nodes do not compute, or by a tensor of another type or
-            shape.
+            SchedulerError: it replaces a tensor that the nodes do not compute, or by one of another type or
+                shape.
         """
         change = Change(self.graph)
         alive = set(self.position)
@@ -298,7 +299,7 @@ class Draft:
         return change
 
     def undo(self, change: Change) -> None:
-        """Makes the graph what it was before the latest change."""
+        """Restores the graph before the latest change."""
         change.undo()
         for node in change.made:
             self.made_by.pop(node, None)
@@ -328,13 +329,14 @@ def _misused(
 
 
 class Change:
-    """What one rewrite did to a graph, so that it can be undone exactly.
+    """The effect of one rewrite on a graph, so that it can be undone exactly.
 
     Attributes:
-        made: the nodes that it added. dead: those that nothing needs any more.
-        inputs: of nodes that read something else now, what they read before.
-        replaced: the tensors that took another's place.
-        dropped: what was kept of the graph as it was before: cache, key and value.
+        made: the nodes that it added.
+        dead: the nodes that are no longer needed.
+        inputs: for nodes with changed inputs, the previous inputs.
+        replaced: the tensors that replaced another.
+        dropped: cached data about the previous graph: cache, key and value.
     """
 
     def __init__(self, graph: Fusion) -> None:
@@ -352,9 +354,9 @@ class Change:
         self.made = tuple(node for node in self._graph.nodes if node not in self._before)
 
     def redirect(self, replaced: Mapping[TensorView, TensorView]) -> None:
-        """Lets whatever reads the old tensors read the new ones, and the outputs be them.
+        """Lets readers of the old tensors read the new ones, also as outputs.
 
-        What a new tensor is computed from goes on reading the old one.
+        The nodes that compute a new tensor continue to read the old one.
         """
         for old, tensor in replaced.items():
             above = _ancestors(tensor)

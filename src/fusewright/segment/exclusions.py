@@ -1,4 +1,6 @@
-"""Which schedulers a partition does not ask about which nodes: they failed, or are slow for some sizes."""
+"""Pairs of schedulers and nodes that a partition does not try, because they failed or are slow for some
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,13 @@ from fusewright.ir import Node
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
-    """What schedulers, by the names of their types, are not asked about.
+    """The groups that schedulers, by the names of their types, are not asked about.
 
     Attributes:
-        nodes: a scheduler with a node: it is asked about no group with this node.
-        apart: a scheduler with disjoint sets of nodes: it is asked about no group with nodes of two of them.
-        once: nodes that no kernel computes again: it reads their results.
+        nodes: a scheduler with a node: it is not asked about groups with this node.
+        apart: a scheduler with disjoint sets of nodes: it is not asked about groups with nodes of two of
+            them.
+        once: nodes that no kernel recomputes; kernels read their results.
         redefinition: whether the graph may be rewritten for the sizes of a call.
     """
 
@@ -28,7 +31,7 @@ class Exclusions:
         return replace(self, nodes=self.nodes | {(name, node) for node in nodes})
 
     def without_merges(self, name: str, *parts: Iterable[Node]) -> Exclusions:
-        """The scheduler is asked about no group with nodes of two of the parts."""
+        """The same; the scheduler is also not asked about groups with nodes of two of the parts."""
         return replace(self, apart=self.apart | {(name, frozenset(map(frozenset, parts)))})
 
     def without_repeats(self, nodes: Iterable[Node]) -> Exclusions:
@@ -38,7 +41,7 @@ class Exclusions:
         return replace(self, redefinition=False)
 
     def of(self, twins: Mapping[Node, Node]) -> Exclusions:
-        """The same of other nodes: `twins[node]`, where there is one."""
+        """The same for other nodes: `twins[node]`, if there is one."""
         if not self.nodes and not self.apart and not self.once:
             return self
         return replace(
@@ -53,7 +56,7 @@ class Exclusions:
 
 
 class ExclusionIndex:
-    """Answers by group which schedulers are excluded, at the cost of the group."""
+    """Finds the schedulers that are excluded for a group, in time proportional to the group."""
 
     def __init__(self, exclusions: Exclusions) -> None:
         self._names: dict[Node, set[str]] = {}

@@ -15,7 +15,7 @@ from fusewright.segment.canonical import CanonicalSegment, Extraction, canonical
 
 
 class Extractor:
-    """Extracts groups of one fusion; holds what every extraction looks up."""
+    """Extracts groups of one fusion, and caches the data that every extraction needs."""
 
     def __init__(self, whole: Fusion, tracer: Tracer = SILENT) -> None:
         self.whole = whole
@@ -69,13 +69,12 @@ class Extractor:
     def extract(
         self, nodes: Sequence[Node], read_elsewhere: Collection[TensorView] | None = None
     ) -> Extraction:
-        """The segment of `nodes` (producers first); equal groups of whatever fusions get the same one.
+        """The segment of `nodes` (producers first); equal groups of any fusions get the same one.
 
-        A tensor that comes from outside lies in memory as whoever makes it states (`allocation` and
-        `contiguity`), without the axes that were reduced away. A `Copy(segment=True)` has done its work and
-        becomes a plain copy. The fusion is rewritten to the form that schedulers expect (`canonicalize`),
-        with the dimensions that are best for its kernel (`reshape_border`).
-        An update of what others write is one of memory that holds it already.
+        A tensor from outside has the layout that its producer states (`allocation` and `contiguity`), without
+        the reduced axes. A `Copy(segment=True)` becomes a plain copy. The fusion is rewritten to the form
+        that schedulers expect (`canonicalize`), with the dimensions that suit its kernel (`reshape_border`).
+        An update of a tensor that others write becomes an update of memory that already holds it.
         """
         outputs = self.outputs_of(nodes, read_elsewhere)
         found = self._describer.describe(

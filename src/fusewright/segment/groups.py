@@ -1,4 +1,4 @@
-"""The graph of groups of nodes, in which groups merge and no cycle ever arises."""
+"""The acyclic graph of groups of nodes. A merge that would make a cycle is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fusewright.ir import Copy, Node, TensorView, Update, Val
 
 
 def is_boundary(value: TensorView, reader: Node) -> bool:
-    """Whether a kernel has to end between what computes a tensor and what reads it."""
+    """Whether a kernel must end between the node that computes a tensor and one that reads it."""
     if isinstance(reader, Copy) and reader.segment:
         return True
     if isinstance(reader, Update) and value is reader.base:
@@ -19,9 +19,9 @@ def is_boundary(value: TensorView, reader: Node) -> bool:
 class GroupGraph:
     """Groups of nodes, with the edges that tensors make between them.
 
-    A group is a number. Groups are kept in a topological order (`rank`) that a merge repairs only between
-    the merged groups, as Pearce and Kelly (2007) do for new edges: "A dynamic topological sort algorithm
-    for directed acyclic graphs". So a merge costs as much as the stretch of the order that it spans.
+    A group is a number. Groups are kept in a topological order (`rank`). A merge repairs it only between the
+    merged groups, as Pearce and Kelly (2007) do for new edges: "A dynamic topological sort algorithm for
+    directed acyclic graphs". So the cost of a merge is proportional to the part of the order that it spans.
     """
 
     def __init__(self, groups: Sequence[Sequence[Node]], apart: Collection[Node] = ()) -> None:
@@ -118,7 +118,7 @@ class GroupGraph:
         return found
 
     def can_merge(self, groups: Sequence[int]) -> bool:
-        """Whether no boundary stands between the groups, and no path leaves them and comes back."""
+        """Whether no boundary is between the groups, and no path leaves them and comes back."""
         merged = set(groups)
         if any(self._separated[g] & merged for g in merged):
             return False

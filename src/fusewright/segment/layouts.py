@@ -1,8 +1,8 @@
-"""Where inputs lie in a call, where the definition leaves that open.
+"""The layouts of inputs in a call, for inputs whose layout the definition leaves open.
 
-A tensor that is defined with `contiguity=False` may have any strides. What those of a call show (which
-dimension is innermost, which lie beside each other without gaps) is what vectors, and the schedulers that
-look for rows and columns in memory, go by.
+A tensor that is defined with `contiguity=False` may have any strides. The strides of a call show which
+dimension is innermost and which dimensions are contiguous with each other. Vectorization, and schedulers that
+look for rows and columns in memory, use this layout.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fusewright.ops.memory_format import lay_out
 
 @dataclass(frozen=True, slots=True)
 class InputLayout:
-    """How one input of a fusion lies in memory.
+    """The memory layout of one input of a fusion.
 
     Attributes:
-        position: of the input.
+        position: the position of the input.
         order: its dimensions, the outermost first.
-        contiguity: of these, as of `TensorView.contiguity`.
+        contiguity: of these dimensions, as in `TensorView.contiguity`.
     """
 
     position: int
@@ -33,10 +33,10 @@ class InputLayout:
 def input_layout(
     position: int, tensor: TensorView, shape: Sequence[int], strides: Sequence[int]
 ) -> InputLayout | None:
-    """What the strides of a call say of an input beyond the definition; None if nothing.
+    """What the strides of a call show about an input beyond the definition; None if nothing.
 
-    A dimension of one element has any stride: it stays where the definition has it. So does one that the
-    definition broadcasts.
+    A dimension of one element may have any stride, so it stays where the definition has it. So does a
+    dimension that the definition broadcasts.
     """
     if False not in tensor.contiguity or 0 in shape:
         return None
@@ -63,7 +63,7 @@ def input_layout(
 
 
 def lay_out_inputs(graph: Fusion, layouts: Iterable[InputLayout]) -> None:
-    """States where inputs lie, and with them the outputs that kernels write into them."""
+    """Sets the layouts of inputs, and of the outputs that kernels write into them."""
     for layout in layouts:
         tensor = graph.inputs[layout.position]
         assert isinstance(tensor, TensorView)
@@ -72,9 +72,10 @@ def lay_out_inputs(graph: Fusion, layouts: Iterable[InputLayout]) -> None:
 
 
 def written_alike(fusion: Fusion, layout: InputLayout) -> list[TensorView]:
-    """The outputs that lie as an input does: kernels write them into it.
+    """The outputs that have the layout of an input because kernels write them into it.
 
-    Not so what torch computes, which lies as the definition says, and updates of what lies there already.
+    This excludes outputs that torch computes, which have the definition's layout, and updates of existing
+    memory.
     """
     alias = fusion.inputs[layout.position]
     written = dict.fromkeys(output.tensor for output in fusion.outputs if output.alias is alias)

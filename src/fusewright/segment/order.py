@@ -1,4 +1,4 @@
-"""The order in which kernels are launched, and what of one might be part of another."""
+"""The order in which kernels are launched, and which nodes of one kernel could move to another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusewright.ir import Node, Permute, Reduction, Relabel, Scan, Val
 def launch_order(
     groups: Sequence[Sequence[Node]], position: Mapping[Node, int]
 ) -> list[Sequence[Node]] | None:
-    """The groups, each after those that it reads from, else by their first nodes; None if there is a
+    """The groups, each after those that it reads from, else ordered by their first nodes; None if there is a
     cycle.
     """
     owner = {out: i for i, group in enumerate(groups) for node in group for out in node.outputs}
@@ -36,8 +36,8 @@ def launch_order(
 
 
 def independent_parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """The group, producers first, cut up where nothing that it computes leads from one part to another but
-    what follows from single elements, which each may compute for itself.
+    """The parts of the group, producers first. Between the parts there are only paths through values that
+    follow from single elements, which each part may recompute.
     """
     made = {out: node for node in group for out in node.outputs}
     single: set[Node] = set()
@@ -80,9 +80,10 @@ def _parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
 
 
 def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
-    """For each reduction of the group: that, and what follows from it there; then with what it alone needs.
+    """For each reduction of the group: the reduction with the nodes that depend on it, and then also with the
+    nodes that only it needs.
 
-    Neither is the whole group. Producers first, as the group.
+    Parts that are the whole group are left out. The nodes are producers first, as in the group.
     """
     for start in group:
         if not isinstance(start, Reduction):
@@ -130,7 +131,7 @@ def _reorders(node: Node) -> bool:
 
 
 def surroundings(groups: Sequence[Sequence[Node]], index: int) -> list[int]:
-    """The group and those kernels that share a tensor with it, in order."""
+    """The group and the kernels that share a tensor with it, in order."""
     own = groups[index]
     near = {value for node in own for value in (*node.tensor_inputs, *node.outputs)}
     return [

@@ -1,4 +1,4 @@
-"""The greedy partition of a graph into groups that one scheduler each accepts."""
+"""The greedy partition of a graph into groups, each of which one scheduler accepts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def partition(
     tracer: Tracer | None = None,
     exclusions: Exclusions = NO_EXCLUSIONS,
 ) -> SegmentedFusion:
-    """Cuts `fusion` into segments, each accepted by a scheduler of `registry`, in launch order.
+    """Partitions `fusion` into segments, each accepted by a scheduler of `registry`, in launch order.
 
-    The result depends on the structure of the fusion, and on `exclusions`, alone. `decision` goes on from
+    The result depends only on the structure of the fusion and on `exclusions`. `decision` continues from
     there for the sizes of a call.
 
     Raises:
-        NoSchedulerError: nodes that no scheduler takes, alone or with their neighbours; the message says why.
+        NoSchedulerError: no scheduler accepts some nodes, alone or with their neighbours; the message says
+            why.
     """
     draft = Draft(fusion, registry, tracer if tracer is not None else SILENT)
     exclusions = draft.translated(exclusions)
@@ -42,17 +43,18 @@ def partition(
 def merged_groups(
     draft: Draft, nodes: Sequence[Node], exclusions: Exclusions, apart: Collection[Node] = ()
 ) -> list[list[Node]]:
-    """Merges `nodes` of the draft's graph into groups that one scheduler each takes, producers first.
+    """Merges `nodes` of the draft's graph into groups, each accepted by one scheduler, producers first.
 
-    `apart`: those of the nodes that stay groups by themselves.
+    The host computes nodes of scalars. If one scheduler accepts everything, there is one group. A node that
+    no kernel contains is a group by itself; the nodes around it merge as if it were absent, except for cycles
+    through it. A node that no scheduler accepts stays a group, too.
 
-    Nodes that compute scalars are left to the host. If one scheduler takes everything, there is one group.
-    A node that no kernel contains is a group by itself; what surrounds it merges as if it were not there,
-    but for cycles through it. A node that nobody takes stays a group, too.
+    The search merges groups in rounds. In a round every group takes part in at most one merge, so the sizes
+    of the tried groups add up to a multiple of the size of the fusion, and groups grow geometrically: for n
+    nodes, about n log n nodes are shown to the schedulers.
 
-    The search merges groups in rounds. In a round every group takes part in one merge at most, so the
-    sizes of the groups asked about add up to a multiple of the size of the fusion, and groups grow
-    geometrically: about n log n nodes are shown to the schedulers for n nodes.
+    Args:
+        apart: those of the nodes that stay groups by themselves.
     """
     groups = _Search(draft, nodes, exclusions, apart).run()
     excluded = ExclusionIndex(exclusions)

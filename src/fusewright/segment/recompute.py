@@ -1,9 +1,9 @@
-"""Trades elementwise work for memory traffic at the borders of segments.
+"""Recomputes elementwise work at the borders of segments to save memory traffic.
 
-An intermediate tensor that crosses a border is written by one kernel and read by another. Where it follows
-elementwise from tensors that take no more bytes to read, the reader computes it again: a cast of an input to
-float, say, is twice the bytes of the input. It starts from inputs and results of reductions, or else from
-what that reader reads anyway. What then has no reader is not computed at all.
+One kernel writes an intermediate tensor at a border, and another reads it. If the tensor follows elementwise
+from tensors that take no more bytes to read, the reader recomputes it: for example, a cast of an input to
+float has twice the bytes of the input. Recomputation starts from inputs and results of reductions, or else
+from tensors that the reader reads anyway. A tensor that then has no reader is not computed at all.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ def recompute_borders(
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
     once: Collection[Node] = (),
 ) -> list[list[Group]]:
-    """What becomes of each group: one with what it computes again, several where only those can, or none
-    where its nodes have no use then.
+    """For each group its replacement: one group with the nodes that it recomputes; several, if only those are
+    possible; or none, if its nodes then have no use.
 
-    `position`: of nodes, producers first. `accepts`: whether a scheduler takes a group of nodes (producers
-    first) that hands on these tensors. `once`: nodes that are not computed again.
+    Args:
+        position: of nodes, producers first.
+        accepts: whether a scheduler accepts a group of nodes (producers first) with these results.
+        once: nodes that are not recomputed.
     """
     handed_on = owned_borders(groups)
     # In memory, whoever computes them again: a library reads whole tensors.
@@ -145,7 +147,7 @@ def border_inputs(group: Sequence[Node]) -> list[TensorView]:
 
 
 def owned_borders(groups: Sequence[Sequence[Node]]) -> list[set[TensorView]]:
-    """For each group what others read of it; of several that compute a tensor the first owns it."""
+    """For each group the results that others read; if several groups compute a tensor, the first owns it."""
     owner: dict[TensorView, int] = {}
     for i, group in enumerate(groups):
         for node in group:

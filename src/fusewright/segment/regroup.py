@@ -1,10 +1,10 @@
-"""Merges groups that work at their borders kept apart, once that work is repeated.
+"""Merges groups that shared elementwise work kept apart, once each group recomputes this work.
 
     first {mean}, second {deviations, column sums}, third {rows, of the mean and the deviations}
 
-The third waits for the second, which waits for the first, so the first and the third cannot merge. Once the
-third computes the deviations again it waits for the first alone, and they can. Likewise groups read a tensor
-in common once each reads what an intermediate one is computed from.
+The third depends on the second, which depends on the first, so the first and the third cannot merge. Once the
+third recomputes the deviations, it depends only on the first, and they can. Similarly, groups read a common
+tensor once each recomputes an intermediate tensor from it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ def merged_again(
     position: Mapping[Node, int],
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
 ) -> list[Group]:
-    """The groups in launch order, merged where the search before did not ask about it.
+    """The groups in launch order, after merges that the previous search did not try.
 
-    `before`: groups in launch order that share no node. `after`: what became of each. `position`, `accepts`:
-    as of `recompute_borders`.
+    Args:
+        before: groups in launch order that share no node.
+        after: the replacement of each.
+        position, accepts: as in `recompute_borders`.
     """
     if all(_stays(old, new) for old, new in zip(before, after)):
         return list(before)

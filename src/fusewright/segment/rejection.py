@@ -1,7 +1,7 @@
-"""What a partition goes on without where a group that a scheduler took cannot be its kernel after all.
+"""The exclusions after a group that a scheduler accepted turns out not to be a kernel.
 
-Its planner rejects the sizes of a call, or its proposal turned out to be wrong. Each answer excludes nodes,
-or pairs of nodes, that no earlier one did: so a partition that asks again and again comes to an end.
+Its planner rejects the sizes of a call, or its proposal proves wrong. Each answer excludes nodes, or pairs of
+nodes, that no earlier answer excluded. So repeated partitioning terminates.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MAX_CUTS = 32
 
 
 def without_fault(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
-    """What to exclude so that a segment which cannot be made is not made again.
+    """The exclusions after which a segment that failed is not made again; None if there is no partition then.
 
-    Its scheduler is asked about none of its nodes; if nobody else takes these, about no two of them, since
-    only a compilation shows what fails. Nodes that a rewrite made are gone with it. None if there is no
-    partition then.
+    Its scheduler is not asked about any of its nodes. If no other scheduler accepts these, it is not asked
+    about any two of them, since only compilation shows failures. Nodes that a rewrite made are gone with the
+    rewrite.
     """
     if any(node not in draft.position for node in segment.nodes):
         return excluded.without_redefinition()
@@ -45,16 +45,15 @@ def without_rejected(
     sizes: Mapping[Symbol, int],
     is_accepted: Callable[[Sequence[Node]], bool],
 ) -> Exclusions | None:
-    """What to exclude so that a segment which its planner rejects is not made again.
+    """The exclusions after which a segment that its planner rejects is not made again; None if there is no
+    partition then.
 
-    Its scheduler is asked about none of its nodes; if nobody else takes these, about none of the first part
-    together with one of the second, where the segment is cut in two.
+    Its scheduler is not asked about any of its nodes. If no other scheduler accepts these, the segment is cut
+    in two, and the scheduler is not asked about nodes of both parts together.
 
     Args:
         sizes: of the segment's fusion.
-        is_accepted: whether some scheduler and its planner take nodes as one kernel.
-
-    Returns None if there is no partition then.
+        is_accepted: whether some scheduler and its planner accept nodes as one kernel.
     """
     name = type_name(segment.scheduler.type)
     options = [_without_nodes(segment, excluded)]

@@ -1,11 +1,11 @@
-"""Moves what is computed once a row to the kernel that reduces the row.
+"""Moves work that is computed once per row to the kernel that reduces the row.
 
     first {variance}, second {rows, each times rsqrt(variance + e)}
     becomes    first {variance, rsqrt(variance + e)}, second {rows, each times that}
 
-A kernel without a reduction computes at every element, and what follows from reductions alone is rounded
-correctly, which takes many instructions: the last kernel of a batch norm whose images have channels last took
-twice as long so (an H200).
+A kernel without a reduction computes at every element. Values that depend only on reductions are rounded
+correctly, which takes many instructions. The last kernel of a batch norm whose images are channels last took
+twice as long that way (an H200).
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ Group = list[Node]
 def with_row_results(
     groups: Sequence[Group], position: Mapping[Node, int], is_taken: Callable[[Sequence[Node]], bool]
 ) -> list[Group]:
-    """The groups, producers first, of which none without a reduction computes what a reduction's could.
+    """The groups, producers first, after work that a kernel with a reduction could do has moved there.
 
-    `position`: of nodes, producers first. `is_taken`: whether a scheduler takes a group of nodes.
+    Args:
+        position: of nodes, producers first.
+        is_taken: whether a scheduler accepts a group of nodes.
     """
     result = list(groups)
     maker = {out: i for i, group in enumerate(result) for node in group for out in node.outputs}

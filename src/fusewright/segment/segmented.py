@@ -1,4 +1,4 @@
-"""What segmentation yields: the segments of a fusion in launch order, and how their values correspond."""
+"""The result of segmentation: the segments of a fusion in launch order, and the map of their values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from fusewright.sym import Symbol, evaluate
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One question to the schedulers: would you take the group that computes these tensors?
+    """One question to the schedulers about the group that computes these tensors.
 
-    results: names of the tensors that the group would hand on. nodes: the size of the group.
-    taken_by: the scheduler that accepted, or None. reasons: the rejections before it, as sentences.
+    Attributes:
+        results: the names of the tensors of the group that others would read.
+        nodes: the size of the group.
+        taken_by: the scheduler that accepted, or None.
+        reasons: the rejections before it, as sentences.
     """
 
     results: tuple[str, ...]
@@ -33,10 +36,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One change of a partition, and what it was worth.
+    """One change of a partition, and its effect.
 
-    change: what was tried, for the user. before, after: estimated seconds of all kernels; `after` is None if
-    there was no such partition. kept: whether the change stayed.
+    Attributes:
+        change: the change that was tried, for the user.
+        before, after: estimated seconds of all kernels; `after` is None if there was no such partition.
+        kept: whether the change was kept.
     """
 
     change: str
@@ -53,18 +58,18 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """One kernel's worth of a fusion, or one node that a library computes.
+    """A part of a fusion that one kernel computes, or one node that a library computes.
+
+    A value that a rewrite made is a value of `graph`, since the whole fusion does not have it.
 
     Attributes:
-        index: its place in launch order.
-        scheduler, planner: who makes its kernel, and what decides how for given sizes.
-        inputs: the whole fusion's values that the inputs of `fusion` stand for, in the same order.
-        nodes: of `graph`, the copy of the whole fusion that was cut up. operands, results: what the first of
-            them reads and makes, as values of the whole fusion. bases: the outputs that changes of a tensor
-            in memory make, and that tensor.
-        extraction: what it is without the names of the whole fusion, and which of its values are which.
-
-    A value that a rewrite made is one of `graph`, as the whole fusion has none.
+        index: its position in launch order.
+        scheduler, planner: the scheduler that makes its kernel, and its planner for given sizes.
+        inputs: the whole fusion's values that correspond to the inputs of `fusion`, in the same order.
+        nodes: its nodes in `graph`, the partitioned copy of the whole fusion.
+        operands, results: what the first of the nodes reads and makes, as values of the whole fusion.
+        bases: the outputs that are changes of a tensor in memory, and that tensor.
+        extraction: its canonical segment, and the correspondence of values.
     """
 
     index: int
@@ -90,22 +95,22 @@ class Segment:
 
     @property
     def outputs(self) -> tuple[TensorView, ...]:
-        """The whole fusion's values that the outputs of `fusion` stand for, in the same order."""
+        """The whole fusion's values that correspond to the outputs of `fusion`, in the same order."""
         return self.extraction.outputs
 
     @property
     def to_segment(self) -> Mapping[Val, Val]:
-        """From values of the whole fusion to those of `fusion`."""
+        """Maps values of the whole fusion to those of `fusion`."""
         return self.extraction.to_segment()
 
     @property
     def names(self) -> Names:
-        """From the names in `fusion` to those of the whole fusion."""
+        """Maps names in `fusion` to those of the whole fusion."""
         return self.extraction.names
 
     @property
     def sizes(self) -> Iterable[tuple[Symbol, Symbol]]:
-        """The size symbols of `fusion`, each with that of the whole fusion that it stands for."""
+        """The size symbols of `fusion`, each with the corresponding one of the whole fusion."""
         return zip(self.extraction.segment.sizes, self.extraction.sizes)
 
     def own_sizes(self, sizes: Mapping[Symbol, int]) -> dict[Symbol, int]:
@@ -154,11 +159,15 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentedFusion:
-    """A partition: what the host computes (`scalar_nodes`), then the segments, each after what it reads.
+    """A partition: the nodes that the host computes (`scalar_nodes`), then the segments, each after its
+    producers.
 
-    Fusion outputs that no segment makes are inputs handed on. `trials`: other partitions that were compared
-    by their cost. `launches`: the positions of segments that are to be one launch, in order; by default each
-    segment is one.
+    Fusion outputs that no segment makes are forwarded inputs.
+
+    Attributes:
+        trials: other partitions whose costs were compared.
+        launches: the positions of segments that share a launch, in order; by default each segment has its
+            own.
     """
 
     fusion: Fusion
@@ -173,7 +182,7 @@ class SegmentedFusion:
             object.__setattr__(self, "launches", tuple((i,) for i in range(len(self.segments))))
 
     def log(self) -> str:
-        """Why the partition is what it is: every question to the schedulers, in order, and every trial."""
+        """The reasons for the partition: every question to the schedulers, in order, and every trial."""
         return "\n".join(map(str, (*self.attempts, *self.trials)))
 
     def __str__(self) -> str:

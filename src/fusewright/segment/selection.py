@@ -1,4 +1,4 @@
-"""The partitions of a fusion, kept for calls of the same size class."""
+"""The partitions of a fusion, cached for calls of the same size class."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Answer = TypeVar("Answer")
 
 
 class Partitions:
-    """The partitions of one fusion. Safe to use from several threads.
+    """The partitions of one fusion. Several threads may use them.
 
-    A call of a class seen before costs one answer of each planner.
+    A call of an earlier size class asks each planner once.
 
     Args:
-        layouts: where inputs lie in these calls, where that is not as the definition says.
+        layouts: the layouts of inputs in these calls, if they differ from the definition's.
     """
 
     def __init__(self, fusion: Fusion, registry: Registry, layouts: tuple[InputLayout, ...] = ()) -> None:
@@ -47,12 +47,12 @@ class Partitions:
         renew_in_child(self)
 
     def renew(self) -> None:
-        """In a child of `fork`: what a thread of the parent was changing is made anew."""
+        """In a child of `fork`: discards what a thread of the parent was changing."""
         self._lock = threading.RLock()
         self._draft = None
 
     def structural(self, tracer: Tracer) -> SegmentedFusion:
-        """The partition by structure, whatever the sizes. NoSchedulerError if there is none."""
+        """The partition by structure, for any sizes. NoSchedulerError if there is none."""
         with self._lock:
             if self._structural is None:
                 with tracer.stage("segment"):
@@ -62,10 +62,11 @@ class Partitions:
             return self._structural
 
     def select(self, call: Call, tracer: Tracer, required: Exclusions = NO_EXCLUSIONS) -> Planned:
-        """The partition for a call, without what is excluded.
+        """The partition for a call, with these exclusions.
 
         Raises:
-            NoSchedulerError: nodes that no scheduler takes. RejectedError: none takes them at these sizes.
+            NoSchedulerError: no scheduler accepts some nodes.
+            RejectedError: none accepts them at these sizes.
             SchedulerError: a registered scheduler failed.
         """
         with tracer.stage("heuristic"):
@@ -104,8 +105,8 @@ class Partitions:
         required: Exclusions,
         question: Callable[[Draft, SegmentedFusion], Answer],
     ) -> Answer:
-        """What `question` says of the partition for a call, given the graph that it is one of. Raises as
-        `select`.
+        """The answer of `question` about the partition for a call, given the graph that it belongs to. Raises
+        as `select`.
         """
         partition = self.select(call, tracer, required).partition
         with self._lock:
@@ -127,7 +128,7 @@ class Partitions:
             return without_fault(draft, segment, draft.translated(required))
 
     def as_defined(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        """Segments of the definition's own nodes, where no rewrite made them. Inputs are in its order."""
+        """Segments of the definition's own nodes, without rewrites. Inputs are in its order."""
         with self._lock:
             assert self._draft is not None
             own = self._draft.defined_nodes()

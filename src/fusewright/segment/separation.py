@@ -27,7 +27,7 @@ Part = TensorView | int
 
 
 class SeparationKind(Enum):
-    """What keeps two parts of a fusion from being one kernel, or that nothing does."""
+    """What keeps two parts of a fusion from being one kernel, if anything."""
 
     #: they are one kernel
     together = "together"
@@ -51,7 +51,11 @@ class SeparationKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """Why a scheduler does not make one kernel of both. at_sizes: whether only at the sizes of the call."""
+    """Why a scheduler does not make one kernel of both.
+
+    Attributes:
+        at_sizes: whether it declines only at the sizes of the call.
+    """
 
     scheduler: str
     reason: str
@@ -66,15 +70,17 @@ class Separation:
     """Why two parts of a fusion are not one kernel.
 
     Attributes:
-        parts: what was asked about, as `fusion_ir` names it.
-        segments: of each part the segments that compute it, by their place in launch order.
-        reason: in a sentence. where: which kernels they are, if they are two.
-        path: tensors on a way from one to the other through other segments, which one kernel would have to
-            compute, too; empty if there is none. between: those segments.
-        declined: what each scheduler says of one kernel for both, and for all that is between.
-        apart, merged: the cost of the segments as they are, and of one kernel, where one could be made.
+        parts: the parts in question, as `fusion_ir` names them.
+        segments: for each part the segments that compute it, by their position in launch order.
+        reason: the reason, as a sentence.
+        where: the kernels of the parts, if they are two.
+        path: tensors on a path from one to the other through other segments, which one kernel would also have
+            to compute; empty if there is none.
+        between: those segments.
+        declined: each scheduler's answer about one kernel for both parts and everything between.
+        apart, merged: the cost of the present segments, and of one kernel, if one could be made.
         changes: other partitions that were tried and that concern the two.
-        one_launch: whether the segments may be one launch of a kernel that is made of theirs.
+        one_launch: whether the segments may be in one combined launch.
     """
 
     kind: SeparationKind

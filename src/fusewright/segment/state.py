@@ -1,4 +1,4 @@
-"""A call, a partition at its sizes with what that costs, and when another is better."""
+"""A call, a partition at its sizes with its cost, and when another partition is better."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ LEAST_GAIN_OF_MORE_KERNELS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What the partition is told of a call.
+    """The facts about a call that the partition uses.
 
     Attributes:
-        size_class: calls of one class share a partition, if all planners take their sizes.
-        start: told the segments of each partition before they are planned.
-        facts: of a segment.
-        horizontal: whether several segments may be one launch.
-        watch: told each change that was tried: what it came to, the state before, and that with the change.
+        size_class: calls of one class share a partition, if all planners accept their sizes.
+        start: called with the segments of each partition before they are planned.
+        facts: returns the facts of a segment.
+        horizontal: whether several segments may share a launch.
+        watch: called with each change that was tried: its result, the state before, and the state with the
+            change.
     """
 
     size_class: Hashable
@@ -81,8 +82,14 @@ class State:
 
 @dataclass(frozen=True)
 class Idea:
-    """A change to try with segments that are equal: without their scheduler, a rewrite of each, or one of
-    the parts that go over memory in an order of their own, by its number, in a kernel without reductions.
+    """A change to try with segments that are equal.
+
+    Attributes:
+        segments: the segments.
+        change: the change, as text for the user.
+        rewrites: a rewrite of each segment; empty if the change excludes schedulers.
+        across: the number of the part of each segment (`across_memory`) that gets a separate kernel; None:
+            none.
     """
 
     segments: tuple[Segment, ...]

@@ -1,4 +1,4 @@
-"""Which lanes execute: the launch's shape and the lanes that a guard leaves."""
+"""The lanes that execute: the launch's shape, and the lanes for which a guard holds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ KEPT_GUARDS = 16
 
 @dataclass(frozen=True)
 class Activity:
-    """The active lanes among `blocks` x `threads`.
+    """The active lanes among `blocks` x `threads`. At least one lane is active: a guard that leaves none
+    makes no Activity.
 
-    `mask` is None where all are active, else a bool tensor that broadcasts to (blocks, threads). At least one
-    lane is active: a guard that leaves none makes no Activity. `team` are the threads that collectives wait
-    for, those of a role, bool (threads,); None: all of the block.
+    Attributes:
+        mask: None if all are active, else a bool tensor that broadcasts to (blocks, threads).
+        team: the threads that collectives wait for, those of a role, bool (threads,); None: the whole block.
     """
 
     blocks: int
@@ -33,7 +34,7 @@ class Activity:
     _narrowed: dict[int, tuple[Tensor, Activity | None]] = field(default_factory=dict, repr=False)
 
     def narrow(self, condition: Lanes) -> Activity | None:
-        """The active lanes where `condition` holds too; None when there are none."""
+        """The active lanes for which `condition` also holds; None if there are none."""
         if not isinstance(condition, Tensor):
             return self if condition else None
         known = self._narrowed.get(id(condition))
@@ -76,13 +77,13 @@ class Activity:
         return every if self.mask is None else every[self.lanes]
 
     def first(self, where: Lanes) -> int | None:
-        """The first active lane where the condition holds, None if there is none."""
+        """The first active lane for which the condition holds, None if there is none."""
         narrowed = self.narrow(where)
         return None if narrowed is None else int(narrowed.lanes[0])
 
     @cached_property
     def whole_blocks(self) -> Tensor | None:
-        """Which blocks are active, bool (blocks,); None if a block, or its team, is active only in part."""
+        """The active blocks, bool (blocks,); None if only a part of a block, or of its team, is active."""
         if self.mask is None:
             return torch.ones(self.blocks, dtype=torch.bool)
         every = self.mask.expand(self.blocks, self.threads)
@@ -93,5 +94,5 @@ class Activity:
 
     @property
     def team_size(self) -> int:
-        """How many threads of a block a collective waits for."""
+        """The number of threads of a block that a collective waits for."""
         return self.threads if self.team is None else int(self.team.sum())

@@ -1,4 +1,4 @@
-"""Global memory: the kernel's arguments as buffers, with what is known of their contents."""
+"""Global memory: the kernel's arguments as buffers, with facts about their contents."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _WRITTEN = 1
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a launch: buffers, values of user's scalars (1, 1), values of size symbols.
+    """The arguments of a launch: buffers, values of a user's scalars (1, 1), values of size symbols.
 
-    `outputs` are the tensors that the kernel is to write, with what is known of the memory they lie in;
-    `regions` are those of all buffers whose accesses are logged.
+    Attributes:
+        outputs: the tensors that the kernel must write, with facts about their memory.
+        regions: the regions of all buffers whose accesses are logged.
     """
 
     buffers: Mapping[Buffer, LinearMemory]
@@ -40,7 +41,7 @@ class Arguments:
     regions: Sequence[Region]
 
     def forget_accesses(self) -> None:
-        """All accesses to global memory so far come before those from now on."""
+        """Orders all previous accesses to global memory before later ones."""
         for region in self.regions:
             if region.log is not None:
                 region.log.clear_all()

@@ -1,11 +1,12 @@
-"""What happens before what, where roles of a block and the copy engine act by themselves.
+"""The happens-before order of accesses by roles of a block and by the copy engine.
 
-Every role has a clock, its *epoch*, which advances when it passes a barrier or arrives at an mbarrier, and
-knows up to which epoch the accesses of every agent happen before what it does now, and up to which, maybe an
-earlier one, before what a copy does that it starts now (PTX ISA, memory consistency model: causality order
-between proxies takes a proxy fence). Agents are the roles and, for each mbarrier, the copies that announced
-themselves to it, whose epoch is the mbarrier's phase. An mbarrier that ends a phase hands on what all that
-arrived in it knew (a vector clock: Mattern 1988).
+Every role has a clock, its *epoch*. It advances when the role passes a barrier or arrives at an mbarrier. For
+every agent, a role knows the epoch up to which the agent's accesses happen before the role's next access. It
+also knows the epoch, possibly an earlier one, up to which they happen before a copy that the role starts next
+(PTX ISA, memory consistency model: causality order between proxies takes a proxy fence). Agents are the roles
+and, for each mbarrier, the copies that announced themselves to it, whose epoch is the mbarrier's phase. When
+an mbarrier ends a phase, it passes on the combined knowledge of all who arrived in it (a vector clock:
+Mattern 1988).
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ _BY_THREADS, _BY_COPIES = range(2)
 class Clocks(races.Order):
     """The clocks of `blocks` blocks from `first_block` on, whose threads have the roles `roles`, (threads,).
 
-    epoch: of each role, (roles, blocks).
-    known: [_BY_THREADS or _BY_COPIES, role, agent, block], never changed in place, so that an earlier one may
-        be kept.
-    of_copies: the order by which what copies access is compared.
+    Attributes:
+        epoch: of each role, (roles, blocks).
+        known: [_BY_THREADS or _BY_COPIES, role, agent, block], never changed in place, so that earlier ones
+            may be stored.
+        of_copies: the order that applies to accesses of copies.
     """
 
     what = "barrier or wait"
@@ -61,11 +63,13 @@ class Clocks(races.Order):
     # ---- time
 
     def stamps(self, first_stamps: Tensor) -> Tensor:
-        """Those of all lanes now, (blocks, threads), from those of epoch 0."""
+        """The current stamps of all lanes, (blocks, threads), from those of epoch 0."""
         return first_stamps + (self.epoch.T[:, self._roles] << races.THREAD_BITS)
 
     def copy_stamps(self, block: Tensor, mbarrier: Tensor, phase: Tensor) -> Tensor:
-        """Of what copies write that announced themselves to mbarriers, by linear block, number and phase."""
+        """The stamps of writes by copies that announced themselves to mbarriers, by linear block, number and
+        phase.
+        """
         numbers = torch.as_tensor(_FIRST_MBARRIER) + mbarrier
         return races.stamp_of(block, numbers) + (phase << races.THREAD_BITS)
 
@@ -94,7 +98,7 @@ class Clocks(races.Order):
         return known
 
     def acquire(self, role: int | None, known: Tensor, blocks: Tensor) -> None:
-        """A role, or the block, knows from now on what was handed on, in the blocks of a mask."""
+        """Adds the passed-on knowledge to that of a role, or the block, in the blocks of a mask."""
         own = self._members(role)
         self.known = self.known.clone()
         before = self.known[:, own]
@@ -150,7 +154,7 @@ class Clocks(races.Order):
 
 
 class _OfCopies(races.Order):
-    """The order of clocks, as copies are ordered by it that a role starts."""
+    """The order of clocks that applies to copies that a role starts."""
 
     what = "proxy fence, barrier or wait"
 

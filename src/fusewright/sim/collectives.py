@@ -243,7 +243,7 @@ def _check_ordered(machine: Machine, buffer: k.Buffer) -> None:
 def arrive_across_blocks(
     machine: Machine, stmt: k.GridReduce | k.GridScan, axes: Sequence[ParallelType], what: str
 ) -> Tensor:
-    """Which blocks arrive, bool (blocks); a Fault unless all of each group along `axes` do, or none."""
+    """The arriving blocks, bool (blocks); a Fault unless all of each group along `axes` arrive, or none."""
     if machine.blocks != machine.program.launch.blocks:
         raise Fault(SimulationError, f"{what} needs all blocks at once")
     present = machine.arrive(what)
@@ -263,8 +263,8 @@ def arrive_across_blocks(
 def use_exchange(
     machine: Machine, stmt: k.GridReduce | k.GridScan, axes: Sequence[ParallelType], turns: int
 ) -> None:
-    """Check the scratch in global memory: it is zero before the launch, and holds what takes `turns` of what
-    threads off `axes` say.
+    """Checks the scratch in global memory: it is zero before the launch, and has room for `turns` of the
+    results of threads off `axes`.
     """
     launch = machine.program.launch
     block = dict(zip(k.THREAD_AXES, launch.block))

@@ -1,7 +1,7 @@
 """Values of index expressions in all lanes at once.
 
-A lane is one thread of one block. A value is a Python int where all lanes agree, else a tensor of shape
-(blocks, 1), (1, threads) or (blocks, threads): what depends on the block alone is computed once a block.
+A lane is one thread of one block. A value is a Python int if all lanes agree, else a tensor of shape (blocks,
+1), (1, threads) or (blocks, threads). So a value that depends only on the block is computed once per block.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Lanes = int | Tensor
 
 
 class IndexEvaluator:
-    """Evaluates interned expressions, each once for as long as no symbol in it is bound anew.
+    """Evaluates interned expressions. A value is cached until a symbol in the expression is bound again.
 
     Args:
-        builtins: values of `threadIdx.x`, `blockIdx.x`, ... by name; they never change. They are looked up
-            by name, since a symbol of one name may be declared with several ranges.
+        builtins: values of `threadIdx.x`, `blockIdx.x`, ... by name; they never change. They are looked up by
+            name, since a symbol of one name may be declared with several ranges.
     """
 
     def __init__(self, builtins: Mapping[str, Lanes]) -> None:
@@ -54,13 +54,13 @@ class IndexEvaluator:
         self._dependents: dict[Symbol, list[Expr]] = {}
 
     def copy(self) -> IndexEvaluator:
-        """Another with the same values, for threads that go on by themselves."""
+        """Another evaluator with the same values, for threads that continue separately."""
         new = IndexEvaluator(self._builtins)
         new._bound.update(self._bound)
         return new
 
     def bind(self, symbol: Symbol, value: Lanes) -> None:
-        """Give `symbol` a value; forgets what was computed from its former one."""
+        """Gives `symbol` a value, and forgets values computed from its previous one."""
         old = self._bound.get(symbol)
         if old is value or (isinstance(old, int) and isinstance(value, int) and old == value):
             return
@@ -91,7 +91,7 @@ class IndexEvaluator:
         return value
 
     def uniform(self, expr: Expr, what: str) -> int:
-        """The value of `expr`, which must be one for all lanes; `what` names it in the error."""
+        """The value of `expr`, which must be the same in all lanes; `what` names it in the error."""
         value = self(expr)
         if isinstance(value, Tensor):
             if value.numel() == 0 or bool((value != value.flatten()[0]).any()):

@@ -1,4 +1,4 @@
-"""The shape of a launch, and what a GPU would refuse."""
+"""The shape of a launch, and the launches that a GPU would reject."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Launch:
 
     @property
     def threads(self) -> int:
-        """Threads a block."""
+        """Threads per block."""
         return math.prod(self.block)
 
     def block_index(self, linear: int) -> Dim3:
@@ -48,7 +48,7 @@ def _coordinates(linear: int, extents: Dim3) -> Dim3:
 
 
 def size_symbols(kernel: Kernel, args: Sequence[Argument]) -> dict[Symbol, int]:
-    """The values of the kernel's size symbols; `args` stand in the order of `kernel.params`."""
+    """The values of the kernel's size symbols; `args` are in the order of `kernel.params`."""
     if len(args) != len(kernel.params):
         raise SimulationError(f"`{kernel.name}` takes {len(kernel.params)} arguments, but got {len(args)}")
     values: dict[Symbol, int] = {}
@@ -78,7 +78,7 @@ def launch_of(
     block: Dim3 | None = None,
     shared_bytes: int | None = None,
 ) -> Launch:
-    """The launch that the kernel's own expressions ask for; what is given replaces an expression."""
+    """The launch by the kernel's own expressions; given values replace an expression."""
     sizes = size_symbols(kernel, args)
     return Launch(
         grid=_extents(kernel.grid, sizes) if grid is None else grid,
@@ -93,7 +93,9 @@ def _extents(exprs: tuple[Expr, Expr, Expr], sizes: Mapping[Symbol, int]) -> Dim
 
 
 def check_launch(kernel: Kernel, launch: Launch, hardware: HardwareInfo | None) -> None:
-    """Raises SimulationError for what a driver would refuse; without `hardware`, by CUDA's general limits."""
+    """Raises SimulationError if a driver would reject the launch; without `hardware`, by CUDA's general
+    limits.
+    """
     max_threads = hardware.max_threads_per_block if hardware else MAX_THREADS_PER_BLOCK
     where = hardware.name if hardware else "any GPU"
 
@@ -121,7 +123,7 @@ def check_launch(kernel: Kernel, launch: Launch, hardware: HardwareInfo | None) 
 
 
 def check_alignments(kernel: Kernel, args: Sequence[Argument]) -> None:
-    """Raises SimulationError where a pointer is less aligned than the kernel's accesses need."""
+    """Raises SimulationError if a pointer is less aligned than the kernel's accesses need."""
     pointers = {
         param.buffer: arg.data_ptr()
         for param, arg in zip(kernel.params, args)

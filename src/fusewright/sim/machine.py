@@ -32,10 +32,10 @@ from fusewright.sym import Expr, Symbol
 
 
 class Blocked:
-    """A wait that cannot go on. The same object comes again as long as that is so.
+    """A wait that cannot continue. The same object is returned as long as that is so.
 
     Attributes:
-        what: what is waited for, as a sentence about its state.
+        what: the awaited event, as a sentence about its state.
     """
 
     def __init__(self, what: str) -> None:
@@ -56,12 +56,12 @@ class SimOptions:
     """What the simulator checks and shows.
 
     Attributes:
-        races: look for data races.
-        uninitialized: raise when memory is read that nothing wrote. A buffer that a loop writes afresh in
-            every iteration (`sim.usage`) keeps nothing from one to the next.
-        outputs: raise when the kernel ends and an element of an output was never written.
+        races: whether to look for data races.
+        uninitialized: whether to raise an error if memory is read that nothing wrote. A buffer that a loop
+            writes anew in every iteration (`sim.usage`) keeps nothing from one iteration to the next.
+        outputs: whether to raise an error if the kernel ends and an element of an output was never written.
         on_statement: called before each statement with it and the machine, for debugging.
-        max_lanes: how many threads to simulate at once, in whole blocks; a kernel with a grid reduction
+        max_lanes: the number of threads to simulate at once, in whole blocks; a kernel with a grid reduction
             always runs as a whole.
     """
 
@@ -74,7 +74,7 @@ class SimOptions:
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel with its launch and arguments: what all chunks of blocks have in common."""
+    """A kernel with its launch and arguments: shared by all chunks of blocks."""
 
     kernel: k.Kernel
     usage: Usage
@@ -87,7 +87,7 @@ class Program:
 
 @dataclass(eq=False)
 class Turn:
-    """What is a role's own while others go on: its lanes, loops and scopes, the statements it runs."""
+    """The state of a role while others run: its lanes, loops and scopes, and its statements."""
 
     role: int | None
     active: Activity
@@ -103,18 +103,19 @@ SHARED_NUMBERS = 2**32
 class Machine:
     """Runs blocks first_block .. first_block + blocks - 1 of a launch.
 
-    A fault ends it, and leaves its state as it was at the statement at fault, for whoever looks at it there.
+    A fault ends the run and leaves the state at the faulty statement for inspection.
 
     Attributes:
-        index: values of index expressions. active: the lanes that execute now.
-        epoch: barriers passed, an int or one number a block (blocks, 1).
-        published: by scratch buffer of grid reductions, the blocks (bool) that have used it.
-        on_their_way: by buffer the elements that asynchronous copies go to which nothing has waited for.
-        collectives: how many reductions and scans of the block there were, by their axes.
-        scratch: for each workspace the axes of what used it last, its number, and the epoch then.
-        clocks: what happens before what, where mbarriers and roles order it; None where barriers alone do.
-        role: the number of the role that has its turn; None: the whole block goes on together.
-        mbarriers: those that have begun.
+        index: values of index expressions.
+        active: the lanes that currently execute.
+        epoch: the number of barriers passed, an int or one number per block (blocks, 1).
+        published: for each scratch buffer of grid reductions, the blocks (bool) that have used it.
+        on_their_way: for each buffer, the targets of asynchronous copies that nothing has waited for.
+        collectives: the number of reductions and scans of the block, by their axes.
+        scratch: for each workspace, the axes and the number of its last use, and the epoch then.
+        clocks: the happens-before order if mbarriers and roles determine it; None if barriers alone do.
+        role: the number of the current role; None: the whole block runs together.
+        mbarriers: those that have been initialized.
     """
 
     def __init__(self, program: Program, first_block: int, blocks: int) -> None:
@@ -154,7 +155,7 @@ class Machine:
             raise self._error(fault, body[0])
 
     def steps(self, body: Sequence[k.Stmt]) -> Steps:
-        """Execute statements, and stop where a wait cannot go on."""
+        """Executes statements, and stops at a wait that cannot continue."""
         program = self.program
         for stmt in body:
             if program.options.on_statement is not None:
@@ -169,7 +170,7 @@ class Machine:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """A body: what is declared in it ends with it."""
+        """A body: its declarations end with it."""
         self._scopes.append({})
         yield
         for declared in self._scopes.pop():
@@ -190,7 +191,7 @@ class Machine:
             self.clocks.forget(known, self.role)
 
     def take_turn(self, turn: Turn) -> Blocked | None:
-        """Let a role go on until it waits or ends; returns what it waits for."""
+        """Runs a role until it waits or ends; returns what it waits for."""
         outer = Turn(self.role, self.active, self.index, self._scopes)
         self._take(turn)
         assert turn.steps is not None, "whose turn it is has something to do"
@@ -205,7 +206,7 @@ class Machine:
         self._access = None
 
     def active_where(self, condition: Expr) -> Activity | None:
-        """The active lanes where a condition holds; None when there are none."""
+        """The active lanes for which a condition holds; None if there are none."""
         return self.active.narrow(self.index(condition))
 
     def name_value(self, symbol: Symbol, value: Lanes) -> None:
@@ -214,7 +215,7 @@ class Machine:
         self._scopes[-1][symbol] = None
 
     def name_param(self, name: k.Param, param: k.Param) -> None:
-        """Let a name stand for a parameter until the end of the present body."""
+        """Binds a name to a parameter until the end of the current body."""
         if isinstance(name, k.ScalarParam):
             assert isinstance(param, k.ScalarParam)
             if name.symbol is None or param.symbol is None:
@@ -241,7 +242,7 @@ class Machine:
         return whole
 
     def pass_barrier(self) -> None:
-        """Order what the active blocks did before against what they do from now on."""
+        """Orders previous accesses of the active blocks before their later ones."""
         whole = self.arrive("a barrier")
         self.program.report.barriers += int(whole.sum())
         if self.clocks is not None:
@@ -255,7 +256,7 @@ class Machine:
         self._access = None
 
     def pass_grid_barrier(self) -> None:
-        """Order what all blocks did before against what they do from now on."""
+        """Orders previous accesses of all blocks before their later ones."""
         self.pass_barrier()
         self.program.arguments.forget_accesses()
 
@@ -275,7 +276,7 @@ class Machine:
         return access
 
     def time_passed(self) -> None:
-        """Accesses from now on are told apart from those before."""
+        """Starts a new epoch, in which accesses are distinguished from earlier ones."""
         self._access = None
 
     def memory(self, buffer: k.Buffer) -> Memory:
@@ -333,7 +334,7 @@ class Machine:
         active: Activity | None = None,
         filled: Sequence[Filled] = (),
     ) -> None:
-        """Store adjacent elements in the active lanes; `filled` says which of them are fills."""
+        """Stores adjacent elements in the active lanes; `filled` tells which of them are fills."""
         active = self.active if active is None else active
         memory, index = self.memory(ref.buffer), self.index(ref.index)
         memory.store(index, values, self.access(active), filled)
@@ -345,7 +346,7 @@ class Machine:
     def scatter(
         self, ref: k.Ref, values: Sequence[Tensor], combine: CombineSpelling | None, active: Activity
     ) -> None:
-        """Store adjacent elements in the active lanes, or combine them with what is there, lane by lane."""
+        """Stores adjacent elements in the active lanes, or combines them with the old ones, lane by lane."""
         memory = self.memory(ref.buffer)
         assert isinstance(memory, LinearMemory), f"{ref.buffer.name} is in no memory that threads share"
         memory.scatter(self.index(ref.index), values, combine, self.access(active))

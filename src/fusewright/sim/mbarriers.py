@@ -1,4 +1,6 @@
-"""The mbarriers of a chunk of blocks: their phases, who has arrived, what they hand on to those who wait."""
+"""The mbarriers of a chunk of blocks: their phases, arrivals, and the knowledge that they pass on to waiting
+roles.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from fusewright.sim.faults import Fault
 class Members:
     """Some of the mbarriers of a buffer, each once: in `blocks`, linear in the chunk, those at `elements`.
 
-    `lanes`: for each, the first lane that names it; `counts`: how many do.
+    Attributes:
+        lanes: for each, the first lane that names it.
+        counts: for each, the number of lanes that name it.
     """
 
     blocks: Tensor
@@ -26,9 +30,10 @@ class Members:
 
 
 class Mbarriers:
-    """Those of one buffer, of `size` elements a block.
+    """The mbarriers of one buffer, of `size` elements per block.
 
-    ended: how many phases have, (blocks, size).
+    Attributes:
+        ended: the number of phases that have ended, (blocks, size).
     """
 
     def __init__(self, name: str, size: int, arrivals: Tensor, clocks: Clocks) -> None:
@@ -38,12 +43,13 @@ class Mbarriers:
         self.ended = torch.zeros((blocks, size), dtype=torch.int64)
         self._clocks, self._arrivals = clocks, arrivals
         self._missing = arrivals[:, None].repeat(1, size)
-        # By mbarrier what those knew who arrived in its present phase, and in the last: (2, agents, blocks).
+        # By mbarrier, the knowledge of those that arrived in its current phase, and in the previous one: (2,
+        # agents, blocks).
         self._gathered: dict[int, Tensor] = {}
         self._handed_on: dict[int, Tensor] = {}
 
     def members(self, lanes: Tensor, threads: int, index: Tensor) -> Members:
-        """Those that `lanes` name by `index`; a Fault where there is none."""
+        """The mbarriers that `lanes` name by `index`; a Fault if one does not exist."""
         outside = (index < 0) | (index >= self.size)
         if bool(outside.any()):
             number = int(outside.nonzero()[0])
@@ -57,7 +63,7 @@ class Mbarriers:
         return Members(keys // self.size, keys % self.size, first, counts)
 
     def arrive(self, members: Members, known: Tensor) -> None:
-        """`counts` arrivals at each, of those who know so much."""
+        """`counts` arrivals at each, with the given knowledge."""
         blocks, elements = members.blocks, members.elements
         missing = self._missing[blocks, elements] - members.counts
         if bool((missing < 0).any()):
@@ -100,7 +106,7 @@ class Mbarriers:
     def unready(self, members: Members, phase: Tensor) -> int | None:
         """The number of the first member whose phase of this parity has not ended, None if all have.
 
-        A Fault where the parity is that of another phase than the one meant.
+        A Fault if the parity is that of another phase than the intended one.
         """
         ended = self.ended[members.blocks, members.elements]
         waiting = (ended - 1 - phase) % 2 != 0
@@ -122,7 +128,7 @@ class Mbarriers:
         return f"phase {self._phase(members, number)} has {came} of {wanted} arrivals"
 
     def handed_on(self, members: Members, blocks: int) -> Tensor:
-        """What those know who have waited for these, (2, agents, blocks)."""
+        """The knowledge that waiting for these gives, (2, agents, blocks)."""
         result = torch.full((2, self._clocks.known.shape[2], blocks), -1, dtype=torch.int64)
         for element in members.elements.unique().tolist():
             known = self._handed_on.get(element)

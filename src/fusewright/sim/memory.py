@@ -1,8 +1,8 @@
-"""Buffers while a kernel runs: registers, shared and global memory, and what is known of their contents.
+"""Buffers while a kernel runs: registers, shared and global memory, and facts about their contents.
 
-Every memory offers `load` and `store` of `width` adjacent elements a lane. Values are tensors that
-broadcast to (blocks, threads) and are never changed in place, so that a load may return what a store was
-given. Memory that nothing wrote holds NaN (the greatest integer, True), and reading it is a fault.
+Every memory offers `load` and `store` of `width` adjacent elements per lane. Values are tensors that
+broadcast to (blocks, threads) and are never changed in place, so a load may return the tensor that was
+stored. Memory that nothing wrote holds NaN (the greatest integer, True), and reading it is an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ or in the lanes of a mask."""
 
 @dataclass(frozen=True)
 class Access:
-    """Who accesses: the active lanes, and the stamps (blocks, threads) of all lanes (see races.py)."""
+    """The origin of an access: the active lanes, and the stamps (blocks, threads) of all lanes (see
+    races.py).
+    """
 
     active: Activity
     all_stamps: Tensor
@@ -150,9 +152,11 @@ class LocalMemory:
 
 
 class Region:
-    """A stretch of memory in which buffers may overlap, by granules: the smallest unit that they share.
+    """A stretch of memory in which buffers may overlap, in granules: the smallest unit that they share.
 
-    `tags` says which buffer's value each granule holds (0: none), `log` which threads accessed it.
+    Attributes:
+        tags: the buffer whose value each granule holds (0: none).
+        log: the threads that accessed it.
     """
 
     def __init__(self, granules: int, granule_bytes: int, *, races: bool, tags: bool, reads: bool) -> None:
@@ -165,7 +169,7 @@ class Region:
 class Members:
     """The elements of a buffer that belong to its tensor, of these sizes and strides: `own`, bool by index.
 
-    The rest, as the padding of rows, is somebody else's.
+    The others, such as the padding of rows, may belong to something else.
     """
 
     own: Tensor
@@ -175,11 +179,13 @@ class Members:
 
 @dataclass(frozen=True)
 class Run:
-    """Elements that bulk copies touch: all of the first copy's, then those of the next.
+    """The elements that bulk copies access: all of the first copy's, then those of the next.
 
     Attributes:
-        elements: their indices in the buffer. actors: who copies, for each element.
-        first: the place in `elements` of the first of each copy. counts: how many each copy has.
+        elements: their indices in the buffer.
+        actors: for each element, the copy's origin.
+        first: the position in `elements` of the first element of each copy.
+        counts: the number of elements of each copy.
     """
 
     elements: Tensor
@@ -189,17 +195,17 @@ class Run:
 
 
 class LinearMemory:
-    """A shared or global buffer: elements of a flat tensor, some of them perhaps shared with other buffers.
+    """A shared or global buffer: elements of a flat tensor, some of which may be shared with other buffers.
 
     Args:
-        flat: the storage; lane's element i is flat[origin + i].
-        size: how many elements the buffer has.
+        flat: the storage; a lane's element i is flat[origin + i].
+        size: the number of elements of the buffer.
         origin: 0, or for shared memory an int64 tensor (blocks, 1).
         region: where accesses are checked and logged; None for memory that is only read.
         first: the granule of flat[0] in the region.
-        tag: what marks this buffer's values in the region.
-        unaligned: bytes by which element 0 lies beyond a multiple of 128 bytes.
-        defined: whether elements that nothing has written hold values all the same, as those of an input.
+        tag: marks this buffer's values in the region.
+        unaligned: the distance of element 0 from a multiple of 128 bytes, in bytes.
+        defined: whether elements that nothing has written hold values anyway, like those of an input.
         members: the elements that may be accessed; None if all may.
     """
 
@@ -236,7 +242,7 @@ class LinearMemory:
         return list(self._rows(width)[_divide(positions, width)].unbind(-1))
 
     def misalignment(self, width: int) -> int:
-        """How many elements the buffer's address lies beyond a multiple of `width` of them."""
+        """The distance of the buffer's address from a multiple of `width` elements, in elements."""
         return self._unaligned // self._flat.element_size() % width
 
     def load_covering(
@@ -303,7 +309,7 @@ class LinearMemory:
     def scatter(
         self, index: Lanes, values: Sequence[Tensor], combine: CombineSpelling | None, access: Access
     ) -> None:
-        """Elements that several lanes may name: the value of one stays, or those of all are combined."""
+        """Elements that several lanes may name: the value of one remains, or those of all are combined."""
         width = len(values)
         for value in values:
             check_dtype(self.name, self.dtype, value)
@@ -487,7 +493,7 @@ def _one_of_each(places: Tensor, values: Tensor, combine: CombineSpelling | None
 def checked_index(
     name: str, size: int, index: Lanes, width: int, active: Activity, *, aligned: bool
 ) -> Lanes:
-    """The index, made safe in every lane; a Fault where active lanes break the bounds or the alignment."""
+    """The index, made safe in every lane; a Fault if active lanes violate the bounds or the alignment."""
     last = size - width
     if not isinstance(index, Tensor):
         if not 0 <= index <= last:

@@ -1,9 +1,9 @@
-"""Data races: two threads, one address, at least one writing, and no barrier between them.
+"""Data races: two threads access one address, at least one writes, and no barrier separates the accesses.
 
-Every access leaves a stamp on the address: the block, the block's epoch (how many barriers it has passed)
-and the thread. Threads of one block are ordered by a later epoch; threads of different blocks by nothing.
-Writing the same value twice is a race all the same: which thread's value arrives is then an accident of the
-values, and CUDA calls it undefined.
+Every access leaves a stamp on the address: the block, the block's epoch (the number of barriers that it has
+passed) and the thread. A later epoch orders threads of one block; nothing orders threads of different blocks.
+Writing the same value twice is a race as well: CUDA calls it undefined, and the values are equal only by
+chance.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The access at `position` of those given, against `verb` ('wrote' or 'read') by another thread.
+    """The access at `position` of the given ones that conflicts with a `verb` ('wrote' or 'read') by another
+    thread.
 
-    `block` and `thread` are linear; None where several blocks or several threads did, and for the latter a
-    text where it was no thread.
+    `block` and `thread` are linear. They are None if several blocks or threads did it; `thread` is a text if
+    it was not a thread.
     """
 
     position: int
@@ -52,7 +53,7 @@ def at_epoch(epoch: int | Tensor) -> int | Tensor:
 
 
 class Order:
-    """Which accesses happen before which: here as barriers of whole blocks order them."""
+    """Which accesses happen before which: here, by barriers of whole blocks."""
 
     #: what is lacking between accesses that race
     what = "barrier"
@@ -69,7 +70,7 @@ class Order:
         return merged(one, other, SEVERAL_THREADS)
 
     def actor(self, thread: int) -> int | str | None:
-        """Who left a stamp with this thread number: a thread, something else, or None for several."""
+        """The origin of a stamp with this thread number: a thread, something else, or None for several."""
         return None if thread == SEVERAL_THREADS else thread
 
 
@@ -77,7 +78,7 @@ BARRIERS = Order()
 
 
 def merged(one: Tensor, other: Tensor, several: int | Tensor) -> Tensor:
-    """The stamp of two readers, which is of `several` threads where they are of one block."""
+    """The stamp of two readers, which is of `several` threads if they are in one block."""
     other_block = ((one ^ other) >> BLOCK_SHIFT) != 0
     several_threads = torch.maximum(one, other) | SEVERAL_THREADS
     several_blocks = several_threads | (SEVERAL_BLOCKS << BLOCK_SHIFT)
@@ -86,12 +87,14 @@ def merged(one: Tensor, other: Tensor, several: int | Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Actors:
-    """Who accesses addresses, one entry for each element or vector.
+    """The origins of accesses to addresses, one entry for each element or vector.
 
     Attributes:
-        lanes: linear numbers block * threads + thread. threads: of a block.
-        stamps: of these lanes now. order: what their accesses are compared by.
-        left: the stamps that a write leaves, where it is not the lane that writes.
+        lanes: linear numbers block * threads + thread.
+        threads: of a block.
+        stamps: the current stamps of these lanes.
+        order: the order by which their accesses are compared.
+        left: the stamps that a write leaves, if the lane is not the writer.
     """
 
     lanes: Tensor
@@ -128,9 +131,9 @@ def _report(found: Tensor, old: Tensor, order: Order, verb: str) -> Conflict | N
 
 
 class AccessLog:
-    """The last write to, and the reads since the last barrier of, each of `size` addresses.
+    """For each of `size` addresses, the last write and the reads since the last barrier.
 
-    Reads are kept only with `reads`: a buffer that a kernel only writes has none.
+    Reads are logged only with `reads`: a buffer that a kernel only writes has none.
     """
 
     def __init__(self, size: int, *, reads: bool) -> None:
@@ -138,7 +141,7 @@ class AccessLog:
         self._read = torch.full((size,), NONE, dtype=torch.int64) if reads else None
 
     def clear(self, addresses: Tensor) -> None:
-        """Forget the accesses to `addresses`: a barrier of its own follows them."""
+        """Forgets the accesses to `addresses`: a separate barrier follows them."""
         self._write[addresses] = NONE
         if self._read is not None:
             self._read[addresses] = NONE

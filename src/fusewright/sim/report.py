@@ -1,4 +1,4 @@
-"""What a simulated launch did, in numbers that tests and people can check."""
+"""Statistics of a simulated launch, for tests and people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a whole launch: the entry of the package."""
+"""Runs a whole launch: the entry of the package."""
 
 from __future__ import annotations
 
@@ -95,21 +95,22 @@ def simulate(
     hardware: HardwareInfo | None = None,
     options: SimOptions = DEFAULT_OPTIONS,
 ) -> SimReport:
-    """Execute `kernel` on the CPU and write its outputs in place.
+    """Executes `kernel` on the CPU and writes its outputs in place.
 
     Args:
         args: one for each of `kernel.params`. A buffer is a CPU tensor of the buffer's dtype whose `data_ptr`
             is element 0. The kernel addresses its storage linearly, up to the evaluated `Buffer.size` or the
-            storage's end; sizes and strides say which of that are its elements. Outputs and workspaces that
-            overlap no other argument are first filled with NaN.
-        grid, block, shared_bytes: the launch, by default as the kernel's own expressions say.
-        hardware: whose limits to hold the launch to, beside those that all GPUs share.
+            storage's end; sizes and strides determine which parts of it are its elements. Outputs and
+            workspaces that overlap no other argument are first filled with NaN.
+        grid, block, shared_bytes: the launch; by default, the kernel's own expressions determine it.
+        hardware: the GPU whose limits apply to the launch, besides those that all GPUs share.
 
     Raises:
         OutOfBoundsError, UninitializedReadError, RaceError, UnwrittenOutputError: see there.
-        DeadlockError: threads wait for what nobody will do; says who waits for what.
+        DeadlockError: threads wait for an event that cannot happen; the message says who waits for what.
         SimulationError: anything else that is wrong on any GPU: misaligned vectors, a collective that only
-            some threads reach, a launch beyond the limits, a size or pointer that the kernel is not for.
+            some threads reach, a launch beyond the limits, a size or pointer that the kernel was not made
+            for.
     """
     launch = launch_of(kernel, args, grid=grid, block=block, shared_bytes=shared_bytes)
     check_launch(kernel, launch, hardware)

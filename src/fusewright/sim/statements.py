@@ -1,4 +1,4 @@
-"""What each kind of statement does, but for the collectives (collectives.py)."""
+"""The execution of each kind of statement except the collectives (collectives.py)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _block_uniform(machine: Machine, extent: Lanes) -> Lanes:
 
 
 def refuse_fills(machine: Machine, operand: k.Operand, width: int, active: Activity, what: str) -> None:
-    """A Fault if an active lane holds a fill there, or what was computed from one."""
+    """A Fault if an active lane holds a fill there, or a value computed from one."""
     for filled in machine.filled(operand, width, active):
         lane = None if filled is False else active.first(filled)
         if lane is not None:
@@ -271,7 +271,7 @@ def _refuse_disorder(position: Tensor, following: Tensor, active: Activity) -> N
 def load_states(
     machine: Machine, op: ReductionOp, dst: Sequence[k.Ref], src: Sequence[k.Operand], active: Activity
 ) -> tuple[Tensor, ...]:
-    """The states to combine into `dst`, lifted from an input value where that is what `src` holds."""
+    """The states to combine into `dst`, lifted from an input value if `src` holds one."""
     dtype = input_dtype(op, dst)
     types = op.state_dtypes(dtype)
     for each in src:
@@ -297,7 +297,7 @@ def store_combined(
 
 
 def input_dtype(op: ReductionOp, dst: Sequence[k.Ref]) -> DataType:
-    """The type of what `op` reduces, given the buffers of its states."""
+    """The type of the operand of `op`, given the buffers of its states."""
     return _input_dtype(op, tuple([ref.buffer.dtype for ref in dst]))
 
 

@@ -1,4 +1,4 @@
-"""What a kernel does to its buffers, found once before it runs."""
+"""How a kernel uses its buffers, computed once before it runs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ _MAX_ELEMENT_BYTES = 16
 class Usage:
     """The buffers that some statement reads or writes, and whether all blocks must run together.
 
-    A collective's scratch buffers are its own affair and not among them. `shared_granule` is the bytes of
-    the smallest element in shared memory. `renewed` are the buffers that each loop writes afresh in every
-    iteration (see `_renewed`). `roles` gives the number of each thread's role, from the extents of the block;
-    None where barriers of the block alone order what its threads do.
+    A collective's scratch buffers are not included.
+
+    Attributes:
+        shared_granule: the bytes of the smallest element in shared memory.
+        renewed: the buffers that each loop writes anew in every iteration (see `_renewed`).
+        roles: returns the number of each thread's role, from the extents of the block; None if only block
+            barriers order its threads.
     """
 
     read: frozenset[k.Buffer]
@@ -85,7 +88,8 @@ def _role_of_threads(roles: k.Roles | None, block: tuple[int, int, int]) -> Tens
 class _Life:
     """The accesses of a buffer: the loops around all of them, and whether the first is a store.
 
-    used: the symbols that its indices are made from.
+    Attributes:
+        used: the symbols in its indices.
     """
 
     loops: tuple[k.For, ...]

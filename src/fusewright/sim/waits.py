@@ -1,4 +1,4 @@
-"""What bulk copies, mbarriers and roles do."""
+"""The execution of bulk copies, mbarriers and roles."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def run_bulk_copy(machine: Machine, stmt: BulkCopy) -> None:
 
 
 def run_roles(machine: Machine, stmt: Roles) -> None:
-    """The roles take turns: each goes on until it waits for another, in the order that the kernel has."""
+    """Runs the roles in turn, in the order of the kernel: each until it waits for another."""
     whole = machine.arrive("the beginning of roles")
     roles = machine.program.usage.roles
     assert roles is not None

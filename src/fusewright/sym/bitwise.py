@@ -1,9 +1,10 @@
 """Bitwise exclusive or: its normal form.
 
-An exclusive or is kept flat: a constant at most, and operands that differ. Summands that share no bit, as
-those of `4*j + w` for w below four, are operands of their own, so that equal ones cancel and what an inner
-loop changes is apart from the rest. Operands that share no bit with the others are added to them, and a power
-of two that divides all of them stands in front: so quotients and remainders see where the bits lie.
+An exclusive or is kept flat: at most one constant, and distinct operands. Summands without common bits, such
+as those of `4*j + w` for w below four, become separate operands, so that equal ones cancel and the part that
+an inner loop changes is separate from the rest. Operands that have no bits in common with the others are
+added to them, and a power of two that divides all of them is factored out, so that quotients and remainders
+can use the positions of the bits.
 """
 
 from __future__ import annotations

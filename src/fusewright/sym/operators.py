@@ -1,6 +1,6 @@
 """Binds Python's arithmetic operators on Expr to the simplifying constructors.
 
-The node classes stand below the constructors, so the binding is done here, once, on import.
+The node classes are below the constructors in the import order, so the binding is done here, once, on import.
 `==` stays identity; comparisons are functions.
 """
 

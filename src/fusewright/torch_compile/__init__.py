@@ -1,8 +1,8 @@
-"""Graphs of torch as definitions: `from_fx` takes what torch.export, AOTAutograd or make_fx traced.
+"""Graphs of torch as definitions: `from_fx` takes graphs that torch.export, AOTAutograd or make_fx traced.
 
 Start with `convert`. `graphs` brings a graph into the form that is converted, `rows` and the `*_rows` modules
-are the table of ATen operators, `recording` writes them into a definition. It imports the front end and what
-stands below it; nothing imports it.
+are the table of ATen operators, and `recording` records them in a definition. It imports the front end and
+the packages below it; nothing imports it.
 """
 
 from fusewright.torch_compile import elementwise_rows as _elementwise  # noqa: F401

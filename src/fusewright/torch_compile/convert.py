@@ -1,8 +1,8 @@
-"""`from_fx`: a graph of ATen operators as definitions, and what runs them on tensors.
+"""`from_fx`: converts a graph of ATen operators to definitions that run on tensors.
 
-A graph is one definition where that can be. What a definition cannot hold (types that it has none of, results
-whose sizes depend on values) torch computes between several of them: nodes get stages, even ones for
-definitions and odd ones for torch, so that a stage depends on earlier ones only.
+A graph becomes one definition if possible. If a definition cannot hold a node (types that it lacks, results
+whose sizes depend on values), torch computes the node between several definitions. Nodes get stages, even
+ones for definitions and odd ones for torch, so that a stage depends only on earlier ones.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ def from_fx(
     options: Options | None = None,
     registry: Registry | None = None,
 ) -> ConvertedGraph:
-    """What computes the same as `graph`, by kernels of Fusewright where there is an operation for it.
+    """A callable that computes the same as `graph`, by Fusewright's kernels where it has an operation.
 
-    Sizes that the graph has as numbers are constants of the definition; symbolic ones are not. In-place
-    updates of inputs (`copy_` at the end of a graph, or the mutations of an exported program) are done.
-    Operators round to the types that torch gives them, each by itself. Random numbers are Fusewright's own.
+    Sizes that are numbers in the graph are constants of the definition; symbolic sizes are not. In-place
+    updates of inputs (`copy_` at the end of a graph, or the mutations of an exported program) are executed.
+    Operators round to torch's types, each by itself. Random numbers are Fusewright's own.
 
     Args:
-        graph: over ATen operators, with sizes and types in `meta["val"]`: what make_fx, AOTAutograd or
-            torch.export return. Operators without a row that are made of others are decomposed.
+        graph: over ATen operators, with sizes and types in `meta["val"]`, as make_fx, AOTAutograd or
+            torch.export return it. Composite operators without a row are decomposed.
         options, registry: of the definitions.
 
     Raises:
-        GraphError: it is no such graph.
+        GraphError: it is not such a graph.
     """
     pure = pure_graph(graph)
     refused: dict[fx.Node, str] = {}
@@ -74,10 +74,10 @@ def from_fx(
 
 
 class ConvertedGraph:
-    """A graph as definitions: call it as the graph.
+    """A graph as definitions. It is called like the graph.
 
     Attributes:
-        definitions: in the order in which they run; one, where the graph could be one.
+        definitions: in the order in which they run; only one if possible.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ConvertedGraph:
             step.run(values)
 
     def report(self) -> Report:
-        """What the definitions hold, and what torch evaluates and why."""
+        """The contents of the definitions, and the operators that torch evaluates, with the reasons."""
         return Report(
             definitions=len(self.definitions),
             nodes=sum(node.op == "call_function" for node in self._pure.graph.nodes),
@@ -148,9 +148,9 @@ class _Definition:
     """Runs a definition.
 
     Attributes:
-        inputs: what it takes, and the strides of each that it was written for.
+        inputs: its inputs, and the strides of each that it was written for.
         outputs: the nodes whose values it returns, in order.
-        copies: values and the inputs that they are written into once everything has run.
+        copies: values, and the inputs that they are copied to once everything has run.
         views: further results, which are views of outputs.
     """
 
@@ -177,7 +177,7 @@ class _Definition:
 
 @dataclass(frozen=True, eq=False)
 class _Torch:
-    """Has torch compute nodes one after another."""
+    """Lets torch compute nodes one after another."""
 
     nodes: tuple[fx.Node, ...]
     copies: tuple[tuple[fx.Node, fx.Node], ...] = ()
@@ -199,7 +199,7 @@ _Step = _Definition | _Torch
 
 
 class _Conversion:
-    """One attempt to convert a graph, with torch computing what was refused before."""
+    """One attempt to convert a graph, in which torch computes the nodes rejected before."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class _Conversion:
         self._on_gpu = any(t.device.type == "cuda" for n in pure.graph.nodes for t in result_tensors(n))
         self._find_outside()
         self.stages = self._stages()
-        #: the order in which a definition takes what it reads: the arguments, then what is computed
+        #: the order of a definition's inputs: the arguments, then computed values
         self._place = {node: i for i, node in enumerate((*pure.placeholders, *self.stages))}
         #: values of nodes that are plain numbers, or nothing
         self.numbers: Environment = {}

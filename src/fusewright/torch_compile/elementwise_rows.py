@@ -1,4 +1,4 @@
-"""Rows of elementwise operators, nearly all of them made from Fusewright's own table of operations."""
+"""Rows of elementwise operators, most of them made from Fusewright's own table of operations."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def result_dtype(operands: Sequence[Any]) -> DataType:
 
 
 def promoted(recording: Recording, operands: Sequence[Any]) -> list[Any]:
-    """The operands, those of a lower category than the result's converted to its type as torch does.
+    """The operands; those of a lower category than the result's are converted to its type, as in torch.
 
-    Numbers count only where there is no tensor, and are of the type then that torch makes tensors of them.
+    Numbers count only if there is no tensor; they then have the type of the tensors that torch makes of them.
     """
     common = result_dtype(operands)
     if not any(isinstance(operand, Handle) for operand in operands):

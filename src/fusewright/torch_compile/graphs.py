@@ -1,7 +1,8 @@
-"""Graphs of torch in the form that is converted: pure, over ATen operators that have rows where that can be.
+"""Brings graphs of torch into the form that is converted: pure, over ATen operators that have rows if
+possible.
 
-Attributes of a module become inputs with known values, and copies into inputs become further results, with
-the input that each is written into.
+Attributes of a module become inputs with known values. Copies into inputs become additional results, with the
+input that each is written into.
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ def _overloads(names: Iterable[str]) -> list[Overload]:
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The decompositions to trace with, as for `make_fx` or AOTAutograd: ATen's core, and what suits fusions.
+    """The decompositions to trace with, for `make_fx` or AOTAutograd: ATen's core table, and those that help
+    fusion.
 
-    What has an operation here, or a kernel of its own in torch, stays whole.
+    Operators with an operation here, or with a kernel in torch, are not decomposed.
     """
     return dict(_decompositions())
 
@@ -99,13 +101,13 @@ def _decompositions() -> Decompositions:
 
 @dataclass(frozen=True, eq=False)
 class PureGraph:
-    """A graph that writes into nothing.
+    """A graph without mutations.
 
     Attributes:
         graph: over placeholders, operators and functions of sizes.
         placeholders: the arguments of a call, then those with known values.
         constants: the values of the last placeholders.
-        results: what a call returns, flat: nodes of the graph, or values that are known.
+        results: the results of a call, flat: nodes of the graph, or known values.
         structure: how the results nest.
         written: nodes, and the arguments (by position) that they are written into.
     """
@@ -119,7 +121,7 @@ class PureGraph:
 
     @property
     def arguments(self) -> int:
-        """How many a call has."""
+        """The number of arguments of a call."""
         return len(self.placeholders) - len(self.constants)
 
 

@@ -42,21 +42,21 @@ def embedding_backward(
 
 
 def product(r: Recording, sizes: Sequence[Any]) -> Any:
-    """Of numbers and scalars; of none 1."""
+    """The product of numbers and scalars; 1 if there are none."""
     known = prod(size for size in sizes if isinstance(size, int))
     others = [size for size in sizes if not isinstance(size, int)]
     return functools.reduce(r.ops.mul, others if others and known == 1 else [known, *others])
 
 
 class _Folded:
-    """Dimensions that index tensors name, as one dimension with one index.
+    """The dimensions that index tensors name, as one dimension with one index.
 
     Attributes:
-        order: the dimensions of the tensor in the order in which those are neighbours. They come first if
-            they are none in the tensor, as in torch's result.
+        order: the dimensions of the tensor in an order in which those are neighbours. They come first if they
+            are not neighbours in the tensor, as in torch's result.
         sizes: in this order.
         before, after: the sizes of the others.
-        index: along the one dimension, of any rank. Negative ones were wrapped.
+        index: along the one dimension, of any rank, with negative values wrapped.
         shape: its sizes.
     """
 

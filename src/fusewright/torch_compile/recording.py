@@ -59,7 +59,7 @@ def takes_dtype(dtype: torch.dtype) -> bool:
 
 
 def is_on_host(tensor: torch.Tensor) -> bool:
-    """Whether it lies in host memory, if the graph runs on a GPU."""
+    """Whether it is in host memory, if the graph runs on a GPU."""
     return tensor.device.type == "cpu"
 
 
@@ -79,7 +79,7 @@ class Recording:
     Attributes:
         ops: the definition's operations.
         inputs: the nodes whose values are its inputs, in order.
-        evaluated: the nodes that torch computes within it for want of an operation, and why.
+        evaluated: the nodes without an operation that torch computes within it, and why.
         library: all nodes that torch computes within it.
     """
 
@@ -121,7 +121,7 @@ class Recording:
         raise UnsupportedNode(node, f"an input that is a {type(value).__name__}")
 
     def add_size(self, node: fx.Node) -> None:
-        """A size that a call knows: computed from those of the inputs, where that can be, else an input."""
+        """A size that a call knows: computed from the sizes of inputs if possible, else an input."""
         if not is_known(meta_of(node)) and not self._is_computable(expression_of(meta_of(node))):
             self.add_input(node)
 
@@ -140,7 +140,7 @@ class Recording:
         return tensor
 
     def value(self, argument: Any) -> Any:
-        """The handle that a node stands for; numbers and lists as they are."""
+        """The handle of a node; numbers and lists are returned unchanged."""
         if isinstance(argument, fx.Node):
             if argument not in self._values:
                 self._values[argument] = self._size(meta_of(argument))
@@ -152,11 +152,11 @@ class Recording:
     # ---- what rows ask
 
     def sizes(self, tensor: Tensor) -> list[int | Scalar]:
-        """The sizes of an argument: numbers, where the definition knows them."""
+        """The sizes of an argument, as numbers if the definition knows them."""
         return [self._size(size) for size in self._stated[tensor.index].shape]
 
     def are_of_one_size(self, a: Tensor, b: Tensor, but_for: int | None = None) -> bool:
-        """Whether torch knows that two arguments have the same sizes, but for those along `but_for`."""
+        """Whether torch knows that two arguments have the same sizes, except for those along `but_for`."""
         ours, theirs = ([*map(str, self._stated[each.index].shape)] for each in (a, b))
         if but_for is not None:
             del ours[but_for], theirs[but_for]
@@ -174,7 +174,7 @@ class Recording:
         return from_torch(self._result(result).dtype)
 
     def changes_layout(self) -> bool:
-        """Whether the current node's result lies in memory in another way than its first argument."""
+        """Whether the current node's result has another memory layout than its first argument."""
         return self._source().stride() != self._result().stride()
 
     def is_reshape(self) -> bool:
@@ -217,7 +217,7 @@ class Recording:
     # ---- nodes
 
     def record(self, node: fx.Node) -> None:
-        """Records what a node computes. UnsupportedNode: a definition cannot hold it."""
+        """Records the computation of a node. UnsupportedNode: a definition cannot hold it."""
         self._node = node
         if node.target in SIZE_FUNCTIONS:
             self._values[node] = self._size_function(node)

@@ -1,4 +1,4 @@
-"""What became of a graph: how much of it definitions hold, and what torch evaluates."""
+"""The report of a conversion: how much of a graph is in definitions, and what torch evaluates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An operator that torch computes, since Fusewright has no operation for it.
+    """An operator that torch computes because Fusewright has no operation for it.
 
     Attributes:
         node: its name in the graph.
@@ -31,11 +31,11 @@ class Report:
     """The conversion of a graph.
 
     Attributes:
-        definitions: how many there are.
-        nodes: operators of the graph.
-        records: of each definition.
-        evaluated: what torch computes beside the operations that it computes for every definition (products
-            of matrices, sorting).
+        definitions: the number of definitions.
+        nodes: the number of operators of the graph.
+        records: the number of records of each definition.
+        evaluated: the operators that torch computes, except those that it computes for every definition
+            (products of matrices, sorting).
     """
 
     definitions: int

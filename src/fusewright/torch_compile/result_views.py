@@ -1,6 +1,7 @@
-"""Results of a graph that are views of a tensor in memory: that tensor is returned, and seen so.
+"""Results of a graph that are views of a tensor in memory: that tensor is computed, and the view is returned.
 
-A backward pass is handed views of what products read and made: rows as a matrix, heads of one projection.
+A backward pass receives views of the forward pass's operands and results: rows as a matrix, heads of one
+projection.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fusewright.torch_compile.rows import Overload
 
 @dataclass(frozen=True, eq=False)
 class ResultView:
-    """A result that is a view of `base`, as torch.as_strided makes it."""
+    """A result that is a view of `base`, with the arguments of torch.as_strided."""
 
     node: fx.Node
     base: fx.Node
@@ -33,7 +34,7 @@ class ResultView:
 
 
 def base_of(node: fx.Node) -> fx.Node:
-    """The node whose memory the value of `node` is in, if operators are views where torch says so."""
+    """The node whose memory holds the value of `node`, if operators are views where torch says so."""
     while isinstance(node.target, Overload) or node.target is operator.getitem:
         source = node.args[0]
         if not isinstance(source, fx.Node):
@@ -66,13 +67,13 @@ def result_views(
     library: Collection[fx.Node],
     arguments: Collection[fx.Node] = (),
 ) -> list[ResultView]:
-    """The results that may be views of nodes that are in memory as they are.
+    """The results that may be views of nodes whose values are in memory anyway.
 
     Args:
         results: nodes that are returned.
         made: the nodes of the definition that returns them.
-        library: those that torch computes, and their parts: they, and what they read, are in memory.
-        arguments: of the graph, into which nothing is written.
+        library: those that torch computes, and their parts: these, and their operands, are in memory.
+        arguments: arguments of the graph that nothing writes into.
     """
     held = {base_of(source) for node in library for source in node.all_input_nodes}
     held.update(library)

@@ -1,8 +1,8 @@
-"""The table of ATen operators: for each overload, what records it in a definition.
+"""The table of ATen operators: for each overload, the function that records it in a definition.
 
 A row is a function of a `Recording` and of arguments named as in the operator's schema ("x" for the first).
-It returns handles as the operator returns tensors; `Recording` converts them to the types that torch gives
-them. What a row cannot record it leaves to torch by raising `NotRecordable`.
+It returns handles where the operator returns tensors; `Recording` converts them to torch's types. A row
+raises `NotRecordable` for calls that it leaves to torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Overload = torch._ops.OpOverload
 
-#: Arguments that say where a result lies, which a definition decides by itself.
+#: Arguments about the layout of a result, which a definition decides by itself.
 PLACEMENT = frozenset({"layout", "device", "pin_memory", "non_blocking", "memory_format"})
 
 
@@ -36,10 +36,10 @@ def bound_arguments(overload: Overload, args: tuple[Any, ...], kwargs: Mapping[s
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What records one overload.
+    """Records one overload.
 
     Attributes:
-        record: takes a recording, and by name the arguments that it looks at.
+        record: takes a recording, and by name the arguments that it reads.
         takes: their names; "x" is the schema's first.
         ignores_rest: whether the others make no difference; else they must have their defaults.
     """
@@ -70,9 +70,9 @@ _Record = TypeVar("_Record", bound=Callable[..., Any])
 
 
 def add_row(name: str, record: Callable[..., Any], takes: frozenset[str], ignores_rest: bool = False) -> None:
-    """Adds a row, where this version of torch has the overload and there is none yet.
+    """Adds a row if this version of torch has the overload and the row does not exist.
 
-    Some of "prims" exist only once a part of torch is imported, so these have a row in any case.
+    Some "prims" exist only once a part of torch is imported, so these have a row in any case.
     """
     namespace, packet, overload = name.split(".")
     found = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)

@@ -126,7 +126,7 @@ def alias(r: Recording, x: Any) -> Any:
 
 @row("clone.default")
 def clone(r: Recording, x: Any) -> Any:
-    """A copy, which is needed where it lies in memory in another way."""
+    """A copy, if the memory layout changes."""
     return r.ops.set(x) if r.changes_layout() else x
 
 

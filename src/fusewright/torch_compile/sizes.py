@@ -70,7 +70,7 @@ def _floored(ops: Any, size: sympy.Expr, dividend: Any, divisor: Any) -> Any:
 
 
 def is_computable(size: sympy.Expr, is_known: Callable[[sympy.Expr], bool]) -> bool:
-    """Whether `computed_size` makes it of what is known."""
+    """Whether `computed_size` can compute it from known values."""
     if is_known(size):
         return True
     kind = _kind(size)
@@ -101,7 +101,7 @@ def _kind(size: sympy.Expr) -> type[sympy.Basic] | None:
 
 
 class HostSizes:
-    """Sizes that a call knows from its arguments alone, though the graph may take them from what it computes.
+    """Sizes that a call knows from its arguments, even if the graph derives them from computed tensors.
 
     Attributes:
         nodes: the nodes of the graph with such a value.
@@ -131,7 +131,7 @@ class HostSizes:
                 self._places.setdefault(expression, (node, dim))
 
     def program(self, wanted: Iterable[fx.Node]) -> Callable[[Mapping[fx.Node, Any]], dict[fx.Node, Any]]:
-        """What gives the values of some of these nodes for those of the arguments."""
+        """A function that computes some of these nodes from the arguments."""
         nodes = [node for node in dict.fromkeys(wanted) if node in self.nodes]
         expressions = [self.nodes[node] for node in nodes]
         symbols = sorted({s for e in expressions for s in e.free_symbols}, key=str)

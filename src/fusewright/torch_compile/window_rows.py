@@ -51,7 +51,7 @@ def unfold(r: Recording, x: Any, dimension: int, size: int, step: int) -> Any:
 
 @row("diagonal.default", "diagonal_copy.default")
 def diagonal(r: Recording, x: Any, offset: int, dim1: int, dim2: int) -> Any:
-    """Every so many-th element of a matrix that is read as one row."""
+    """Elements at a fixed distance in a matrix that is read as one row."""
     sizes = known_sizes(r.sizes(x))
     first, second = dim1 % x.ndim, dim2 % x.ndim
     outer = [i for i in range(x.ndim) if i not in (first, second)]
@@ -69,7 +69,7 @@ def diagonal(r: Recording, x: Any, offset: int, dim1: int, dim2: int) -> Any:
 
 @row("slice_scatter.default")
 def slice_scatter(r: Recording, x: Any, src: Any, dim: int, start: Any, end: Any, step: int) -> Any:
-    """What is before the slice, what replaces it, and what is behind it, joined."""
+    """The part before the slice, the replacement, and the part behind it, joined."""
     sizes, place = r.sizes(x), dim % x.ndim
     size, count = sizes[place], r.sizes(src)[place]
     inside = src if src.dtype is x.dtype else r.ops.cast(src, x.dtype)

@@ -1,4 +1,4 @@
-"""Params as changes of others: by the path of a field its value, or what a number is multiplied by."""
+"""Params as changes of other params: for the path of a field its value, or the factor of a number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusewright.schedulers.params import Decision
 
 
 def fields_by_path(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The fields of params as a dict, those of what is nested, too."""
+    """The fields of params as a dict, including those of nested objects."""
     found: dict[str, Any] = {}
     for name, own in value.items():
         if isinstance(own, dict):
@@ -63,7 +63,9 @@ def with_changes(base: Any, changes: Mapping[str, Any], length: int | None) -> A
 
 
 def changes_of(base: Any, params: Any, length: int | None) -> dict[str, Any]:
-    """The differences that do not follow from others and the length: what `with_changes` makes params of."""
+    """The differences that do not follow from other fields and the length: `with_changes` reconstructs the
+    params from them.
+    """
     changes = differences(base, params)
     for path in [path for path in changes if path.startswith("lparams.")]:
         others = {name: value for name, value in changes.items() if name != path}
@@ -74,10 +76,11 @@ def changes_of(base: Any, params: Any, length: int | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to change in params, whatever they are.
+    """Changes to any params.
 
     Attributes:
-        values: by path. factors: by the path of a number, what it is multiplied by.
+        values: new values, by path.
+        factors: factors of numbers, by path.
     """
 
     values: dict[str, Any]
@@ -103,7 +106,7 @@ class Change:
         return ", ".join([*values, *(f"{path} *= {factor:g}" for path, factor in self.factors.items())])
 
     def fields(self, base: Any) -> dict[str, Any]:
-        """The values that params get. ParamsError: a number cannot be multiplied, or becomes none above 0."""
+        """The new values of params. ParamsError: a number cannot be multiplied, or would not be positive."""
         found = dict(self.values)
         for path, factor in self.factors.items():
             value = _value_at(base, path)

@@ -1,4 +1,4 @@
-"""JSON documents that people review and edit: tables of seeds, policies. They are read with suspicion."""
+"""JSON documents that people review and edit: tables of seeds, policies. They are validated when read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_document(path: Path, what: str, format_: str, version: int) -> dict[str
 
 
 def entries_of(data: dict[str, Any], name: str, kind: type[T], where: str) -> list[T]:
-    """The entries of a list of a document. where: names the document. TuneError names the entry."""
+    """The entries of a list of a document. where: the document's name. TuneError names the entry."""
     items = data.get(name, [])
     if not isinstance(items, list):
         raise TuneError(where, expected=f'a list "{name}"', given=repr(items)[:SHOWN])

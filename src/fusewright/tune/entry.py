@@ -1,4 +1,4 @@
-"""What a journal says of one problem: the best params, and how they differ from the formula's."""
+"""The journal's result for one problem: the best params, and how they differ from the formula's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusewright.tune.facts import ProblemFacts
 from fusewright.tune.near import MeasuredSizes, NearChange, fewest, kernels
 from fusewright.tune.table import Measurements
 
-# Of a time, what another has to be below to count as less: what measuring again may change is not.
+# The fraction of a time below which another time counts as less; smaller differences may be noise.
 WORTH = 0.99
 
 
@@ -21,11 +21,11 @@ class Entry:
     """The best params of one problem.
 
     Attributes:
-        params: as a dict: what serves this problem, whatever the formula becomes.
-        change: the fields in which they differ from the formula's, by path; {} where nothing was better.
-        speedup: over the formula's.
-        formula: what the formula says in the place of the params, by path.
-        near: what serves sizes near by; None: the formula does.
+        params: as a dict; they serve this problem even if the formula changes.
+        change: the fields that differ from the formula's, by path; {} if nothing was better.
+        speedup: relative to the formula's params.
+        formula: the formula's values of these fields, by path.
+        near: the change for near sizes; None: the formula's params.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What heuristics read of a problem, as plain numbers: sizes, bytes, arithmetic, and which kernel it is."""
+"""Facts about a problem that heuristics read, as numbers: sizes, bytes, arithmetic, and the kernel."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ WIDEST_ACCESS = 16
 
 @dataclass(frozen=True, slots=True)
 class ReductionFacts:
-    """Of the longest reduction of a kernel; of the longest of rows, where it reduces both rows and columns.
+    """Facts about the longest reduction of a kernel; if it reduces both rows and columns, about the longest
+    of rows.
 
     Attributes:
-        rows: results. length: elements that each is made of.
-        is_inner: whether the last dimension of what is reduced is. kinds: "inner", "outer" or "both", of all
-            reductions.
+        rows: the number of results.
+        length: the number of elements per result.
+        is_inner: whether the last dimension of the operand is reduced.
+        kinds: "inner", "outer" or "both", for all reductions.
     """
 
     rows: int
@@ -37,11 +39,11 @@ class ReductionFacts:
 
 @dataclass(frozen=True, slots=True)
 class TransposeFacts:
-    """Of a kernel whose tensors are contiguous along different dimensions.
+    """Facts about a kernel whose tensors are contiguous along different dimensions.
 
     Attributes:
-        size1, size2: of the dimension that the outputs are contiguous along, and the other.
-        stride: bytes between neighbours of an input along the first of them.
+        size1, size2: the sizes of the dimension that the outputs are contiguous along, and of the other.
+        stride: bytes between neighbours of an input along the first of these dimensions.
     """
 
     size1: int
@@ -51,11 +53,12 @@ class TransposeFacts:
 
 @dataclass(frozen=True, slots=True)
 class MatmulFacts:
-    """Of a product of matrices.
+    """Facts about a matrix product.
 
     Attributes:
-        layouts: of both operands, "n" or "t" each. dtypes: of both, by name.
-        epilogue: operations that follow in the kernel.
+        layouts: of both operands, "n" or "t" each.
+        dtypes: of both operands, by name.
+        epilogue: the number of operations after it in the kernel.
     """
 
     m: int
@@ -69,16 +72,18 @@ class MatmulFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProblemFacts:
-    """Of any kernel.
+    """Facts about any kernel.
 
     Attributes:
         segment: equal for calls of equal kernels with equal sizes, strides, alignment and index type.
         structure: equal for equal kernels, whatever the sizes.
-        bytes: read and written at least. points: elements of the largest tensor that crosses memory.
+        bytes: the least bytes read and written.
+        points: elements of the largest tensor in memory.
         element_bytes, least_element_bytes: of the widest and the narrowest of these tensors.
         slots: arithmetic, in multiples of an addition in one thread.
-        inputs, outputs: tensors. broadcasts: inputs that have fewer elements than the largest tensor.
-        reduction, transpose, matmul: what else there is to know, of kernels that do that.
+        inputs, outputs: the numbers of tensors.
+        broadcasts: the number of inputs that have fewer elements than the largest tensor.
+        reduction, transpose, matmul: further facts, for kernels of these kinds.
     """
 
     segment: str
@@ -101,7 +106,9 @@ class ProblemFacts:
 
 
 def segment_key(segment: Segment, facts: Facts, hardware: HardwareInfo) -> str:
-    """Equal for calls that the same params serve alike: of equal segments, sizes, strides and alignment."""
+    """Equal for calls that the same params serve equally well: of equal segments, sizes, strides and
+    alignment.
+    """
     parts = [
         segment.text,
         type_name(segment.scheduler.type),

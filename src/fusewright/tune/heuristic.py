@@ -1,4 +1,4 @@
-"""What a heuristic of the autotuner is, which there are, and what they say of a problem."""
+"""Autotuner heuristics: the interface, the list of all heuristics, and their answers for a problem."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from fusewright.tune.problem import Problem
 from fusewright.tune.space import Space
 
 ANY = "any"
-# Of what a heuristic names beside params: no search tries more.
+# The maximum number of proposals of a heuristic next to params that a search tries.
 MOST_NEIGHBORS = 1000
 
 
 class AutotunerHeuristic:
-    """Knows a good start for some problems. Extend it, and give an object to the tuner or register it.
+    """Proposes initial params for some problems. Subclass it, and pass an object to the tuner or register it.
 
     A problem has `facts` (`tune.facts`), the GPU's `hardware`, and `formula`, the params that the scheduler
-    itself would choose: seeds are often these with another value (`dataclasses.replace`).
+    itself would choose. Seeds are often these params with a changed value (`dataclasses.replace`).
 
     Attributes:
-        name: of the heuristic, as records show it.
-        scheduler: whose problems it is asked about; "any": all.
+        name: the heuristic's name in records.
+        scheduler: the scheduler for whose problems it is asked; "any": all.
     """
 
     name: str = ""
     scheduler: str = ANY
 
     def is_eligible(self, problem: Problem) -> bool | str:
-        """Whether it knows something of this problem on this GPU; a text says why not."""
+        """Whether it applies to this problem on this GPU; a text states why not."""
         return True
 
     def get_seed_params(self, problem: Problem) -> Any | None:
-        """Params to try first; None where there are none after all. Illegal ones are moved to legal ones."""
+        """Params to try first; None if there are none. Illegal ones are moved to the nearest legal ones."""
         return None
 
     def get_neighbors(self, problem: Problem, params: Any) -> Iterable[Any]:
-        """Params to try where `params` are among the best, besides those that differ in one field."""
+        """Params to try if `params` are among the best, besides those that differ in one field."""
         return ()
 
 
 class HeuristicRegistry:
-    """Heuristics in the order in which they are asked. Safe to use from several threads.
+    """Heuristics in the order in which they are asked. Several threads may use a registry.
 
     Attributes:
         current: the heuristics; another tuple after each change.
@@ -69,10 +69,11 @@ class HeuristicRegistry:
         return iter(self.current)
 
     def add(self, heuristic: AutotunerHeuristic) -> None:
-        """Has a heuristic asked after those that are there.
+        """Adds a heuristic after the present ones.
 
         Raises:
-            RegistrationError: it does not extend AutotunerHeuristic, or has no name, or that of another.
+            RegistrationError: it does not extend AutotunerHeuristic, or has no name or the name of another
+                one.
         """
         problem = ""
         if not isinstance(heuristic, AutotunerHeuristic):
@@ -87,7 +88,7 @@ class HeuristicRegistry:
             self.current = (*self.current, heuristic)
 
     def remove(self, name: str) -> None:
-        """Takes the heuristic of this name out. RegistrationError: there is none."""
+        """Removes the heuristic of this name. RegistrationError if there is none."""
         with self._lock:
             left = tuple(heuristic for heuristic in self.current if heuristic.name != name)
             if len(left) == len(self.current):
@@ -109,10 +110,10 @@ class HeuristicRegistry:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a heuristic, or the user, said of a problem.
+    """The answer of a heuristic, or of the user, for a problem.
 
     Attributes:
-        outcome: "applied", "duplicate" of a seed before it, "no seed", or "not eligible".
+        outcome: "applied", "duplicate" of an earlier seed, "no seed", or "not eligible".
         reason: why it is not eligible, or why the seed was changed to a legal one.
     """
 
@@ -126,7 +127,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Seed:
-    """Params to begin a search with, and who named them."""
+    """Initial params of a search, and their origin."""
 
     params: Any
     origin: str
@@ -134,14 +135,14 @@ class Seed:
 
 @dataclass(frozen=True)
 class Seeds:
-    """Where a search begins: distinct legal params, and what everybody said."""
+    """The start of a search: distinct legal params, and all answers."""
 
     seeds: tuple[Seed, ...]
     asked: tuple[Asked, ...]
     eligible: tuple[AutotunerHeuristic, ...]
 
     def neighbors(self, problem: Problem, params: Any) -> Iterator[Any]:
-        """What the eligible heuristics name beside params. TuneError: one of them failed."""
+        """The proposals of the eligible heuristics next to params. TuneError: one of them failed."""
         for heuristic in self.eligible:
             with _naming(heuristic, "get_neighbors"):
                 found = tuple(islice(heuristic.get_neighbors(problem, params), MOST_NEIGHBORS))

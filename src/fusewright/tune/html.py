@@ -1,4 +1,4 @@
-"""A report of searches as one HTML page: of each kernel all times, and how they depend on each field."""
+"""A report of searches as one HTML page: all times of each kernel, and how they depend on each field."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The journal: what is known of the params of problems, in an sqlite file that only grows.
+"""The journal: all results for the params of problems, in an sqlite file that only grows.
 
-Several processes may write one. A row is never changed; of several for the same params the last counts.
+Several processes may write to it. A row is never changed; if several rows have the same params, the last one
+counts.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ FORMULA = "heuristic"
 
 
 class Status(Enum):
-    """What became of params."""
+    """The result of params."""
 
     MEASURED = "measured"
     #: compiled; there was no GPU to run it on, or no memory for it
@@ -83,15 +84,16 @@ FAILED = frozenset({Status.FAULT, Status.WRONG, Status.CRASHED, Status.HUNG})
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one configuration.
+    """The result of one configuration.
 
     Attributes:
         params: as JSON.
-        origin: who named the params; `FORMULA`: the scheduler.
-        seconds: of a launch, where it was measured.
+        origin: who proposed the params; `FORMULA`: the scheduler.
+        seconds: of a launch, if it was measured.
         detail: why it failed.
-        kernel: its name. resources: of the assembler, as a dict. make_seconds: of a processor, from
-            params to machine code.
+        kernel: the kernel's name.
+        resources: the assembler's report, as a dict.
+        make_seconds: processor time from params to machine code.
     """
 
     params: str
@@ -106,11 +108,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class SearchRecord:
-    """How one search went.
+    """The record of one search.
 
     Attributes:
-        asked: what heuristics and the user said, a line each.
-        stop: why it ended. tried: configurations that were compiled. refused: those that were not.
+        asked: the answers of heuristics and the user, one per line.
+        stop: why it ended.
+        tried: the number of configurations that were compiled.
+        refused: the number of configurations that were rejected.
     """
 
     asked: list[str]
@@ -125,7 +129,7 @@ class Race:
 
     Attributes:
         seconds: by params, as JSON.
-        copy_seconds: of a copy of as many bytes as the problem reads and writes at least.
+        copy_seconds: of a copy of the least number of bytes that the problem reads and writes.
     """
 
     seconds: dict[str, float]
@@ -165,15 +169,15 @@ class Journal:
     """An open journal; a context manager.
 
     Args:
-        version: of what makes kernels: trials of other versions are kept, and not counted. None: the journal
-            is read and never written; the version is that of its last trial.
+        version: of the code generator: trials of other versions are kept but not used. None: the journal is
+            only read, and the version is that of its last trial.
 
     Attributes:
-        version: as above; "" where there is no trial.
-        unreadable: of the problems that were read last, those that could not be, with the reason.
+        version: as above; "" if there is no trial.
+        unreadable: of the problems read last, those that could not be read, with the reason.
 
     Raises:
-        TuneError: the file cannot be read or written, is no journal, or one of another version.
+        TuneError: the file cannot be read or written, is not a journal, or has another format version.
     """
 
     def __init__(self, path: Path, version: str | None) -> None:
@@ -235,7 +239,9 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """The last one to close a journal leaves one file, which can be read where nothing can be written."""
+        """Closes the journal. The last process to close it leaves one file, which can be read from read-only
+        storage.
+        """
         if self._writes:
             with suppress(sqlite3.Error):  # others have it open
                 self._connection.execute("PRAGMA busy_timeout = 0")
@@ -297,7 +303,7 @@ class Journal:
         return list({trial.params: trial for row in rows if (trial := _trial(*row)) is not None}.values())
 
     def ended(self, key: str, on_gpu: bool) -> dict[str, Trial]:
-        """By params the trials that are not repeated: on a GPU those that were only compiled are."""
+        """By params, the trials that are not repeated; a GPU repeats those that were only compiled."""
         return {t.params: t for t in self.trials(key) if t.status is not Status.COMPILED or not on_gpu}
 
     def race(self, key: str) -> Race | None:
@@ -311,7 +317,7 @@ class Journal:
         return None if row is None else _race(*row)
 
     def search(self, key: str) -> SearchRecord | None:
-        """The last one. None: there was none, or the journal is of a version that has none."""
+        """The last search. None: there was none, or the journal's version has none."""
         if self._schema < 2:
             return None
         with self._naming_the_file():

@@ -1,4 +1,4 @@
-"""Time of calls on the GPU, with nothing of their data in the L2 cache."""
+"""Times calls on the GPU, with none of their data in the L2 cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLUSHES_AHEAD = 25
 
 
 class Clock:
-    """Times calls on a GPU, the L2 cache flushed before each."""
+    """Times calls on a GPU and flushes the L2 cache before each."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -77,10 +77,11 @@ class Clock:
         repeats: int = REPEATS,
         warm_up: int = WARM_UP,
     ) -> float:
-        """How many times as long a call takes as a copy: both run in turns, so that what drifts meets both.
+        """The ratio of a call's time to a copy's: both run in turns, so that drift affects both.
 
-        Where the fastest of the first few runs is beyond the limit, it counts: that of all others is what
-        disturbs a busy machine. So does the first one alone, where nothing can disturb it so much.
+        If the fastest of the first few runs is beyond the limit, it is the result: further runs only avoid
+        the disturbance of a busy machine. If no disturbance can explain the time of the first run, that run
+        alone is the result.
         """
         [[first], [other]] = self.spans([call, copy], 1, ahead=0)  # only what is far too slow matters
         if first > max(LONG_SECONDS, HOPELESS * other):
@@ -106,10 +107,10 @@ class Clock:
 
 
 class Turn:
-    """Lets one of several processes use the GPU at a time. A process that dies leaves its turn to the others.
+    """Lets one of several processes use the GPU at a time. If a process dies, the others continue.
 
     Args:
-        path: a file that all of them name. None: there is only one.
+        path: a file that all of them name. None: there is only one process.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -119,7 +120,8 @@ class Turn:
     def taken(self, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> Iterator[None]:
         """A block in which no other process runs anything.
 
-        waiting: a block in which this one waits for its turn.
+        Args:
+            waiting: a block in which this process waits for its turn.
         """
         if self._file is None:
             yield

@@ -1,4 +1,4 @@
-"""What is known of a configuration before it runs: what cannot be fast, and how fast anything can be."""
+"""Estimates before a configuration runs: which cannot be fast, and a lower bound on any time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusewright.schedulers.cost import REGISTERS_TO_ADDRESS
 from fusewright.tune.facts import WIDEST_ACCESS
 from fusewright.tune.problem import Problem
 
-# Bytes that a thread may spill: more is traffic of its own.
+# The bytes that a thread may spill; more would be significant traffic.
 MOST_SPILLED = 128
 # Copies of an access in a thread's code: of 1,100 points that an H200 ran and that had more, none was within
 # 3% of the best of its problem, and they took 1 to 20 s to compile.
@@ -18,11 +18,11 @@ MOST_COPIES = 32
 
 
 def refusal(problem: Problem, params: Any) -> str:
-    """Why a configuration is not worth compiling; "" where nothing is known against it.
+    """Why a configuration is not worth compiling; "" if nothing is known against it.
 
-    Vectors (`vector_widths` of the params) are at most one access; what a thread holds at once
-    (`elements_held`) has to fit into its registers; and code with many copies of an access (`copies`) takes
-    long to compile and is not fast. The formula's own params are never refused.
+    Vectors (`vector_widths` of the params) are at most one access; the elements that a thread holds at once
+    (`elements_held`) must fit into its registers; and code with many copies of an access (`copies`) takes
+    long to compile and is not fast. The formula's own params are never rejected.
     """
     if params == problem.formula:
         return ""

@@ -1,9 +1,8 @@
-"""What serves sizes near those that were tuned: a change of the formula's params by which several sizes of a
-kernel gained.
+"""Params for sizes near tuned ones: a change of the formula's params by which several sizes of a kernel
+gained.
 
-The best params of one size are the luckiest of many, and mostly serve that size alone. So a change counts for
-as much as all of the sizes near by gained by it, and one more that gained nothing; and none of them may have
-become slower.
+The best params of one size are the luckiest of many and mostly serve only that size. So the gain of a change
+is the average over all near sizes, plus one size without gain. None of the sizes may have become slower.
 """
 
 from __future__ import annotations
@@ -37,10 +36,11 @@ OF_SIZES = ("lparams.", *NOT_CHOSEN)
 
 @dataclass(frozen=True)
 class NearChange:
-    """What to change in the formula's params, for sizes near a problem's.
+    """A change of the formula's params, for sizes near a problem's.
 
     Attributes:
-        fields: by path. gains: how many times as fast as the formula's params each problem near by was.
+        fields: by path.
+        gains: for each near problem, the speedup over the formula's params.
     """
 
     fields: dict[str, Any]
@@ -48,14 +48,16 @@ class NearChange:
 
 
 class MeasuredSizes:
-    """Measurements of one kernel at several sizes. The formula's time and the facts of each are known."""
+    """Measurements of one kernel at several sizes, each with the formula's time and the facts."""
 
     def __init__(self, measured: Sequence[Measurements]) -> None:
         self._measured = list(measured)
         self._gains: dict[tuple[int, str], float | None] = {}
 
     def near(self, problem: int, without: int | None = None) -> list[int]:
-        """The nearest others for which the formula chooses alike, by number, and the problem itself."""
+        """The numbers of the nearest other problems for which the formula chooses alike, and of the problem
+        itself.
+        """
         own = self._measured[problem]
         apart = [
             (_apart(self._facts(i), self._facts(problem)), i)
@@ -65,7 +67,7 @@ class MeasuredSizes:
         return [i for distance, i in sorted(apart)[:MOST_NEAR] if distance <= log2(NEAR)]
 
     def nearest(self, problem: int) -> int | None:
-        """The other one whose sizes are nearest."""
+        """The other problem whose sizes are nearest."""
         apart = [
             (_apart(self._facts(i), self._facts(problem)), i)
             for i in range(len(self._measured))
@@ -75,9 +77,10 @@ class MeasuredSizes:
         return nearest if distance <= log2(NEAR) else None
 
     def changes(self, problem: int, without: int | None = None) -> list[tuple[float, NearChange]]:
-        """What may be changed near a problem, and what it is worth, the best first.
+        """The possible changes near a problem, with their gains, the best first.
 
-        without: a problem that nothing is known of.
+        Args:
+            without: a problem whose measurements are ignored.
         """
         near = self.near(problem, without)
         if len(near) < LEAST_GAINING:
@@ -145,13 +148,17 @@ class MeasuredSizes:
 
 
 def is_alike(formula: Any, other: Any, length: int | None) -> bool:
-    """Whether the formula chose the same for another call of a kernel, but for what follows from sizes."""
+    """Whether the formula made the same choice for another call of a kernel, except for values that follow
+    from sizes.
+    """
     here = formula if length is None else formula.for_length(length)
     return all(path.startswith(OF_SIZES) for path in differences(here, other))
 
 
 def fewest(good: dict[int, list[Any]]) -> dict[int, Any]:
-    """For each number one of what is good for it, so that few are chosen in all; first ones before others."""
+    """For each number one of its acceptable values, so that few distinct values are chosen; earlier ones are
+    preferred.
+    """
     left = {i: own for i, own in good.items() if own}
     chosen: dict[int, Any] = {}
     while left:
@@ -184,7 +191,7 @@ def nearest_of(entries: Iterable[H], facts: ProblemFacts, within: float) -> list
 
 
 def kernels(measured: Iterable[Measurements]) -> dict[tuple[str, str, str], list[int]]:
-    """By GPU, scheduler and structure the numbers of the measurements; those without facts are left out."""
+    """The numbers of the measurements, by GPU, scheduler and structure; those without facts are omitted."""
     found: dict[tuple[str, str, str], list[int]] = {}
     for i, each in enumerate(measured):
         facts = each.problem.facts

@@ -1,4 +1,4 @@
-"""A picture of a sweep: of each problem all configurations that ran, fastest first, as one SVG file."""
+"""A plot of a sweep: for each problem all configurations that ran, fastest first, as one SVG file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A policy: what calls without tuning use in the place of the formula's params, learned from a journal.
+"""A policy: params learned from a journal, which calls without tuning use instead of the formula's.
 
-In this order: the best params of an equal call; what the rules say, for schedulers whose rules proved
-themselves on held-out problems of this GPU; a change by which near sizes of an equal kernel gained, if that
-proved itself, too; the formula.
+It uses the first that applies: the best params of an equal call; rules, for schedulers whose rules were
+validated on held-out problems of this GPU; a change by which near sizes of an equal kernel gained, if that
+was validated, too; the formula.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ VERSION_DIGITS = 16
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """See above. Immutable; equal to those of the same version.
+    """A policy, as described above. It is immutable, and policies of the same version are equal.
 
     Attributes:
-        rules: of each scheduler and GPU, used or not.
-        near: of each scheduler and GPU, what changes were worth that near sizes gained by; used or not.
+        rules: of each scheduler and GPU, whether used or not.
+        near: for each scheduler and GPU, the validated gain of changes for near sizes, whether used or not.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -48,7 +48,7 @@ class Policy:
 
     @cached_property
     def version(self) -> str:
-        """Equal for policies that choose alike; part of the keys of what is cached."""
+        """Equal for policies that make the same choices; part of the cache keys."""
         return hashlib.sha256(self.text().encode()).hexdigest()[:VERSION_DIGITS]
 
     def __eq__(self, other: object) -> bool:
@@ -60,10 +60,11 @@ class Policy:
     # ---- choosing
 
     def choose(self, segment: Segment, facts: Facts, hardware: HardwareInfo, params: Any) -> Any | None:
-        """The params for a call of a segment, given the formula's. None: these are the ones.
+        """The params for a call of a segment, given the formula's. None: the formula's.
 
         Raises:
-            ParamsError: those that were measured for this call are not legal, as those of another version.
+            ParamsError: the params measured for this call are not legal, for example because they are from
+                another version.
         """
         known = facts_of(segment, facts, hardware)
         exact = self._by_segment.get((hardware.name, known.segment))
@@ -88,9 +89,9 @@ class Policy:
     def change(
         self, scheduler: str, facts: ProblemFacts, hardware: HardwareInfo, formula: Any
     ) -> tuple[dict[str, Any], str] | None:
-        """What to change in the formula's params for a call that was not measured, and who says so.
+        """The change of the formula's params for a call that was not measured, and its source.
 
-        None: nobody knows.
+        None: there is no change.
         """
         features = features_of(facts, hardware, formula)
         for rule in self._used.get((scheduler, hardware.name), ()):
@@ -142,7 +143,7 @@ class Policy:
         return {(fitted.scheduler, fitted.hardware): fitted.rules for fitted in self.rules if fitted.is_used}
 
     def over(self, other: Policy | None) -> Policy:
-        """What this one says, and where it says nothing, what another does."""
+        """This policy's answers, and another policy's where it has none."""
         if other is None:
             return self
         own = {(entry.hardware, entry.facts.segment) for entry in self.entries}
@@ -167,7 +168,7 @@ class Policy:
         return "{" + ",\n".join(parts) + "}\n"
 
     def rules_text(self) -> str:
-        """The rules for reading, with what they were worth where they were not fitted."""
+        """The rules as readable text, with their held-out results."""
         lines: list[str] = []
         for fitted in self.rules:
             verdict = "used" if fitted.is_used else "not used, as the formula does as well"
@@ -186,7 +187,7 @@ class Policy:
 
 
 def policy_of(measured: Iterable[Measurements]) -> Policy:
-    """What measurements say: an entry for each problem, rules, and what neighbours are worth."""
+    """The policy from measurements: an entry for each problem, rules, and the gains of near sizes."""
     known = list(measured)
     return Policy(tuple(chosen_entries(known)), tuple(fit(known)), tuple(_neighbours(known)))
 
@@ -203,7 +204,7 @@ def _neighbours(known: Sequence[Measurements]) -> list[HeldOut]:
 
 
 def read_policy(path: Path) -> Policy:
-    """The policy of a file. TuneError for anything else than what `Policy.text` wrote."""
+    """The policy in a file. TuneError for anything that `Policy.text` did not write."""
     where = f"the policy {path}"
     data = read_document(path, "policy", FORMAT, VERSION)
     entries = entries_of(data, "entries", Entry, where)

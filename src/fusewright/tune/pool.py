@@ -1,4 +1,4 @@
-"""Worker processes that may hang or die: what they were doing is lost, and nothing else."""
+"""Worker processes that may hang or die. Only their current job is lost then."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Done(Generic[Job]):
     """A job that ended.
 
     Attributes:
-        result: what it returned; None where `problem` says why there is nothing.
-        problem: "" where all is well.
-        hung: whether it was stopped since it took too long.
+        result: the returned value; None if `problem` says why there is none.
+        problem: "" if the job succeeded.
+        hung: whether it was stopped because it took too long.
     """
 
     job: Job
@@ -41,10 +41,11 @@ class Done(Generic[Job]):
 
 
 class _Worker(Generic[Job]):
-    """One process and what it does.
+    """One process and its state.
 
     Attributes:
-        job: what it was given; None while it starts or waits. begun: when, by its `processor_seconds`.
+        job: its current job; None while it starts or waits.
+        begun: when the job started, by the process' `processor_seconds`.
         is_disowned: whether nobody waits for the job.
     """
 
@@ -75,7 +76,7 @@ class _Worker(Generic[Job]):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for what it does."""
+        """Whether somebody waits for its job."""
         return self.job is not None and not self.is_disowned
 
     @property
@@ -103,11 +104,11 @@ def _signal_name(number: int) -> str:
 
 
 class Pool(Generic[Job]):
-    """Does jobs in several processes, a job in one; a context manager.
+    """Runs jobs in several processes, one job per process at a time; a context manager.
 
     Args:
         setup: picklable; called once in each process.
-        seconds: that a job may take.
+        seconds: the time limit of a job.
     """
 
     def __init__(self, setup: Setup, count: int, seconds: float) -> None:
@@ -191,7 +192,7 @@ class Pool(Generic[Job]):
         return [worker.connection for worker in self._workers]
 
     def step(self) -> Iterator[Done[Job]]:
-        """Hands out jobs, and yields those that ended. Never waits.
+        """Hands out jobs, and yields those that ended, without waiting.
 
         Raises:
             TuneError: processes cannot be started.

@@ -1,4 +1,4 @@
-"""A kernel to find params for, as data: what a worker process, or a reader of a journal, makes it from."""
+"""A kernel to tune, as data from which a worker process, or a reader of a journal, rebuilds it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class TensorLike:
-    """What a tensor of a call is like.
+    """The properties of a tensor of a call.
 
     Attributes:
         dtype: torch's name of it, as in "bfloat16".
-        offset: bytes by which its address misses a multiple of 16.
-        values: its elements in order, where they decide what the kernel accesses: of integers and bools. Of
-            others they are drawn anew.
+        offset: the distance of its address from a multiple of 16, in bytes.
+        values: its elements in order, if they determine what the kernel accesses (integers and bools). Other
+            elements are drawn anew.
     """
 
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class TensorLike:
 
     @property
     def bytes(self) -> int:
-        """Of the elements that are there: those of an expanded dimension are one."""
+        """The bytes of the elements in memory: an expanded dimension has one."""
         sizes = [size for size, stride in zip(self.shape, self.strides) if stride]
         return prod(sizes) * self.torch_dtype.itemsize
 
@@ -81,16 +81,16 @@ class Problem:
     """One kernel with one set of inputs on one GPU.
 
     Attributes:
-        name: what people call it.
-        scheduler: whose params are asked for.
+        name: for people.
+        scheduler: the scheduler whose params are searched.
         definition: Python that makes it, a function of `fd` (`fd.ops...`); it has this one kernel.
-        kernel: the kernel's place in launch order.
+        kernel: the kernel's position in launch order.
         inputs: tensors, and numbers.
-        outputs: tensors that it makes.
+        outputs: the tensors that it makes.
         modules: modules to import first, which register schedulers.
-        folder: where `TensorLike.values` are, in this run; no part of the problem.
-        facts: what heuristics read. None: of a journal that has none.
-        formula: the params that the scheduler itself chooses, in this process. None: not asked.
+        folder: the folder of `TensorLike.values` in this run; not part of the problem.
+        facts: the facts that heuristics read. None: from a journal without facts.
+        formula: the params that the scheduler itself chooses, in this process. None: not computed.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Problem:
 
     @cached_property
     def key(self) -> str:
-        """Equal for equal problems, whatever they are called."""
+        """Equal for equal problems, whatever their names."""
         facts = self.to_dict()
         for what_follows in ("name", "facts"):
             del facts[what_follows]
@@ -146,7 +146,7 @@ class Problem:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Problem:
-        """The problem that `to_dict` says, without the values of integers."""
+        """The problem that `to_dict` wrote, without the values of integers."""
         inputs = tuple(from_dict(TensorLike, x) if isinstance(x, dict) else x for x in data["inputs"])
         outputs = tuple(from_dict(TensorLike, x) for x in data["outputs"])
         hardware = from_dict(HardwareInfo, data["hardware"])

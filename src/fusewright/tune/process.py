@@ -1,7 +1,7 @@
 """A worker process: how it starts, what it runs, and when it ends.
 
-It is a fresh interpreter, which imports what its setup needs and not the script of its parent: that need not
-be written for it (`if __name__ == "__main__"`), and a prompt has none.
+It is a fresh interpreter that imports the modules that its setup needs, but not its parent's script. So the
+script needs no `if __name__ == "__main__"`, and an interactive session works, too.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ _parent: list[Connection] = []
 
 
 class Fatal(Exception):
-    """What a job raises whose process can do no other, such as one whose GPU reported an error."""
+    """Raised by a job after which its process can do no other job, for example because its GPU reported an
+    error.
+    """
 
 
 def start(setup: Setup) -> tuple[subprocess.Popen[bytes], Connection]:
-    """A process that serves what is sent to it, in a session of its own: an interrupt is its parent's."""
+    """Starts a process that serves requests, in its own session, so that an interrupt goes only to its
+    parent.
+    """
     ours, theirs = multiprocessing.Pipe()
     paths = "\n".join(path or os.getcwd() for path in sys.path)
     with theirs:
@@ -73,7 +77,7 @@ def untimed(seconds: float | None = None) -> Iterator[None]:
 
 
 def processor_seconds(pid: int) -> float:
-    """How long a process has run on processors; where the system does not say, what a clock does."""
+    """The processor time of a process; if the system does not tell, the time of a clock."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

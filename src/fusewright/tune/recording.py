@@ -1,4 +1,4 @@
-"""Measurements of a GPU as a document that people review: made once, and read where there is no GPU.
+"""Measurements of a GPU as a document that people review: made once, and read on machines without a GPU.
 
     {"format": "fusewright-measurements", "version": 1, "made_by": "an H200, ...",
     "fields": ["lparams.bdimx", "vectorization_factor", ..],
@@ -7,8 +7,8 @@
     {"problem": {.., "hardware": "NVIDIA H200"}, "copy_us": 21.3, "formula": {..}, "plain": "1=1",
     "trials": ["25.1;24.8 0=256;- 0=64 1=16", ..]}, ..]}
 
-A trial is microseconds, or "-" where the params were refused, and the fields in which they differ from the
-formula's, by position in `fields`.
+A trial is microseconds, or "-" if the params were rejected, and the fields that differ from the formula's, by
+position in `fields`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WIDTH = 110
 
 
 def recording_text(tables: Sequence[Measurements], made_by: str) -> str:
-    """The document. Raises nothing: what it cannot say, no params have."""
+    """The document. It raises nothing: it can represent all params."""
     fields: dict[str, int] = {}
     hardware: dict[str, Any] = {}
     problems = []

@@ -1,4 +1,6 @@
-"""What a journal says of each problem: how its configurations ended, and the best beside the heuristic's."""
+"""The journal's results for each problem: the status of its configurations, and the best time beside the
+heuristic's.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class Outcome:
     """One problem, with its trials.
 
     Attributes:
-        heuristic, best: seconds: from the race where there was one, else from trials. None: not measured.
+        heuristic, best: seconds, from the race if there was one, else from trials. None: not measured.
         best_params, heuristic_params: as JSON; None: not known.
     """
 
@@ -47,7 +49,7 @@ class Outcome:
         return None if self.race is None else self.race.copy_seconds
 
     def failures(self) -> list[str]:
-        """What failed, or could not run, a line for all trials that failed alike."""
+        """The failures, one line for all trials that failed in the same way."""
         said = [
             (trial.status.value, trial.detail.partition("\n")[0])
             for trial in self.trials

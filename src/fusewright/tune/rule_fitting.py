@@ -1,7 +1,8 @@
-"""Fits rules to measurements: of each change the problems in which it gains most, greedily.
+"""Fits rules to measurements greedily: for each change, the problems in which it gains the most.
 
-What a change does to each problem is looked up once. A rule holds for the first of the problems, or the last,
-in the order of a feature, or of those, in the order of another one: those whose gains have the greatest sum.
+The effect of a change on each problem is looked up once. A rule selects a prefix or a suffix of the problems
+in the order of one feature, and within that a prefix or suffix in the order of another. The selection
+maximizes the sum of gains.
 """
 
 from __future__ import annotations
@@ -78,16 +79,21 @@ def _fitted(scheduler: str, hardware: str, table: _Table) -> Fitted:
 
 @dataclass(frozen=True)
 class _Known:
-    """Measurements of a problem whose formula was measured. seconds: its."""
+    """Measurements of a problem whose formula was measured.
+
+    Attributes:
+        seconds: the formula's time.
+    """
 
     measured: Measurements
     seconds: float
     features: dict[str, float]
 
     def gain(self, change: Change) -> float:
-        """Of the logarithm of the time. 0 where the change cannot be made, as the formula is used then.
+        """The change of the logarithm of the time. 0 if the change cannot be made, since the formula is used
+        then.
 
-        NaN: nobody knows.
+        NaN: not known.
         """
         table = self.measured
         try:
@@ -124,7 +130,11 @@ class _Fit:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Problems for a change. score: gains beyond what a rule has to gain on each."""
+    """Problems for a change.
+
+    Attributes:
+        score: the gain beyond the minimum that a rule must gain on each.
+    """
 
     score: float
     change: int
@@ -132,7 +142,7 @@ class _Choice:
 
 
 class _Table:
-    """What each change does to each problem of a scheduler."""
+    """The effect of each change on each problem of a scheduler."""
 
     def __init__(self, known: Sequence[_Known]) -> None:
         self.known = known
@@ -162,7 +172,9 @@ class _Table:
         return -gain if gain == gain else 0.0
 
     def rules(self, scheduler: str, problems: Sequence[int]) -> list[_Fit]:
-        """The rule that gains most in all, then the next one for what it does not hold for, and so on."""
+        """The rule with the largest total gain, then the next one for the problems that it does not apply to,
+        and so on.
+        """
         rules: list[_Fit] = []
         left = list(problems)
         while len(left) >= LEAST_SUPPORT and len(rules) < MOST_RULES:

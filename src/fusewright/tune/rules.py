@@ -1,9 +1,9 @@
-"""Rules that say what to change in the formula's params, and what they were worth; `rule_fitting` makes them.
+"""Rules that change the formula's params, with their gains; `rule_fitting` makes them.
 
-A rule is a change and limits of dimensionless features within which it holds. Rules are fitted by what they
-gain over the formula on the problems that they hold for. Then each problem in turn is left out, the rules are
-fitted to the others, and what they would have done to it is its held-out result. The rules of a scheduler are
-used only where these results beat the formula.
+A rule is a change, and limits of dimensionless features within which it applies. Rules are fitted by their
+gain over the formula on the problems that they apply to. Then each problem in turn is left out, the rules are
+fitted to the others, and their effect on the problem is its held-out result. The rules of a scheduler are
+used only if these results beat the formula.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LEAST_HELD_OUT = 0.01
 
 
 def features_of(facts: ProblemFacts, hardware: HardwareInfo, formula: Any = None) -> dict[str, float]:
-    """What rules may depend on: numbers without dimension, which mean the same on other GPUs, and what the
-    formula chose.
+    """The quantities that rules may depend on: dimensionless numbers, which mean the same on other GPUs, and
+    the formula's choices.
     """
     return {
         **_features_of_facts(facts, hardware),
@@ -85,13 +85,14 @@ def _features_of_facts(facts: ProblemFacts, hardware: HardwareInfo) -> dict[str,
 
 @dataclass(frozen=True)
 class Rule:
-    """What to change in the formula's params, and where.
+    """A change of the formula's params, and where it applies.
 
     Attributes:
-        when: by the name of a feature, the least value and the one below which it has to be.
-        within: likewise of all features, around those of the problems that it was fitted to: what it does to
-            problems unlike these nobody knows, nor to params of a formula that became another.
-        gain: of the problems that it was fitted to, the mean speedup. problems: how many these are.
+        when: by the name of a feature, an inclusive lower and an exclusive upper limit.
+        within: the same for all features, around those of the problems that it was fitted to: its effect on
+            other problems, or on params of another formula, is not known.
+        gain: the mean speedup of the problems that it was fitted to.
+        problems: the number of these.
     """
 
     scheduler: str
@@ -116,12 +117,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a way to choose params was worth on problems that were held out.
+    """The effect of a way to choose params on held-out problems.
 
     Attributes:
-        hardware: that they were measured on, and nothing is known of others.
-        held_out: the geometric mean of how many times as fast as the formula's these were. worst: of these
-            the least. problems: how many there were.
+        hardware: the GPU of the measurement; the result is valid only for it.
+        held_out: the geometric mean of the speedups over the formula.
+        worst: the smallest of these speedups.
+        problems: the number of problems.
     """
 
     scheduler: str
@@ -160,7 +162,7 @@ class Fitted(HeldOut):
 
     @property
     def is_used(self) -> bool:
-        """Whether they beat the formula on problems enough. By how much on average says little: most problems
+        """Whether they beat the formula on enough problems. The average gain says little, since most problems
         have no rule.
         """
         is_judged = self.problems >= LEAST_JUDGES

@@ -1,7 +1,8 @@
-"""The loop that tries configurations: compiled side by side ahead of the one that runs, and recorded.
+"""The loop that tries configurations. They are compiled in parallel, ahead of the one that runs, and
+recorded.
 
-What is to be tried next comes from sources, one a problem: a sweep has a list of points, a search decides on
-what it was told. The source that takes the most time and has been tried the least is asked first.
+The next configurations come from sources, one per problem: a sweep has a list of points, and a search decides
+from earlier results. The source that takes the most time and was tried the least is asked first.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from fusewright.tune.worker import Attempt, Best, Load, Made, Making, RaceOf, Ra
 COMPILE_SECONDS, RUN_SECONDS = 60.0, 20.0
 # What runs may end within so long after the time is up.
 GRACE_SECONDS = 1.0
-# Nobody waits for a kernel that compiles for so many seconds of a processor, which other programs make no
-# more, and so many times as many as half of those before it of its problem: of 370 that an H200 ran and that
-# were within 3% of the best, none took more than 0.5 s or 3.9 times as long, and of all that searches compile
-# 1 in 25 does, which took 37% of the time.
+# A compilation is abandoned after so many seconds of processor time, which other programs do not affect, if
+# it also takes so many times the median of those before it for its problem. Of 370 kernels that ran on an
+# H200 and were within 3% of the best, none took more than 0.5 s or 3.9 times the median. Of all compilations
+# of searches, 1 in 25 exceeds the limits, and these took 37% of the time.
 LATE_SECONDS, LATE_TIMES, LATE_KNOWN = 1.0, 5.0, 3
 # Processes that run kernels: one times its kernel, which takes 20 ms, while the next one is made ready to.
 RUNNERS = 3
@@ -48,7 +49,7 @@ COMPILERS = max(1, (os.cpu_count() or 2) - 1)
 
 
 class Source(Protocol):
-    """What is to be tried of one problem."""
+    """A source of configurations to try for one problem."""
 
     @property
     def problem(self) -> Problem: ...
@@ -59,7 +60,7 @@ class Source(Protocol):
 
     @property
     def priority(self) -> float:
-        """Sources of a greater one are asked first."""
+        """Sources of higher priority are asked first."""
         ...
 
     @property
@@ -68,27 +69,30 @@ class Source(Protocol):
         ...
 
     def ask(self) -> Attempt | None:
-        """What to try next; None where there is nothing, or nothing before more is known."""
+        """The next configuration to try; None if there is none, or none before more results are known."""
         ...
 
     def refusal(self, resources: Mapping[str, Any]) -> str:
-        """Why machine code that takes so much is not to run; "" where it is."""
+        """Why machine code with these resources should not run; "" if it should."""
         ...
 
     def tell(self, trial: Trial, copy_seconds: float | None) -> None:
-        """What became of an attempt. copy_seconds: of as many bytes, where that was measured."""
+        """Receives the result of an attempt. copy_seconds: of a copy of the same number of bytes, if
+        measured.
+        """
         ...
 
 
 class Runner:
-    """Processes that compile, and some that run; a context manager. They serve one set of sources at a time.
+    """Processes that compile and processes that run kernels; a context manager. They serve one set of sources
+    at a time.
 
     Args:
-        load: makes problems something to run, in these processes.
-        on_gpu: whether kernels run; else they are compiled only.
+        load: converts problems to something to run, in these processes.
+        on_gpu: whether kernels run; else they are only compiled.
         device: the number of the GPU that they run on.
-        keeps_code: whether machine code stays in the disk cache. Thousands of kernels that nobody asks for
-            again would push others out of it.
+        keeps_code: whether machine code is stored in the disk cache. Thousands of kernels that are never used
+            again would evict others from it.
     """
 
     def __init__(
@@ -110,10 +114,10 @@ class Runner:
         renew_in_child(self)
 
     def renew(self) -> None:
-        """Forgets the processes; called in a child of `fork`, whose parent goes on with them."""
+        """Forgets the processes; called in a child of `fork`, whose parent continues to use them."""
         self._folder = ""
         self._made: dict[tuple[str, str], Made] = {}
-        #: by problem, what a copy of its bytes took that its kernels are timed beside
+        #: by problem, the time of the copy of its bytes beside which its kernels are timed
         self._copy_seconds: dict[str, float] = {}
         #: by problem, what its kernels took of a processor to be made
         self._seconds: dict[str, list[float]] = {}
@@ -164,14 +168,14 @@ class Runner:
     ) -> None:
         """Asks sources until none has more to try, or until the time is up.
 
-        Then nothing new is begun, and nobody waits for what compiles.
+        Then nothing new starts, and running compilations are abandoned.
 
         Args:
             seconds: from when the processes are ready; None: no limit.
-            report: called where something ended.
+            report: called whenever a job has ended.
 
         Raises:
-            TuneError: no processes can be started, or what a source raises.
+            TuneError: no processes can be started; or an error of a source.
         """
         self._begin()
         self._sources = {source.problem.key: source for source in sources}
@@ -300,7 +304,9 @@ class Runner:
 
 
 def final_race(problem: Problem, journal: Journal, formula: str) -> RaceOf | None:
-    """The best of a problem's trials, beside the formula's params; None: it has raced, or nothing ran."""
+    """The race of a problem's best trials with the formula's params; None: it has already raced, or nothing
+    ran.
+    """
     trials = journal.trials(problem.key)
     raced = journal.race(problem.key)
     best = finalists(trials)

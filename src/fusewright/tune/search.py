@@ -1,8 +1,8 @@
-"""Which params to try next: seeds, then steps from the best few, and now and then any legal ones.
+"""Which params to try next: seeds, then steps from the best few, and sometimes any legal params.
 
-A search is asked and told. A question depends on the answers to all but the last LAG questions before it, so
-that kernels are compiled ahead and the order of answers does not matter: the same answers lead to the same
-questions. What a step along a field has brought so far decides which steps are tried first.
+The search has an ask-and-tell interface. A question depends on the answers to all but the last LAG questions
+before it, so kernels can be compiled ahead, and the order of answers does not matter: the same answers lead
+to the same questions. Steps along fields that have gained so far are tried first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from fusewright.tune.space import Space
 LAG = 12
 # The best points whose neighbours are tried.
 PARENTS = 5
-# Of so many questions after the seeds, one is about any legal point: few of these come near what steps find.
+# After the seeds, one of so many questions is about a random legal point: few of these get close to what
+# steps find.
 RANDOM_EVERY = 10
 # What a point that was refused counts as, as a logarithm of times.
 REFUSED = 0.3
@@ -31,14 +32,20 @@ HOPE = 0.1
 STEP, NAMED, RANDOM = "step", "neighbor", "random"
 # Of the best time that the roofline may be below, for a search to end.
 CLOSE = 1.02
-# As a logarithm of times: what is left has to be expected to gain so much, for a search to go on once so many
-# configurations have run, or so many were asked for. Before that little is known of what steps bring.
+# A search continues after so many configurations have run, or so many were asked for, only if the expected
+# remaining gain is at least this logarithm of a ratio of times. Before that, little is known about the gain
+# of steps.
 LEAST_HOPED, LEAST_RAN, LEAST_ASKED = 0.003, 60, 120
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Params to try. origin: who named them. path, direction: of a step, see `space.Step`."""
+    """Params to try.
+
+    Attributes:
+        origin: who proposed them.
+        path, direction: of a step, see `space.Step`.
+    """
 
     params: Any
     origin: str
@@ -49,9 +56,11 @@ class Candidate:
 
 @dataclass
 class _Gain:
-    """What steps along one field in one direction have brought.
+    """The gain of steps along one field in one direction.
 
-    total: the sum of logarithms of ratios of times. count: of steps.
+    Attributes:
+        total: the sum of logarithms of ratios of times.
+        count: the number of steps.
     """
 
     total: float = 0.0
@@ -59,23 +68,23 @@ class _Gain:
 
     @property
     def expected(self) -> float:
-        """Negative where it is faster; less the less is known."""
+        """The expected logarithm of the ratio of times; negative if faster, lower if less is known."""
         return self.total / (self.count + 1) - HOPE / sqrt(self.count + 1)
 
 
 class Search:
-    """One problem's search. Deterministic for a seed and the answers.
+    """One problem's search. It is deterministic for a seed and the answers.
 
     Args:
-        neighbors: what heuristics name beside params.
-        seed: of what is drawn.
+        neighbors: params that heuristics propose next to given ones.
+        seed: of the random draws.
 
     Attributes:
-        asked: how many questions there were.
+        asked: the number of questions.
         best: the fastest params so far, and their seconds; None: none ran.
-        is_exhausted: whether all points near the best were asked for.
-        is_hopeless: whether nothing that is left is expected to be faster, by the bound on what steps like it
-            brought.
+        is_exhausted: whether all points near the best were tried.
+        is_hopeless: whether no remaining point is expected to be faster, by the bound from the gains of
+            similar steps.
     """
 
     def __init__(
@@ -99,7 +108,7 @@ class Search:
         return len(self._questions)
 
     def ask(self) -> Candidate | None:
-        """What to try; None where there is nothing more (`is_exhausted`), or nothing before more is told."""
+        """Params to try; None if none are left (`is_exhausted`), or none before more results are told."""
         found = next(self._seeds, None)
         if found is None:
             known = self._questions[: max(0, len(self._questions) - LAG)]
@@ -117,7 +126,7 @@ class Search:
         return found
 
     def tell(self, params: Any, seconds: float | None) -> None:
-        """What became of params that were asked for. None: they were refused, or failed."""
+        """Receives the result of params that were asked for. None: they were rejected, or failed."""
         self._answers[params] = seconds
         if seconds is not None and (self.best is None or seconds < self.best[1]):
             self.best = params, seconds

@@ -1,4 +1,4 @@
-"""The params that a problem may have: its points, what lies beside one, and the nearest legal one."""
+"""The legal params of a problem: its points, the neighbours of a point, and the nearest legal one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ MOST_MOVED = 2
 
 @dataclass(frozen=True)
 class Legalized:
-    """Params as they can be used. reason: why they are others than what was given; "" where they are not."""
+    """Params made legal.
+
+    Attributes:
+        reason: why they differ from the given params; "" if they do not.
+    """
 
     params: Any
     reason: str = ""
@@ -31,9 +35,11 @@ class Legalized:
 
 @dataclass(frozen=True)
 class Step:
-    """From one point to another. path: the field that it changes, or several.
+    """A step from one point to another.
 
-    direction: -1 to a smaller value, 1 to a greater one.
+    Attributes:
+        path: the field, or fields, that it changes.
+        direction: -1 to a smaller value, 1 to a greater one.
     """
 
     path: str
@@ -42,18 +48,18 @@ class Step:
 
 
 class Space(Protocol):
-    """What a search goes through."""
+    """The points that a search visits."""
 
     def legalize(self, params: Any) -> Legalized:
-        """The nearest legal params. TuneError or ParamsError where there are none."""
+        """The nearest legal params. TuneError or ParamsError if there are none."""
         ...
 
     def steps(self, params: Any) -> Sequence[Step]:
-        """What lies beside params."""
+        """The neighbours of params."""
         ...
 
     def draw(self, source: random.Random) -> Any | None:
-        """Any legal params; None where none are found."""
+        """Random legal params; None if none are found."""
         ...
 
 
@@ -61,9 +67,10 @@ class ParamsSpace:
     """All legal params of a class.
 
     Args:
-        base: has the values of what the fusion decides (`HeuristicParams.space`).
+        base: has the values that the fusion determines (`HeuristicParams.space`).
         fixed: values that the scheduler needs (`Scheduler.fixed_params`).
-        length: of the rows, or columns, that a kernel may hold: params state as many threads as that takes.
+        length: of the rows, or columns, that a kernel may hold; params have the number of threads that it
+            needs.
     """
 
     def __init__(
@@ -111,7 +118,7 @@ class ParamsSpace:
         return Legalized(self.base if found is None else found, problem)
 
     def steps(self, params: HeuristicParams) -> list[Step]:
-        """Along each axis the next legal values on both sides, those of dependent fields repaired."""
+        """Along each axis the next legal values on both sides, with dependent fields repaired."""
         found: list[Step] = []
         seen = {params}
         for axis in self.axes:
@@ -127,7 +134,7 @@ class ParamsSpace:
         return found
 
     def moved(self, params: HeuristicParams, axis: Axis, value: Any) -> HeuristicParams:
-        """Params with another value along an axis, those of dependent fields repaired; perhaps not legal."""
+        """Params with another value along an axis, with dependent fields repaired; they may be illegal."""
         return self._repaired(with_value(params, axis.path, value), keep=axis.path)
 
     def draw(self, source: random.Random) -> HeuristicParams | None:
@@ -166,7 +173,7 @@ class ParamsSpace:
         return self.fitted(params)
 
     def fitted(self, params: HeuristicParams) -> HeuristicParams:
-        """The same with as many threads as the length takes, where they say how many."""
+        """The same with the number of threads for the length, if they state a number."""
         return params if self._length is None else params.for_length(self._length)
 
     def _nearest(self, params: HeuristicParams) -> HeuristicParams | None:

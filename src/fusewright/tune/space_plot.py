@@ -1,4 +1,4 @@
-"""Pictures of one problem's search, as SVG: its progress, and how times depend on fields of the params."""
+"""Plots of one problem's search, as SVG: its progress, and how times depend on fields of the params."""
 
 from __future__ import annotations
 

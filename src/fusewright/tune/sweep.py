@@ -20,13 +20,13 @@ SPACE = "space"
 
 @dataclass(frozen=True)
 class SweepEffort:
-    """How much to try.
+    """The effort of a sweep.
 
     Attributes:
-        points: of each problem's space, a stratified sample; None: all.
-        seconds: after which nothing new is begun; None: no limit.
+        points: the size of the stratified sample of each problem's space; None: all points.
+        seconds: after this time nothing new starts; None: no limit.
         seed: of the sample.
-        compilers: processes that compile.
+        compilers: the number of processes that compile.
     """
 
     points: int | None
@@ -37,12 +37,13 @@ class SweepEffort:
 
 @dataclass
 class SweepProgress:
-    """What a sweep has done so far, for whoever watches.
+    """The progress of a sweep, for observers.
 
     Attributes:
-        total: configurations, where it is known how many there are.
+        total: the number of configurations, if known.
         known: those that the journal had before.
-        best: seconds, by the key of a problem. heuristic: likewise.
+        best: seconds, by the key of a problem.
+        heuristic: the same for the heuristic's params.
     """
 
     total: int | None
@@ -91,7 +92,7 @@ def sweep(
 
 
 class _Swept:
-    """The configurations of a problem that the journal does not know; those that it does are counted."""
+    """The configurations of a problem that the journal does not have; those that it has are counted."""
 
     is_patient = True
 
@@ -137,7 +138,7 @@ class _Swept:
 
     @property
     def priority(self) -> float:
-        """One of each problem, again and again: what a limit of time leaves is as much of each."""
+        """Problems take turns, so that a time limit leaves about the same number of trials for each."""
         return -self._tried
 
     def ask(self) -> Attempt | None:
@@ -145,7 +146,7 @@ class _Swept:
         return next(self._attempts, None)
 
     def refusal(self, resources: Mapping[str, Any]) -> str:
-        """A sweep tells what a kernel is worth whatever it takes."""
+        """A sweep runs every kernel, whatever its resources."""
         return ""
 
     def tell(self, trial: Trial, copy_seconds: float | None) -> None:

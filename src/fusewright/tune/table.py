@@ -1,4 +1,4 @@
-"""Measurements of problems: what drives searches, policies and reports without a GPU."""
+"""Measurements of problems, which drive searches, policies and reports without a GPU."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from fusewright.tune.worker import params_text
 
 @dataclass(frozen=True)
 class Measurements:
-    """What is known of the params of one problem.
+    """The known results for the params of one problem.
 
     Attributes:
         formula: the params that the scheduler chooses.
-        seconds: by params, those that ran. refused: those that did not.
-        copy_seconds: of as many bytes; None: not measured.
-        made_by: how the times came about, as in "H200" or "cost model".
-        plain: params that use none of what makes kernels fast, as far as that is legal; None: not known.
+        seconds: of params that ran.
+        refused: params that were rejected.
+        copy_seconds: of a copy of the same number of bytes; None: not measured.
+        made_by: the origin of the times, such as "H200" or "cost model".
+        plain: params that use no optimizations, as far as that is legal; None: not known.
     """
 
     problem: Problem
@@ -41,7 +42,7 @@ class Measurements:
         return min(self.seconds.values())
 
     def trial(self, params: Any, origin: str) -> Trial:
-        """What became of params; those that the table does not have are refused."""
+        """The result of params; params that the table does not have count as rejected."""
         text, seconds = params_text(params), self.seconds.get(params)
         if seconds is None:
             known = "refused" if params in self.refused else "not in the table"

@@ -1,4 +1,4 @@
-"""The autotuner: searches of several problems that share one effort, a journal, and the processes."""
+"""The autotuner: searches of several problems that share one effort, a journal and the worker processes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ OWN_CONFIGURATIONS = 8
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to try.
+    """The effort of a tuner.
 
     Attributes:
-        configurations: that are compiled, for each problem on average; None: no limit.
-        seconds: for all problems, once processes are ready; nothing new is begun after it. None: no limit.
-        seed: of what is drawn.
-        to_roofline: whether a search ends where nothing faster is to be expected.
+        configurations: the number to compile per problem, on average; None: no limit.
+        seconds: for all problems, once processes are ready; nothing new starts after it. None: no limit.
+        seed: of the random draws.
+        to_roofline: whether a search ends when nothing faster is expected.
     """
 
     configurations: int | None = None
@@ -74,12 +74,13 @@ EFFORTS: Mapping[str, Effort] = {
 
 @dataclass
 class Progress:
-    """Where a search stands, for whoever watches.
+    """The progress of a search, for observers.
 
     Attributes:
-        tried: configurations that were compiled. refused: those that were not worth it, or not possible.
+        tried: the number of configurations that were compiled.
+        refused: the number of configurations that were rejected.
         known: of both, those that the journal had.
-        trying: where the latest question comes from.
+        trying: the origin of the latest question.
         stop: why it ended, or why it will.
     """
 
@@ -99,20 +100,20 @@ class Progress:
 
     @property
     def fraction(self) -> float | None:
-        """Of the roofline, what the best reaches."""
+        """The fraction of the roofline that the best params reach."""
         limit = self.roofline
         return None if limit is None or self.best is None else limit / self.best.seconds
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        best: the fastest params; the formula's where nothing was measured.
+        best: the fastest params; the formula's if nothing was measured.
         seconds, formula_seconds, copy_seconds: None: not measured.
         stop: why it ended.
-        autotuner_heuristics: who was asked, and what came of it.
+        autotuner_heuristics: the heuristics that were asked, and their results.
         trials: the configurations that were compiled, in order.
     """
 
@@ -131,8 +132,8 @@ class Tuner:
     """Searches for params.
 
     Args:
-        runner: processes that compile and measure; they are kept for the next search.
-        load: makes problems something to run, in this process.
+        runner: processes that compile and measure; the next search uses them again.
+        load: converts problems to something to run, in this process.
         heuristics: asked for seeds.
         race: whether the best are timed again in turns.
     """
@@ -188,7 +189,7 @@ class Tuner:
     def search(
         self, problem: Problem, effort: Effort, seeds: Sequence[Any] = (), budget: _Budget | None = None
     ) -> ProblemSearch:
-        """The search of one problem, to run beside others (`Runner.run`). budget: which they share."""
+        """The search of one problem, which can run with others (`Runner.run`). budget: the shared budget."""
         planned = Planned(problem, self._load, self._options)
         described = planned.described()
         space = ParamsSpace(planned.heuristic, problem.hardware, planned.fixed_params, described.length)
@@ -198,7 +199,9 @@ class Tuner:
 
 
 class _Budget:
-    """Configurations that several searches share: a few are each one's own, the rest is for whoever asks."""
+    """Configurations that several searches share: each has a few of its own, and the others go to whichever
+    search asks.
+    """
 
     def __init__(self, effort: Effort, searches: int) -> None:
         self._own = min(OWN_CONFIGURATIONS, effort.configurations or OWN_CONFIGURATIONS)
@@ -206,11 +209,13 @@ class _Budget:
         self._shared = None if most is None else (most - self._own) * searches
 
     def allows(self, begun: int) -> bool:
-        """Whether a search that has begun so many may begin another."""
+        """Whether a search that has started so many configurations may start another."""
         return self._shared is None or begun < self._own or self._shared > 0
 
     def spend(self, before: int, after: int) -> None:
-        """What a search has begun changes. Fewer: what was begun turned out to cost nothing."""
+        """Updates the number of started configurations. It decreases if a started one turned out to cost
+        nothing.
+        """
         if self._shared is not None:
             self._shared -= max(0, after - self._own) - max(0, before - self._own)
 

@@ -1,4 +1,4 @@
-"""What worker processes do: make kernels, and run them on the GPU."""
+"""The work of worker processes: they compile kernels and run them on the GPU."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ TRIAL_REPEATS, RACE_REPEATS = 15, 50
 WARM_UP = 2
 # A kernel that is not checked and timed within so long hangs: 30 passes over all memory take less.
 TURN_SECONDS = 5.0
-# Of the GPU's memory, what a process may take for inputs and results that it keeps for later configurations:
-# half of it for three processes. They are about so many times the bytes of a call, some in double.
+# The fraction of the GPU's memory that a process may use for inputs and results that it keeps for later
+# configurations: half of the memory for three processes. They take about so many times the bytes of a call,
+# some in double.
 KEPT_SHARE, KEPT_TIMES = 1 / 6, 6
-# By how much processes that compile give way to those that time kernels. Where a launch waits for a
-# processor, the GPU's clock goes on: kernels were recorded as 60 times as slow as they are.
+# The niceness of processes that compile, relative to those that time kernels. If a launch waits for a
+# processor, the GPU's clock continues: kernels were recorded as 60 times slower than they are.
 NICENESS = 10
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A problem as something to run.
+    """A problem in runnable form.
 
     Attributes:
-        inputs: on the device that was asked for; without memory on "meta".
-        check: makes a call, and raises AssertionError if its outputs are not those of the reference.
+        inputs: on the requested device; without memory on "meta".
+        check: makes a call, and raises AssertionError if its outputs differ from the reference.
     """
 
     executor: FusionExecutor
@@ -63,7 +64,11 @@ Load = Callable[[Problem, torch.device], Loaded]
 
 @dataclass(frozen=True)
 class Best:
-    """The fastest configuration so far. params: as JSON."""
+    """The fastest configuration so far.
+
+    Attributes:
+        params: as JSON.
+    """
 
     params: str
     seconds: float
@@ -71,13 +76,15 @@ class Best:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One configuration to be made, or run. params: as JSON.
+    """One configuration to make or run.
 
     Attributes:
-        best: a configuration that is clearly slower is not timed to the end.
-        copy_seconds: of a copy of as many bytes, which others were timed beside; None: the first one.
-        slower: how many times as long as the best it takes to be clearly slower.
-        lowered: as of `Made`, once it is made.
+        params: as JSON.
+        best: the best so far; a configuration that is clearly slower is not timed to the end.
+        copy_seconds: of a copy of the same number of bytes, beside which others were timed; None: this is the
+            first.
+        slower: the ratio to the best from which a configuration is clearly slower.
+        lowered: as in `Made`, once it is made.
     """
 
     problem: Problem
@@ -91,7 +98,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class RaceOf:
-    """Configurations to be timed in turns. params: as JSON."""
+    """Configurations to time in turns.
+
+    Attributes:
+        params: as JSON.
+    """
 
     problem: Problem
     params: tuple[str, ...]
@@ -99,9 +110,11 @@ class RaceOf:
 
 @dataclass(frozen=True)
 class Made:
-    """What came of making a kernel, before it runs: COMPILED, REJECTED or FAULT.
+    """The result of making a kernel, before it runs: COMPILED, REJECTED or FAULT.
 
-    seconds: of a processor. lowered: the kernel, for the process that runs it, which need not lower it again.
+    Attributes:
+        seconds: processor time.
+        lowered: the kernel, so that the process that runs it need not lower it again.
     """
 
     status: Status
@@ -114,9 +127,11 @@ class Made:
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of running it: MEASURED, REJECTED, FAULT or WRONG.
+    """The result of running it: MEASURED, REJECTED, FAULT or WRONG.
 
-    seconds: of a launch, by what it is in multiples of a copy's. copy_seconds: of as many bytes.
+    Attributes:
+        seconds: of a launch, computed from its ratio to a copy's time.
+        copy_seconds: of a copy of the same number of bytes.
     """
 
     status: Status
@@ -126,7 +141,7 @@ class Ran:
 
 
 class Planned:
-    """A problem's kernel before it is made: its heuristic's params, and what becomes of others."""
+    """A problem's kernel before it is made: its heuristic's params, and the kernels for other params."""
 
     def __init__(self, problem: Problem, load: Load, options: Options) -> None:
         self._problem = problem
@@ -162,7 +177,7 @@ class Planned:
         return getattr(self._kernel.segment.scheduler, "fixed_params", {})
 
     def described(self) -> Problem:
-        """The problem with what heuristics read of it."""
+        """The problem with the facts that heuristics read."""
         facts = self._problem.facts
         if facts is None:  # of an older journal
             facts = facts_of(self._kernel.segment, self._kernel.facts, self._problem.hardware)
@@ -199,7 +214,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Making:
-    """Set up in a process that compiles; see `pool.Setup`."""
+    """The setup of a process that compiles; see `pool.Setup`."""
 
     load: Load
     options: Options
@@ -246,10 +261,11 @@ class Runner:
         return self._clock.median_seconds(self._copy)
 
     def run(self, attempt: Attempt) -> Ran:
-        """Checks the results, then times the kernel, in turns with a copy of as many bytes.
+        """Checks the results, then times the kernel, in turns with a copy of the same number of bytes.
 
-        All of a problem are timed beside the same copy. Beside the best so far each lucky time would make a
-        best, which those after it would be timed beside: after 30 configurations that was a third.
+        All kernels of a problem are timed beside the same copy. If they were timed beside the best so far,
+        each lucky time would become the reference for later ones: after 30 configurations the drift was a
+        third.
         """
         call = self._call(attempt.params, attempt.lowered)
         with self._turn.taken(partial(untimed, TURN_SECONDS)):
@@ -285,9 +301,12 @@ class Runner:
 
 @dataclass(frozen=True)
 class Running:
-    """Set up in the processes that run kernels: one uses the GPU at a time, the others prepare what is next.
+    """The setup of processes that run kernels: one uses the GPU at a time, while the others prepare the next
+    kernels.
 
-    turns: a folder of files by which they take turns, one for each GPU. device: the number of theirs.
+    Attributes:
+        turns: a folder of files for taking turns, one for each GPU.
+        device: the number of their GPU.
     """
 
     load: Load
@@ -352,5 +371,5 @@ def _line(error: Exception) -> str:
 
 
 def params_text(params: Any) -> str:
-    """Params as the journal has them: JSON, without what takes no part in their equality."""
+    """Params as in the journal: JSON, without the parts that do not take part in their equality."""
     return to_json(replace(params, reason=""))

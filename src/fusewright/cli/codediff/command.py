@@ -1,4 +1,4 @@
-"""`fusewright codediff`: its arguments, and what they ask for."""
+"""`fusewright codediff`: its arguments and their execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernels of two dumps are to be compared: those with the same use, whatever their text and names."""
+"""Matches the kernels of two dumps: those with the same use, whatever their text and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dumped kernel takes: its text is compiled here, so that both sides have one compiler."""
+"""The resources of a dumped kernel. Its text is compiled here, so that both sides use one compiler."""
 
 from __future__ import annotations
 

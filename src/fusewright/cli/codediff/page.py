@@ -1,4 +1,4 @@
-"""A comparison as one HTML page, which needs nothing but itself."""
+"""A comparison as one self-contained HTML page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A plugin of pytest that has the tests of any revision dump their kernels; it runs in that revision.
+"""A plugin of pytest that dumps the kernels of the tests of any revision; it runs in that revision.
 
-`revisions` starts pytest with it, a copy under another name, and with FUSEWRIGHT_DUMP_DIR.
+`revisions` starts pytest with a copy of it under another name, and with FUSEWRIGHT_DUMP_DIR.
 """
 
 from __future__ import annotations

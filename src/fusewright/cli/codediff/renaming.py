@@ -1,4 +1,4 @@
-"""Whether two CUDA texts are one but for what they call their variables, and for comments."""
+"""Whether two CUDA texts are equal except for the names of variables and for comments."""
 
 from __future__ import annotations
 

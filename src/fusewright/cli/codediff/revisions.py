@@ -1,4 +1,4 @@
-"""A dump folder for each argument: the folder that it names, or what the tests of a revision dump."""
+"""The dump folder of each argument: the named folder, or a dump of the tests of a revision."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What users are told: signatures of what is made from tables, and errors for what is not there."""
+"""Help for users: signatures of methods that are made from tables, and errors for unknown names."""

@@ -1,4 +1,4 @@
-"""What to pass instead of values of other libraries that are no arguments of an operation."""
+"""Advice for arguments from other libraries that operations do not accept: what to pass instead."""
 
 from __future__ import annotations
 

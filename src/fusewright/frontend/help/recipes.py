@@ -1,7 +1,7 @@
-"""How to write operations of torch that are no operations here: a few lines of those that are.
+"""How to write operations of torch that Fusewright lacks: a few lines of existing operations.
 
 A row of `RECIPES` is Python text over a definition `fd`. It computes `out` from tensors x, y, z and from the
-numbers that torch's function takes, under its names. What becomes an operation leaves the table.
+numbers that torch's function takes, under torch's names. When an operation is added, its row is removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signatures as users read them: of what is recorded by rows and primitives, in the types of the handles."""
+"""Signatures for users, of methods made from rows and primitives, in the types of the handles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def user_type(hint: Any, types_of: Mapping[object, object]) -> Any:
 
 
 def user_signature(signature: inspect.Signature, types_of: Mapping[object, object]) -> inspect.Signature:
-    """What users pass where builders or primitives take `signature`, and get where these return."""
+    """The user's signature for builders or primitives with `signature`: the types that users pass and get."""
     result = user_type(signature.return_annotation, types_of)
     return inspect.Signature(
         [p.replace(annotation=user_type(p.annotation, types_of)) for p in signature.parameters.values()],

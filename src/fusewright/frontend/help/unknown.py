@@ -1,4 +1,4 @@
-"""Errors for names that the front end does not have, with those that are spelled like them."""
+"""Errors for unknown names of the front end, with similar names."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ TYPO = 0.8
 
 
 def unknown_method(owner: str, name: str, known: Iterable[str]) -> UnknownOpError:
-    """The error for a method that `owner` lacks, with those of `known` that are spelled like it."""
+    """The error for a method that `owner` lacks, with similar names among `known`."""
     similar = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=TYPO)
     hint = f"did you mean {' or '.join(similar)}?" if similar else f"dir({owner}) lists what there is"
     return UnknownOpError(name=f"{owner}.{name}", hint=hint)
 
 
 def unknown_operation(name: str, asked: str) -> UnknownOpError:
-    """The error for an operation that was asked for as `asked`, and is none.
+    """The error for the unknown operation `asked`.
 
-    It says how to write it, if it is one of torch's that can be written, else which names are similar.
+    If it is an operation of torch that can be composed, the message shows how; otherwise it lists similar
+    names.
     """
     recipe = RECIPES.get(name)
     if recipe is None:

@@ -29,10 +29,10 @@ class TrieNode:
     """A definition up to some record.
 
     Attributes:
-        outcome: what that record made; None at the root, and where the record is wrong.
-        error: what is wrong with the record, if it is.
-        children: how the definition goes on.
-        leaf: what is known of the definition that ends here, if one does.
+        outcome: the values that the record made; None at the root, and if the record is wrong.
+        error: the record's error, if it is wrong.
+        children: the next records.
+        leaf: the data of the definition that ends here, if one does.
     """
 
     __slots__ = ("children", "error", "leaf", "outcome")
@@ -50,17 +50,19 @@ class TrieNode:
 
 
 class FusionCache:
-    """All definitions of the process. One object, `FusionCache.get()`; safe to use from several threads.
+    """All definitions of the process. There is one object, `FusionCache.get()`, which several threads may
+    use.
 
-    The trie grows only when a definition is complete or fails, and only under the lock: whoever follows it
-    meanwhile sees whole nodes. A definition that failed is kept with its error, which an equal one raises
-    again and builds nothing.
+    The trie grows only when a definition is complete or fails, and only under the lock; threads that follow
+    it meanwhile see only complete nodes. A definition that failed is cached with its error. An equal one
+    raises the error again and builds nothing.
 
     Args:
-        max_fusions: definitions kept; None: the option `max_fusions` of the environment, which is
-            FUSEWRIGHT_MAX_FUSIONS or 16384.
-        evict: what happens to one more. True: the definition that was written or looked up by its id least
-            recently goes; whoever holds it may go on running it. False: it is an error, as in nvFuser.
+        max_fusions: the maximum number of definitions; None: the option `max_fusions` of the environment,
+            which is FUSEWRIGHT_MAX_FUSIONS or 16384.
+        evict: True: at the limit, the definition that was written or looked up by its id least recently is
+            evicted; objects that hold it can still run it. False: reaching the limit is an error, as in
+            nvFuser.
     """
 
     _instance: ClassVar[FusionCache | None] = None
@@ -122,7 +124,7 @@ class FusionCache:
         return len(self._definitions)
 
     def schedules(self, number: int) -> FusionSchedules:
-        """What is known of the definition with this id. DefinitionError if there is none (any more)."""
+        """The leaf of the definition with this id. DefinitionError if there is none (any more)."""
         with self._lock:
             found = self._definitions.get(number)
             if found is None:
@@ -178,7 +180,7 @@ class FusionCache:
     def keep_failure(
         self, records: Sequence[Record], outcomes: Sequence[Outcome], wrong: Record, error: UserError
     ) -> None:
-        """Keeps what is wrong with the record `wrong` after these."""
+        """Caches the error of the record `wrong` after these."""
         with self._lock:
             node = self._grow(records, outcomes)
             if wrong in node.children:

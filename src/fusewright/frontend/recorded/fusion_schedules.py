@@ -1,4 +1,4 @@
-"""`FusionSchedules`: the leaf of a definition in the cache, with all that equal definitions share."""
+"""`FusionSchedules`: the leaf of a definition in the cache, with everything that equal definitions share."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ MAX_EXECUTORS = 64
 
 
 class FusionSchedules:
-    """A complete definition: its fusion, the ways in which that is scheduled, and the state of its values.
+    """A complete definition: its fusion, its schedules, and the state of its values.
 
-    Which user schedule serves which inputs is not here: that belongs to the definition object that asked for
-    it. Here is what equal schedules share, so that a kernel is compiled once.
+    The definition object that asked for a user schedule stores which inputs it serves. This object holds what
+    equal schedules share, so that a kernel is compiled once.
 
     Attributes:
         id: its number in the cache.
-        records, outcomes: what the definition says.
-        fusion: what the records build.
+        records, outcomes: the records of the definition, and the values that they make.
+        fusion: the fusion that the records build.
         state: the map between the values of the fusion and the state indices of the definition.
         nodes: the nodes that each record made.
-        user: the user's schedules by what makes their kernels equal.
+        user: the user's schedules, by a key that is equal if their kernels are.
         shared: the user's schedules by signature, for definitions that share them (`shares_schedules`).
         hits: how often an equal definition was completed.
     """
@@ -69,9 +69,7 @@ class FusionSchedules:
 
     @property
     def executor(self) -> FusionExecutor:
-        """The automatic schedules: what compiles and runs the fusion with the schedulers of the default
-        registry, as it is now.
-        """
+        """The automatic schedules: the executor for the default registry in its current state."""
         # Every call comes here, so the usual way is one look.
         current = default_registry().current
         schedulers, executor = self._default
@@ -81,10 +79,10 @@ class FusionSchedules:
         return executor
 
     def executor_for(self, registry: Registry | None) -> FusionExecutor:
-        """What compiles and runs the fusion with these schedulers, None: those of the default registry.
+        """The executor for these schedulers; None: those of the default registry.
 
-        A registry counts with the schedulers and heuristics that it holds now: one that changed has another
-        executor, which has nothing of what was made before.
+        A registry is identified by the schedulers and heuristics that it currently has. After a change it has
+        another executor, which has nothing that was made before.
         """
         return self.executor if registry is None else self._executor_of(registry.current)
 
@@ -101,9 +99,10 @@ class FusionSchedules:
         return self._executors.get(tuple(map(key_of, schedulers)), make)
 
     def signature(self, inputs: Sequence[Any], device: torch.device | None, gpu: str) -> Hashable:
-        """What a user's schedule for these flat inputs is kept by: all that a heuristic may read of a call.
+        """The key of a user's schedule for these flat inputs: everything that a heuristic may read about a
+        call.
 
-        That is what a program is bound to, and the GPU: `gpu` is what the simulator describes, for inputs on
+        It is the signature that a program is bound to, and the GPU: `gpu` is the simulator's, for inputs on
         the CPU. None for inputs that do not fit the definition, or that have no memory.
         """
         if has_no_memory(inputs):

@@ -1,4 +1,4 @@
-"""`FusionState`: the values of a complete definition by state index, and back."""
+"""`FusionState`: maps state indices to the values of a complete definition, and back."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from fusewright.sym import Expr, as_int
 
 
 class FusionState:
-    """Which value of the fusion each state index of a definition stands for. It never changes.
+    """The value of the fusion for each state index of a definition. It never changes.
 
-    States that records make are numbered from 0 in the order of the records. The sizes of inputs are in no
-    record, so they count down from -1: one for each dimension of each tensor input, in order, broadcast and
-    expanded dimensions included.
+    States that records make are numbered from 0 in the order of the records. No record makes the sizes of
+    inputs, so their indices count down from -1: one for each dimension of each tensor input, in order,
+    including broadcast and expanded dimensions.
 
     Attributes:
         values: the value of each state from 0 on. None: a size that was written inline, or a result that a
-            call leaves out.
+            call omits.
         inputs: the states of the inputs, as passed.
         outputs: the states of the outputs, as added.
         extents: -1, -2, ...
-        sizes: what extent -1, -2, ... is: a symbol, or a number that the definition states.
-        index: from values to their state indices: the first, where several states are one value. A scalar,
-            or an entry of a vector, that is the size of an input's dimension has that dimension's index.
-            Symbols have the index of the first dimension of that size.
+        sizes: for extent -1, -2, ...: a symbol, or a number that the definition states.
+        index: maps values to their state indices: the first, if a value has several states. A scalar, or an
+            entry of a vector, that is the size of an input's dimension has that dimension's index. Symbols
+            have the index of the first dimension of that size.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FusionState:
         return found
 
     def value(self, index: int) -> StateValue | Expr:
-        """What a state index stands for. IndexError for one that the definition does not have."""
+        """The value of a state index. IndexError if the definition does not have it."""
         if index >= 0:
             return self.values[index]
         return self.sizes[-1 - index]

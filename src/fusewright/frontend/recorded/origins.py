@@ -1,4 +1,4 @@
-"""Errors about a definition tell what the tensors are that they name, and where the user wrote those."""
+"""Adds to errors the lines of the definition that make the named tensors, and where the user wrote them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def explain(
     outcomes: Sequence[Outcome],
     sites: Sequence[CallSite | None],
 ) -> None:
-    """Has an error show the lines of the definition that make what it names, as `print(fd)` has them.
+    """Adds to an error the lines of the definition that make the values it names, as `print(fd)` shows them.
 
     Args:
-        sites: where the user wrote each record; none if that is not known.
+        sites: where the user wrote each record; empty if that is not known.
     """
     named = list(dict.fromkeys(_NAME.findall(error.naming)))[:MAX_ORIGINS]
     if error.origins or not named:
@@ -46,13 +46,15 @@ def explain(
 
 
 class Explains(Protocol):
-    """A definition, or a part: `_explain` has an error show the user's lines of what it names."""
+    """A definition, or a part of one: `_explain` adds to an error the user's lines of the values that it
+    names.
+    """
 
     def _explain(self, error: FusewrightError) -> None: ...
 
 
 def explained(method: F) -> F:
-    """Has the errors of a definition's method show where the user wrote what they name."""
+    """A decorator: errors of a definition's method show where the user wrote the values that they name."""
 
     @functools.wraps(method)
     def call(self: Explains, *args: Any, **kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ from fusewright.ops import DEFINERS, REGISTERED
 
 
 def number_text(value: bool | int | float | complex) -> str:
-    """A number as Python text that evaluates to it: six digits where those are enough, as C++ shows them."""
+    """A number as Python text that evaluates to it, with six digits if these are enough, as in C++."""
     if isinstance(value, complex):
         parts = (value.real, value.imag)
         # re+imj loses the sign of a zero, and cannot say inf or nan.
@@ -73,7 +73,7 @@ def _line(record: Record, outcome: Outcome, results: Sequence[str], names: Seque
 def definition_lines(
     records: Iterable[Record], outcomes: Iterable[Outcome]
 ) -> Iterator[tuple[list[str], str]]:
-    """For each record the names of what it makes, and its line."""
+    """For each record the names of its values, and its line."""
     names: list[str] = []
     for record, (first, outcome) in zip(records, numbered_outcomes(outcomes)):
         names += [""] * (first - len(names))
@@ -97,7 +97,7 @@ def definition_text(records: Iterable[Record], outcomes: Iterable[Outcome], numb
 
 @dataclass(frozen=True, slots=True)
 class InputDescription:
-    """What a script needs to know of a tensor to make one like it. Holds no memory of the tensor."""
+    """The properties of a tensor that a script needs to make a similar one; without its memory."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -196,7 +196,9 @@ def scheduled_text(launches: Sequence[LaunchPlan], transforms: bool) -> str:
 
 
 def cuda_text(program: BoundProgram, complete: bool) -> str:
-    """The CUDA text of each kernel, or its complete source, below what its names stand for in each launch."""
+    """The CUDA text of each kernel, or its complete source, after a comment with the meaning of its names in
+    each launch.
+    """
     found: dict[str, tuple[CudaSource, list[str]]] = {}
     for launch in program.launches:
         shape = program.shapes[launch]

@@ -1,4 +1,4 @@
-"""Recording: follows a definition down the trie, and builds it from the first record that is new."""
+"""Recording: follows a definition down the trie, and builds its fusion from the first new record."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fusewright.frontend.recorded.states import Building, Outcome
 class Recorder:
     """One definition while it is being written.
 
-    As long as its records are known, the trie says what each makes, or what is wrong with it, and nothing is
-    built. At the first that is not, the fusion is built from the records so far, and from there record by
-    record: so errors are raised at the line that is wrong.
+    As long as the trie has the records, it also has their values or their errors, and nothing is built. At
+    the first new record, the fusion is built from the records so far, and from then on record by record. So
+    an error is raised at the line that causes it.
     """
 
     def __init__(self, cache: FusionCache, max_length: int) -> None:

@@ -1,7 +1,7 @@
-"""Records: what a definition says, as hashable values.
+"""Records: a definition as hashable values.
 
 A definition is a sequence of `Record`s. An argument is a `Ref` to a state (a tensor, scalar or vector that
-the definition made before), a `Literal`, or a tuple of arguments. Two definitions with equal records are one.
+the definition made before), a `Literal`, or a tuple of arguments. Definitions with equal records are equal.
 """
 
 from __future__ import annotations

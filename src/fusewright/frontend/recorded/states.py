@@ -1,4 +1,4 @@
-"""States: what the records of a definition make, and the fusion that they build."""
+"""States: the values that a definition's records make, and the fusion that they build."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ StateValue = TensorView | Scalar | ScalarVector | None
 
 
 class StateKind(enum.Enum):
-    """What a state is; the value is the first letter of its printed name."""
+    """The kind of a state; the value is the first letter of its printed name."""
 
     TENSOR = "T"
     SCALAR = "S"
@@ -28,7 +28,7 @@ class StateKind(enum.Enum):
 
 
 class State(NamedTuple):
-    """What is known of a state without its value. `size`: dimensions of a tensor, entries of a vector."""
+    """The facts about a state without its value. `size`: dimensions of a tensor, entries of a vector."""
 
     kind: StateKind
     dtype: DataType
@@ -36,7 +36,7 @@ class State(NamedTuple):
 
 
 class Container(enum.Enum):
-    """How an operation hands over its results."""
+    """The form in which an operation returns its results."""
 
     NONE = "none"
     ONE = "one"
@@ -46,7 +46,7 @@ class Container(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one record makes: `hidden` states that users have no handle for, then `states`."""
+    """The values of one record: `hidden` states without handles for users, then `states`."""
 
     hidden: int
     states: tuple[State, ...]
@@ -88,7 +88,7 @@ class Building:
             self.apply(record)
 
     def apply(self, record: Record) -> Outcome:
-        """Builds what `record` says. After an error the fusion may hold half of it: drop this object then.
+        """Builds `record`. After an error the fusion may be incomplete; discard this object then.
 
         Raises:
             UserError: the call is wrong.

@@ -1,7 +1,7 @@
-"""`fd.sched`, and what becomes of a user's schedules.
+"""`fd.sched`, and the storage of a user's schedules.
 
 `operators` (its methods), `primitives` (how they take arguments), `automatic` (the automatic schedulers),
-`params` (mutable copies of heuristic params), `workbench` (what a user's `schedule()` works on),
-`user_schedules` (which schedule serves which inputs), `early_schedule` (what is called before the
+`params` (mutable copies of heuristic params), `workbench` (the fusion or kernels that a user's `schedule()`
+changes), `user_schedules` (which schedule applies to which inputs), `early_schedule` (calls before the
 definition is complete).
 """

@@ -1,7 +1,7 @@
-"""The automatic schedulers, as `fd.sched` asks and applies them.
+"""The automatic schedulers in `fd.sched`: queries, and application.
 
-Each question has two forms: about the schedule that is being written, and, as in the reference's direct front
-end, about a definition and inputs.
+Each query has two forms: about the schedule being written, and, as in nvFuser's direct front end, about a
+definition and inputs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ AnyType = SchedulerType | str
 
 
 class AutomaticOperators(HeuristicMethods):
-    """What `fd.sched` has of automatic schedulers."""
+    """The methods of `fd.sched` about automatic schedulers."""
 
     if TYPE_CHECKING:  # SchedOperators'
         _fd: FusionDefinition
@@ -285,14 +285,15 @@ class AutomaticOperators(HeuristicMethods):
     def set_compile_params(
         self, index_type: DataType | None = None, maxrregcount: int = MAX_REGISTERS_PER_THREAD
     ) -> None:
-        """Says how the kernel is compiled, which is no part of its schedule; instead of what params said.
+        """Sets compiler options for the kernel, which are not part of its schedule; they replace those of the
+        params.
 
         Args:
             index_type: of the kernel's indices, Int or Int32; None: the narrowest that a call allows.
-            maxrregcount: registers that a thread may use at most; 0 or 255: as many as there are.
+            maxrregcount: the maximum number of registers per thread; 0 or 255: no limit.
 
         Raises:
-            ParamsError: no such index type, too narrow a one, or no number of registers.
+            ParamsError: not an index type, too narrow an index type, or not a number of registers.
         """
         user = self._open()
         bench = user.current

@@ -1,6 +1,7 @@
-"""Scheduling methods of tensors that are called while the definition is still being written.
+"""Scheduling methods of tensors that are called while the definition is being written.
 
-The fusion is not there yet, so the calls are kept, and made when an execution schedules the definition.
+The fusion does not exist yet, so the calls are stored and executed when an execution schedules the
+definition.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EarlyTensor(Tensor):
-    """What a kept call will make. It has no state before it is made."""
+    """The future result of a stored call. It has no state before the call is made."""
 
     __slots__ = ()
 
@@ -40,7 +41,7 @@ class _Call:
 
 
 class EarlySchedule:
-    """The `calls` of one definition, in order."""
+    """The stored `calls` of one definition, in order."""
 
     __slots__ = ("calls",)
 
@@ -55,7 +56,9 @@ class EarlySchedule:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Tensor:
-        """Keeps a call of a tensor's method. Returns what the method will, or the tensor itself."""
+        """Stores a call of a tensor's method. Returns a stand-in for the method's result, or the tensor
+        itself.
+        """
         result = EarlyTensor(tensor._fd, tensor._state) if returns_tensor else None
         self.calls.append(_Call(method, (tensor, *args), kwargs, result, user_location()))
         return tensor if result is None else result

@@ -37,9 +37,9 @@ NOT_DEFINED = "User schedule is not defined."
 
 
 class SchedOperators(AutomaticOperators, SchedulingMethods):
-    """Primitives act on the schedule that is being written; see `Schedule` for what each does.
+    """Primitives that act on the schedule being written; see `Schedule` for each of them.
 
-    Valid only inside `schedule()`, or between `_setup_schedule` and `_finalize_schedule`.
+    They are valid only inside `schedule()`, or between `_setup_schedule` and `_finalize_schedule`.
     """
 
     def __init__(self, fd: FusionDefinition) -> None:
@@ -91,7 +91,7 @@ class SchedOperators(AutomaticOperators, SchedulingMethods):
     # ---- looking
 
     def tensors(self) -> list[Tensor]:
-        """All tensors of the fusion, those inside composite operations included."""
+        """All tensors of the fusion, including those inside composite operations."""
         return [self._handle(tensor) for tensor in self._open().current.schedule.tensors()]
 
     def tensor(self, name: str | int) -> Tensor:
@@ -107,7 +107,9 @@ class SchedOperators(AutomaticOperators, SchedulingMethods):
         return self._handle(self._open().current.tensor(name))
 
     def siblings(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors that are computed together with this one, itself included: those of Welford."""
+        """The tensors that one node computes together with this one, including itself, such as those of
+        Welford.
+        """
         user = self._open()
         return [self._handle(t) for t in user.current.schedule.siblings(self._unwrapped(tensor))]
 
@@ -142,7 +144,7 @@ class SchedOperators(AutomaticOperators, SchedulingMethods):
     # ---- devices
 
     def set_device_mesh(self, tensor: Tensor, mesh: DeviceMesh) -> None:
-        """States that a tensor lies on a mesh of one device: where the call runs, so nothing changes.
+        """Puts a tensor on a mesh of one device, where the call runs, so nothing changes.
 
         Raises:
             ScheduleError: a mesh of several devices.

@@ -1,4 +1,4 @@
-"""Heuristic parameters that a user changes: a mutable copy of frozen ones, and dicts of their fields."""
+"""Heuristic parameters that users can change: a mutable copy of frozen ones, and dicts of their fields."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fusewright.schedulers.params import Choice, Decision, fields_of
 
 
 class EditableParams:
-    """The attributes of a frozen params object, nested ones included, open to assignment.
+    """The attributes of a frozen params object, including nested ones, open to assignment.
 
-    An assignment checks the type, and that the value is legal whatever the other fields are. An attribute
-    that follows from fields may be assigned what it will be; `freeze()`, which gives the frozen object,
-    checks that.
+    An assignment checks the type, and that the value is legal whatever the other fields are. A derived
+    attribute may be assigned the value that it will have; `freeze()`, which returns the frozen object, checks
+    that.
 
     Args:
         params: a dataclass.
-        hardware: the GPU whose limits hold; None: limits are left to `validate`.
-        path: of this object in what it is nested in, for errors.
+        hardware: the GPU whose limits apply; None: `validate` checks limits.
+        path: the position of this object in the outer one, for errors.
     """
 
     if TYPE_CHECKING:  # the attributes
@@ -151,8 +151,8 @@ class EditableParams:
 class GivenFields:
     """A dict of params, or of some of their fields, that a user gives a kernel. Equal to its copies.
 
-    Besides fields it may say whose they are: "scheduler", the name of a scheduler, and "type", that of the
-    params class, as `SegmentKernel.to_dict` has it.
+    Besides fields it may have "scheduler", the name of a scheduler, and "type", that of the params class, as
+    in `SegmentKernel.to_dict`.
 
     Args:
         path: where the user gave it, for errors.
@@ -178,7 +178,8 @@ class GivenFields:
         """`params`, which this scheduler chose, with the fields of the dict in place of its own.
 
         Raises:
-            ParamsError: the dict is another scheduler's, or has what no field takes, whose path it names.
+            ParamsError: the dict is for another scheduler, or has an invalid field, whose path the message
+                names.
         """
         fields = dict(self._fields)
         for entry, own in (("scheduler", type_name(scheduler.type)), ("type", type(params).__name__)):

@@ -1,4 +1,4 @@
-"""How the methods of `fd.sched` take arguments: the reference's keywords, and a kind for each parameter."""
+"""The arguments of the methods of `fd.sched`: nvFuser's keywords, and a kind for each parameter."""
 
 from __future__ import annotations
 

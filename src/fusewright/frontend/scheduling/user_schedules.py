@@ -1,4 +1,4 @@
-"""What a user schedules of a definition: it belongs to the definition object that asked for it."""
+"""A user's schedules of a definition. They belong to the definition object that asked for them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ GivenSegments = tuple[tuple[int, Any], ...]
 class Scheduled:
     """The schedules of a `FusionDefinition`, by the signature of inputs.
 
-    They are this object's: an equal definition with another `schedule()` gets that other one, and one without
-    is scheduled automatically. A `schedule` that is assigned replaces the one before, with all that it made;
-    and it writes anew what it wrote when there were other schedulers or heuristics to ask.
+    They belong to this object: an equal definition with another `schedule()` has other schedules, and one
+    without is scheduled automatically. Assigning a `schedule` replaces the previous one and everything that
+    it made. After a change of schedulers or heuristics, the schedule is written anew.
     """
 
     #: nvFuser's rule instead: a schedule serves all equal definitions, whoever wrote it first

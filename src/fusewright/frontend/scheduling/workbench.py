@@ -1,4 +1,4 @@
-"""What a user's `schedule()` works on: the fusion as defined, or kernels of its automatic partition."""
+"""The workbench of a user's `schedule()`: the fusion as defined, or kernels of its automatic partition."""
 
 from __future__ import annotations
 
@@ -101,15 +101,18 @@ class Workbench:
     """One kernel that is being scheduled: the whole fusion as defined, or a segment.
 
     Attributes:
-        fusion: what is scheduled. schedule: the scheduled copy.
-        facts: what heuristics may read of the call.
-        params: what an automatic scheduler applied, if one did, with what the compiler is told.
-        editing: what compute_heuristics returned.
-        asked: of what a scheduler chooses.
-        tensors: what states of the definition are in the scheduled copy; index: and back.
+        fusion: the fusion to schedule.
+        schedule: the scheduled copy.
+        facts: the facts about the call that heuristics may read.
+        params: the params that an automatic scheduler applied, if one did, with the compiler settings.
+        editing: the result of compute_heuristics.
+        asked: the scheduler whose choice it is.
+        tensors: maps states of the definition to tensors in the scheduled copy.
+        index: the inverse of `tensors`.
 
     Args:
-        states: what states of the definition are in `fusion`. names: of its tensors, by number.
+        states: maps states of the definition to values in `fusion`.
+        names: of its tensors, by number.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class Workbench:
             self.index.setdefault(tensor, i)
 
     def names(self) -> dict[int, str]:
-        """The name of each tensor by number, those that primitives made included."""
+        """The name of each tensor by number, including those that primitives made."""
         return tensor_names(self.schedule.trace(), self._own_names)
 
     def tensor(self, name: str | int) -> TensorView:
@@ -153,7 +156,7 @@ class Workbench:
 
 
 class UserSchedule:
-    """What a user is scheduling for one signature of inputs.
+    """The schedule that a user is writing for one signature of inputs.
 
     `fd.sched` acts on `current`: the whole definition as one kernel or, after `segment(i)`, the i-th kernel
     of the automatic partition. States beyond the definition's are tensors that primitives made.
@@ -215,7 +218,7 @@ class UserSchedule:
         self._only = index
 
     def tensor(self, index: int) -> TensorView:
-        """The tensor of a state in what is being scheduled.
+        """The tensor of a state in the current schedule.
 
         ScheduleError for one that no output depends on, or that another kernel or none computes.
         """
@@ -252,7 +255,7 @@ class UserSchedule:
         return function_text(lines)
 
     def finished(self) -> FinishedSchedule | SegmentSchedules:
-        """What a call is given in place of automatic schedules."""
+        """The schedules of a call that replace automatic ones."""
         if self.planned is None or not self._segments:
             return self._whole.finished()
         given = tuple((index, bench.finished()) for index, bench in sorted(self._segments.items()))

@@ -1,5 +1,5 @@
-"""`fd.segment`: the kernels of a definition as definitions of their own.
+"""`fd.segment`: the kernels of a definition as separate definitions.
 
-`definitions` (these, and calls that run them), `records` (what the definition of a segment says), `borders`
-(where segments meet).
+`definitions` (these definitions, and calls that run them), `records` (the records of a segment's definition),
+`borders` (the values between segments).
 """

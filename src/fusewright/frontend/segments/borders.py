@@ -1,4 +1,4 @@
-"""Where segments meet: at what the user wrote, as far as that costs nothing."""
+"""The borders between segments: values that the user wrote, if that costs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fd.segment`: the kernels of a definition as definitions of their own, and calls that run these."""
+"""`fd.segment`: the kernels of a definition as separate definitions, and calls that run them."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ class _Step:
     """One segment of a call.
 
     Attributes:
-        reads, writes: where its arguments and what it returns are kept; frees: what nobody reads after it.
-        views: whether its outputs may be views of what it reads.
-        placed: whether its arguments tell where it runs.
+        reads, writes: where its arguments and its results are stored.
+        frees: the values that nothing reads after it.
+        views: whether its outputs may be views of its arguments.
+        placed: whether its arguments determine where it runs.
     """
 
     definition: FusionDefinition
@@ -78,7 +79,7 @@ class _Step:
 
 
 class _Partition:
-    """The segments that a definition is cut into, while definitions are made of them."""
+    """The segments of a definition, while definitions are made of them."""
 
     def __init__(self, leaf: FusionSchedules, segments: Sequence[Segment]) -> None:
         self.leaf = leaf
@@ -142,9 +143,9 @@ class Segmentation:
     """The segments of one definition, and the program of calls that run them one after another.
 
     Attributes:
-        definitions: one a segment, in execution order.
+        definitions: one per segment, in execution order.
         maps: for each of them, from the states of its inputs and outputs to those of the whole definition.
-        last_used: for each state that is passed to a segment, the number of the last one that takes it.
+        last_used: for each state that is passed to a segment, the number of the last segment that takes it.
     """
 
     def __init__(self, partition: _Partition) -> None:
@@ -225,7 +226,9 @@ class Segmentation:
             self._steps.append(_Step(definition, reads, writes, tuple(frees), views, placed))
 
     def by_definition(self, schedules: GivenSchedules) -> dict[FusionDefinition, Any]:
-        """Schedules by the definitions of their segments. ScheduleError for what is no segment."""
+        """Schedules by the definitions of their segments. ScheduleError for a definition that is not a
+        segment.
+        """
         found: dict[FusionDefinition, Any] = {}
         for key, value in schedules.items():
             is_place = type(key) is int and 0 <= key < len(self.definitions)
@@ -255,7 +258,7 @@ class Segmentation:
     # ---- calls
 
     def check(self, inputs: Inputs, place: torch.device | None) -> tuple[Sequence[Any], torch.device]:
-        """The inputs one by one, and where they run; raises what is wrong with them."""
+        """The inputs one by one, and where they run; raises errors for wrong inputs."""
         try:
             signature = place, self._leaf.executor.signature(inputs)
             device = self._checked.find(signature)
@@ -423,7 +426,7 @@ class Segmented:
         """Cuts the definition for these inputs: the number of segments, 0 where one is enough."""
         leaf = self._complete()
         place = None if device is None else device_named(device)
-        # The definition's own nodes are what a segment's definition says, so none is rewritten here.
+        # A segment's definition consists of the definition's own nodes, so no node is rewritten here.
         executor = FusionExecutor(leaf.fusion, self._registry, repro=leaf.repro_script, as_defined=True)
         segments = executor.segments_for(
             flattened(listed(inputs, "segment")), device=place, options=self._options, tracer=self._tracer

@@ -1,4 +1,4 @@
-"""The records of one segment of a definition: what an ordinary definition of that segment says."""
+"""The records of one segment of a definition, as an ordinary definition of that segment."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Argument = Val | Expr
 
 @dataclass(frozen=True, slots=True)
 class SegmentOutput:
-    """A tensor that a segment hands on.
+    """A result of a segment that others read.
 
     Attributes:
-        alias: the input of the whole that it is written into, in which case it is not returned.
-        ordered: whether it must lie as the whole fusion states.
+        alias: the input of the whole that it is written into; it is then not returned.
+        ordered: whether it must have the layout that the whole fusion states.
     """
 
     tensor: TensorView
@@ -38,10 +38,10 @@ class SegmentOutput:
 
 @dataclass(frozen=True, slots=True)
 class WrittenSegment:
-    """The records of a segment, what it is passed, and the state of each argument and output.
+    """The records of a segment, its arguments, and the state of each argument and output.
 
-    sources: for each record that of the whole which says the same, or of which it is a part; None: there is
-    none.
+    Attributes:
+        sources: for each record, the equal or containing record of the whole; None: there is none.
     """
 
     records: tuple[Record, ...]
@@ -52,10 +52,10 @@ class WrittenSegment:
 
 
 class Whole:
-    """What the segments of one definition have in common.
+    """The state that the segments of one definition share.
 
     Attributes:
-        tensors: how tensors that cross segments are defined, as arguments of `define_tensor`.
+        tensors: the definitions of tensors that cross segments, as arguments of `define_tensor`.
     """
 
     def __init__(self, leaf: FusionSchedules) -> None:
@@ -134,12 +134,12 @@ class _NeedsArgument(Exception):
 
 
 def write_segment(whole: Whole, segment: Segment, outputs: Sequence[SegmentOutput]) -> WrittenSegment:
-    """The records of `segment`, which hands on `outputs`.
+    """The records of `segment`, with the results `outputs`.
 
-    Its inputs come first: the tensors and scalars that it reads, then sizes that are of none of these.
+    Its inputs come first: the tensors and scalars that it reads, then sizes that none of these has.
 
     Raises:
-        DefinitionError: no definition can say what the segment computes.
+        DefinitionError: no definition can express what the segment computes.
     """
     homes = dict.fromkeys(o.alias for o in outputs if o.alias is not None)
     passed = [v for v in segment.inputs if isinstance(v, TensorView) or v in whole.input_position]
@@ -424,6 +424,6 @@ def _order(tensor: TensorView) -> list[int]:
 
 
 def parent_map(whole: Whole, written: WrittenSegment, outputs: Sequence[SegmentOutput]) -> Mapping[int, int]:
-    """From the states of a segment's inputs and outputs to those of the whole."""
+    """Maps the states of a segment's inputs and outputs to those of the whole."""
     inputs = {state: whole.index(argument) for state, argument in zip(written.inputs, written.arguments)}
     return {**inputs, **{s: whole.index(o.tensor) for s, o in zip(written.outputs, outputs)}}

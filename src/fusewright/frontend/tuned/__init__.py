@@ -1,5 +1,5 @@
-"""Calls that are tuned.
+"""Tuned calls.
 
-`tuned_calls` (`fd.execute(inputs, tune=...)`, `fusewright.tuning`), `active_tuning` (the policy in force),
+`tuned_calls` (`fd.execute(inputs, tune=...)`, `fusewright.tuning`), `active_tuning` (the active policy),
 `problems` (a call as a problem for a search).
 """

@@ -1,6 +1,6 @@
-"""What calls ask of the autotuner: the policy that is in force, and who tunes calls that ask for it.
+"""The active policy, and the tuner of calls that request tuning.
 
-`frontend.tuned.tuned_calls` sets both, as it needs definitions, which need this.
+`frontend.tuned.tuned_calls` sets both. It needs definitions, which need this module.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ TuneCall = Callable[[Any, Sequence[Any], "torch.device | None", Any], None]
 
 
 class ActiveTuning:
-    """One for the process.
+    """The active tuning; one object for the process.
 
     Attributes:
-        tune: tunes a call, by the effort that it asks for; None: by `every`.
+        tune: tunes a call with the requested effort; None: with `every`.
         together: a block whose calls share the effort of one.
-        every: the effort that calls get which ask for none; None: they are not tuned.
-        learned: the policy of what was tuned here; None: nothing was.
-        has_policy: whether there may be a policy, so that a call without one asks no more than this.
+        every: the effort for calls that request none; None: they are not tuned.
+        learned: the policy from tuning in this process; None: nothing was tuned.
+        has_policy: whether there may be a policy; a call without one checks nothing else.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class ActiveTuning:
         self.every: Any = os.environ.get("FUSEWRIGHT_TUNE") or None
         self._learned: ParamsPolicy | None = None
         self.has_policy = bool(os.environ.get("FUSEWRIGHT_POLICY"))
-        # The latest options and policy with what they made: hashing options costs more than a call may.
+        # The latest options and policy with their result: hashing options would cost too much per call.
         self._latest: tuple[Options, ParamsPolicy, Options] | None = None
 
     @property

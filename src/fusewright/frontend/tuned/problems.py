@@ -1,4 +1,4 @@
-"""Calls of definitions as problems for a search for params (`tune.problem`), and back."""
+"""Converts calls of definitions to problems for a search (`tune.problem`), and back."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ def recorded(observe: Observer) -> Iterator[None]:
 def problems_of(
     fd: FusionDefinition, inputs: Sequence[Any], device: torch.device | None, name: str, folder: Path
 ) -> list[Problem]:
-    """One problem for each kernel that serves a call; those that have no params with a space are left out.
+    """One problem for each kernel that serves a call, except for kernels whose params have no space.
 
-    Inputs stay as they are, and the random numbers of later calls are what they would have been.
+    Inputs are not changed, and later calls draw the same random numbers as without this.
 
     Args:
-        folder: takes the values of integers and bools.
+        folder: for the values of integers and bools.
 
     Raises:
-        UserError: inputs that do not fit, or a definition that no kernels serve.
+        UserError: inputs that do not fit, or a definition without kernels.
     """
     twin = fd._plain_twin()
     arguments = list(flattened(inputs))

@@ -1,4 +1,4 @@
-"""Calls that are tuned: `fd.execute(inputs, tune=...)`, `fusewright.tuning(...)` and FUSEWRIGHT_TUNE."""
+"""Tuned calls: `fd.execute(inputs, tune=...)`, `fusewright.tuning(...)` and FUSEWRIGHT_TUNE."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def journal_version() -> str:
 
 
 def journal_path() -> Path:
-    """FUSEWRIGHT_TUNE_JOURNAL, or a file in the cache directory. TuneError: there is none."""
+    """FUSEWRIGHT_TUNE_JOURNAL, or a file in the cache directory. TuneError if there is neither."""
     named = os.environ.get("FUSEWRIGHT_TUNE_JOURNAL")
     if named:
         return Path(named)
@@ -99,20 +99,21 @@ def _given(kind: Callable[[Any], T], value: Any, name: str, expected: str) -> T:
 
 
 class TuningSession:
-    """Tunes calls; a context manager. Processes are started for the first one, and serve all.
+    """Tunes calls; a context manager. Processes start for the first call and serve all.
 
     Args:
-        journal: None: that of the user (`journal_path`).
-        heuristics: besides the autotuner's own and those that were registered.
-        seeds: params to begin with.
+        journal: None: the user's journal (`journal_path`).
+        heuristics: in addition to the autotuner's own and the registered ones.
+        seeds: initial params.
         report: called with the progress of each kernel of a call.
 
     Attributes:
         is_interrupted: whether the user interrupted a search.
 
     Raises:
-        RegistrationError: a heuristic that is none, or of no scheduler. ParamsError: a seed that is none.
-        OptionError: another argument is not what it should be.
+        RegistrationError: an invalid heuristic, or one for an unknown scheduler.
+        ParamsError: an invalid seed.
+        OptionError: another invalid argument.
     """
 
     def __init__(
@@ -168,9 +169,10 @@ class TuningSession:
     def tune_call(
         self, fd: FusionDefinition, inputs: Sequence[Any], device: torch.device | None, effort: Effort
     ) -> None:
-        """Tunes the kernels of a call, unless such a call was tuned before, and has the policy know of it.
+        """Tunes the kernels of a call, unless such a call was tuned before, and adds the results to the
+        policy.
 
-        In a block of `together` they are tuned in its end.
+        In a block of `together` they are tuned at its end.
         """
         key = self._key(fd, inputs, device, effort)
         if key in self._tuned:  # by another thread meanwhile
@@ -191,7 +193,7 @@ class TuningSession:
 
     @contextmanager
     def together(self, effort: Effort) -> Iterator[None]:
-        """A block whose calls share an effort: they run as they are, and are tuned in its end."""
+        """A block whose calls share an effort: they run untuned, and are tuned at its end."""
         if self._together is not None:
             yield
             return
@@ -246,14 +248,14 @@ class TuningSession:
 
 
 class _Turns(threading.local):
-    """Whether this thread tunes: what tuning itself executes is not tuned."""
+    """Whether this thread is tuning: calls that tuning itself executes are not tuned."""
 
     is_tuning = False
 
 
 class _TunedCalls:
-    """What calls of this process are tuned by. One search at a time: other threads wait for it, but for calls
-    that were tuned before.
+    """The tuning of calls in this process. One search runs at a time: other threads wait for it, except for
+    calls that were tuned before.
 
     Attributes:
         session: tunes calls. It closes with the process.
@@ -276,7 +278,7 @@ class _TunedCalls:
     def tune(
         self, fd: FusionDefinition, inputs: Sequence[Any], device: torch.device | None, given: Any
     ) -> None:
-        """Tunes a call that asks for it, or each one where that is asked of all."""
+        """Tunes a call that requests it, or every call if all are to be tuned."""
         effort = self._every() if given is None else effort_of(given)
         if effort is None or self._turns.is_tuning or fd._is_scheduled or _is_captured():
             return
@@ -343,18 +345,18 @@ def tuning(
     seeds: Iterable[Any] = (),
     report: Report = lambda progress: None,
 ) -> Iterator[TuningSession]:
-    """A block in which each call is tuned that is unlike those before it; for all threads.
+    """A block in which each new kind of call is tuned, for all threads.
 
-    What was found is used from then on, in this process, by calls outside of the block, too.
+    Later calls in this process use the results, also outside of the block.
 
     Args:
         effort: for each call: "fast", "full", seconds, or an Effort.
-        journal: the file that remembers; by default the user's.
+        journal: the file for all results; by default the user's.
         heuristics, seeds, report: see `TuningSession`.
 
     Raises:
-        OptionError: no effort.
-        RegistrationError, ParamsError: a heuristic, or a seed, that is none.
+        OptionError: an invalid effort.
+        RegistrationError, ParamsError: an invalid heuristic or seed.
     """
     asked = effort_of(effort, "tuning")
     before, every = _calls.session, ACTIVE.every

@@ -49,11 +49,14 @@ INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, eq=False)
 class Shapes:
-    """What the sizes of a call are.
+    """The sizes of a call.
 
-    sizes: of every size symbol of the inputs. values: of the scalars that are sizes. shapes, strides: one a
-    tensor input, () a scalar; strides are those that kernels may assume (a size-1 dimension's is free).
-    device: where the tensors are.
+    Attributes:
+        sizes: the value of every size symbol of the inputs.
+        values: of the scalars that are sizes.
+        shapes, strides: one per tensor input, () for a scalar; strides are those that kernels may assume (a
+            size-1 dimension's is free).
+        device: the device of the tensors.
     """
 
     sizes: dict[Symbol, int]
@@ -65,10 +68,11 @@ class Shapes:
 
 @dataclass(frozen=True, eq=False)
 class Binding(Shapes):
-    """What is known of a call once its inputs are checked.
+    """The facts about a call once its inputs are checked.
 
-    spans: elements from the first to the last of each input in memory; 0 of one without elements.
-    alignment: bytes that each pointer is a multiple of.
+    Attributes:
+        spans: elements from the first to the last of each input in memory; 0 for one without elements.
+        alignment: bytes that each pointer is a multiple of.
     """
 
     spans: tuple[int, ...]
@@ -77,7 +81,7 @@ class Binding(Shapes):
 
 
 class Binder:
-    """Binds calls of one fusion; holds what all calls need."""
+    """Binds calls of one fusion; caches the data that all calls need."""
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
@@ -112,7 +116,7 @@ class Binder:
         self._equalities = _among(known, fusion.equalities)
         self._equal_sizes = to_function([size for pair in self._equalities for size in pair])
         self._computed_sizes = to_function(list(fusion.computed_sizes.values()))
-        #: what must hold for the sizes of a call, and what is said where it does not
+        #: requirements on the sizes of a call, and the message if they do not hold
         self._conditions = [*fusion.checks, *_differences(fusion.computed_sizes.values())]
         self._checks = to_function([defined(condition) for condition, _ in self._conditions])
 
@@ -168,13 +172,14 @@ class Binder:
     def describe(
         self, inputs: Sequence[Any], device: torch.device | None, needs_place: bool = False
     ) -> Binding:
-        """`bind` for tensors that may have no memory, whose addresses are then as torch allocates.
+        """`bind` for tensors that may have no memory; their addresses are assumed to be as torch allocates.
 
-        Meta tensors are taken to be where the others are; if all are, where `device` says. Without it they
-        are where calls run that name no device, unless that is to be said (`needs_place`).
+        Meta tensors are assumed to be on the device of the other tensors. If all are meta tensors, they are
+        on `device`. Without it they are where calls without a device run, unless it must be stated
+        (`needs_place`).
 
         Raises:
-            DeviceError: it is to be said, and is not. Otherwise as `bind`.
+            DeviceError: the device must be stated, and is not. Otherwise as `bind`.
         """
         if needs_place and device is None and self._is_nowhere(inputs):
             raise DeviceError(
@@ -192,7 +197,7 @@ class Binder:
 
     @property
     def is_placed_by_device(self) -> bool:
-        """Whether a call's device is what it names, as no input tells."""
+        """Whether the named device is a call's device, since no input determines it."""
         return all(spec.tensor.is_cpu for _, spec in self._tensors)
 
     def _is_nowhere(self, inputs: Sequence[Any]) -> bool:
@@ -201,7 +206,7 @@ class Binder:
         return bool(given) and all(isinstance(t, torch.Tensor) and t.device.type == "meta" for t in given)
 
     def shapes(self, inputs: Sequence[Any], device: torch.device | None, with_meta: bool = False) -> Shapes:
-        """The part of `bind` that asks for no memory: for tensors that have none, too, and symbolic sizes."""
+        """The part of `bind` that needs no memory: for tensors without memory and symbolic sizes, too."""
         values: dict[Val, Number] = {}
         for i, scalar in self.scalars:
             number = checked_scalar(i, scalar, inputs[i])
@@ -333,7 +338,7 @@ def _is_same(named: torch.device, place: torch.device) -> bool:
 
 
 class _TensorInput:
-    """What the definition says of one tensor input."""
+    """The definition's statements about one tensor input."""
 
     def __init__(self, index: int, tensor: TensorView) -> None:
         self.index = index
@@ -381,9 +386,9 @@ class _TensorInput:
             )
 
     def check_memory(self, given: torch.Tensor, span: int) -> None:
-        """Raises InputError unless what lies in the tensor's memory is its values, or a conjugate of them.
+        """Raises InputError unless the tensor's memory holds its values, or their conjugates.
 
-        After `check_tensor`. span: elements from the first to the last.
+        Called after `check_tensor`. span: elements from the first to the last.
         """
         if not is_plain(type(given)):  # of others `check_tensor` has seen the layout
             self._check_layout(given)
@@ -402,14 +407,14 @@ class _TensorInput:
             )
 
     def bind_sizes(self, shape: tuple[int, ...], sizes: dict[Symbol, int]) -> bool:
-        """Adds the sizes of the tensor to `sizes`; whether they agree with what is known."""
+        """Adds the sizes of the tensor to `sizes`; returns whether they agree with the known ones."""
         for (symbol, fixed), size in zip(self._extents, shape):
             if size != (fixed if symbol is None else sizes.setdefault(symbol, size)):
                 return False
         return True
 
     def refuse_sizes(self, shape: tuple[int, ...], sources: dict[Symbol, tuple[int, str]]) -> None:
-        """As `bind_sizes`, raising ShapeError; `sources` says where each size came from."""
+        """Like `bind_sizes`, but raises ShapeError; `sources` tells where each size came from."""
         for dim, (axis, size) in enumerate(zip(self._axes, shape)):
             extent = axis.visible_extent
             if isinstance(extent, Symbol):

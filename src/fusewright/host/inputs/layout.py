@@ -16,12 +16,12 @@ def size_value(extent: Expr, sizes: Mapping[Symbol, int]) -> int:
 
 
 class Layout:
-    """How a tensor lies in memory of its own: dense, in its allocation order.
+    """The layout of a tensor in separate memory: dense, in its allocation order.
 
     An expanded dimension is a size-1 dimension in memory, seen at its full size through stride 0.
 
     Args:
-        order: the dimensions, the outermost first, in place of that order.
+        order: the dimensions, the outermost first, instead of the allocation order.
     """
 
     __slots__ = ("_extents", "_order", "_expanded")
@@ -48,10 +48,10 @@ class Layout:
 
 
 class Layouts:
-    """Of the tensors of one fusion, made on demand.
+    """The layouts of the tensors of one fusion, made on demand.
 
     Attributes:
-        open_inputs: the inputs that the definition allows to lie otherwise than it says, by position.
+        open_inputs: the inputs whose layout the definition leaves open, by position.
     """
 
     __slots__ = ("open_inputs", "_made")
@@ -62,7 +62,7 @@ class Layouts:
         self._made: dict[TensorView, Layout] = {}
 
     def of(self, tensor: TensorView) -> Layout:
-        """That of a tensor in memory of its own."""
+        """The layout of a tensor in separate memory."""
         found = self._made.get(tensor)
         if found is None:
             found = self._made[tensor] = Layout(tensor)

@@ -1,4 +1,4 @@
-"""How the tensors of a call lie in memory."""
+"""The memory layout of the tensors of a call."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from fusewright.sym import Symbol
 
 
 class Memory:
-    """Shape, strides and alignment of every tensor that kernels touch in one call, and the sizes of segments.
+    """Shape, strides and alignment of every tensor that kernels access in one call, and the sizes of
+    segments.
 
     Args:
-        layouts: of the fusion.
-        given: where inputs lie, if that is known.
+        layouts: the layouts of the fusion's tensors.
+        given: the layouts of inputs, if known.
 
     Attributes:
-        input_layouts: where inputs lie, where that is not as the definition says.
+        input_layouts: the layouts of inputs that differ from the definition's.
     """
 
     __slots__ = ("sizes", "input_layouts", "_layouts", "_orders", "_facts", "_homes", "_segments")
@@ -69,7 +70,7 @@ class Memory:
         )
 
     def place(self, homes: Mapping[TensorView, TensorView]) -> None:
-        """From now on each of these tensors lies where the input does that it is, or may be, written into."""
+        """Gives each of these tensors the layout of the input that it is, or may be, written into."""
         self._homes = homes
 
     def is_laid_out_as(self, tensor: TensorView, home: TensorView) -> bool:
@@ -126,7 +127,7 @@ def check_room(outputs: Iterable[TensorView], memory: Memory, hardware: Hardware
 
 
 def input_layouts(layouts: Layouts, binding: Binding) -> tuple[InputLayout, ...]:
-    """What the strides of a call say of inputs beyond the definition."""
+    """The layouts of inputs that the strides of a call show beyond the definition."""
     if not layouts.open_inputs:
         return ()
     found = [

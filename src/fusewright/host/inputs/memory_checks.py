@@ -1,4 +1,4 @@
-"""Whether a tensor's values are what lies in its memory, and what to do where they are not."""
+"""Checks whether a tensor's memory holds its values, and handles tensors for which it does not."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ def is_plain(given: type) -> bool:
 
 
 def has_no_memory(inputs: Iterable[Any]) -> bool:
-    """Whether there are tensors among them that must not be asked for an address, as fake ones."""
+    """Whether some of the tensors must not be asked for an address, such as fake ones."""
     return any(isinstance(value, torch.Tensor) and not is_plain(type(value)) for value in inputs)
 
 
 def unreadable(tensor: torch.Tensor) -> tuple[str, str | None] | None:
-    """Why the values of `tensor` are not what lies in its memory, and a hint; None if they are.
+    """Why the memory of `tensor` does not hold its values, and a hint; None if it does.
 
-    Everything that is asked here is part of a call's key (`signature`) or makes that raise, but for the size
-    of the storage, which may change while a tensor stays the same: bound programs ask for it at every call.
+    All properties checked here are part of a call's key (`signature`) or raise while it is computed, except
+    for the size of the storage, which may change while a tensor stays the same: bound programs check it at
+    every call.
     """
     if not is_plain(type(tensor)):
         return f"a {type(tensor).__name__}, which holds no values in memory of its own", None
@@ -61,14 +62,14 @@ def storage_fault(tensor: torch.Tensor, span: int) -> str | None:
 
 
 def spanned_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first of a tensor in memory to the last; 0 if it has none."""
+    """The number of elements from the first of a tensor in memory to the last; 0 if it has none."""
     if not shape:
         return 1
     return 0 if 0 in shape else 1 + sum(map(mul, shape, strides)) - sum(strides)
 
 
 def in_own_memory(view: torch.Tensor) -> torch.Tensor:
-    """The values of a tensor, as of a lazily conjugated view, in memory of its own, with its strides."""
+    """The values of a tensor, such as a lazily conjugated view, in separate memory with its strides."""
     own = torch.empty_strided(view.shape, view.stride(), dtype=view.dtype, device=view.device)
     # What an expanded dimension repeats is written once.
     once: list[Any] = [slice(1) if stride == 0 else slice(None) for stride in view.stride()]

@@ -1,7 +1,7 @@
-"""Which tensors of a call may lie in host memory while the others are on a GPU.
+"""Tensors of a call that may be in host memory while the others are on a GPU.
 
-torch's operators keep some of their states there, such as the seed of attention's dropout, and say so of no
-fake tensor: the same operator leaves it on the GPU while a CUDA graph is captured.
+torch's operators keep some of their states there, such as the seed of attention's dropout. A fake tensor does
+not tell: the same operator leaves the state on the GPU while a CUDA graph is captured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scalars that the host computes: those that are sizes when a signature is bound, the others at each call."""
+"""Scalars that the host computes: sizes when a signature is bound, others at each call."""
 
 from __future__ import annotations
 
@@ -99,8 +99,9 @@ _CASTS: Mapping[DataType, Callable[..., float | None]] = {
 class SizeScalars:
     """The scalars that a signature fixes.
 
-    inputs: those whose value is part of it, since sizes follow from them. static: they, sizes of dimensions,
-    and all that is computed from these and constants alone.
+    Attributes:
+        inputs: those whose value is part of the signature, since sizes follow from them.
+        static: these, sizes of dimensions, and everything computed from these and constants alone.
     """
 
     def __init__(self, fusion: Fusion) -> None:
@@ -194,7 +195,7 @@ def checked_scalar(index: int, scalar: Scalar, given: Any) -> Number:
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """The word for its dtype in messages: that of printed IR, or torch's where the IR has none."""
+    """The name of its dtype in messages: that of printed IR, or torch's if the IR has none."""
     try:
         return from_torch(tensor.dtype).ir_name
     except DtypeError:

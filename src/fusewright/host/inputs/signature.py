@@ -1,4 +1,4 @@
-"""The key of a call: everything about its inputs that the bound program depends on."""
+"""The key of a call: all properties of its inputs that the bound program depends on."""
 
 from __future__ import annotations
 

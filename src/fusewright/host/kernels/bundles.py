@@ -1,4 +1,4 @@
-"""One launch for several segments: the kernels of a bundle combined, as far as they can be for a call."""
+"""One launch for several segments: combines the kernels of a bundle, if a call allows it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_BUNDLES = 1024
 
 
 class _Bundle:
-    """Launches that are one, and what they need together."""
+    """Launches that are combined, and their joint requirements."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[LaunchPlan]] = {}
@@ -61,7 +61,7 @@ class _Bundle:
 
 
 class Bundles:
-    """Makes the launches of several segments on one device, and keeps them."""
+    """Makes and caches the combined launches of several segments on one device."""
 
     def __init__(self, compiler: KernelCompiler, target: Target) -> None:
         self._compiler = compiler

@@ -1,4 +1,4 @@
-"""What the partition is told of a call."""
+"""The facts about a call that the partition uses."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from fusewright.sym import Symbol
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the partition is asked for one call.
+    """The partition's input for one call.
 
     Attributes:
-        call: its sizes. required: what no partition may do. memory: where its tensors lie.
-        views: the outputs that are views of inputs. empty: those without elements.
+        call: its sizes.
+        required: exclusions that every partition must obey.
+        memory: the layouts of its tensors.
+        views: the outputs that are views of inputs.
+        empty: the outputs without elements.
     """
 
     call: Call
@@ -42,7 +45,9 @@ class Question:
 
 
 def hardware_for(device: torch.device, options: Options) -> HardwareInfo:
-    """What schedulers read for tensors on a device; where that is no GPU here, the one that is simulated."""
+    """The schedulers' description of a device: its GPU, or the simulated GPU if the device is not a present
+    GPU.
+    """
     return hardware_of(present(device), options)
 
 

@@ -1,4 +1,4 @@
-"""A user's schedules once they are finished: what a call is given in place of automatic ones."""
+"""Finished schedules of a user, which replace automatic ones in a call."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fusewright.segment import Planned, Segment
 
 
 class FinishedSchedule:
-    """A schedule of a whole fusion that nobody changes any more. Compared by identity.
+    """A finished schedule of a whole fusion, which is not changed any more. Compared by identity.
 
     Args:
-        params: what an automatic scheduler applied to it at the user's request, if one did; the compiler
-            takes the index type and the limit of registers from there.
+        params: the params that an automatic scheduler applied to it at the user's request, if one did; the
+            compiler takes the index type and the register limit from there.
 
     Attributes:
-        text: the printed primitives, which replay: equal for schedules of one fusion that are lowered to
-            the same kernel.
-        key: equal for those that are compiled to the same one: the text, and what of the params the compiler
-            reads.
+        text: the printed primitives, which replay: equal for schedules of one fusion that are lowered to the
+            same kernel.
+        key: equal for schedules that are compiled to the same kernel: the text, and the part of the params
+            that the compiler reads.
     """
 
     def __init__(self, schedule: Schedule, params: Any = None) -> None:
@@ -39,11 +39,11 @@ class FinishedSchedule:
 
 
 class PlannedCall:
-    """The automatic partition of one call: what a user may schedule a part of.
+    """The automatic partition of one call, parts of which a user may schedule.
 
     Attributes:
         segments, proposals: the kernels, and how each would be made.
-        facts: what is known of the call of a segment.
+        facts: returns the facts about a segment's call.
         uncomputed: the outputs that no segment computes: views of inputs, and those without elements.
     """
 
@@ -97,11 +97,11 @@ def check_params(segment: Segment, params: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class SegmentSchedules:
-    """How some segments of a call are scheduled; the others are automatic. Compared by identity.
+    """User schedules of some segments of a call; the others are automatic. Compared by identity.
 
     Attributes:
-        by_index: the place of a segment in launch order and, for it, a schedule or params of its scheduler.
-        planned: what the segments are those of.
+        by_index: for the position of a segment in launch order, a schedule or params of its scheduler.
+        planned: the partition of these segments.
     """
 
     by_index: tuple[tuple[int, FinishedSchedule | Any], ...]

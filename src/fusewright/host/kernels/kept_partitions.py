@@ -1,4 +1,4 @@
-"""The partitions of one fusion, for each set of outputs that kernels compute, and each way inputs may lie."""
+"""The partitions of one fusion, for each set of outputs that kernels compute and each input layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Params that a policy chooses in the place of a scheduler's, and what happens where they do not work."""
+"""Params that a policy chooses instead of a scheduler, and the fallback if they do not work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ Plan = TypeVar("Plan")
 
 
 class LearnedParams:
-    """What a policy says of one call. Where its params cannot be used, the scheduler's are; it is logged."""
+    """A policy's choices for one call. If its params cannot be used, this is logged and the scheduler's are
+    used.
+    """
 
     def __init__(self, policy: ParamsPolicy | None, call: Call) -> None:
         self._policy = policy

@@ -1,4 +1,4 @@
-"""Calls that no program is bound to yet: the kernels that serve one, chosen and compiled."""
+"""Calls that no program is bound to yet: chooses and compiles the kernels that serve them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class NewCall:
-    """What is known of a call when its kernels are made.
+    """The facts about a call when its kernels are made.
 
     Attributes:
-        setting, place: its options, and what is kept for the device that it runs on.
-        schedule: the user's; None: all kernels are scheduled automatically.
-        binding, memory: its sizes and scalars, and how its tensors lie.
+        setting, place: the state shared by its options, and by the device that it runs on.
+        schedule: the user's schedule; None: all kernels are scheduled automatically.
+        binding, memory: its sizes and scalars, and the layouts of its tensors.
         stable: the sizes that kernels may have as constants.
-        repro: makes a script that reproduces it, for faults.
-        tracer: of what is made.
+        repro: makes a script that reproduces it, for bugs.
+        tracer: traces its compilation.
     """
 
     setting: Setting
@@ -62,14 +62,14 @@ def served(
     use: Callable[[Chosen], Result],
     note: Callable[[Decided], None] | None,
 ) -> Result:
-    """What `use` makes of the steps that serve a call, most or all of which are chosen here.
+    """The result of `use` on the steps that serve a call, most or all of which are chosen here.
 
-    A LaunchError that it raises leads to other steps, unless the user asked for these.
+    If it raises a LaunchError, other steps are chosen, unless the user asked for these.
 
     Args:
-        schedules: the user's, of some segments.
-        question: what the partition is asked.
-        note: told of a call that others may be served as.
+        schedules: the user's schedules of some segments.
+        question: the partition's input.
+        note: called with a call like which others may be served.
     """
     steps, place, memory = call.steps(fusion), call.place, call.memory
     learned = LearnedParams(call.setting.options.policy, question.call)

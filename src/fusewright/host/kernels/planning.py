@@ -1,4 +1,4 @@
-"""The kernels that a fusion would get on a GPU, also one that is not there: nothing is compiled or run."""
+"""The kernels that a fusion would get on a GPU, which may be absent: nothing is compiled or run."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ from fusewright.sym import Symbol
 
 @dataclass(frozen=True, slots=True)
 class PlannedKernel:
-    """A segment, and what its scheduler proposed for it.
+    """A segment, and its scheduler's proposal.
 
-    index: the segment's place in launch order. facts: what the scheduler was told of the call.
+    Attributes:
+        index: the segment's position in launch order.
+        facts: the facts about the call that the scheduler used.
     """
 
     index: int
@@ -45,12 +47,13 @@ class PlannedKernel:
 
 
 class PlannedKernels:
-    """The segments of a fusion for one call, and what becomes of them with other params.
+    """The segments of a fusion for one call, and their kernels for other params.
 
     Args:
         fusion: as executors have it, simplified.
-        inputs: may be tensors without memory. device: where these would be.
-        alignment: bytes that the address of each input is a multiple of, at most; None: as torch allocates.
+        inputs: may be tensors without memory.
+        device: the device on which these would be.
+        alignment: the largest alignment in bytes of the address of each input; None: as torch allocates.
     """
 
     def __init__(
@@ -87,12 +90,12 @@ class PlannedKernels:
     def compile(
         self, planned: PlannedKernel, params: Any, tracer: Tracer
     ) -> tuple[MachineCode, LaunchShape | None]:
-        """The machine code of a segment with these params, for this call, and how that is launched.
+        """The machine code of a segment with these params, for this call, and its launch.
 
-        It compiles once it is asked for. No launch where there is nothing to write.
+        It compiles on demand. There is no launch if there is nothing to write.
 
         Raises:
-            UserError: params that the scheduler, or this call, does not take.
+            UserError: params that the scheduler, or this call, does not accept.
         """
         segment = planned.segment
         params.validate(self._hardware)

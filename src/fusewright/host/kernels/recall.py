@@ -1,4 +1,4 @@
-"""Serves calls of a new size as calls before them were, where they are decided alike (`recorded_calls`)."""
+"""Serves calls of a new size like earlier calls, if they are decided alike (`recorded_calls`)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ from fusewright.sym import Symbol
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """How a call was decided by planners, as others may be.
+    """The planners' decision for a call, which other calls may reuse.
 
     Attributes:
-        partitions, required: what was asked. planned: the answer.
-        own: the steps of its segments. plans: those of the program, where several segments are one launch.
+        partitions, required: the question.
+        planned: the answer.
+        own: the steps of its segments.
+        plans: the steps of the program, if several segments share a launch.
     """
 
     partitions: Partitions
@@ -40,9 +42,10 @@ class Decided:
     plans: Sequence[StepPlan]
 
     def is_found_again(self, call: Call) -> bool:
-        """Whether a call is decided so.
+        """Whether a call is decided in the same way.
 
-        Not where planners are a user's, who are asked at each call: they may read more than they are told.
+        This excludes planners of a user's schedulers, which are asked at each call, since they may read more
+        than their arguments.
         """
         if not all(is_built_in(s.scheduler) for s in self.partitions.asked(call, self.required)):
             return False
@@ -56,7 +59,7 @@ class Recall:
     """Finds and records calls of one fusion, by their keys.
 
     Args:
-        question: what the partition is asked for a call with these settings, of these stable sizes.
+        question: the partition's input for a call with these settings and these stable sizes.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class Recall:
         self._question = question
 
     def find(self, setting: Setting, key: Key, inputs: Sequence[Any]) -> BoundProgram | None:
-        """The program of a call that is decided as one before it was. Raises for inputs that do not fit."""
+        """The program of a call that is decided like an earlier one. Raises for inputs that do not fit."""
         split = self._rebinding.split(key)
         if split is None:
             return None

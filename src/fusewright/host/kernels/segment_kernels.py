@@ -1,4 +1,4 @@
-"""The kernels of a call as values: what computes each segment, how that was decided, and what it takes."""
+"""The kernels of a call as values: what computes each segment, how this was decided, and its resources."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class KernelTensor:
     """A tensor that a kernel reads or writes.
 
     Attributes:
-        name: in the kernel; "" where torch computes.
-        definition_name: in the definition as it prints; None: an operation of it made the tensor on its way.
-        shape, strides: in this call.
+        name: its name in the kernel; "" if torch computes the segment.
+        definition_name: its name in the printed definition; None if it is an intermediate value of an
+            operation.
+        shape, strides: its shape and strides in this call.
         is_written: whether the kernel writes it.
     """
 
@@ -53,21 +54,21 @@ class KernelTensor:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SegmentKernel:
-    """What computes a segment of a call; or several, where their kernels are one launch.
+    """The kernel of a segment of a call, or of several segments that share a launch.
 
     Attributes:
-        segments: their places in launch order; 0 for a user's schedule of the whole definition.
-        scheduler: its scheduler's name, "user", or "horizontal" for several; "expr_eval" for what torch
-            computes.
+        segments: their positions in launch order; 0 for a user's schedule of the whole definition.
+        scheduler: its scheduler's name, "user", or "horizontal" for several; "expr_eval" if torch computes
+            it.
         kernel: None: torch computes it.
-        operation: what torch computes; "" for kernels.
-        proposal: what the scheduler estimated: bytes and seconds. None where no scheduler proposed.
+        operation: the operation that torch computes; "" for kernels.
+        proposal: the scheduler's estimate: bytes and seconds. None if no scheduler made a proposal.
         launch: grid, block and dynamic shared memory. None: nothing is launched.
         bytes_read, bytes_written: of the tensors it reads and writes, each once.
-        tensors: these.
-        schedule_text: `schedule(fd)` of the definition that makes the kernel, as Python; "" where torch
-            computes.
-        parts: of several segments, each by itself.
+        tensors: these tensors.
+        schedule_text: `schedule(fd)` of the definition that makes the kernel, as Python; "" if torch computes
+            it.
+        parts: for several segments, each by itself.
     """
 
     segments: tuple[int, ...]
@@ -91,12 +92,12 @@ class SegmentKernel:
 
     @property
     def params(self) -> Any:
-        """What the scheduler applied; None where there are none."""
+        """The params that the scheduler applied; None if there are none."""
         return None if self.kernel is None else self.kernel.params
 
     @property
     def reason(self) -> str:
-        """Why the heuristic chose these; "" where there is none."""
+        """Why the heuristic chose these; "" if there are none."""
         return "" if self.kernel is None else self.kernel.reason
 
     @property
@@ -108,14 +109,14 @@ class SegmentKernel:
 
     @property
     def cuda_text(self) -> str:
-        """The kernel as it is launched; "" where torch computes."""
+        """The text of the launched kernel; "" if torch computes the segment."""
         return "" if self.kernel is None else self.kernel.source_for(self._threads).kernel
 
     # ---- what it takes
 
     @property
     def code(self) -> MachineCode | None:
-        """The machine code of this launch; None where torch computes."""
+        """The machine code of this launch; None if torch computes the segment."""
         return self.code_traced(SILENT)
 
     def code_traced(self, tracer: Tracer) -> MachineCode | None:
@@ -130,12 +131,12 @@ class SegmentKernel:
 
     @property
     def resources(self) -> Resources | None:
-        """Registers, spills and static shared memory; None where torch computes."""
+        """Registers, spills and static shared memory; None if torch computes the segment."""
         return None if self.code is None else self.code.resources()
 
     @property
     def occupancy(self) -> Occupancy | None:
-        """What an SM holds of it; None where nothing is launched."""
+        """The number of its blocks per SM; None if nothing is launched."""
         if self.kernel is None or self.code is None or self.launch is None:
             return None
         return self.code.occupancy(self.launch.threads, self.launch.shared_bytes, self.kernel.hardware)
@@ -249,11 +250,11 @@ def _estimate(cost: Cost | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """What the definition of a fusion calls things.
+    """The names that the definition of a fusion uses.
 
     Attributes:
-        name: of a value, None if it has none there.
-        schedule: the text of the `schedule(fd)` that makes the kernels of a launch.
+        name: returns the name of a value, None if it has none there.
+        schedule: returns the text of the `schedule(fd)` that makes the kernels of a launch.
     """
 
     name: Callable[[Val], str | None]
@@ -268,14 +269,15 @@ def described_kernels(
     parallel: bool,
     tracer: Tracer,
 ) -> SegmentKernels:
-    """The kernels of these steps, each compiled.
+    """The kernels of these steps, compiled.
 
     Args:
-        memory: how the tensors of the call lie, those included that are written in place.
-        costs: what the planners estimated, by segment.
+        memory: the layouts of the tensors of the call, including those that are written in place.
+        costs: the planners' estimates, by segment.
 
     Raises:
-        LaunchError, ScheduleError: a kernel cannot be launched for this call. CompileError: see there.
+        LaunchError, ScheduleError: a kernel cannot be launched for this call.
+        CompileError: NVRTC rejects a kernel.
     """
     found = [_described(plan, memory, costs, wording) for plan in plans]
     codes = [kernel.code_traced(tracer) for kernel in found]

@@ -1,7 +1,7 @@
-"""Which kernels serve a call: those of the partition for its sizes, made; without what cannot be made.
+"""The compiled kernels of the partition for a call's sizes, without proposals that fail.
 
-A proposal of a built-in scheduler may prove wrong, which is a fault of Fusewright: it is logged with a
-script, and the fusion is partitioned again without it.
+If a proposal of a built-in scheduler proves wrong, this is a bug in Fusewright: it is logged with a script,
+and the fusion is partitioned again without the proposal.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Selection(Generic[Plan]):
     """The kernels of one call.
 
     Args:
-        make: what computes a segment with the params of a proposal.
-        repro: a script that reproduces the call, for faults.
-        required: what no partition may do.
-        given: the user's schedules of some segments, and the partition that these are of. A fault of another
-            segment leads to a partition that has them, too.
+        make: makes the step that computes a segment with the params of a proposal.
+        repro: a script that reproduces the call, for bugs.
+        required: exclusions that every partition must obey.
+        given: the user's schedules of some segments, and their partition. If another segment fails, the new
+            partition has these segments, too.
     """
 
     def __init__(
@@ -54,13 +54,14 @@ class Selection(Generic[Plan]):
         self.planned: Planned | None = None
 
     def plans(self) -> tuple[list[Plan], Sequence[Sequence[int]]]:
-        """One a segment, in order, and the positions of those that are to be one launch.
+        """One plan per segment, in order, and the positions of segments that share a launch.
 
         Raises:
-            ScheduleError: a fault of another segment, and no partition without it has those of the user.
-            NoSchedulerError, RejectedError: no scheduler takes part of the fusion, at these sizes or at all.
+            ScheduleError: another segment failed, and no partition without it has the user's segments.
+            NoSchedulerError, RejectedError: no scheduler accepts part of the fusion, at these sizes or at
+                all.
             SchedulerError: a registered scheduler failed.
-            InternalError: a fault that no other partition avoids.
+            InternalError: a bug that no other partition avoids.
         """
         while True:
             segments, proposals, launches = self._planned()
@@ -70,7 +71,7 @@ class Selection(Generic[Plan]):
 
     @property
     def is_first(self) -> bool:
-        """Whether the segments are those of the first partition: none of its kernels was found wrong."""
+        """Whether the segments are those of the first partition, because none of its kernels failed."""
         return self._required is self._required_first
 
     def _planned(self) -> tuple[Sequence[Segment], Sequence[Proposal], Sequence[Sequence[int]]]:

@@ -1,4 +1,6 @@
-"""What calls of one fusion share that have the same options, or one device: programs, kernels, launches."""
+"""Programs, kernels and launches that calls of one fusion share if they have the same options or the same
+device.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,12 @@ MAX_KINDS = 256
 
 
 class DeviceState:
-    """What calls with the same settings share on one device.
+    """The state that calls with the same settings share on one device.
 
-    launches: by segment, parameters and index type; what a call of a new size finds its kernels by. Of a
-    user's schedule: by segment, None for it all, the schedule's key and index type. evaluations: what torch
-    computes.
+    Attributes:
+        launches: by segment, parameters and index type, through which a call of a new size finds its kernels.
+            For a user's schedule: by segment (None for the whole fusion), the schedule's key and index type.
+        evaluations: the nodes that torch computes.
     """
 
     def __init__(self, target: Target, programs: Programs, compiler: KernelCompiler) -> None:
@@ -51,11 +54,13 @@ class DeviceState:
 
 
 class Setting:
-    """What calls with the same options and device share.
+    """The state that calls with the same options and device share.
 
-    views: whether outputs may be views of inputs. deterministic: whether torch asks for results that are the
-    same from run to run, of what kernels compute in another order each time. excluded: what no partition may
-    do.
+    Attributes:
+        views: whether outputs may be views of inputs.
+        deterministic: whether torch requires deterministic results, which kernels that add in varying order
+            do not give.
+        excluded: exclusions that every partition must obey.
     """
 
     def __init__(
@@ -76,11 +81,11 @@ class Setting:
         self.horizontal = not options.disabled("horizontal_fusion")
         #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
         self.programs: OnceCache[Hashable, BoundProgram] = OnceCache(MAX_PROGRAMS)
-        #: what last served two calls in a row, and how to tell further ones
+        #: the program that last served two calls in a row, and a function that recognizes further ones
         self.repeated: tuple[Matches, BoundProgram] | None = None
         #: those of users' schedules, by the schedule's text; devices of one kind share them
         self.user_kernels: OnceCache[tuple[Hashable, ...], CompiledKernel] = OnceCache(MAX_KERNELS)
-        #: of inputs; what serves calls that differ from those before them in nothing but numbers
+        #: by kind of inputs, the programs for calls that differ from earlier ones only in numbers
         self.kinds: OnceCache[Hashable, Kind] = OnceCache(MAX_KINDS)
         self.places: OnceCache[torch.device, DeviceState] = OnceCache()
 
@@ -97,14 +102,14 @@ class Setting:
 
 
 class Settings:
-    """Those of calls of one fusion, each made once.
+    """The settings of calls of one fusion, each made once.
 
     Args:
-        registry: whose kernels compute it.
-        as_defined: whether nothing of it is computed in another way than it says.
+        registry: the schedulers of its kernels.
+        as_defined: whether everything is computed exactly as the definition says.
 
     Attributes:
-        unordered: what kernels compute in an order that differs from run to run.
+        unordered: the nodes that kernels compute in an order that differs from run to run.
     """
 
     def __init__(self, fusion: Fusion, registry: Registry, as_defined: bool) -> None:

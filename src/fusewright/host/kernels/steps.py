@@ -1,4 +1,6 @@
-"""What computes each segment of a call: a launch of its kernel, compiled here, or an evaluation by torch."""
+"""The steps of a call, one for each segment: a launch of its kernel, compiled here, or an evaluation by
+torch.
+"""
 
 from __future__ import annotations
 

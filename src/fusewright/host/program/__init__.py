@@ -1,6 +1,6 @@
-"""The host program: what a call does, compiled to one Python function.
+"""The host program: the work of a call, compiled to one Python function.
 
 `ir` and `build` (the host IR of a fusion), `codegen` (its Python), `plan` and `evaluation` (launches, and
-what torch computes), `programs` (binds a program to a signature), `views` (outputs that are views),
+segments that torch computes), `programs` (binds a program to a signature), `views` (outputs that are views),
 `overlaps` (inputs that share memory), `workspaces`. It may import `inputs`.
 """

@@ -1,7 +1,7 @@
-"""A host program as one straight Python function.
+"""A host program as one straight-line Python function.
 
-The text names what a signature decides (shapes, launches, constant arguments) instead of spelling it out, so
-one compilation serves all signatures: binding a program makes a closure over other values.
+The text uses names for the values that a signature determines (shapes, launches, constant arguments). So one
+compilation serves all signatures: binding a program makes a closure over other values.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ _PLAIN_TORCH = [
 
 
 class _Writer:
-    """Writes operations as statements; one method a class, by name."""
+    """Writes operations as statements; one method for each class, by name."""
 
     def __init__(self, program: HostProgram, takes_pointers: bool) -> None:
         self.program = program

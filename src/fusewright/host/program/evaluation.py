@@ -1,4 +1,4 @@
-"""Segments that torch computes: what a program knows of one by name."""
+"""Segments that torch computes: the named values by which a program calls one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSALS = (RuntimeError, NotImplementedError)
 
 
 class EvaluatePlan:
-    """One evaluation of a program. No size changes anything of it but how operands are seen."""
+    """One evaluation in a program. Sizes change only how operands are viewed."""
 
     def __init__(self, op: Evaluate, segment: Segment, target: Target) -> None:
         self.op = op
@@ -40,7 +40,9 @@ class EvaluatePlan:
             self.constants[f"call_{op.segment}"] = node.op.function(target.device.type, **node.options)
 
     def bound(self, memory: Memory) -> dict[str, Any]:
-        """What else it uses by name: an update of these sizes, what makes the views that operands are."""
+        """The further named values: an update with these sizes, and functions that make the views of
+        operands.
+        """
         node, segment = self.op.node, self.op.segment
         if isinstance(node, Update):
             sizes = memory.sizes

@@ -1,6 +1,6 @@
-"""The host IR: what a call does, as a straight list of operations over the values of the whole fusion.
+"""The host IR: a call as a straight list of operations over the values of the whole fusion.
 
-A program holds no sizes: it is made once for a combination of kernels and then bound to each signature.
+A program contains no sizes. It is made once for a combination of kernels and then bound to each signature.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EvaluateScalar:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawRandomState:
-    """Takes seed and offset of random numbers from torch's generator, which goes on."""
+    """Takes seed and offset of random numbers from torch's generator and advances it."""
 
     node: RandomState
 
@@ -59,7 +59,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocateWorkspace:
-    """Scratch memory for argument `argument` of the launch that is named by segment `launch`.
+    """Allocates scratch memory for argument `argument` of the launch that is named by segment `launch`.
 
     Zeroed workspaces are kept between calls.
     """
@@ -78,7 +78,7 @@ class AllocateWorkspace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TakeOver:
-    """Gives a tensor the memory of another, which a kernel then changes in place and nothing else needs."""
+    """Gives a tensor the memory of another one that nothing else needs. A kernel then changes it in place."""
 
     tensor: TensorView
     base: TensorView
@@ -89,9 +89,12 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchKernel:
-    """Launches a kernel. `values`: the whole fusion's value in each slot of it; `segment`: its number.
+    """Launches a kernel.
 
-    bases: the outputs that are written where another tensor is, of which they keep some elements.
+    Attributes:
+        values: the whole fusion's value in each slot of it.
+        segment: its number.
+        bases: the outputs that are written over another tensor and keep some of its elements.
     """
 
     segment: int
@@ -114,9 +117,10 @@ class LaunchKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate:
-    """Has torch compute a node, which makes `results` of `inputs`; it allocates the memory.
+    """Lets torch compute a node, which makes `results` from `inputs` and allocates their memory.
 
-    outputs: the results that something reads.
+    Attributes:
+        outputs: the results that something reads.
     """
 
     segment: int
@@ -151,10 +155,13 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeepApart:
-    """Copies inputs that are read and share memory with one that is written (`overlaps.Apart`).
+    """Copies inputs that are read and share memory with a written one (`overlaps.Apart`).
 
-    tensors: the inputs in question. early: those of them that kernels write in place. late: that results are
-    copied into at the end. copied: that are then copied from.
+    Attributes:
+        tensors: the inputs in question.
+        early: those that kernels write in place.
+        late: those that results are copied into at the end.
+        copied: those that results are then copied from.
     """
 
     tensors: tuple[TensorView, ...]
@@ -168,7 +175,7 @@ class KeepApart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """Keeps the values of an input that is overwritten before they are read."""
+    """Saves the values of an input that is overwritten before they are read."""
 
     tensor: TensorView
 
@@ -211,7 +218,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Return:
-    """Ends the program with the visible outputs, each in the memory that holds it."""
+    """Ends the program with the visible outputs, each in its memory."""
 
     tensors: tuple[TensorView, ...]
 
@@ -244,9 +251,10 @@ Operation = (
 class HostProgram:
     """The operations of a call.
 
-    memory: tensors that are written into (or returned from) the memory of an input, instead of their own.
-    static: scalars whose value a signature fixes; they are constants of a bound program. setup: computes
-    those of them that kernels take, once for a signature.
+    Attributes:
+        memory: tensors that are written into (or returned from) the memory of an input instead of their own.
+        static: scalars whose value a signature fixes; they are constants of a bound program.
+        setup: computes those of them that kernels take, once per signature.
     """
 
     inputs: tuple[Val, ...]

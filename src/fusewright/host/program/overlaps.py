@@ -1,4 +1,4 @@
-"""Inputs that a call writes: which can be written, and others that share their memory."""
+"""Inputs that a call writes: which may be written, and which other inputs share their memory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ MAX_STEPS = 2000
 
 
 class Apart:
-    """Gives the reads of a bound program the values from before its writes, wherever its inputs lie.
+    """Gives the reads of a bound program the values from before its writes, wherever its inputs are in
+    memory.
 
-    Kernels write some inputs in place, reading each element before they overwrite it: another input with
-    bytes of such a one would be read before or after, depending on which thread is first. It is copied.
-    Tensors of which no byte is written are left as they are, and may share memory.
+    Kernels write some inputs in place and read each element before they overwrite it. If another input shares
+    bytes with such an input, it would be read before or after the write, depending on the order of threads;
+    it is copied. Tensors without written bytes are not copied and may share memory.
 
-    remembered: the addresses with which there was nothing to do, which calls look up.
+    Attributes:
+        remembered: the addresses for which nothing had to be copied, which calls look up.
     """
 
     def __init__(self, op: KeepApart, positions: Sequence[int], bytes_: Sequence[int]) -> None:

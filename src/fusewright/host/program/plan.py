@@ -48,10 +48,13 @@ Zeroed = Callable[[CompiledKernel, int, Workspace, int, Dim3 | None], ZeroedWork
 
 
 class LaunchPlan:
-    """One launch of a program: what no size changes, worked out once, and what a call's sizes make of it.
+    """One launch of a program: the parts that do not depend on sizes, computed once, and the functions of a
+    call's sizes.
 
-    segment: what it computes; None: a user's schedule of the whole fusion, or several segments.
-    parts: the launches that it stands for: itself, or one for each of several segments.
+    Attributes:
+        segment: the segment that it computes; None: a user's schedule of the whole fusion, or several
+            segments.
+        parts: the launches that it represents: itself, or one for each of several segments.
     """
 
     def __init__(
@@ -109,7 +112,7 @@ class LaunchPlan:
         return memory.sizes if self.segment is None else memory.sizes_of(self.segment)
 
     def names_in(self, text: str) -> str:
-        """What names of the kernel stand for in the definition: `T0 is T4`, or `p1.T0 is T4` of a part."""
+        """The definition's names for the kernel's: `T0 is T4`, or `p1.T0 is T4` for a part."""
         if not self.is_combined:
             return "" if self.segment is None else self.segment.names.said_in(text)
         found: dict[str, str] = {}

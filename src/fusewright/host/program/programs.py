@@ -57,12 +57,12 @@ NO_BYTES = -(2**63)
 
 
 class BoundProgram:
-    """What serves one signature: `run(inputs)` does the call; the rest is for looking at.
+    """The program of one signature: `run(inputs)` executes the call; the other attributes are for inspection.
 
     Args:
-        values: what the template is bound to.
-        stable: the sizes that its kernels may take to be constant.
-        binding: what is known of its calls, or what finds it when somebody asks.
+        values: the values that the template is bound to.
+        stable: the sizes that its kernels may have as constants.
+        binding: the facts about its calls, or a function that finds them on demand.
 
     Attributes:
         matches: whether inputs are those of its calls, once it has served two in a row (`repeated_calls`).
@@ -98,7 +98,7 @@ class BoundProgram:
 
     @property
     def shapes(self) -> dict[LaunchPlan, LaunchShape | None]:
-        """Of its launches; None where there is nothing to write."""
+        """The shapes of its launches; None if there is nothing to write."""
         fusion = self.template.fusion
         memory = Memory(fusion, self.binding, Layouts(fusion))
         placed(fusion, self.plans, memory)
@@ -127,14 +127,15 @@ class BoundProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """A program before it is bound: its code, and what every binding of it starts from.
+    """A program before it is bound: its code, and the starting values of every binding.
 
     Attributes:
         plans: its steps, in order.
-        constants: what the code knows by name in every program.
+        constants: the values that the code names in every program.
         setup: (result, function, operands) of the scalars that a signature fixes.
-        fixed: those that the code uses and that are no constants, with their names.
-        parameters: the other names that the code uses. make: the program for their values.
+        fixed: those that the code uses and that are not constants, with their names.
+        parameters: the other names that the code uses.
+        make: makes the program for their values.
     """
 
     fusion: Fusion
@@ -153,8 +154,9 @@ class Chosen:
     """How a call is served.
 
     Attributes:
-        plans: its steps, in order. views, empty: the outputs that no step computes.
-        proposals: of the planners, by segment; none for a user's schedule of the whole fusion.
+        plans: its steps, in order.
+        views, empty: the outputs that no step computes.
+        proposals: the planners' proposals, by segment; none for a user's schedule of the whole fusion.
     """
 
     plans: Sequence[StepPlan]

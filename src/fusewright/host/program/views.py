@@ -1,4 +1,4 @@
-"""Outputs that are views of inputs, or of other outputs: torch makes them, and no kernel."""
+"""Outputs that are views of inputs or of other outputs. torch makes them, without a kernel."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Views = Mapping[TensorView, tuple[TensorView, Placement]]
 class OutputViews:
     """The outputs of a fusion that may be views.
 
-    Those are computed from an input, or from an output that a kernel writes, by nodes that only look at it in
-    another way, and are not written into an input. What is written into, or changed in memory, is not viewed:
-    its old values would be lost.
+    These are computed from an input, or from an output that a kernel writes, by view nodes alone, and are not
+    written into an input. A tensor that is written into, or changed in memory, is not viewed: its old values
+    would be lost.
     """
 
     def __init__(self, fusion: Fusion) -> None:
@@ -38,7 +38,7 @@ class OutputViews:
             self._chains[tensor] = found[tensor]
 
     def find(self, binding: Binding) -> Views:
-        """Those of a call."""
+        """The outputs that are views in a call."""
         found: dict[TensorView, tuple[TensorView, Placement]] = {}
         for output, (base, chain) in self._chains.items():
             source, place = found.get(base) or (base, self._placed(base, binding))

@@ -1,4 +1,6 @@
-"""Scratch memory that is cleared once (semaphores): each launch leaves it as the next one needs it."""
+"""Scratch memory that is cleared once (semaphores): each launch leaves it in the state that the next one
+needs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ import torch
 class ZeroedWorkspace:
     """One zeroed buffer for each stream. Launches on one stream follow one another, so they can share it.
 
-    In the simulator, where launches run at once in the calling thread, a thread's number stands for a stream.
+    The simulator runs launches immediately in the calling thread; there, a thread's number takes the place of
+    a stream.
     """
 
     def __init__(self, count: int, dtype: torch.dtype, device: torch.device) -> None:

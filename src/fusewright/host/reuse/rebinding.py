@@ -1,8 +1,8 @@
-"""Calls whose inputs are of a kind that was bound before: what differs is their sizes and strides.
+"""Calls whose inputs are of a kind that was bound before: only their sizes and strides differ.
 
-`Binder` asks each input everything that it checks. Most of that is in the key of the call: classes, dtypes,
-devices and addresses of inputs, which an earlier call had alike. What is left are sizes and strides, and for
-most of them few comparisons, as straight code.
+`Binder` checks every property of each input. The key of the call determines most of them: classes, dtypes,
+devices and addresses of inputs, which equal those of an earlier call. Sizes and strides remain, and for most
+of them a few comparisons, as straight-line code, are enough.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from fusewright.ir import Fusion, TensorView, Val
 from fusewright.sym import Symbol, as_int
 
 Key = tuple[Any, ...]
-#: Of a call: the sizes that symbols of the inputs stand for, then the strides that do not follow from them.
+#: The numbers of a call: the values of the inputs' size symbols, then the strides that do not follow from
+#: them.
 Numbers = tuple[int, ...]
 
 _Split = Callable[[Key], tuple[Hashable, Numbers] | None]
 
 
 class Rebinding:
-    """What `Binder` finds for calls of a fusion, from their keys.
+    """The result of `Binder` for calls of a fusion, from their keys.
 
-    Left to it are fusions with scalars that are sizes; sizes of 0 and 1, as a dimension of one element has
-    any stride; and inputs that do not fit, which it refuses. Storages, which may change while all else stays,
-    the program of the call looks at.
+    `Binder` handles these cases itself: fusions with scalars that are sizes; sizes of 0 and 1, since a
+    dimension of one element may have any stride; and inputs that do not fit, which it rejects. The program of
+    the call checks storages, which may change while everything else stays.
     """
 
     def __init__(self, fusion: Fusion, binder: Binder) -> None:
@@ -39,9 +40,9 @@ class Rebinding:
         self._split = None if binder.size_scalars.symbols else _compiled(self._inputs, self._symbols)
 
     def split(self, key: Key) -> tuple[Hashable, Numbers] | None:
-        """The kind of the inputs, and their numbers; None where `Binder` has to tell.
+        """The kind of the inputs, and their numbers; None if `Binder` must handle them.
 
-        Calls of a kind are alike but for their numbers, and each size is as large up to a factor of two.
+        Calls of a kind differ only in their numbers, and each size is the same up to a factor of two.
         """
         if self._split is None:
             return None
@@ -124,11 +125,12 @@ def _tuple(texts: Iterable[str]) -> str:
 
 
 class _Input:
-    """What the key has of one input.
+    """The key's data about one input.
 
     Attributes:
-        parts: the names of its parts. kind: of those that calls of a kind have alike. shape, strides: of the
-            dimensions'.
+        parts: the names of its parts.
+        kind: of the parts that calls of a kind have in common.
+        shape, strides: of the dimensions' sizes and strides.
         open: the dimensions whose stride does not follow from sizes and other strides.
     """
 

@@ -1,9 +1,9 @@
-"""What serves calls of one fusion whose sizes are new, but that are decided as calls before them were.
+"""Serves calls of one fusion whose sizes are new but decided like earlier ones.
 
-Planners take some fifty microseconds a kernel, and binding a program tens. So a few calls are recorded
-(`core.recorded`), from the sizes of their inputs to what their program is bound to: a call that answers all
-questions of a recording as the recorded one did has the same steps, and all else that its program needs is
-computed by straight code.
+Planners take some fifty microseconds per kernel, and binding a program takes tens. So a few calls are
+recorded (`core.recorded`), from the sizes of their inputs to the values that their program is bound to. A
+call that answers all questions of a recording like the recorded call has the same steps, and straight-line
+code computes all other values that its program needs.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ logger = logging.getLogger("fusewright")
 # microsecond or more.
 MAX_RECORDINGS = 8
 
-#: What decides a call, asked with recorded numbers: the program before it is bound, and what to bind it to.
-#: None: it is another than what was decided, or planners may read more than they are told.
+#: Decides a call with recorded numbers: returns the program before it is bound, and the values to bind it to.
+#: None: the decision differs from the original one, or planners may read more than their arguments.
 Decide = Callable[[Binding], tuple[Template, tuple[Any, ...]] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call that others are served as.
+    """A call like which others are served.
 
     Attributes:
-        values: what the program of a call is bound to, by its numbers; None: it is no such call.
-        template: that program. stable: the sizes that it takes to be constant.
+        values: the values that the program of a call is bound to, as a function of its numbers; None: it is
+            not such a call.
+        template: that program.
+        stable: the sizes that it has as constants.
     """
 
     values: Callable[[Sequence[int]], tuple[Any, ...] | None]
@@ -49,12 +51,12 @@ class RecordedCall:
 
 
 class Kind:
-    """Calls whose inputs differ in nothing but their numbers (`Rebinding.split`), with the same options.
+    """Calls whose inputs differ only in their numbers (`Rebinding.split`), with the same options.
 
-    Safe to use from several threads without a lock: what one of them adds, another may at worst replace.
+    Several threads may use it without a lock: at worst, one replaces what another has added.
 
     Attributes:
-        first: what the first one is bound to.
+        first: the values that the first one is bound to.
         recorded: those of them that were recorded.
     """
 

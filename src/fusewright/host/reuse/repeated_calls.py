@@ -1,8 +1,8 @@
-"""Whether a call is like the one before it, without the key of its inputs.
+"""Recognizes a call that repeats the previous one without computing the key of its inputs.
 
-The key of a tensor asks it seven questions from Python. What torch.compile's own programs are guarded by
-asks all tensors of a call for most of that at once, in a tenth of the time. It tells
-tensors apart that have equal keys (one needs a gradient, the other does not), so the key has the last word.
+The key of a tensor asks it seven questions from Python. torch.compile's guards ask all tensors of a call most
+of these at once, in a tenth of the time. They also distinguish tensors that have equal keys (one needs a
+gradient, the other does not), so if the guards fail, the key decides.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _TensorGuards = getattr(_guards, "TensorGuards", None)
 
 
 def matcher(fusion: Fusion, sizes: frozenset[Val], inputs: Sequence[Any]) -> Matches:
-    """Whether other flat inputs have the key of these. Where the key alone tells, none has.
+    """A function that tells whether other flat inputs have the key of these; None if only the key can tell.
 
-    It raises AttributeError, TypeError or ValueError for inputs that no call takes.
+    It raises AttributeError, TypeError or ValueError for inputs that no call accepts.
 
     Args:
         sizes: the scalars whose value is part of the key.

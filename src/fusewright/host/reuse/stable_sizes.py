@@ -1,4 +1,4 @@
-"""Which sizes of a fusion have been the same in all calls."""
+"""The sizes of a fusion that were the same in all calls."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _NONE: frozenset[Symbol] = frozenset()
 class StableSizes:
     """The sizes of one fusion that have had one value so far: those of the first call, until a call differs.
 
-    A size that has changed is never stable again. So a kernel is made for at most one value of a size, and a
-    general one, which serves all others. Told of calls with a new signature only. Safe to use from several
-    threads without a lock: `setdefault` lets one of two first calls decide, and a set only grows.
+    A size that has changed is never stable again. So a kernel is made for at most one value of a size, plus a
+    general one for all others. It is updated only by calls with a new signature. Several threads may use it
+    without a lock: `setdefault` lets one of two first calls decide, and a set only grows.
     """
 
     def __init__(self) -> None:
@@ -22,9 +22,9 @@ class StableSizes:
         self._changed: set[Symbol] = set()
 
     def with_call(self, sizes: Mapping[Symbol, int]) -> frozenset[Symbol]:
-        """The sizes that are stable once a call has had these.
+        """The stable sizes after a call with these sizes.
 
-        A size of 0 is none: a kernel of no elements would gain nothing, and divide by it.
+        A size of 0 is never stable: a kernel of no elements would gain nothing, and divide by it.
         """
         first, changed = self._first, self._changed
         if len(changed) == len(first) > 0:
@@ -39,7 +39,7 @@ class StableSizes:
         return not stable or stable.isdisjoint(self._changed)
 
     def at(self, sizes: Mapping[Symbol, int]) -> frozenset[Symbol]:
-        """What `with_call` would return of a call with these, which this is none."""
+        """The result of `with_call` for a call with these sizes, without counting the call."""
         return frozenset(
             symbol
             for symbol, size in sizes.items()

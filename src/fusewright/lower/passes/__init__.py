@@ -1,10 +1,10 @@
 """The kernel passes, in the order in which they run.
 
-A pass is a function Kernel -> Kernel in a file of its own; adding one is adding a line here. Each is named,
-timed, dumped and verified by the pass manager (`core.passes`), which `lowering.lower` runs. In any other
-order they make a kernel that is as right, but slower or longer: conditions are not gathered across what
-barriers keep apart, nor around loads, which stand before the computations by then, and divisions are named
-once the statements that share them stand together.
+A pass is a function Kernel -> Kernel in its own file; adding one means adding a line here. The pass manager
+(`core.passes`), which `lowering.lower` runs, names, times, dumps and verifies each pass. In any other order
+the kernel would be as correct, but slower or longer. Conditions are not gathered across barriers or around
+loads, and loads precede the computation by then. Divisions are named once the statements that share them are
+together.
 """
 
 from __future__ import annotations

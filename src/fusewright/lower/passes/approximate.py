@@ -1,4 +1,4 @@
-"""Computes with fewer instructions what is rounded to a narrower type anyway.
+"""Computes values that are rounded to a narrower type anyway with fewer instructions.
 
     a = x - m                               a = x - m
     b = exp(a)                              b = 2^(a * log2(e))
@@ -8,15 +8,17 @@
     t = tanh(u); a = 1 + t                  p = 1 / (1 + 2^(u * -2 log2(e))); a = 2 * p
     h = 0.5 * x; y = bfloat16(h * a)        y = bfloat16(x * p)
 
-Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log, log1p, sqrt, tanh and powers become
-a few instructions about one special function of the machine, or two. Sines and cosines become a polynomial.
-Many quotients of one divisor become products with its reciprocal. What is computed of a row's results is
-correctly rounded no longer, where a kernel that reduces nothing computes it for each element. Rounding to a
-half, a bfloat16 or eight bits is off by 2^-12, 2^-9 or 2^-5; these are by 2^-17 at most, powers that no half
-holds by 2^-15 (`ops.approximate`, docs/accuracy.md). What follows from them must be rounded before it reaches
-memory, an integer, a comparison, an angle or a wider type. No result in Float is less accurate, but for
-logarithms of sums of exponentials: 2^(x c) is off by as much as if x had been rounded once more, so the
-logarithm of a sum is off by that share of its largest terms' x.
+Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log, log1p, sqrt, tanh and powers become a
+few instructions around one or two special functions of the GPU. Sines and cosines become a polynomial. Many
+quotients with one divisor become products with its reciprocal. In a kernel that reduces nothing and computes
+at each element, computation on a row's results is then no longer correctly rounded.
+
+Rounding to a half, a bfloat16 or eight bits changes a value by up to 2^-12, 2^-9 or 2^-5. These
+approximations are off by 2^-17 at most, or by 2^-15 for powers that no half can represent (`ops.approximate`,
+docs/accuracy.md). The result must be rounded before it reaches memory, an integer, a comparison, an angle or
+a wider type. No result in Float is less accurate, except logarithms of sums of exponentials. There, 2^(x c)
+is off by as much as one more rounding of x would cause, so the logarithm of a sum is off by the same relative
+error of the x of its largest terms.
 """
 
 from __future__ import annotations
@@ -188,9 +190,9 @@ class _Around:
     """A loop around statements.
 
     Attributes:
-        iterations: MIN_QUOTIENTS where they are not known.
-        varying: buffers whose values may differ between iterations. What goes through the same values in
-            each, as along a vector of columns, is not one.
+        iterations: MIN_QUOTIENTS if not known.
+        varying: buffers whose values may differ between iterations. A value that goes through the same
+            sequence in each iteration, as along a vector of columns, is not varying.
     """
 
     def __init__(self, loop: k.For) -> None:
@@ -234,11 +236,9 @@ def _without_unread(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
 
 
 class _Pass:
-    """Attributes:
-    exact: buffers whose values stay as they are.
-    reduces: whether the kernel computes results of rows, which it does once a row.
-    scaled: registers that hold a value of this pass times a power of two.
-    registers: those that were added.
+    """Attributes: exact: buffers whose values must not change. reduces: whether the kernel computes results
+    of rows, once per row. scaled: registers that hold a value of this pass times a power of two. registers:
+    the added registers.
     """
 
     def __init__(self, exact: set[k.Buffer], reduces: bool) -> None:

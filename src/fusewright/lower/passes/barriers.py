@@ -1,11 +1,11 @@
-"""Inserts barriers between accesses of different threads to the same buffer: of the block, for shared memory,
-and of the grid, for memory by which blocks pass results to one another.
+"""Inserts barriers between accesses of different threads to the same buffer: block barriers for shared
+memory, and grid barriers for memory through which blocks exchange results.
 
-A statement that reads what was written since the last barrier, or writes what was read or written
-since, gets a barrier before it. Across iterations of a loop the end of the body meets its beginning again,
-except where what each iteration writes is provably apart. A condition that threads may disagree about is
-given to each statement under it where barriers have to stand between them. What collectives use as scratch
-memory they order themselves.
+A barrier is inserted before a statement that reads data written since the last barrier, or writes data read
+or written since. In a loop, the end of the body is followed by its beginning, unless the accesses of
+different iterations are provably disjoint. A condition on which threads may disagree is moved to each
+statement under it if barriers must separate these statements. Collectives order the accesses to their scratch
+memory themselves.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Loads once, and ahead of all loops, what an index chooses that is the same throughout them.
+"""Loads a value selected by a loop-invariant index once, ahead of all loops.
 
     for j: t = target[row]; let i = t               t = target[row]; let i = t
            p = x[row, i]                     ->     p = x[row, i]
            y[j] = e[j] - p                          for j: y[j] = e[j] - p
 
-The index has to be there before what it chooses is asked for: two latencies of the memory, one after the
-other. At the beginning they pass while the row itself arrives; after a reduction the block would have nothing
-else to do. Only what no thread of the kernel writes is loaded so.
+The index must be loaded before the value that it selects: two memory latencies in sequence. At the beginning
+of the kernel they overlap with the loads of the row; after a reduction the block would have nothing else to
+do. Only data that no thread of the kernel writes is loaded this way.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Separates chunks of rows that are whole from those at the ends of a row, where rings are read.
+"""Separates complete chunks of rows from those at the ends of a row, for reads from rings.
 
     for c: for j in V:                            for c:
         if whole(c, j, thread): s += a[..]          if whole(c, j, thread) for all j and threads:
         else: s += a[..] where it exists     ->         for j in V: s += a[..]
                                                     else: for j in V: (as before)
 
-Which elements of a chunk exist takes as many instructions as a reduction of them. Nearly all chunks of a row
-that is long enough for a ring are whole.
+Checking which elements of a chunk exist takes as many instructions as reducing them. Nearly all chunks of a
+row that is long enough for a ring are complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Converts the elements of a vector together, to types of which the GPU makes two at a time.
+"""Converts the elements of a vector together, to types for which the GPU converts two at a time.
 
     for j < 8:                                  for j < 8:
         a = x[j] * s                                a = x[j] * s
@@ -6,9 +6,9 @@
     y[i .. i + 7] = v[0 .. 7]                   v[0 .. 7] = e4m3(w[0 .. 7])
                                                 y[i .. i + 7] = v[0 .. 7]
 
-One at a time, each takes as long as two, and three more instructions put the bytes of a vector together. The
-CUDA compiler makes pairs of halves and bfloat16 by itself, unless they are also stored by element, as at the
-edges of a row.
+Converting one element takes as long as converting two, and three more instructions assemble the bytes of a
+vector. The CUDA compiler pairs halves and bfloat16 by itself, unless they are also stored by element, as at
+the edges of a row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Separates vectors that are whole from those at the edges of a row, where lanes are reduced.
+"""Separates whole vectors from those at the edges of a row, in reductions of lanes.
 
     for j in 8: s += a[j] if 0 <= i + j < n      ->      if 0 <= i and i + 7 < n: for j in 8: s += a[j]
                                                          else: for j in 8: s += a[j] if 0 <= i + j < n

@@ -1,11 +1,11 @@
-"""Loads once what several vectors of a thread are chosen from.
+"""Loads an aligned vector once if several vectors of a thread are selected from it.
 
     for j: a[j, 0:8] = x[i + j:+8] if p           for j: a[j, 0:8] = x[i + j:+8] if p
     for j: b[j, 0:8] = x[i + j:+8] if p    ->     for j: b[j, 0:8] = a[j, 0:8]
            b[j, 8:16] = x[i + j + 8:+8]                  b[j, 8:16] = x[i + j + 8:+8]
 
-Neighbours of an element that lie in the same aligned vectors are such. The CUDA compiler does not see that
-two loads under predicates are the same.
+Neighbours of an element that are in the same aligned vectors lead to such loads. The CUDA compiler does not
+recognize that two predicated loads are equal.
 """
 
 from __future__ import annotations

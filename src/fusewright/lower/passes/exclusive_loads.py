@@ -1,12 +1,12 @@
-"""Loads in one access what a thread needs one of two vectors of a tensor for.
+"""Merges two loads of one tensor of which a thread needs only one.
 
     a[0:8] = x[i + 64:+8] if p                a[0:8] = x[i - 64 + 128 * p:+8]
     b[0:8] = x[i - 64:+8] if not p     ->     b[0:8] = a[0:8]
     for j: c[j] = f(a[j]) if p else b[j]      for j: c[j] = f(a[j]) if p else b[j]
 
-Halves that change places are such, and what a part of a row is computed from beside the part that stays. Two
-loads take the registers, and the instructions that widen elements, of both (an H200: rotations of a half of
-each row take 38 us, not 43).
+Rotations that exchange two halves have such loads, and so do rows of which a part is computed from elements
+next to an unchanged part. Two loads would take the registers, and the widening instructions, of both (an
+H200: rotations of a half of each row take 38 us, not 43).
 """
 
 from __future__ import annotations

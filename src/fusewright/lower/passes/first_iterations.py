@@ -1,11 +1,11 @@
-"""Moves what only the first iteration of an unrolled loop stores in front of the loop.
+"""Moves stores that only the first iteration of an unrolled loop executes in front of the loop.
 
     for j:                                          if threadIdx.x == 0: s[r] = m
         if j + threadIdx.x == 0: s[r] = m    ->     for j:
         y[j] = x[j] * m                                 y[j] = x[j] * m
 
-A value of a row is stored by the thread that has the row's first element. Each unrolled iteration would have
-a branch of its own, over which the CUDA compiler moves nothing.
+The thread with a row's first element stores the row's result. Otherwise each unrolled iteration would have a
+branch, and the CUDA compiler moves nothing over branches.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""Gathers the conditions that statements have in common into branches around them.
+"""Gathers the conditions that statements share into branches around them.
 
-Every node's accesses have predicates of their own. Where all that stands together in a body has conditions
-in common, which nothing in it changes, these become one `If` around it:
+Each access of a node has its own predicate. If consecutive statements of a body share conditions, which
+nothing in them changes, these become one `If` around them:
 
     a = x[i] if i < n else 0              if i < n:
     b = exp(a)                     ->         a = x[i]
     y[i] = b if i < n                         b = exp(a)
                                               y[i] = b
 
-Threads without work skip the arithmetic then, and a phase between two collectives is a region of its own,
+Then threads without work skip the arithmetic. A phase between two collectives becomes a separate region,
 whose results the CUDA compiler does not hold in registers for the next.
 
 Unrolled loops that load stay free of branches, so that the loads of all iterations are in flight at once.
-Those that reduce what was just loaded have a branch for each iteration with enough work. The CUDA compiler
-would otherwise move the work of one iteration between the loads of the next, which then wait for it. A fill
-that nobody reads any more goes.
+Loops that reduce loaded values have a branch for each iteration with enough work; otherwise the CUDA compiler
+would move the work of one iteration between the loads of the next, which then wait for it. A fill that has no
+readers any more is removed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Names divisions that are used more than once, or whose divisor may be 0, in the outermost body where their
 symbols are known.
 
-Integer division is the one costly operation of index arithmetic. The compiler finds common subexpressions
-itself; naming these keeps the kernel short to read and quick to compile and simulate. No division that is
-left has a divisor of 0.
+Integer division is the only expensive operation of index arithmetic. The compiler finds common subexpressions
+itself, but naming these keeps the kernel short to read and quick to compile and simulate. No remaining
+division has a divisor of 0.
 
-A remainder of what differs from a quotient's dividend by a multiple of the divisor follows from the quotient:
-where x // 63 is named q, (x - 126) % 63 is x - q * 63. (The simplifier takes multiples of the divisor out of
-the one, but not out of the other.)
+If a remainder's dividend differs from a quotient's by a multiple of the divisor, the remainder is computed
+from the quotient: if x // 63 is named q, (x - 126) % 63 is x - q * 63. (The simplifier extracts multiples of
+the divisor from quotients but not from remainders.)
 """
 
 from __future__ import annotations

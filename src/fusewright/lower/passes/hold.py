@@ -1,12 +1,14 @@
-"""Keeps rows in registers as they are, and not what was computed from them before a reduction of the block.
+"""Holds rows in registers in their stored type across a block reduction, instead of values computed from
+them.
 
     sum += float(x[i])                      sum += float(x[i])
     block reduction                         block reduction
     y[i] = float(x[i]) - sum        ->      hold x
                                             y[i] = float(x[i]) - sum
 
-The CUDA compiler would hold all float(x[i]) across the reduction, in twice the registers of a bfloat16 row,
-to save a conversion each. With as many registers as the schedule counted on, more blocks share an SM.
+The CUDA compiler would hold all float(x[i]) across the reduction to save the conversions. That takes twice
+the registers of a bfloat16 row. With the number of registers that the schedule assumed, more blocks share an
+SM.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Lets copies from global to shared memory go on by themselves, where the thread that starts one reads it.
+"""Makes copies from global to shared memory asynchronous if the thread that starts a copy also reads it.
 
     for j: s[j] = x[j]                   for j: s[j] = async x[j]
     for j: a += s[j]             ->      wait for copies
                                          for j: a += s[j]
 
-So all of them are in flight at once, and none takes registers. The elements of vectors that are not whole may
-be stored meanwhile: they are others.
+So all of them are in flight at once, and none takes registers. Elements of partial vectors may be stored
+meanwhile, since they are different elements.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def _exclude(one: Expr, other: Expr) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Starter:
-    """Starts copies, and waits for them where what they bring is touched.
+    """Starts copies, and waits for them where their data is accessed.
 
     Attributes:
-        edges: stores of elements that no such copy goes to.
+        edges: stores of elements that are not targets of such copies.
     """
 
     edges: Collection[k.Stmt]

@@ -1,11 +1,11 @@
-"""Computes what is the same for all iterations of a loop once, before it.
+"""Moves computation that is the same for all iterations of a loop in front of it.
 
     for j: if guard: a = s / n; y[j] = x[j] * a      becomes      a = s / n; for j: if guard: y[j] = x[j] * a
 
-What follows from a reduction alone is inlined into the loops of its readers, and stands under their guards,
-which the CUDA compiler moves neither a division nor a load out of. A load moves out of a loop, whatever the
-guards, if its index is provably one of the tensor: a channel's weight is loaded once. A value that a thread
-has only under a guard, as of a load without a fill, keeps what reads it there:
+Values that depend only on a reduction are inlined into the loops of their readers, under the readers' guards.
+The CUDA compiler moves neither divisions nor loads out of guards. A load moves out of a loop, whatever the
+guards, if its index is provably inside the tensor: for example, a channel's weight is loaded once. Statements
+that read a value that a thread has only under a guard, such as a load without a fill, stay under it:
 
     a = x[i] if guard; for j: if guard: b = a % 3; ...
 """

@@ -1,12 +1,12 @@
-"""Gives the first and the last iterations of a loop over vectors code of their own, where it is known what
-holds in the others.
+"""Gives the first and the last iterations of a loop over vectors separate code if the guards of the other
+iterations are known to hold.
 
     for j in 4:                                     if 0 <= i: s += a[0] ..
         if 0 <= 256*j + i < n: s += a[j]     ->     for j in 2: s += a[j + 1]
                                                     if 768 + i < n: s += a[3]
 
-In a row of constant length the first vectors of threads may begin before the row, and the last ones end
-beyond it. All others are whole. The CUDA compiler unrolls such loops, but does not see that: each vector
+In a row of constant length, the first vectors of threads may start before the row, and the last ones may end
+beyond it. All others are whole. The CUDA compiler unrolls such loops but does not recognize this: each vector
 would have its predicates, the fills of its loads and, at the edges of rows, two branches.
 
     for j in ceil(n / 64):                              for j in n // 64:
@@ -14,8 +14,9 @@ would have its predicates, the fills of its loads and, at the edges of rows, two
             if 64*j + 2*u + t < n: s += a[..]    ->     if n // 64 < ceil(n / 64):
                                                             for u in 32: if ..: s += a[64*(n // 64) + ..]
 
-Of a length that a call has, all iterations but the last are whole. That is separated where much is loaded
-word by word, marked as read once: predicates take as many instructions as elements.
+In a row whose length is known only at the call, all iterations except the last are whole. The last one is
+separated if the loop loads many single words that are marked as read once: predicates take as many
+instructions as elements.
 """
 
 from __future__ import annotations

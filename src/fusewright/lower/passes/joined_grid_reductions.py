@@ -1,5 +1,5 @@
-"""Makes grid reductions together that do not need each other: a block says what it has found for all of them
-before it waits for others.
+"""Combines independent grid reductions: a block publishes its partial results for all of them before it waits
+for other blocks.
 
     grid reduce a, last p                   c = x * y
     if p: store a                           together:
@@ -8,8 +8,8 @@ before it waits for others.
     if q: store b                           if p: store a
                                             if q: store b
 
-So nobody waits for what a block finds in the later one until the earlier one has ended there. What stands
-between two such reductions and makes what the later one reduces comes before both.
+Otherwise blocks would wait for a block's part of the later reduction until the earlier one has ended there.
+Statements between the two reductions that compute the operand of the later one move before both.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Joins reductions of a block, or a cluster, that do not need each other: one exchange serves all, with its
-barriers.
+"""Joins independent reductions of a block, or of a cluster: one exchange, with its barriers, serves all.
 
     block reduce a into s                   pair = a, b
     c = x * y                               c = x * y
     block reduce b into t          ->       block reduce pair into both
                                             s, t = both
 
-They are of one operation, along the same axes and under the same predicate. The earlier one waits for the
-later one, as long as nothing between them needs its result.
+The reductions must have one operation, the same axes and the same predicate. The earlier one moves to the
+later one if nothing between them needs its result.
 """
 
 from __future__ import annotations
@@ -53,7 +52,11 @@ def _may_join(stmt: k.Stmt) -> TypeGuard[_Collective]:
 
 @dataclass
 class _Pending:
-    """A reduction that waits for another; `place`: where it stood among the statements made so far."""
+    """A reduction that waits for another.
+
+    Attributes:
+        place: its position among the statements made so far.
+    """
 
     stmt: _Collective
     place: int

@@ -1,4 +1,4 @@
-"""Brings loads from global memory forward: out of loops that do not change them, and ahead of computations.
+"""Moves loads from global memory forward: out of loops that do not change them, and ahead of computation.
 
     for j: a[j] = x[j] if p(j) else 0           for j: a[j] = x[j] if p(j) else 0
     for j: b[j] = exp(a[j])                     for j: c[j] = y[j] if p(j) else 0
@@ -6,8 +6,8 @@
     for j: d[j] = z[i] if q else 0              for j: b[j] = exp(a[j])
                                                 for j: d[j] = r
 
-So the memory is busy with all of them at once. The CUDA compiler moves no load past a branch, and does not
-see that two loads under predicates are the same.
+So all of them are in flight at the same time. The CUDA compiler moves no load past a branch and does not
+recognize that two predicated loads are equal.
 """
 
 from __future__ import annotations

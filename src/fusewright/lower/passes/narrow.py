@@ -1,12 +1,13 @@
-"""Compares positions with loaded integers in 32 bits, where positions are counted so.
+"""Compares positions with loaded integers in 32 bits, if positions have 32 bits.
 
     for j:                                              t = s, saturated to [-1, 2^31 - 1]
         i = (long long)(16 * threadIdx.x + j)           b = t - 16 * threadIdx.x
         hit = i == s                             ->     for j: hit = j == b
 
-The GPU extends a position to 64 bits and compares these in two steps, for each element. Positions of 32 bits
-are from 0 to 2^31 - 2, so they compare with an integer beyond as with the nearest one that is left. What
-does not follow from the numbers of unrolled iterations alone goes to the other side, once for all elements.
+The GPU would extend a position to 64 bits and compare in two steps, for each element. Positions of 32 bits
+are between 0 and 2^31 - 2. So they compare with a larger integer as with the nearest value of the saturated
+range. The parts that do not depend only on the numbers of unrolled iterations move to the other side, once
+for all elements.
 """
 
 from __future__ import annotations

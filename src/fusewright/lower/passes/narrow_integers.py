@@ -1,4 +1,4 @@
-"""Computes with positions, and with what else is known to be small, in 32 bits.
+"""Computes positions, and other values that are known to be small, in 32 bits.
 
     i = (long long)(threadIdx.x + 128 * blockIdx.x)       let at = (threadIdx.x + 128 * blockIdx.x) % 8
     r = i % 8                                             y = x[at]
@@ -7,9 +7,10 @@
     y = x[at] if -1 < at else 0
 
 torch's integers have 64 bits, with which the GPU computes in two steps. Sums, products, quotients and
-remainders of positions are index expressions, what can have one value is that, an index that is known to be
-in range is not compared, and registers of what fits in 32 bits have so many. Few bits are computed with as
-32, too, where that changes nothing: the GPU would cut off what is beyond, after each step.
+remainders of positions become index expressions. An expression with only one possible value becomes a
+constant. An index that is known to be in range is not compared. Registers for values that fit in 32 bits have
+32 bits. Integers of fewer bits are also computed in 32 if that changes no result: the GPU would truncate
+after each step.
 """
 
 from __future__ import annotations

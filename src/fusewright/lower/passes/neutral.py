@@ -1,11 +1,11 @@
-"""Fills loads with what changes nothing in the one place where they are used.
+"""Fills loads with the neutral element of their only use.
 
     a = x[i] if p else 0                    a = x[i] if p else identity
     b = float(a)                    ->      b = float(a)
     c = b if p else identity                c = b
 
-The elements beyond the end of a row then need no predicate after the load, which is one for a vector. Only
-where a load is read by nothing else is its fill a value: elsewhere it stands for nothing, as ever.
+Then the elements beyond the end of a row need no predicate after the load, whose predicate is one per vector.
+The fill is a real value only if nothing else reads the load; elsewhere a fill is meaningless, as usual.
 """
 
 from __future__ import annotations

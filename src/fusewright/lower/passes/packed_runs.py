@@ -1,9 +1,9 @@
-"""Finds extrema of what a vector holds before it is widened.
+"""Computes extrema of a vector before it is widened.
 
     for j < 8: a = float(x[j]); m = max(m, a)      ->      m = max(m, x[0 .. 7])
 
-The extremum of values is one of them, so it may be widened after it is found. The GPU compares two halves or
-bfloat16 in an instruction, and needs one for each that it widens.
+The extremum of values is one of them, so it may be widened afterwards. The GPU compares two halves or
+bfloat16 in one instruction, and widening takes one instruction per element.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Loads the pieces of a join to the same registers, where warps, or most of them, have elements of one piece.
+"""Loads the pieces of a join to the same registers if most warps have elements of only one piece.
 
     a[0:8] = x[i:+8] if i < n else 0            r[0:8] = y[i - n:+8] if n <= i
     b[0:8] = y[i - n:+8] if n <= i else 0   ->  r[0:8] = x[i:+8] if i < n
     for j: c[j] = a[j] if i < n else b[j]       for j: c[j] = r[j]
 
-With registers for each piece, sixteen pieces take more than a thread has. The piece that is chosen first is
-loaded last: what it overwrites is not chosen. In a warp with elements of several pieces the loads would wait
-for each other.
+With separate registers for each piece, sixteen pieces take more registers than a thread has. The piece that
+is selected first is loaded last: it overwrites only pieces that are not selected. In a warp with elements of
+several pieces the loads would wait for each other.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Reads a register where an array holds nothing but its value.
+"""Reads a register instead of an array that only holds its value.
 
     r = s[0]                                r = s[0]
     for j: a[j] = r                  ->
     for j: b[j] = 1 - a[j]                  b = 1 - r
     for j: y[j] = x[j] / b[j]               for j: y[j] = x[j] / b
 
-A value that is broadcast along the elements of a vector is loaded once. What is computed with it alone is the
-same in all iterations and is computed once, too (in one loop with its reader by `invariants`). The CUDA
-compiler finds part of that by itself: a step of AdamW is 857 instructions for 8 elements without this pass,
-and 778 with it (sm_90a).
+A value that is broadcast along the elements of a vector is loaded once. Computation with only such values is
+the same in all iterations, so it also runs once (`invariants` does this if it is in one loop with its
+reader). The CUDA compiler finds part of this by itself: a step of AdamW has 857 instructions for 8 elements
+without this pass, and 778 with it (sm_90a).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Loads once what all rows of a thread have in common.
+"""Loads data that all rows of a thread share once.
 
     for i in 3: a[8*i:+8] = x[n:+8]                       a[0:+8] = x[n:+8]
     for i in 3: for j: y[8*i + j] = f(a[8*i + j])    ->   for i in 3: for j: y[8*i + j] = f(a[j])
 
-Rows that are planes of a join, as the channels of an image, are computed from the same elements. What is
-computed of these alone is then the same for all rows, too (see vector_invariants.py).
+Rows that are planes of a join, such as the channels of an image, are computed from the same elements. Values
+computed only from these are then also the same for all rows (see vector_invariants.py).
 """
 
 from __future__ import annotations

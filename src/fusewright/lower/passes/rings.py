@@ -1,4 +1,4 @@
-"""Fills rings ahead of their readers, by a warp of its own or by a thread of the block.
+"""Fills rings ahead of their readers, by a separate warp or by a thread of the block.
 
     for k:                              a warp:                          the others:
         for c: start x[k*C + c]         for k, c:                        for k:
@@ -9,9 +9,9 @@
                                                                                  y = x[k*C + c] - a
                                                                                  fence; arrive: it is empty
 
-Without a warp of its own, one thread starts the first copies before the loops, and further ones whenever a
-stage is read no more. Copies and reads of a stage stand in loops that count the stages alike, so the number
-of a stage tells its slot, and how often that was filled before.
+Without a separate warp, one thread starts the first copies before the loops, and a further one whenever a
+stage is no longer read. Copies and reads of a stage are in loops that count the stages in the same way. So
+the number of a stage determines its slot and how often the slot was filled before.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class _Nest:
     """How the stages of a ring are filled.
 
     Attributes:
-        loops: those that count the stages, outermost first. inside: what fills one.
+        loops: the loops that count the stages, outermost first.
+        inside: the statements that fill one stage.
     """
 
     ring: k.Ring
@@ -176,7 +177,7 @@ def _first_thread(kernel: k.Kernel) -> Expr:
 
 @dataclass
 class _Reader:
-    """Makes the readers of a ring wait for its stages, and say when they are done with them."""
+    """Makes the readers of a ring wait for its stages, and release them after the last use."""
 
     kernel: k.Kernel
     ring: k.Ring

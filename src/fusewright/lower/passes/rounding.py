@@ -1,13 +1,13 @@
-"""Keeps what is rounded to a narrower type and widened again in a register of the wide type.
+"""Keeps a value that is rounded to a narrower type and widened again in a register of the wide type.
 
     h = bfloat16(x)                         r = round_to_bfloat16(x)
     y = float(h)                     ->     y = r
     z = y + 1                               z = y + 1
 
 Graphs of torch round after each operator. The GPU converts to a bfloat16 more slowly than it computes, and
-the kernel of an optimizer step does so ten times for each element. What has but changed its sign since it was
-loaded, or is the largest of such values, is not rounded at all. A choice is one of wide registers, too, and
-its result is what is converted:
+the kernel of an optimizer step does so ten times for each element. A loaded value that only changed its sign,
+or is the largest of such values, is not rounded at all. A selection uses wide registers, too, and its result
+is converted:
 
     x = float(a[j])                         x = float(a[j])
     h = bfloat16(-x)                 ->     b = float(a[j + n])

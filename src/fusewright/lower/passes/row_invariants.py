@@ -1,13 +1,13 @@
-"""Takes out of loops over rows the vectors that are the same in all of them, but start at any element.
+"""Moves vectors that start at any element, and are the same for all rows, out of loops over rows.
 
     for row:                                        around = w[i - off:+16]
       around = w[i - off:+16]                       a = around[off:off+8]
       a = around[off:off+8]                 ->      for row:
       y[row, i:+8] = x[row, i:+8] * a                 y[row, i:+8] = x[row, i:+8] * a
 
-Such are the weights of shifted rows, where all rows of a block are shifted alike. A vector takes
-two loads, and a choice from them. What is kept in shared memory of such a vector is stored before the loop,
-too. Other loads stay in their loop: they would hold registers throughout it.
+The weights of shifted rows are such vectors if all rows of a block have the same shift. A vector takes two
+loads and a selection. Values computed from it that are kept in shared memory are also stored before the loop.
+Other loads stay in their loop, since they would hold registers throughout it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gives every shared buffer its place in the block's arena."""
+"""Assigns every shared buffer its position in the block's arena."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Unrolls loops of small constant extent that index registers.
 
-An array that is indexed by a loop variable at run time goes to local memory, hundreds of times slower.
+An array that is indexed by a run-time loop variable is placed in local memory, which is hundreds of times
+slower.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A load and the unrolled loops around it, as passes compare it with others."""
+"""A load with the unrolled loops around it, in a form that passes can compare."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Computes what is the same for all rows of a vector of columns once, before the loop over the rows.
+"""Moves computation that is the same for all rows of a vector of columns in front of the loop over the rows.
 
     for i: x = load; for j < 8: a = s[j] / n; y[j] = x[j] - a
         ->
     for j < 8: a = s[j] / n; v[j] = a
     for i: x = load; for j < 8: a = v[j]; y[j] = x[j] - a
 
-What follows from a reduction of columns alone is inlined into the loops of its readers. The CUDA compiler
-leaves a division there if it is rounded correctly, or stands under a guard.
+Values that depend only on a reduction of columns are inlined into the loops of their readers. The CUDA
+compiler leaves a division there if it is correctly rounded or under a guard.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Loads once the aligned vectors in which several vectors of a thread lie, each from any element on.
+"""Loads the aligned vectors that contain several vectors of a thread once. Each vector may start at any
+element.
 
     a_around[0:16] = x[i - n:+16];  a[0:8] = a_around[n:+8]
     b_around[0:16] = x[i + 2 - m:+16];  b[0:8] = b_around[m:+8]
@@ -9,11 +10,11 @@ becomes, as the second begins two elements after the first,
     near[0:16] = around[n:+16]
     a[k] = near[k];  b[k] = near[k + 2]
 
-Neighbours of an element, as differences and stencils read them, are such. Each vector would take two loads
-and a shift by a distance that only a thread knows; here all of them take three, of which the last is rarely
-there, and one such shift. A vector that is not in one piece in memory leaves all of them to their elements.
-Where the distance is a number, a shift costs little, and each has predicates of its own (an H200: four
-neighbours in 16384 x 4096 bfloat16 that is reflected at its ends take 87 us so).
+Neighbours of an element, as differences and stencils read them, are such vectors. Separately, each would take
+two loads and a shift by a distance that is known only at run time. Together they take three loads, of which
+the last is rarely needed, and one such shift. If one vector is not contiguous in memory, all of them are
+loaded by element. If the distance is a constant, a shift costs little, and each vector has its own predicates
+(an H200: four neighbours in 16384 x 4096 bfloat16 that is reflected at its ends take 87 us this way).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def share_windows(kernel: k.Kernel) -> k.Kernel:
 
 @dataclasses.dataclass(frozen=True)
 class _Leaf:
-    """A statement in unrolled loops, and which statement of the body they are."""
+    """A statement in unrolled loops, and its position in the body."""
 
     stmt: k.Stmt
     loops: tuple[k.For, ...]
@@ -90,9 +91,9 @@ class _Vector:
     """A vector that is loaded from any element on.
 
     Attributes:
-        loads: of the two aligned vectors in which it lies.
-        window: what takes it out of them.
-        edge: what loads its elements one by one, under some condition; None: nothing does.
+        loads: the loads of the two aligned vectors that contain it.
+        window: the statement that selects it from them.
+        edge: the statement that loads its elements one by one, under some condition; None: there is none.
     """
 
     loads: tuple[_Leaf, _Leaf]

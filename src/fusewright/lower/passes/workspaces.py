@@ -1,12 +1,12 @@
-"""Gives reductions of a block two workspaces in turn, so that each needs one barrier instead of two.
+"""Alternates reductions of a block between two workspaces, so that each needs one barrier instead of two.
 
     reduce a via w                          reduce a via w ordered
     reduce b via w                   ->     reduce b via v ordered
     reduce c via w                          reduce c via w ordered
 
-Threads that pass the barrier within a reduction, between the stores of its warps and the loads of all
-threads, have done with the reduction before it. So a workspace is free again once another reduction along the
-same axes, or a barrier, has come since. What an iteration of a loop does meets what the one before it did.
+A reduction has a barrier between the stores of its warps and the loads of all threads. Threads that pass this
+barrier have finished the previous reduction. So a workspace is free again after another reduction along the
+same axes, or after a barrier. An iteration of a loop also follows the previous iteration.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rewrites of each group of nodes that may become a kernel: they give it the form that schedulers expect.
 
-Changes of shape and order move up to the loads (`lift`) or down to the stores (`sink`). A file begins with
-what it makes of what.
+Changes of shape and order move up to the loads (`lift`) or down to the stores (`sink`). Each file's docstring
+starts with the transformation.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Reads at indices that are computed of positions alone are reads at these positions.
+"""Replaces reads at indices computed only from positions by reads at these positions.
 
     y[i, j] = x[i, v] with v = abs(j - 1)      becomes      y[i, j] = x[i, max(j - 1, 1 - j)]
 
-So are those of a reflecting or a replicating pad. What is known of an index map then holds for them: vectors
-go along memory wherever the index does, and equal reads are one. Sizes have to be numbers, which tell whether
-an index lies in the source.
+The indices of a reflecting or a replicating pad have this form. The facts about index maps then apply to
+these reads: vectors go along memory wherever the index does, and equal reads become one. Sizes must be
+numbers, to prove that an index is inside the source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGEST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """An integer that follows from positions, and between which numbers it lies."""
+    """An integer computed from positions, with its range."""
 
     expr: Expr
     lo: int

@@ -1,11 +1,11 @@
-"""Reads of one tensor at the same positions are one read.
+"""Merges reads of one tensor at the same positions.
 
     sum(reshape(x) * reshape(y)), sum(reshape(x))     have one    reshape(x)
 
-Where changes of shape were lifted from different places they meet at the loads. What is then loaded once also
-says that the dimensions of what is computed from it are the same, so reductions of both share their loops.
-A dimension that has one point in all that is computed from a read makes no difference: the read with it, or
-without it, is a relabeling of the other.
+Changes of shape that were lifted from different places meet at the loads. A merged load also shows that the
+values computed from it have the same dimensions, so their reductions share loops. A dimension with only one
+point in everything computed from a read makes no difference: the read with it, or without it, is a relabeling
+of the other.
 """
 
 from __future__ import annotations

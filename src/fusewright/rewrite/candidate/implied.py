@@ -1,9 +1,9 @@
-"""Choices by the position that are made already where their result is used.
+"""Removes choices by position that a later choice implies.
 
     choose(p < 4, exp(choose(p < 4, a, 0)), b)    becomes    choose(p < 4, exp(a), b)
 
-A concatenation of what is computed from parts of one tensor makes them: every part is a choice between the
-tensor's elements and a fill, of which the choice between the parts never takes the fill.
+A concatenation of values computed from parts of one tensor leads to such choices: every part is a choice
+between the tensor's elements and a fill, and the choice between the parts never selects the fill.
 """
 
 from __future__ import annotations

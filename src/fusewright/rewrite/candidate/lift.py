@@ -1,12 +1,12 @@
-"""Moves changes of shape and order up through elementwise work to the loads.
+"""Moves changes of shape and order up through elementwise operations to the loads.
 
     a[i] -> exp -> broadcast [i, b] -> add      becomes      a[i] -> broadcast [i, b] -> exp -> add
     a[i] -> exp -> slice [2:5] -> add           becomes      a[i] -> slice [2:5] -> exp -> add
 
 Afterwards every tensor between the loads and the outputs of an elementwise region has the same dimensions in
-the same order, so that one loop nest serves all, and a broadcast, permutation, slice, reshape or gather is
-nothing but how an input is indexed. What is computed of a reduction's result alone stays: it is computed once
-a row, not once an element.
+the same order. So one loop nest serves all of them, and a broadcast, permutation, slice, reshape or gather
+only determines how an input is indexed. Values computed only from a reduction's result are not changed: they
+are computed once per row, not once per element.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LEAST_LIMIT = 512
 
 
 def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
-    """`fusion` itself, rewritten until none can move further up.
+    """`fusion` itself, rewritten until no view can move further up.
 
-    An indexed read that can be undone waits where its source is needed as it is, too: it may become a store
-    (see sink.py). With `everything` it does not wait.
+    An invertible indexed read waits if its source is also needed unchanged: it may become a store (see
+    sink.py). With `everything` it does not wait.
     """
     reduced = depends_on_more(fusion)
     outputs = set(fusion.output_tensors())

@@ -1,4 +1,4 @@
-"""An indexed read of a computed tensor as indexed reads of what that is computed from."""
+"""Replaces an indexed read of a computed tensor by indexed reads of the tensor's operands."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ def lift_indexed(
 ) -> list[Node] | None:
     """Indexed(above(x, y)) -> above(Indexed(x), Indexed(y)); returns the new nodes to be lifted.
 
-    None if it cannot be: `above` is more than its elements. `lifted`: what came of a tensor read in a way;
-    `reduced`: what follows from reductions.
+    None if it is not possible, because `above` is not elementwise.
+
+    Args:
+        lifted: maps a tensor with a way to read it to the result.
+        reduced: the values that depend on reductions.
     """
     if isinstance(above, Iota):
         return [] if lift_over_positions(fusion, node, above) else None
@@ -50,9 +53,9 @@ def lift_indexed(
 
 
 def reads_in_order(node: Indexed, reduced: set[Val]) -> bool:
-    """Whether an indexed read of what follows from reductions needs of their results the rows in order alone.
+    """Whether an indexed read of values that depend on reductions needs only the reductions' rows, in order.
 
-    So `log_softmax(x)[i, t[i]]` is `x[i, t[i]]` less what belongs to row i.
+    So `log_softmax(x)[i, t[i]]` is `x[i, t[i]]` less the value of row i.
     """
     above = node.source.definition
     if node.source in reduced and above is not None and not above.traits.pointwise:
@@ -173,7 +176,7 @@ class _Lift:
         return self.made
 
     def over_elements(self, above: Node) -> list[Node]:
-        """Over a node each of whose elements is computed from those of its operands at the same position."""
+        """Over a node whose elements are each computed from those of its operands at the same position."""
         node = self.node
         self.fusion.remove_node(node)
         out = node.output if self.map.pred is TRUE else self.fusion.new_like(node.output)
@@ -217,7 +220,7 @@ class _Lift:
         return read_instead(self.fusion, out, source)
 
     def viewed(self, value: TensorView) -> TensorView:
-        """An operand of what was read, read in the same way."""
+        """An operand of the original node, read in the same way."""
         node = self.node
         indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, self.map.indices))
         # What follows from a reduction keeps its condition: without it the broadcast of the result gets

@@ -1,4 +1,4 @@
-"""An indexed read of positions as arithmetic on positions."""
+"""Replaces an indexed read of positions by arithmetic on positions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _COMMUTATIVE = {"add": operator.add, "mul": operator.mul}
 
 
 def lift_over_positions(fusion: Fusion, node: Indexed, above: Iota) -> bool:
-    """Indexed(Iota) -> start + step * (arithmetic on Iotas along the dimensions of the result), chosen where
-    there is an element.
+    """Indexed(Iota) -> start + step * (arithmetic on Iotas along the dimensions of the result), selected
+    where there is an element.
 
-    Whether it is done: not where an index is a value, or follows from positions in another way than by sums,
-    products, quotients and remainders of what is never negative.
+    Returns whether it was done. It is not done if an index is a loaded value, or is computed from positions
+    by other operations than sums, products, quotients and remainders of nonnegative terms.
     """
     along = [i for i, axis in enumerate(above.output.maybe_root) if not axis.is_broadcast]
     if node.index_tensors or len(along) != 1:

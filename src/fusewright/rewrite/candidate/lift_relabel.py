@@ -1,4 +1,4 @@
-"""A broadcast, squeeze or permute of a computed tensor as one of what that is computed from."""
+"""Moves a broadcast, squeeze or permute of a computed tensor to the tensor's operands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fusewright.sym import ZERO, Expr, const
 def lift_relabel(fusion: Fusion, node: Node, above: Node, lifted: dict[object, TensorView]) -> list[Node]:
     """relabel(above(x, y)) -> above'(relabel(x), relabel(y)); returns the new nodes to be lifted.
 
-    `lifted`: by a tensor and how it is relabeled what came of it, so that what is shared above stays shared.
+    `lifted`: maps a tensor with its relabeling to the result, so that shared tensors stay shared.
     """
     out, dims = node.output, tuple(node.axis_map(0))
     fusion.remove_node(node)

@@ -1,4 +1,6 @@
-"""Powers by small constants as products or roots: `pow` in general takes a hundred instructions."""
+"""Computes powers by small constants as products or roots, since a general `pow` takes a hundred
+instructions.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Outputs beside a view that is reduced are stored from the view's space.
+"""Stores outputs next to a reduced view from the view's space.
 
     y = f(x) -> output;  max(reshape(y))      becomes      y' = f(reshape(x)) -> store;  max(y')
 
-A kernel has one space, which is that of its reductions: blocks of a row that get a scale each, say. What it
-stores in the shape of the row would need a space of its own. Where elements are only named in another way,
-each has its place in both. So has what is computed with results of the reduction that lie along the view's
-dimensions, as a group norm's that are named by channels.
+A kernel has one iteration space, which is that of its reductions: for example, blocks of a row that each get
+a scale. An output in the shape of the row would need a second space. But if a view only renames elements,
+each element has a position in both, and so do values computed with results of the reduction along the view's
+dimensions, such as a group norm's results that are indexed by channel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fusewright.sym import TRUE
 
 
 def store_beside_views(fusion: Fusion) -> Fusion:
-    """`fusion` itself, whose outputs follow the one view of all elements that is reduced, if there is one."""
+    """`fusion` itself, whose outputs follow the only view of all elements that is reduced, if any."""
     views = [n for n in fusion.ordered_nodes() if isinstance(n, Indexed) and _shows_all(n)]
     if not views:
         return fusion

@@ -1,10 +1,10 @@
-"""Separates what a small tensor is read for before a reduction from what it is read for otherwise.
+"""Separates reads of a small tensor before a reduction from its other reads.
 
     sum(x * w) over rows, then + w      becomes      sum(x * w) over rows, then + w', which is w loaded again
 
-A tensor of fewer dimensions than what is reduced runs in the loops of the reduction, as if it were broadcast
-to them. What reads it once a row, or stores it, has other loops, and so has whatever reads it elsewhere if it
-lies along a reduced dimension: that gets a load, or a computation, of its own.
+A tensor with fewer dimensions than the reduced tensor runs in the loops of the reduction, as if it were
+broadcast. Uses that read it once per row, or store it, have other loops. If the tensor has a reduced
+dimension, so do all uses elsewhere. These uses get a separate load or a separate computation.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from fusewright.ir.view import Relabel
 
 @dataclass(slots=True)
 class _Reduced:
-    """What becomes of a tensor that feeds reductions.
+    """The reductions that a tensor feeds.
 
     Attributes:
         axes: its dimensions that are reduced.
-        rank: the most dimensions, broadcasts aside, that a reduction it feeds has before it reduces.
+        rank: the most dimensions, without broadcasts, of the operand of a reduction that it feeds.
     """
 
     axes: set[IterDomain]
@@ -34,7 +34,7 @@ class _Reduced:
 
 
 def separate_small_tensors(fusion: Fusion) -> Fusion:
-    """`fusion` itself, changed where a small tensor is read inside a reduction's loops and outside them."""
+    """`fusion` itself, changed if a small tensor is read both inside and outside a reduction's loops."""
     nodes = fusion.tensor_nodes()
     if any(isinstance(node, Reduction) for node in nodes):
         _Separator(fusion, nodes).run()
@@ -42,13 +42,13 @@ def separate_small_tensors(fusion: Fusion) -> Fusion:
 
 
 class _Separator:
-    """What is known of the tensors of one fusion, consumers first.
+    """The facts about the tensors of one fusion, consumers first.
 
     Attributes:
-        after: what follows from a reduction.
-        rank: the most dimensions, broadcasts aside, that a reduction has before it reduces.
-        feeding: of the tensors that reductions follow from.
-        widest: the most dimensions of a tensor or of what is computed from it.
+        after: tensors that depend on a reduction.
+        rank: the most dimensions, without broadcasts, of the operand of a reduction.
+        feeding: the tensors that reductions depend on.
+        widest: the most dimensions of a tensor or of a value computed from it.
     """
 
     def __init__(self, fusion: Fusion, nodes: Sequence[Node]) -> None:

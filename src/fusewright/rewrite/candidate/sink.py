@@ -1,13 +1,14 @@
-"""Moves reshapes and slices of what is not computed again down to the stores.
+"""Moves reshapes and slices of values that are not recomputed down to the stores.
 
     sum(x) -> reshape -> mul by w -> output             becomes    sum(x) -> mul by w' -> store, reshaped
     x -> mul by reshape(sum(reshape(x))) -> output      becomes    reshape(x) -> mul by sum -> store, reshaped
 
-What follows from a reduction, or is stored as it is, too, has its place in the kernel's iteration space. A
-change of shape that keeps its elements apart can be undone: what is computed with the result is computed in
-that space instead, on operands that are read by the inverse, and the change is where the output is stored.
-So is what meets results that have one element for many of what they were reduced from, as a norm of groups of
-channels that is written as a scale and a shift of each channel.
+A value that follows from a reduction, or that is also stored unchanged, has its place in the kernel's
+iteration space. A change of shape that keeps its elements distinct can be inverted. Computation with the
+result then stays in that space, on operands that are read through the inverse, and the change of shape
+happens where the output is stored. The same holds for values combined with results that have one element for
+many of the reduced elements, such as a norm of groups of channels that is written as a scale and a shift of
+each channel.
 """
 
 from __future__ import annotations
@@ -62,13 +63,14 @@ def _is_met_again(node: Node) -> bool:
 
 
 class _Sink:
-    """One indexed read, and all that is computed with what it gives or, beside a reduction, what it is of.
+    """One indexed read, and the computation with its result or, next to a reduction, with its source.
 
     Attributes:
-        result: what is computed with, and not in its own space: in that of `source`, which has its elements.
+        result: the tensor whose readers compute in the space of `source`, which has its elements, instead of
+            their own.
         map, inverse: from positions in the result to positions in the source, and back.
-        more: what follows from reductions, say.
-        twins: what is computed with the result -> the same in the source's space.
+        more: further tensors, such as those that depend on reductions.
+        twins: maps computation with the result to the same computation in the source's space.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class _Sink:
         return self.result is self.node.output
 
     def run(self) -> bool:
-        """Rewrites; False, and nothing is changed, if what is computed with it needs its own space."""
+        """Rewrites; returns False and changes nothing if computation with the result needs its own space."""
         region = self._region()
         if region is None:
             return False

@@ -1,7 +1,8 @@
-"""Rewrites of a whole definition, once, before it is cut into kernels: they save work and memory traffic.
+"""Rewrites of a whole definition, once, before it is partitioned into kernels. They save work and memory
+traffic.
 
-A file is one pass and begins with what it makes of what; docs/how-to-add-a-pass.md shows them in their order.
-`shown` is what several share.
+Each file is one pass, and its docstring starts with the transformation; docs/how-to-add-a-pass.md shows them
+in order. `shown` has code that several share.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Outputs that are views of memory that is there anyway, of an input or of another output.
+"""Separates outputs that are views of an input or of another output from the computation that uses them.
 
     v = permute(x) is an output, and exp(v)    becomes    v' = permute(x), and exp(v')
 
-The host returns such an output as a view, and no kernel computes it. So what computes with it gets a view of
-its own, which costs a kernel nothing, however the definition was written.
+The host returns such an output as a view, and no kernel computes it. So nodes that compute with it get a
+separate view, which costs a kernel nothing, however the definition was written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def separate_aliases(fusion: Fusion) -> Fusion:
 
 
 def alias_bases(fusion: Fusion) -> set[TensorView]:
-    """The inputs and outputs whose memory outputs may view: nothing writes into them after they are made."""
+    """The inputs and outputs whose memory outputs may view, because nothing writes into them after they are
+    made.
+    """
     written = {output.alias for output in fusion.outputs} | {
         output.tensor for output in fusion.outputs if output.alias is not None
     }
@@ -39,7 +41,7 @@ def alias_bases(fusion: Fusion) -> set[TensorView]:
 
 
 def only_looks(node: Node) -> bool:
-    """Whether a node's output may stand in the memory of its first input."""
+    """Whether a node's output may be a view of the memory of its first input."""
     return node.traits.view or node.traits.indexed
 
 

@@ -1,11 +1,12 @@
-"""Chains of casts.
+"""Folds chains of casts.
 
     bf16 -> float -> bf16     becomes    nothing
     half -> float -> double   becomes    half -> double
     float -> bf16 -> float    stays, as it rounds
 
-A cast to a type that has every value of the one before rounds nothing, so what follows it may start from
-there. Floats are not cast to integers in one step instead of two: what becomes of NaN depends on the type.
+A cast to a type that has every value of the previous type rounds nothing, so later casts may start from the
+original value. Two casts from float to integer are not replaced by one, since the result for NaN depends on
+the type.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Nodes that no output needs.
+"""Removes nodes that no output needs.
 
-Scalars stay: sizes may follow from them, and the host computes only those that something takes.
+Scalars stay: sizes may follow from them, and the host computes only those that are used.
 """
 
 from __future__ import annotations

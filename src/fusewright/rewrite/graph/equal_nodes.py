@@ -1,8 +1,8 @@
-"""Common subexpressions: what is written twice is computed once.
+"""Common subexpression elimination.
 
-Two nodes are equal if they do the same with the same operands; operands of an operation that commutes may
-change places. What draws random numbers equals nothing but itself, and a kernel boundary that the user
-states stays. Of two equal outputs of the definition one is a copy of the other.
+Two nodes are equal if they do the same with the same operands. Operands of a commutative operation may be
+swapped. A random draw equals only itself, and a kernel boundary that the user states stays. Of two equal
+outputs of the definition, one becomes a copy of the other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Merger:
     """The nodes seen so far, by their kind and operands.
 
     Attributes:
-        same: a scalar -> the first one that has its value.
+        same: maps a scalar to the first one that has its value.
         written: outputs that are written into inputs.
     """
 

@@ -5,18 +5,17 @@
     exp(d - log(s))         becomes    exp(d) * (1 / s)
     x - (max(x) + log(s))   becomes    d - log(s)
 
-where d = x - max(x) and s = sum(exp(d)), along the same dimensions; a maximum that is infinite may be another
-number there. So the logarithm of a softmax is a log-softmax, and the exponential of that a softmax, by one
-exponential an element in each case.
+where d = x - max(x) and s = sum(exp(d)), along the same dimensions. If the maximum is infinite, another
+number may take its place. So the logarithm of a softmax becomes a log-softmax, and the exponential of a
+log-softmax a softmax, with one exponential per element in each case.
 
-No result is less accurate. An exponential is off by a few units of the last place, and its logarithm by as
-many of those of 1; it is 0 or infinite where its operand is neither. `d - log(s)` is off by half a unit of
-its own last place, and so its exponential by more than a product with a reciprocal, of which there is one a
-row; a division takes ten instructions an element. `max(x) + log(s)` loses what d keeps. d is not positive and
-s is 1 or more, so that nothing cancels, and nothing overflows: without the maximum, x - log(s) would be off
-by a unit of the last place of x, and exp(x) / s infinity by infinity, where the formulas as written have
-neither. A row with an element of +inf has NaN there in any case; as in a softmax, its other elements may be
-NaN, too.
+No result is less accurate. An exponential is off by a few ulp. Its logarithm is off by as many ulp of 1, and
+the exponential may be 0 or infinite where its operand is neither. `d - log(s)` is off by half an ulp, and so
+its exponential is off by more than a product with a reciprocal, of which there is one per row; a division
+takes ten instructions per element. `max(x) + log(s)` loses digits that d keeps. d is not positive and s is 1
+or more, so nothing cancels and nothing overflows. Without the maximum, x - log(s) would be off by an ulp of
+x, and exp(x) / s would be infinity by infinity where the original formulas are finite. A row with an element
+of +inf has NaN there in any case; as in a softmax, its other elements may be NaN, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The memory order of what passes between kernels: that of the inputs, as outputs keep it."""
+"""Gives tensors between kernels the memory order of the inputs, as outputs have it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from fusewright.ops.memory_format import lay_out_intermediates
 
 
 def keep_memory_order(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which what follows from channels-last inputs, say, lies channels last."""
+    """`fusion` itself, in which tensors keep the memory order of the inputs: for example, tensors computed
+    from channels-last inputs are channels last.
+    """
     if any(_is_ordered(tensor) for tensor in fusion.tensors()) and lay_out_intermediates(fusion):
         fusion.edits += 1
     return fusion

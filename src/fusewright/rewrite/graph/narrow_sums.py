@@ -1,8 +1,8 @@
-"""Sums and running sums of bools and few bits in 32 bits, where they fit.
+"""Computes sums and running sums of bools and integers of few bits in 32 bits, if they fit.
 
     sum(cast(mask, Int), [0])     becomes     cast(sum(cast(mask, Int32), [0]), Int)
 
-torch counts in 64 bits, which the GPU adds and passes between threads in two steps.
+torch counts in 64 bits, which the GPU adds, and exchanges between threads, in two steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fusewright.sym import as_int
 
 
 def narrow_sums(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which what fits in 32 bits is added up so."""
+    """`fusion` itself, with sums in 32 bits if they fit."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         if not isinstance(node, (Reduction, Scan)):

@@ -1,13 +1,13 @@
-"""Reductions of reductions.
+"""Merges reductions of reductions.
 
     sum(sum(x, [3]), [0, 2])              becomes    sum(x, [0, 2, 3])
     max(max(x, [1], keepdim), [0])        becomes    max(x, [0, 1]), broadcast
 
-That holds for whatever combines elements in any order: exactly for extrema and integers, and for sums and
-products of floats up to the order in which they are added or multiplied, which no reduction states. A result
-that is rounded between the two is a cast between them, and stays. So does one that is needed by itself: what
-is reduced further is less to read then; and one along dimensions that its operand was reduced along before
-(`rows_first`).
+This holds for all operations that combine elements in any order. It is exact for extrema and integers. For
+sums and products of floats it changes the order of operations, which no reduction states. A result that is
+rounded between the two reductions has a cast between them, which stays. Three more stay: a result that is
+needed by itself, since the second reduction then reads less data; and a reduction along dimensions along
+which its operand was reduced before (`rows_first`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fusewright.rewrite.replacement import combines_elements, return_instead
 
 
 def join_nested_reductions(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which what one reduction alone reads of another is reduced in one step."""
+    """`fusion` itself, in which a reduction and the only reduction that reads its result become one."""
     outputs = set(fusion.output_tensors())
     before: Mapping[TensorView, frozenset[int]] | None = None
     for node in fusion.ordered_nodes():
@@ -46,12 +46,13 @@ def join_nested_reductions(fusion: Fusion) -> Fusion:
 
 @dataclass(frozen=True)
 class _Nested:
-    """A reduction and what it reduces again.
+    """A reduction, and the earlier reduction whose result it reduces.
 
     Attributes:
         outer, inner: the second and the first of them.
-        chain: the nodes before the outer one, the last first, the inner one included.
-        table: for each dimension of what the outer one reduces, that of the inner one's operand, or None.
+        chain: the nodes before the outer one, the last first, including the inner one.
+        table: for each dimension of the outer one's operand, the dimension of the inner one's operand, or
+            None.
     """
 
     outer: Reduction

@@ -1,6 +1,6 @@
-"""Operands of library calls that only look at a tensor in another way: the call reads that tensor.
+"""Lets library calls read the tensors behind views.
 
-A library takes strides, so a permuted weight, or heads that are slices of one product, need no kernel that
+A library accepts strides, so a permuted weight, or heads that are slices of one product, need no kernel that
 copies them.
 """
 
@@ -17,7 +17,7 @@ _PRIMES = (104729, 49999, 24989, 12497, 6247, 3121, 1559, 773, 389, 193, 97, 47,
 
 
 def view_operands(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which calls read what their operands are views of."""
+    """`fusion` itself, in which calls read the tensors behind the views that are their operands."""
     calls = [node for node in fusion.nodes if isinstance(node, LibraryCall)]
     found = {call: [_chain(fusion, value, call.op.strided_rank) for value in call.inputs] for call in calls}
     # What a call reads as it is lies in memory: another's operand may be a view of that.

@@ -1,11 +1,12 @@
-"""Reductions go on from results of the same operand along fewer dimensions, which are needed anyway.
+"""Computes a reduction from the result of another one, of the same operand along fewer dimensions, that is
+needed anyway.
 
     s = sum(x, [1]), t = sum(x, [1, 2])        becomes        s = sum(x, [1]), t = sum(s, [1])
 
-So no kernel reads all elements for `t`. Nothing sees sizes here: of several such results the one with the
-fewest dimensions left is taken, and of these the one that leaves the innermost, whose rows the kernels that
-follow can hold. It holds for the operations that `nested_reductions` joins, which leaves these apart, as the
-first result has other uses.
+So no kernel reads all elements for `t`. Sizes are not known here: of several such results, the pass takes the
+one with the fewest remaining dimensions, and among these the one that keeps the innermost dimension, whose
+rows the following kernels can hold. It applies to the operations that `nested_reductions` merges; that pass
+leaves these reductions apart, as the first result has other uses.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fusewright.rewrite.replacement import combines_elements, return_instead
 
 
 def reduce_partial_results(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which nothing reduces what is reduced along some of its dimensions anyway."""
+    """`fusion` itself, in which reductions start from available results along some of their dimensions."""
     outputs = set(fusion.output_tensors())
     found: dict[TensorView, list[Reduction]] = {}
     for node in fusion.ordered_nodes():

@@ -1,9 +1,9 @@
-"""Reads of one part of a join.
+"""Reads one part of a join directly.
 
     cat(a, b)[:n], where a has n rows    becomes    a
 
-A join chooses by position. A slice, or whatever else reads it by index, reads the part itself where all the
-positions that it reads lie in that part. So the others need not be computed for it.
+A join chooses by position. If all positions that a slice, or another indexed read, accesses are in one part,
+it reads that part. So the other parts need not be computed for it.
 """
 
 from __future__ import annotations

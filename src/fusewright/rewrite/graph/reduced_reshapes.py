@@ -1,11 +1,11 @@
-"""Reductions of dimensions that a reshape has merged or cut up, which reduce those before it instead.
+"""Reduces the dimensions before a reshape instead of the dimensions that it merged or split.
 
     sum(reshape(x, [b * s, h]), [0])         becomes    sum(x, [0, 1])
     sum(cast(reshape(x, [b * s, h])), [0])   becomes    sum(cast(x), [0, 1])
 
-So what reads x and what reduces it have the same dimensions, unless other elementwise work goes on in those
-after the reshape. The order of elements changes, which no reduction states. One whose states are positions
-has them as a second operand, and stays.
+So other readers of x and the reduction have the same dimensions, unless elementwise work continues in the
+dimensions after the reshape. The order of elements changes, which no reduction states. A reduction whose
+states are positions has them as a second operand, and is not changed.
 """
 
 from __future__ import annotations

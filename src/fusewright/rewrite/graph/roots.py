@@ -1,11 +1,11 @@
-"""Reciprocals of roots, which take one special function and no call.
+"""Computes reciprocals of roots with one special function and no call.
 
     1 / x          becomes    reciprocal(x)
     1 / sqrt(x)    becomes    rsqrt(x)
     y / sqrt(x)    becomes    y * rsqrt(x)
 
-A reciprocal root is off by 2 ulp at most, and a product with it is rounded once more; a quotient by a root is
-off by the 2.5 ulp of a division beside the root's rounding (docs/accuracy.md).
+A reciprocal root is off by at most 2 ulp, and a product with it is rounded once more. A division by a root is
+off by 2.5 ulp, in addition to the root's rounding (docs/accuracy.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies that change nothing, and changes of shape and order that lead back to where they started.
+"""Removes copies that change nothing, and changes of shape and order that cancel.
 
     broadcast, then squeeze; permute, and back; reshape, and back; slices of what was padded around them
 
@@ -24,7 +24,9 @@ MAX_CHAIN = 8
 
 
 def cancel_round_trips(fusion: Fusion) -> Fusion:
-    """`fusion` itself, where what has the elements of an earlier tensor, in place, is that tensor."""
+    """`fusion` itself, in which a tensor with the elements of an earlier tensor, in the same places, is
+    replaced by it.
+    """
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         if node not in fusion.nodes or not _may_lead_back(node) or not node.output.uses:

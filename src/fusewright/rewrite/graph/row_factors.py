@@ -1,10 +1,11 @@
-"""Factors of a row are multiplied with each other before they meet its elements.
+"""Multiplies factors of a row with each other before they are applied to its elements.
 
     x * r * w        becomes    x * (r * w)
 
-where `r` and `w` have a dimension of `x` less than `x`: a channel's deviation and weight in a batch norm.
-There are as many roundings as before, and one product an element less. That holds where a Float has r * w:
-beyond 2^128 it is infinite, and below 2^-126 it loses digits, also where `x * r` would be of another size.
+where `r` and `w` lack a dimension of `x`: for example, a channel's deviation and weight in a batch norm. The
+number of roundings is the same, and each element takes one product less. This holds if a Float can represent
+r * w: beyond 2^128 it is infinite, and below 2^-126 it loses digits, even if `x * r` would be of another
+magnitude.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _MUL = ELEMENTWISE["mul"]
 
 
 def multiply_row_factors(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which elements are multiplied once with what is the same along a dimension."""
+    """`fusion` itself, in which elements are multiplied only once with factors that are constant along a
+    dimension.
+    """
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         if not isinstance(node, Pointwise) or node.op is not _MUL:

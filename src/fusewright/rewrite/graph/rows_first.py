@@ -1,10 +1,10 @@
-"""Reductions of what follows from reductions of rows reduce the rows first.
+"""Splits a reduction of values that depend on reductions of rows, so that rows are reduced first.
 
     y = exp(x - max(x, [1], keepdim)); sum(y, [0, 1])        becomes        sum(sum(y, [1]), [0])
 
-The kernel that holds a row for its maximum then has its sum, too; what is left to sum is a value a row. In
-one step y would be stored, or computed again from what another kernel found. This is the other direction of
-`nested_reductions`, which leaves such sums apart, and holds for the same operations.
+The kernel that holds a row for its maximum then also has its sum, and only one value per row remains to be
+summed. In one step, y would be stored, or recomputed from another kernel's result. This is the inverse of
+`nested_reductions`, which leaves such sums apart, and it applies to the same operations.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Sums that differ in factors which are the same for all that is summed.
+"""Merges sums that differ by factors that are constant along the summed dimensions.
 
     sum(x), sum(x * w)                 becomes    s = sum(x), s * w
     sum(x * y * r), sum(x * y * w)     becomes    s = sum(x * y), s * r, s * w
     sum(-2 * x), sum(-x)               becomes    -2 * sum(x), -sum(x)
     sum(x * w, [1]), sum(x, [0, 1])    become     s = sum(x, [1]), s * w, sum(s, [0])
 
-where `w` and `r` have no dimension that is summed, as a channel's weight in the gradients of a normalization.
-The factor is rounded once and not with each element, so no sum is less accurate. A constant of less than 1
-stays, as it may be there to keep the sum finite. The values of a tensor `w` are not known: a sum beyond what
-the type holds (2^128 in Float) is infinite, and NaN times 0, where the sum of all products with `w` would be
-finite. The sums of a normalization and its gradients are far from that, and they are what this is for.
+where `w` and `r` have no summed dimension, such as a channel's weight in the gradients of a normalization.
+The factor is rounded once instead of with each element, so no sum is less accurate. A constant of less than 1
+stays, as it may be there to keep the sum finite. The values of a tensor `w` are not known: a sum beyond the
+type's range (2^128 in Float) is infinite, and NaN times 0, where the sum of all products with `w` would be
+finite. The sums of a normalization and its gradients, for which this pass is meant, are far from that.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _Key = tuple[tuple[int, ...], frozenset[int]]
 
 
 def share_sums(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which sums of products of the same factors are one, but for those that all have.
+    """`fusion` itself, in which sums of products with the same varying factors become one.
 
-    Those along more dimensions go on from it.
+    Sums along more dimensions start from its result.
     """
     outputs = set(fusion.output_tensors())
     sums = [each for node in fusion.ordered_nodes() if (each := _sum_of(node)) is not None]
@@ -63,11 +63,11 @@ def share_sums(fusion: Fusion) -> Fusion:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum of products along `dims`, and along others of `node` that are left.
+    """A sum of products along `dims`; the other dimensions of `node` remain.
 
     Attributes:
-        elements: the factors that differ from element to element.
-        common: those that have no dimension that is summed, as operands of the products.
+        elements: the factors that vary along the summed dimensions.
+        common: the factors without a summed dimension, as operands of the products.
     """
 
     node: Reduction

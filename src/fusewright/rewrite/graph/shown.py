@@ -1,4 +1,6 @@
-"""What a tensor shows in another shape: a value a row, broadcast along it, as `softmax` divides by a sum."""
+"""Recognizes a tensor that another one shows in another shape: for example the value of each row, broadcast
+along the row, as when `softmax` divides by a sum.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class Shown:
 
     @property
     def dims(self) -> tuple[int | None, ...]:
-        """For each dimension of what is shown, that of the tensor; None: it has none."""
+        """For each dimension of the shown tensor, the dimension of the original; None: it has none."""
         dims: tuple[int | None, ...] = tuple(range(self.tensor.ndim))
         for view in self.views:
             dims = tuple([None if dim is None else dims[dim] for dim in view.axis_map(0)])
@@ -36,7 +38,7 @@ class Shown:
 
 
 def shown_by(tensor: TensorView) -> Shown:
-    """What a tensor shows; itself, where it is computed."""
+    """The tensor that this one shows; itself, if it is computed."""
     views: list[Node] = []
     while (node := tensor.definition) is not None and (node.traits.relabel or isinstance(node, Expand)):
         views.append(node)

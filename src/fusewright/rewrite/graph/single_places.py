@@ -1,10 +1,10 @@
-"""Changes of one place along a dimension as choices by the position.
+"""Replaces an update of one position along a dimension by a choice by position.
 
     scatter(x, 1, index, v), where index has one column    becomes    where(iota == index, v, x)
 
-So the base is read where it is needed, and what reads the result may be computed with it: an update is a
-kernel of its own, between the one that writes its base and those that read the result. No two elements go to
-one place, so that the result is the same in each run.
+So the base is read where it is needed, and readers of the result may be computed with it. An update would be
+a separate kernel, between the one that writes its base and those that read the result. No two elements go to
+one position, so the result is the same in each run.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Slices of what is computed row by row: only the rows that are kept are computed.
+"""Moves slices up through row-by-row computation, so that only the kept rows are computed.
 
     softmax(x, dim 1)[:n]    becomes    softmax(x[:n], dim 1)
     layer_norm(x)[:, -1]     becomes    squeeze(layer_norm(x[:, -1:]))
     cumsum(x, dim 1)[:, :n]  becomes    cumsum(x[:, :n], dim 1)
 
-A slice of elementwise work is lifted to the loads of a kernel anyway (`lift`). Above a reduction it is not,
-since others may need all results; where nobody does, the slice moves up through it along the dimensions that
-are not reduced, and through a scan along the scanned one if it keeps the first elements.
+Slices of elementwise operations are lifted to the loads of a kernel anyway (`lift`). Above a reduction they
+are not, since other readers may need all results. If there are none, the slice moves up through the reduction
+along the dimensions that are not reduced, and through a scan along the scanned dimension if it keeps the
+first elements.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _Cut = dict[int, int]
 
 
 def move_slices_up(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which slices of what follows from reductions are slices of what is reduced."""
+    """`fusion` itself, in which slices of values that depend on reductions become slices of the reductions'
+    operands.
+    """
     order: dict[Node, int] | None = None
     for node in reversed(fusion.ordered_nodes()):
         if not isinstance(node, Indexed) or node not in fusion.nodes:
@@ -92,10 +95,10 @@ def _cut(node: Indexed) -> _Cut | None:
 
 
 class _Move:
-    """One slice, and the nodes that nothing but it needs.
+    """One slice, and the nodes that only it needs.
 
     Attributes:
-        cuts: of the tensors that those nodes compute, and of what they read.
+        cuts: for the tensors that those nodes compute and read.
         region: those nodes, the last one first.
     """
 

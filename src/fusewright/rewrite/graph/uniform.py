@@ -1,10 +1,10 @@
-"""Tensors of one value, as scalars.
+"""Replaces tensors of one value by scalars.
 
     avg, m2, n = welford(x);  m2 / float(n)     becomes    m2 / float(the count, which sizes tell)
     y + full([2, 3], 1.0)                       becomes    y + 1.0
 
-That is exact: a scalar operand has the tensor's type. What then has no use is not computed, and what a
-definition says by a tensor, for want of a scalar, is what it says by a scalar otherwise.
+This is exact: a scalar operand has the tensor's type. Values that then have no use are not computed. So a
+definition gives the same kernels whether it uses a tensor of one value or a scalar.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rewrites that schedulers propose of what they are asked to compute, where that makes faster kernels.
+"""Rewrites that schedulers propose for segments that they accepted, if they make faster kernels.
 
 docs/redefinition.md shows who proposes which.
 """

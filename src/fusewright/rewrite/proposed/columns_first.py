@@ -1,9 +1,10 @@
-"""Reductions of rows that memory has in short runs, far apart: along the columns first.
+"""Reduces columns first if the reduced rows have short, separate runs in memory.
 
     sum(x, [1, 3])       becomes        sum(sum(x, [1]), [2])
 
-of x of [N, pixels, groups, channels], say, where the channels of one group are a run. A kernel that reduces
-the columns reads whole lines of memory. What is left is small. Whoever computes these says that it pays.
+for example for x of [N, pixels, groups, channels], where the channels of one group are a run. A kernel that
+reduces the columns reads whole lines of memory, and little data remains. The scheduler that proposes this
+decides that it pays.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fusewright.sym import product
 
 
 def dims_across(x: TensorView, reduced: Sequence[int]) -> list[int]:
-    """The dimensions among `reduced` of `x` that others that are kept stand inside of, in memory."""
+    """The dimensions among `reduced` of `x` that have kept dimensions inside of them, in memory."""
     order = [dim for axis in x.memory_axes for dim, own in enumerate(x.shape) if own is axis]
     kept = [place for place, dim in enumerate(order) if dim not in reduced]
     return sorted(dim for dim in order[: kept[-1] if kept else 0] if dim in reduced)
@@ -40,11 +41,11 @@ def can_be_cut(fusion: Fusion, node: Node) -> bool:
 
 
 def reduced_across_first(fusion: Fusion, node: Reduction) -> dict[TensorView, TensorView]:
-    """A reduction in two steps: across the runs of memory, and of the results along what a run was of.
+    """A reduction in two steps: across the contiguous runs of memory, and then along the dimensions of a run.
 
-    Adds its nodes, beside those there are; returns what the reduction's outputs became. Of as many elements
-    each, the mean of all is the mean of the means, and the sum of squared deviations that of all sums and
-    those of the means, so often (Chan, Golub and LeVeque 1983).
+    It adds its nodes without removing others, and returns the replacements of the reduction's outputs. For
+    groups of the same size, the mean of all elements is the mean of the means. The sum of squared deviations
+    is that of all groups plus, times the size of a group, that of the means (Chan, Golub and LeVeque 1983).
     """
     x, reduced = node.tensor_inputs[0], node.reduced_dims
     across = dims_across(x, reduced)

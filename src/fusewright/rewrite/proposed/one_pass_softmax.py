@@ -1,6 +1,7 @@
-"""A maximum, and the sum of exponentials of what is less than it, as one reduction that reads its input once.
+"""Computes a maximum, and the sum of exponentials of the elements less the maximum, as one reduction that
+reads its input once.
 
-Whoever computes them says that it pays: where the input is held anyway, two reductions cost less.
+The scheduler that proposes this decides that it pays: if the input is held anyway, two reductions cost less.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ _SUB, _EXP = ELEMENTWISE["sub"], ELEMENTWISE["exp"]
 class SoftmaxSums:
     """top = max(x), and total = sum(exp(x - broadcast(shift))) over the same dimensions.
 
-    The shift is any tensor of a value a row, such as the maximum itself. inside: what is computed for each
-    element between the two.
+    Attributes:
+        shift: any tensor with one value per row, such as the maximum itself.
+        inside: the values computed for each element between the two.
     """
 
     top: Reduction
@@ -70,10 +72,10 @@ def _computed_by(op: ElementwiseOp, tensor: TensorView, nodes: Collection[Node])
 
 
 def in_one_pass(fusion: Fusion, sums: SoftmaxSums) -> dict[TensorView, TensorView]:
-    """top, total = max_sum_exp(x), where total is times exp(top - shift).
+    """top, total = max_sum_exp(x), where total is multiplied by exp(top - shift).
 
-    Adds its nodes, beside those there are; returns what the maximum and the sum became. As before, an
-    infinite maximum that is the shift too gives NaN, and the sum of nothing is 0.
+    It adds its nodes without removing others, and returns the replacements of the maximum and the sum. As
+    before, an infinite maximum that is also the shift gives NaN, and the sum of nothing is 0.
     """
     x, dims = sums.top.tensor_inputs[0], sums.top.reduced_dims
     top, total = reduce_states(fusion, MAX_SUM_EXP, [x], dims)

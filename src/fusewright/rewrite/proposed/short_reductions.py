@@ -1,10 +1,11 @@
-"""Reductions of a few elements as elementwise work.
+"""Replaces reductions of a few elements by elementwise operations.
 
     sum(x, [-1])  of x of [N, 3]    becomes    x[:, 0] + x[:, 1] + x[:, 2]
 
-A kernel that reduces goes over what it reduces. What reads the result at each element of a larger tensor, or
-reduces it further, is another kernel then, and the result passes through memory. Read by index, elements are
-loads like others, in whatever kernel needs them. Whoever computes these says that it pays.
+A kernel with a reduction iterates over the reduced data. A reader that needs the result at each element of a
+larger tensor, or reduces it further, is then another kernel, and the result passes through memory. Elements
+that are read by index are ordinary loads, in every kernel that needs them. The scheduler that proposes this
+decides that it pays.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def can_be_unrolled(node: Node) -> bool:
 
 
 def unrolled_reduction(fusion: Fusion, node: Reduction) -> dict[TensorView, TensorView]:
-    """A reduction as operations of two elements, the first ones first.
+    """A reduction as operations on two elements, the first ones first.
 
-    Adds its nodes, beside those there are; returns what the reduction's output became.
+    It adds its nodes without removing others, and returns the replacement of the reduction's output.
     """
     x, reduced = node.tensor_inputs[0], node.reduced_dims
     ranges = [range(as_int(x.shape[dim].extent) or 0) for dim in reduced]

@@ -1,4 +1,6 @@
-"""Welford's one-pass statistics as two plain sums, where whoever computes them says that it pays."""
+"""Replaces Welford's one-pass statistics by two plain sums; the scheduler that proposes this decides that it
+pays.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from fusewright.sym import product
 
 
 def is_plain_welford(fusion: Fusion, node: Node) -> bool:
-    """Whether a node is a Welford reduction of one tensor whose count nothing reads."""
+    """Whether a node is a Welford reduction of one tensor whose count is not read."""
     if not isinstance(node, Reduction) or node.op is not WELFORD or len(node.inputs) > 1:
         return False
     count = node.outputs[2]
@@ -21,10 +23,10 @@ def is_plain_welford(fusion: Fusion, node: Node) -> bool:
 
 
 def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
-    """avg, m2, n = welford(x)  becomes  avg = sum(x) / count, m2 = sum((x - broadcast(avg))^2).
+    """avg, m2, n = welford(x) becomes avg = sum(x) / count, m2 = sum((x - broadcast(avg))^2).
 
-    The two-pass form is also the more accurate one (Chan, Golub, LeVeque 1983). Adds its nodes, beside those
-    there are; returns what avg and m2 became.
+    The two-pass form is also more accurate (Chan, Golub, LeVeque 1983). It adds its nodes without removing
+    others, and returns the replacements of avg and m2.
     """
     x = node.tensor_inputs[0]
     avg, m2 = node.outputs[0], node.outputs[1]

@@ -1,12 +1,13 @@
-"""The inner-outer persistent scheduler: rows that are reduced and read again, and columns reduced meanwhile.
+"""The inner-outer persistent scheduler: rows are reduced and read again, and columns are reduced meanwhile.
 
-[I, R], rows and what is contiguous, becomes
+[I, R], where I is the rows and R the contiguous dimension, becomes
 
     [I blocks, I threads z, I steps, (R blocks of a cluster,) R threads y, R threads x | R batches, R vector]
 
 As many blocks as fit the GPU walk down the rows. A block holds its row until the reductions along it are
-complete, then uses it again. What its threads find in their columns stays in registers until the last row.
-Then blocks store that, wait for each other, and each sums what all have found in its share of the columns.
+complete, and then uses it again. The partial column results of its threads stay in registers until the last
+row. Then the blocks store these and wait for each other, and each block sums the partial results of all
+blocks for its share of the columns.
 """
 
 from __future__ import annotations
@@ -304,12 +305,13 @@ def _cut_columns(
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """A reduction of columns, in the steps that it is made in.
+    """A reduction of columns, in its steps.
 
     Attributes:
-        partial: what a thread finds in the rows of its block. of_block: that of all threads z.
-        stored: that of all blocks, in global memory, a tensor for each state. reads: copies of these in
-            registers.
+        partial: a thread's sum over the rows of its block.
+        of_block: the sum over all threads z.
+        stored: the sums of all blocks, in global memory, one tensor per state.
+        reads: copies of these in registers.
         total: the result.
     """
 

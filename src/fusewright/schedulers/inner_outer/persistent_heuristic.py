@@ -1,5 +1,5 @@
-"""How the inner-outer persistent scheduler chooses params: how many elements of a row a thread holds, how
-many rows a block works on at a time, and where the next row waits meanwhile.
+"""Chooses params of the inner-outer persistent scheduler: how many elements of a row a thread holds, how many
+rows a block processes at a time, and where the next row is buffered meanwhile.
 """
 
 from __future__ import annotations
@@ -138,9 +138,11 @@ SPEED = 0.85
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The most bytes that are held for an element of a row across any one reduction.
+    """The largest number of bytes that are held per element of a row across any one reduction.
 
-    everything: where what is computed before it and needed after it is held. inputs: where inputs alone are.
+    Attributes:
+        everything: if values computed before it and needed after it are held.
+        inputs: if only inputs are held.
     """
 
     everything: int

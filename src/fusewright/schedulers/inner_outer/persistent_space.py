@@ -29,14 +29,14 @@ from fusewright.schedulers.reference_map import AxisMap, loads, reference_maps
 
 @dataclass(frozen=True, eq=False)
 class InnerOuterPersistentSpace:
-    """What all tensors of the fusion are iterated over.
+    """The iteration space of all tensors of the fusion.
 
     Attributes:
-        rows: the space of all that has an element for each point or each row. Its reductions are those of
-            rows, its axes of iteration are the rows, those of reduction the columns.
+        rows: the space of all tensors with an element for each point or each row. Its reductions are those of
+            rows; its iteration axes are the rows, and its reduction axes the columns.
         column_reductions: the first output of every reduction of columns, producers first.
-        of_columns: the tensors with one element for each column: those reductions, what follows from them,
-            and what is computed for that alone.
+        of_columns: the tensors with one element per column: those reductions, values computed from them, and
+            values computed only for these.
     """
 
     rows: ReductionSpace
@@ -66,8 +66,8 @@ class InnerOuterPersistentSpace:
 
 @kept
 def inner_outer_persistent_space(fusion: Fusion) -> InnerOuterPersistentSpace | str:
-    """The space of a fusion whose reductions reduce its rows, which meet the results again, or its columns,
-    of which nothing is read with the rows again; or why there is none.
+    """The space of a fusion whose reductions reduce its rows, which are used again with the results, or its
+    columns, whose results are not; or the reason why there is none.
     """
     foreign = foreign_node(fusion, Reduction) or too_many_parameters(fusion)
     if foreign is not None:

@@ -1,4 +1,6 @@
-"""How threads of blocks lie along rows that they hold: tiles of them, and how many the GPU has room for."""
+"""The arrangement of a block's threads along the rows that they hold: tiles of them, and how many fit the
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ SMS_IN_TURNS = 0.7
 
 
 class Rank(IntEnum):
-    """Which choice comes first: the highest of those that fit."""
+    """The priority of a choice: the highest that fits is taken."""
 
     AT_LEAST = 0
     NOT_AHEAD = 1
@@ -33,10 +35,12 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Elements that a thread has of a row, and where the next row is loaded meanwhile, if it is.
+    """The elements of a row per thread, and the buffer into which the next row is loaded meanwhile, if any.
 
-    prefetches: into registers, or, with `stages`, copied into shared memory that has room for so many rows.
-    rank: the highest that fits is taken.
+    Attributes:
+        prefetches: whether it is loaded into registers.
+        stages: if not 0, it is copied into shared memory, which has room for this many rows.
+        rank: the highest that fits is taken.
     """
 
     elements: int
@@ -74,9 +78,11 @@ NOT_AHEAD = tuple(choice for choice in CHOICES if choice.rank == Rank.NOT_AHEAD)
 class Rows:
     """`count` rows of `length` elements in vectors of `width`.
 
-    knows_length: whether the kernel takes the length as a constant. shifts: whether the vectors of each row
-    begin at an aligned address of its own; the length includes what the first one may have before the row.
-    projects: whether inputs alone are held, and what follows from them is computed again.
+    Attributes:
+        knows_length: whether the kernel has the length as a constant.
+        shifts: whether the vectors of each row start at its own aligned address; the length then includes the
+            elements that the first vector may have before the row.
+        projects: whether only inputs are held, and values computed from them are recomputed.
     """
 
     count: int
@@ -89,10 +95,11 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowTile:
-    """How a choice lies over rows: lanes * along threads of each with `batches` vectors, `at_once` rows a
-    block, `resident` blocks an SM.
+    """The arrangement of a choice over rows: lanes * along threads, each with `batches` vectors; `at_once`
+    rows per block; `resident` blocks per SM.
 
-    rows: whose length is what a block holds; `cluster` blocks hold all of a row.
+    Attributes:
+        rows: their length is the part that a block holds; `cluster` blocks together hold a row.
     """
 
     choice: Choice
@@ -114,7 +121,7 @@ class RowTile:
         return self.at_once * self.resident
 
     def turns(self, hardware: HardwareInfo) -> float:
-        """How often all SMs together take so many rows."""
+        """The number of turns in which all SMs together process so many rows."""
         return self.rows.count / (hardware.sm_count * self.rows_an_sm)
 
 
@@ -133,12 +140,12 @@ def lanes_of(vectors: int, most: int) -> int:
 
 
 def clusters_of(hardware: HardwareInfo) -> tuple[int, ...]:
-    """Blocks of a cluster that may hold a row."""
+    """The numbers of blocks of a cluster that may hold a row."""
     return tuple(blocks for blocks in BLOCKS_OF_CLUSTER if blocks <= hardware.max_cluster)
 
 
 def part_of(rows: Rows, cluster: int) -> Rows:
-    """What a block of a cluster has of each row."""
+    """The part of each row that a block of a cluster has."""
     return replace(rows, length=ceil_div(ceil_div(rows.length, rows.width), cluster) * rows.width)
 
 
@@ -148,7 +155,7 @@ def groups_of(tile: RowTile, hardware: HardwareInfo) -> int:
 
 
 def in_turns(tile: RowTile, hardware: HardwareInfo) -> int:
-    """The same of those that take shifted rows in turns; 0 where these have too few of the SMs."""
+    """The same for blocks that take shifted rows in turns; 0 if these have too few of the SMs."""
     groups = groups_of(tile, hardware) // tile.rows.width * tile.rows.width
     return groups if groups * tile.cluster >= SMS_IN_TURNS * hardware.sm_count * tile.resident else 0
 
@@ -158,7 +165,7 @@ def blocks_text(tile: RowTile) -> str:
 
 
 def resident_blocks(threads: int, registers: int, hardware: HardwareInfo) -> int:
-    """How many blocks of so many threads, which use so many registers each, an SM holds; one at least."""
+    """How many blocks of so many threads, with so many registers each, an SM holds; at least one."""
     warps = ceil_div(threads, WARP_SIZE)
     by_registers = hardware.resident_warps(registers) // warps
     by_threads = hardware.max_threads_per_sm // (warps * WARP_SIZE)

@@ -1,14 +1,14 @@
 """The inner-outer scheduler: reductions of rows and of columns of one domain, which is read once.
 
-[I, R], rows and what is contiguous, becomes
+[I, R], where I is the rows and R the contiguous dimension, becomes
 
     [R blocks x, I blocks y, R threads z, I threads y | I steps, R threads x, I unroll, R vector]
 
-A warp reads rows of its columns. Shuffles combine what its threads find in a row, and shared memory holds it
-until the block has read all of its rows. What a thread finds in its columns stays in registers. After the
-loop, grid reductions combine what blocks have found: of a row, across threads z and the blocks along it; of a
-column, across threads y and the blocks down it. The block that started last computes what follows from a
-result.
+A warp reads rows of its columns. Shuffles combine its threads' partial results of a row, and shared memory
+holds the sum until the block has read all of its rows. A thread's partial column results stay in registers.
+After the loop, grid reductions combine the partial results of blocks: of a row, across threads z and the
+blocks along it; of a column, across threads y and the blocks down it. The block that started last computes
+everything that depends on a result.
 """
 
 from __future__ import annotations

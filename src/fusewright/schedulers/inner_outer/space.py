@@ -1,5 +1,5 @@
-"""The iteration space of a fusion that reduces one domain along rows and along columns, and which side of it
-each tensor is on.
+"""The iteration space of a fusion that reduces one domain along rows and along columns, and the side of each
+tensor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_onc
 
 
 class Side(Enum):
-    """Which loops compute a tensor: those over every point, or those over what a kind of reduction keeps."""
+    """The loops that compute a tensor: over every point, or over the dimensions that a kind of reduction
+    keeps.
+    """
 
     points = "every point"
     rows = "the rows"
@@ -39,14 +41,14 @@ class Side(Enum):
 
 @dataclass(frozen=True, eq=False)
 class InnerOuterSpace:
-    """What all tensors of the fusion are iterated over.
+    """The iteration space of all tensors of the fusion.
 
     Attributes:
-        reference: the reduction whose axes stand for all others'.
+        reference: the reduction whose axes represent those of all others.
         rows, columns: its axes in the memory order of the main load; the columns are contiguous in memory.
-        reductions: the first output of every reduction by the side of its result, producers first.
-        maps: for every computed tensor, its axis for each of the reference's.
-        sides: of every computed tensor.
+        reductions: the first output of every reduction, by the side of its result, producers first.
+        maps: for every computed tensor, its axis for each axis of the reference.
+        sides: the side of every computed tensor.
         loads, stores: the accesses to global memory.
         inner: the axis that is contiguous in the main load, if there is one.
     """
@@ -94,7 +96,9 @@ class InnerOuterSpace:
 
 
 def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
-    """The space of a fusion whose reductions reduce its rows, its columns, or both, or why there is none."""
+    """The space of a fusion whose reductions reduce its rows, its columns, or both, or the reason why there
+    is none.
+    """
     foreign = foreign_node(fusion, Reduction)
     if foreign is not None:
         return foreign

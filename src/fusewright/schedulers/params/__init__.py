@@ -1,19 +1,18 @@
 """Params: what a scheduler decides for one kernel, as frozen dataclasses of plain fields.
 
-What lives here: one class family a file (`pointwise`, `transpose`, `reduction`, `inner_outer`,
-`inner_outer_persistent`, `scan`, `matmul`, and `hyper`, what a user tells a heuristic), `launch` (extents,
-and what the compiler is told), `heuristic` (their base), `decision` (how a class declares its fields, and
-what is checked by that), `legal` (the legal values of a field) and `space` (the points that sweeps and tuning
-try). Names and defaults are those of nvFuser's parameter objects, so that scripts which
-edit them run.
+What lives here: one file for each family of classes (`pointwise`, `transpose`, `reduction`, `inner_outer`,
+`inner_outer_persistent`, `scan`, `matmul`, and `hyper`, a user's settings for a heuristic), `launch` (extents
+and compiler settings), `heuristic` (the base class), `decision` (how a class declares and checks its fields),
+`legal` (the legal values of a field) and `space` (the points that sweeps and tuning try). Names and defaults
+are those of nvFuser's parameter objects, so that scripts that edit them run.
 
-A class declares fields with `choice`, attributes that follow from fields with `derived`, and attributes that
-the reference has and nothing here reads with `unavailable`. From that come the check of what the constructor
-is given, the conversions from and to dicts and JSON (`core.serialization`), `validate`, `space`, and what may
-be assigned to the front end's editable copy. A class that a user declares so gets the same.
+A class declares fields with `choice`, derived attributes with `derived`, and attributes that only nvFuser has
+with `unavailable`. The declaration gives the checks of constructors, the conversions from and to dicts and
+JSON (`core.serialization`), `validate`, `space`, and the assignable attributes of the front end's editable
+copy. A user's class gets the same if it declares its fields this way.
 
 ResizeParams is another name of PointwiseParams: pads, slices and other changes of size are loads with an
-index here, which the pointwise scheduler takes.
+index here, which the pointwise scheduler accepts.
 """
 
 from __future__ import annotations

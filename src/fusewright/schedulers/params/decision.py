@@ -1,4 +1,4 @@
-"""What all parameter objects have in common: how fields are declared, checked and validated."""
+"""The base of all parameter objects: how fields are declared, checked and validated."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _PLAIN = (bool, int, float, str, types.NoneType)
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Params for which a field means something; in others it has its default.
+    """The params for which a field has an effect; for others it must have its default.
 
-    otherwise: completes "expected {default} ..." in the error about another value, as in "without rows".
+    Attributes:
+        otherwise: completes "expected {default} ..." in the error about another value, as in "without rows".
     """
 
     holds: Callable[[Any], bool]
@@ -35,7 +36,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a declaration says of a field beside its type and default. See `choice`."""
+    """The declaration of a field besides its type and default. See `choice`."""
 
     legal: Legal | None = None
     when: When | None = None
@@ -53,17 +54,17 @@ def choice(
 
     Args:
         default: immutable.
-        legal: the values that are legal whatever the other fields are. None: of a bool or an enumeration all;
-            else those of the type, of which a space tries the default alone.
-        when: the params for which the field means something. None: all.
-        reads_unset: what an editable copy shows in place of the default, where the reference does.
+        legal: the values that are legal whatever the other fields are. None: all values of a bool or an
+            enumeration; else those of the type, of which a space tries only the default.
+        when: the params for which the field has an effect. None: all.
+        reads_unset: the value that an editable copy shows in place of the default, if nvFuser does.
     """
     return Choice(legal, when, reads_unset).field(default)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a params class as it was declared."""
+    """One declared field of a params class."""
 
     name: str
     hint: Any
@@ -101,7 +102,7 @@ _checked: dict[type, _Checked] = {}
 
 
 class _Constructed(type):
-    """The class of parameter classes: names that a constructor does not know are refused by their path."""
+    """The metaclass of parameter classes: constructors reject unknown names and report their path."""
 
     if not typing.TYPE_CHECKING:  # which would hide what each constructor takes
 
@@ -127,9 +128,9 @@ class _Constructed(type):
 
 
 class Decision(metaclass=_Constructed):
-    """Base of parameter objects, which are frozen dataclasses.
+    """The base of parameter objects, which are frozen dataclasses.
 
-    Their constructors take what `from_dict` takes and raise ParamsError for anything else.
+    Their constructors accept what `from_dict` accepts and raise ParamsError for anything else.
     """
 
     __slots__ = ()
@@ -144,10 +145,10 @@ class Decision(metaclass=_Constructed):
                 object.__setattr__(self, field.name, converted)
 
     def validate(self, hardware: HardwareInfo) -> None:
-        """Raises ParamsError for values that no fusion can be scheduled with on this GPU, and for values that
-        would change nothing: a field either does what it says or has its default.
+        """Raises ParamsError for values with which no fusion can be scheduled on this GPU, and for values
+        without effect: a field either has its meaning or its default.
 
-        A class extends it with what its fields demand of one another.
+        A class extends it with constraints between its fields.
         """
         for field in fields_of(type(self)):
             value, when = getattr(self, field.name), field.choice.when

@@ -1,4 +1,4 @@
-"""What the params of all schedulers have, and the limits that several of them share."""
+"""The fields that the params of all schedulers have, and the limits that several of them share."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ UNROLLING: Legal = counts(1, MAX_UNROLL, TRIED_UNROLL)
 
 @dataclass(frozen=True, slots=True)
 class HeuristicParams(Decision):
-    """Base of what the planner of a scheduler decides.
+    """The base of the params that a scheduler's planner chooses.
 
-    A subclass declares its fields with `choice`, and with `launch` what it reads of `lparams`.
+    A subclass declares its fields with `choice`, and the extents of `lparams` that it reads with `launch`.
 
     Attributes:
         lparams: extents of the grid and the block.
-        cparams: what the compiler is told.
-        reason: why a heuristic chose what it did. It takes no part in equality.
+        cparams: compiler settings.
+        reason: why a heuristic chose these values. It does not take part in equality.
     """
 
     lparams: LaunchParams = LaunchParams()
@@ -52,7 +52,7 @@ class HeuristicParams(Decision):
                 declared.choice.check(self)
 
     def for_length(self: P, length: int) -> P:
-        """The same for rows of `length`, or columns, where fields say by how many threads these are held."""
+        """The same for rows, or columns, of `length`, if fields state how many threads hold these."""
         return self
 
     @classmethod
@@ -64,16 +64,16 @@ class HeuristicParams(Decision):
         points: int | None = None,
         seed: int = 0,
     ) -> Iterator[P]:
-        """Legal params, which `validate` accepts: what sweeps and tuning try.
+        """Legal params, which `validate` accepts: the points that sweeps and tuning try.
 
         Args:
-            base: has the values of what is not varied: fields that declare no legal values, since the fusion
-                decides them, and `cparams`. None: the defaults.
-            points: a stratified sample of so many, the same for the same seed: each value of each field
-                is in about as many as every other. All points, where they are fewer, or for None.
+            base: has the values that are not varied: `cparams`, and fields without declared legal values,
+                since the fusion determines them. None: the defaults.
+            points: the size of a stratified sample, which is the same for the same seed: each value of each
+                field is in about as many points as every other. None, or more than there are: all points.
 
         Raises:
-            ParamsError: no description of a GPU, params of another class, or a number of points below 1.
+            ParamsError: not a description of a GPU, params of another class, or a number of points below 1.
         """
         if not isinstance(hardware, HardwareInfo):
             raise ParamsError(path="hardware", expected="a HardwareInfo", given=repr(hardware))

@@ -1,4 +1,4 @@
-"""What a user asks of what a heuristic chooses."""
+"""A user's settings for the choices of a heuristic."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from fusewright.schedulers.params.legal import counts
 
 @dataclass(frozen=True, slots=True)
 class SchedulerHyperParameters(Decision):
-    """Bounds on what the heuristic of the inner_outer_persistent scheduler chooses.
+    """Bounds on the choices of the heuristic of the inner_outer_persistent scheduler.
 
     Attributes:
-        vectorize_factor: elements of one access. unroll_factor: accesses that a thread has in flight.
-        threads_per_block_min, threads_per_block_max: of a block.
-        is_warp_specialized: other threads load than those that compute.
+        vectorize_factor: elements per access.
+        unroll_factor: accesses in flight per thread.
+        threads_per_block_min, threads_per_block_max: limits on the threads of a block.
+        is_warp_specialized: whether separate threads load.
     """
 
     vectorize_factor: int = choice(1, WIDTHS)
@@ -28,7 +29,7 @@ class SchedulerHyperParameters(Decision):
     is_warp_specialized: bool = False
 
     def applied_to(self, params: InnerOuterParams) -> InnerOuterParams:
-        """Params that have what these ask for, where they are no defaults.
+        """Params with these settings, if they are not defaults.
 
         Raises:
             ParamsError: a value that no kernel can have.

@@ -16,18 +16,18 @@ MAX_ROWS_PER_BLOCK = 4096
 
 @dataclass(frozen=True, slots=True)
 class InnerOuterParams(HeuristicParams):
-    """How a domain that is reduced along its rows and along its columns is cut up.
+    """How a domain is split that is reduced along its rows and along its columns.
 
     Attributes:
-        lparams: bdimx * bdimz threads lie along a row, bdimy down the columns. Shuffles combine what threads
-            x find in a row, shared memory what threads z do.
-        vectorization_factor: contiguous columns of a thread.
-        unroll_factor: rows that a thread has in flight.
-        streams_inputs: what is read at every point is marked to leave the caches first.
-        prefetch_rows: the next rows are loaded while these are worked on, into registers of their own.
+        lparams: bdimx * bdimz threads lie along a row, bdimy down the columns. Shuffles combine the partial
+            results of threads x in a row, and shared memory those of threads z.
+        vectorization_factor: contiguous columns per thread.
+        unroll_factor: rows in flight per thread.
+        streams_inputs: inputs that are read at every point are marked to leave the caches first.
+        prefetch_rows: the next rows are loaded into separate registers while the current ones are processed.
         rows_per_block: a multiple of the rows that a block has in flight.
-        assumed_sizes: those of the rows' dimensions, then of the columns', that the kernel has as constants:
-            it serves no others. (): it serves all.
+        assumed_sizes: the sizes of the rows' dimensions, then of the columns', that the kernel has as
+            constants: it serves no others. (): it serves all.
     """
 
     lparams: LaunchParams = launch(
@@ -42,12 +42,12 @@ class InnerOuterParams(HeuristicParams):
 
     @property
     def rows_in_flight(self) -> int:
-        """Of a block, those that its threads load at once."""
+        """The rows of a block that its threads load at once."""
         return self.lparams.bdimy * self.unroll_factor
 
     @property
     def rows_per_thread(self) -> int:
-        """Rows whose results a thread combines across blocks."""
+        """The number of rows whose results a thread combines across blocks."""
         return -(-self.rows_per_block // (self.lparams.bdimx * self.lparams.bdimy))
 
     @property
@@ -57,12 +57,12 @@ class InnerOuterParams(HeuristicParams):
 
     @property
     def elements_held(self) -> int:
-        """Of one input, those that a thread has in registers at once."""
+        """The elements of one input that a thread has in registers at once."""
         return self.vectorization_factor * self.unroll_factor
 
     @property
     def copies(self) -> int:
-        """Of an access, or a row's result, those in the code of a thread."""
+        """The copies of an access, or of a row's result, in the code of a thread."""
         return max(self.unroll_factor, self.rows_per_thread)
 
     @property

@@ -1,4 +1,4 @@
-"""Params of kernels that hold a row while it is reduced, and sum columns over all rows meanwhile."""
+"""Params of kernels that hold a row while it is reduced and sum columns over all rows."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ TRIED_BLOCKS = (128, 256, 512, 1024)
 
 @dataclass(frozen=True, slots=True)
 class InnerOuterPersistentParams(HeuristicParams):
-    """How a domain is cut up whose rows are reduced and read again, and whose columns are reduced as well.
+    """How a domain is split whose rows are reduced and read again, and whose columns are also reduced.
 
     Attributes:
         lparams: gdimx blocks (or clusters) walk down the rows, each bdimz rows at a time. bdimx * bdimy
             threads lie along a row; bdimy -1: as many as it needs.
-        vectorization_factor: columns of a vector.
-        batches_per_block_inner_reduction: the vectors that a thread holds until the row's results are there.
-        project_persistent_buffers: only inputs are held, what follows from them is computed again.
-        prefetch_rows: the next row is loaded while this one is worked on, into registers of its own.
-        columns_a_thread: those whose sums a thread finishes at a time.
-        columns_in_shared_memory: what is the same for all rows is copied there once, and not loaded for each.
-        circular_stages: rows are copied ahead into shared memory, which has room for so many. 0: they are
+        vectorization_factor: columns per vector.
+        batches_per_block_inner_reduction: the vectors that a thread holds until the row's results are known.
+        project_persistent_buffers: only inputs are held, and values computed from them are recomputed.
+        prefetch_rows: the next row is loaded into separate registers while the current one is processed.
+        columns_a_thread: the number of columns whose sums a thread finishes at a time.
+        columns_in_shared_memory: data that is the same for all rows is copied there once instead of loaded
+            for each row.
+        circular_stages: rows are copied ahead into shared memory, which has room for this many. 0: they are
             loaded into registers.
-        shift_rows: the vectors of a row begin at aligned addresses, whatever its length. Blocks take rows in
-            turns then, so that all rows of a block begin alike and a thread's columns stay the same.
-        blocks_per_cluster: blocks that have a part of each row.
-        unaligned_inputs, assumed_reduction_sizes, keeps_inputs: as of ReductionParams.
+        shift_rows: the vectors of a row start at aligned addresses, whatever its length. Blocks then take
+            rows in turns, so that all rows of a block have the same shift and a thread's columns stay the
+            same.
+        blocks_per_cluster: the number of blocks that each hold a part of every row.
+        unaligned_inputs, assumed_reduction_sizes, keeps_inputs: as in ReductionParams.
     """
 
     lparams: LaunchParams = launch(
@@ -59,18 +61,18 @@ class InnerOuterPersistentParams(HeuristicParams):
 
     @property
     def elements_a_warp(self) -> int:
-        """Of a row, those that the threads x of all its blocks hold."""
+        """The elements of a row that the threads x of all its blocks hold."""
         of_block = self.vectorization_factor * self.lparams.bdimx * self.batches_per_block_inner_reduction
         return of_block * self.blocks_per_cluster
 
     @property
     def places_before(self) -> int:
-        """Places that the first vector of a row may have before the row."""
+        """The positions that the first vector of a row may have before the row."""
         return self.vectorization_factor - 1 if self.shift_rows else 0
 
     @property
     def copies(self) -> int:
-        """Of an access, those in the code of a thread."""
+        """The copies of an access in the code of a thread."""
         return self.batches_per_block_inner_reduction * (1 + self.prefetch_rows)
 
     def for_length(self, length: int) -> InnerOuterPersistentParams:
@@ -98,5 +100,5 @@ class InnerOuterPersistentParams(HeuristicParams):
 
     @property
     def elements_held(self) -> int:
-        """Of one input, those that a thread has in registers at once."""
+        """The elements of one input that a thread has in registers at once."""
         return self.vectorization_factor * self.batches_per_block_inner_reduction * (1 + self.prefetch_rows)

@@ -1,4 +1,4 @@
-"""Extents of the grid and the block, and what the compiler is told."""
+"""Extents of the grid and the block, and compiler settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _extent(limit: Callable[[HardwareInfo], int]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class LaunchParams(Decision):
-    """Extents of the grid and the block; -1 where the kernel decides from sizes, or has no such axis."""
+    """Extents of the grid and the block; -1 if the kernel computes them from sizes or has no such axis."""
 
     gdimx: int = _extent(lambda hardware: hardware.max_grid[0])
     gdimy: int = _extent(lambda hardware: hardware.max_grid[1])
@@ -51,12 +51,12 @@ class LaunchParams(Decision):
 
 @dataclass(frozen=True, slots=True)
 class CompileParams(Decision):
-    """What the compiler is told.
+    """Compiler settings.
 
     Attributes:
         index_type: Int32, Int, or None to choose by size.
-        maxrregcount: registers a thread may use at most; 0 and 255: as many as there are.
-        enable_magic_zero, enable_ptxas_verbose: accepted for compatibility, changing nothing.
+        maxrregcount: the maximum number of registers per thread; 0 and 255: no limit.
+        enable_magic_zero, enable_ptxas_verbose: accepted for compatibility, without effect.
         device, include_paths: not available.
     """
 
@@ -72,12 +72,12 @@ class CompileParams(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a params class reads of one extent in `lparams`.
+    """How a params class uses one extent of `lparams`.
 
     Attributes:
-        required: params that need a number; the others may leave it to the scheduler.
-        read: params that read it at all.
-        tried: the numbers that a space tries, and UNSET where it means something else than they do.
+        required: the params that need a number; others may leave it to the scheduler.
+        read: the params that use it at all.
+        tried: the numbers that a space tries, and UNSET if that has a different meaning from them.
     """
 
     required: Callable[[Any], bool] = lambda params: False
@@ -112,9 +112,11 @@ class LaunchChoice(Choice):
                 raise ParamsError(path=path, expected="the extent, 1 or more", given=value)
 
     def values(self, name: str, params: Any, hardware: HardwareInfo, own: int = UNSET) -> tuple[int, ...]:
-        """What a space tries of an extent, beside those that come before it: a block has so many threads.
+        """The values of an extent that a space tries, given those before it: a block has a limited number of
+        threads.
 
-        own: that of the params which it begins with.
+        Args:
+            own: the value in the params from which it starts.
         """
         extent = dict(self.extents).get(name)
         if extent is None or not extent.read(params):
@@ -134,7 +136,7 @@ class LaunchChoice(Choice):
 
 
 def threads_to_hold(length: int, elements: int, step: int) -> int:
-    """Threads, a multiple of `step`, of which each holds so many elements of `length`."""
+    """The number of threads, a multiple of `step`, each of which holds so many elements of `length`."""
     return max(1, -(-length // (elements * step))) * step
 
 

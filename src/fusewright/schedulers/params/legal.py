@@ -1,6 +1,7 @@
-"""The legal values of a field, declared beside it: what `validate` accepts, and what a `space` enumerates.
+"""The legal values of a field, declared beside it. `validate` accepts them, and a `space` enumerates them.
 
-Of many legal values a space tries some (`tried`): powers of two, where a declaration does not say.
+If there are many legal values, a space tries some (`tried`): powers of two, unless the declaration states
+others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Limit = int | Callable[[HardwareInfo], int]
 
 
 class Legal(Protocol):
-    """The legal values of one field, whatever the other fields are."""
+    """The legal values of one field, independent of other fields."""
 
     def check(self, path: str, value: Any, hardware: HardwareInfo) -> None:
         """Raises ParamsError for any other value. `path` names the field."""
@@ -34,7 +35,7 @@ class Legal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PowersOfTwo:
-    """1, 2, 4, ... up to a limit. `what` begins the message about other numbers."""
+    """1, 2, 4, ... up to a limit. `what` starts the message about other numbers."""
 
     limit: Limit
     what: str = ""
@@ -56,7 +57,7 @@ class PowersOfTwo:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """`low` to `high`, and perhaps a value that means that none was chosen."""
+    """`low` to `high`, and optionally a value that means that none was chosen."""
 
     low: int
     high: Limit
@@ -85,7 +86,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """These values alone. `reason` says why, where there is one value."""
+    """Only these values. `reason` explains why, if there is only one."""
 
     members: tuple[Any, ...]
     reason: str = ""
@@ -102,7 +103,7 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Whatever the fusion demands: a space keeps what its base has."""
+    """Determined by the fusion: a space keeps the value of its base."""
 
     def check(self, path: str, value: Any, hardware: HardwareInfo) -> None:
         pass
@@ -113,7 +114,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """Tuples of legal entries. Which ones, the fusion decides, so a space tries none."""
+    """Tuples of legal entries. The fusion determines which, so a space tries none."""
 
     entry: Legal
 
@@ -133,18 +134,19 @@ def powers_of_two(limit: Limit, what: str = "") -> Legal:
 def counts(low: int = 1, high: Limit = MAX_COUNT, tried: Sequence[int] | None = None) -> Legal:
     """`low` to `high`, inclusive.
 
-    tried: what a space enumerates of these. None: `low` and powers of two up to `high`.
+    Args:
+        tried: the values that a space enumerates. None: `low` and powers of two up to `high`.
     """
     return Counts(low, high, None if tried is None else tuple(tried))
 
 
 def among(*values: Any, reason: str = "") -> Legal:
-    """These values alone; `reason` says why, as in "as threads lie along the columns"."""
+    """Only these values; `reason` explains why, as in "as threads lie along the columns"."""
     return Among(values, reason)
 
 
 def each(entry: Legal) -> Legal:
-    """Tuples whose entries are legal. A space keeps what its base has."""
+    """Tuples whose entries are legal. A space keeps the value of its base."""
     return Each(entry)
 
 

@@ -40,7 +40,7 @@ class GemmTile(Decision):
 
 @dataclass(frozen=True, slots=True)
 class MatMulTileOptions(Decision):
-    """What a block computes at a time, and what a warp (or a warp group) does of that."""
+    """The tile that a block computes at a time, and the tile of a warp (or a warp group) within it."""
 
     cta_tile: GemmTile = GemmTile(128, 128, 32)
     warp_tile: GemmTile = GemmTile(64, 64, 32)
@@ -55,13 +55,13 @@ _WRITES = When(lambda options: options.circular_buffer_smem_write, "without circ
 
 @dataclass(frozen=True, slots=True)
 class CircularBufferOptions(Decision):
-    """Buffers that loads fill while what they held before is used.
+    """Buffers that loads fill while their previous contents are used.
 
     Attributes:
-        circular_buffer_smem_write: of shared memory, filled from global memory.
-        circular_buffer_smem_read: of registers, filled from shared memory.
-        smem_circular_buffer_stage: buffers in shared memory.
-        smem_circular_buffer_prefetch_gap: stages that are not in flight while one is used.
+        circular_buffer_smem_write: for shared memory, filled from global memory.
+        circular_buffer_smem_read: for registers, filled from shared memory.
+        smem_circular_buffer_stage: the number of buffers in shared memory.
+        smem_circular_buffer_prefetch_gap: the number of stages that are not in flight while one is used.
     """
 
     circular_buffer_smem_write: bool = False
@@ -78,7 +78,7 @@ class CircularBufferOptions(Decision):
 
 @dataclass(frozen=True, slots=True)
 class SupportedVectorization(Decision):
-    """Elements of one access to the operands and to what the epilogue loads and stores."""
+    """Elements per access to the operands and to the tensors of the epilogue."""
 
     a: int = choice(1, WIDTHS)
     b: int = choice(1, WIDTHS)

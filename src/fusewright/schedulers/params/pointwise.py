@@ -1,4 +1,4 @@
-"""Params of elementwise kernels. Those that resize are elementwise, too: their loads have an index."""
+"""Params of elementwise kernels. Kernels that resize are elementwise as well: their loads have an index."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ _VECTORS = When(lambda params: params.vectorization_factor > 1, "without vectors
 
 @dataclass(frozen=True, slots=True)
 class PointwiseParams(HeuristicParams):
-    """One output element a thread times vector and unrolling.
+    """Params of the pointwise scheduler. A thread computes vectors and unrolled accesses of output elements.
 
     Attributes:
         lparams: bdimx threads of a block lie along the columns, bdimy along the rows.
-        break_point: dimensions left of it form the rows of a 2-d iteration space, 0 for a 1-d one.
-        split_block: not available, as lparams.bdimy says it.
+        break_point: the dimensions left of it form the rows of a 2-d iteration space; 0 for a 1-d one.
+        split_block: not available; lparams.bdimy states it.
         split_grid_y_dim: rows beyond the grid's limit go to grid_z.
-        flip_grid_binding: rows lie on grid_x.
-        vectorization_factor: elements of one memory access.
-        unroll_factor_inner, unroll_factor_outer: accesses along the inner dimension, and rows, that a thread
-            has in flight.
-        vectorized_dim: the dimension, in memory order, whose size vectors divide: accesses that go through it
-            and all dimensions inside of it as through one run of memory are vectors. -1: the innermost.
-        assumed_sizes: of the sizes by which the kernel divides indices (`pointwise.divided_sizes`), those
+        flip_grid_binding: rows are bound to grid_x.
+        vectorization_factor: elements per memory access.
+        unroll_factor_inner, unroll_factor_outer: accesses along the inner dimension, and rows, in flight per
+            thread.
+        vectorized_dim: the dimension, in memory order, whose size vectors divide. Accesses to which it and
+            all dimensions inside of it are one run of memory are vectors. -1: the innermost.
+        assumed_sizes: among the sizes by which the kernel divides indices (`pointwise.divided_sizes`), those
             that it has as constants: it serves no others. (): it serves all.
-        unaligned_inputs: positions of the inputs whose vectors may start at any element: each is taken from
-            two aligned ones.
-        keeps_aligned: but not those that start at multiples of a vector whatever the sizes.
-        shift_rows: the vectors of each row (with break_point 0, of all as one row) begin at aligned addresses
-            of the output, whatever its length and its place; so it need be no multiple of a vector.
-        keeps_inputs: what is read at every point leaves the L2 cache last, so that what is stored is written
-            to memory early.
+        unaligned_inputs: positions of the inputs whose vectors may start at any element; each is taken from
+            two aligned vectors.
+        keeps_aligned: vectors of these inputs that start at multiples of a vector, whatever the sizes, are
+            loaded as plain vectors.
+        shift_rows: the vectors of each row (with break_point 0, of all rows as one) start at aligned
+            addresses of the output, whatever its length and position. So a row need not be a multiple of a
+            vector.
+        keeps_inputs: inputs that are read at every point leave the L2 cache last, so that stored data is
+            written to memory early.
     """
 
     lparams: LaunchParams = launch(
@@ -69,12 +71,12 @@ class PointwiseParams(HeuristicParams):
 
     @property
     def elements_held(self) -> int:
-        """Of one input, those that a thread has in registers at once."""
+        """The elements of one input that a thread has in registers at once."""
         return self.vectorization_factor * self.unroll_factor_inner * self.unroll_factor_outer
 
     @property
     def copies(self) -> int:
-        """Of an access, those in the code of a thread."""
+        """The copies of an access in the code of a thread."""
         if self.shift_rows:
             return self.elements_held // SHIFTED_WIDTH
         return self.unroll_factor_inner * self.unroll_factor_outer

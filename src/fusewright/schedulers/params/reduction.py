@@ -1,4 +1,4 @@
-"""Params of kernels that reduce rows, and of those that hold a row meanwhile."""
+"""Params of kernels that reduce rows, with or without holding the row meanwhile."""
 
 from __future__ import annotations
 
@@ -85,64 +85,67 @@ _THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim", "lanes_down_columns
 
 @dataclass(frozen=True, slots=True)
 class ReductionParams(HeuristicParams):
-    """How a reduction, or a normalization, is cut up.
+    """How a reduction, or a normalization, is split.
 
-    With fastest_dim ("inner") the reduced dimensions include the one that is contiguous in memory: a block
-    reduces lparams.bdimy rows with lparams.bdimx threads each, and lparams.gdimy blocks share one reduction.
-    Without it ("outer") lparams.bdimx threads lie along the rows, lparams.bdimy go down the columns, and
-    lparams.gdimy blocks share columns. What each axis is bound to (block_dim_*, grid_dim_*, cross_*,
+    With fastest_dim ("inner") the reduced dimensions include the contiguous one: a block reduces
+    lparams.bdimy rows with lparams.bdimx threads each, and lparams.gdimy blocks share one reduction. Without
+    it ("outer") lparams.bdimx threads lie along the rows, lparams.bdimy go down the columns, and
+    lparams.gdimy blocks share columns. The binding of each axis (block_dim_*, grid_dim_*, cross_*,
     multiple_reds_per_blk) follows from that.
 
-    A persistent kernel reads rows, or columns, again with the results. If it holds batches, they are held
-    meanwhile; else it goes over them once for each reduction and once more, as other kernels that reduce do.
+    A persistent kernel reads rows, or columns, again with the results. With batches, it holds them meanwhile.
+    Without batches, it sweeps them once for each reduction and once more, in the loops of other reductions.
 
     Attributes:
         fastest_dim: whether rows are reduced along memory.
-        persistent_kernel: whether the results meet what was reduced again.
-        project_persistent_buffers: only inputs are held, what follows from them is computed again.
-        persistent_in_shared_memory: what is held is there, not in registers.
+        persistent_kernel: whether the reduced data is used again with the results.
+        project_persistent_buffers: only inputs are held, and values computed from them are recomputed.
+        persistent_in_shared_memory: data is held there instead of in registers.
         unroll_factor_inner_reduction: inner: elements of a vector along the row (if
-            vectorize_inner_reduction). Outer: the rows that a thread has in flight.
-        unroll_factor_top_of_vectorization: inner: the vectors that a thread has in flight.
+            vectorize_inner_reduction). Outer: the rows in flight per thread.
+        unroll_factor_top_of_vectorization: inner: the vectors in flight per thread.
         vectorize_inner_reduction: whether accesses along rows are vectors.
-        pad_inner_reduction_to_warp: bdimx threads are whole warps, or, where they are fewer than a warp, a
-            part of one that has a row for itself.
+        pad_inner_reduction_to_warp: bdimx threads are whole warps, or, if fewer than a warp, a part of a warp
+            that has its own row.
         batches_per_block_inner_reduction: inner: the vectors of a row that each thread holds. Outer: the rows
             of its columns. 0: nothing is held. With circular_stages: the vectors of a chunk.
-        blocks_per_cluster: the blocks of a cluster that share a row, or a column.
-        assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, or those that
-            a reshape has merged to one, which the kernel has as constants: it serves no others. (): it serves
-            all that its threads can hold.
-        shift_rows: the vectors of each row begin at aligned addresses, whatever its length and its place.
+        blocks_per_cluster: the number of blocks of a cluster that share a row, or a column.
+        assumed_reduction_sizes: the size of each reduced dimension, outermost in memory first, or of those
+            that a reshape has merged to one, which the kernel has as constants: it serves no others. (): it
+            serves all that its threads can hold.
+        shift_rows: the vectors of each row start at aligned addresses, whatever its length and position.
         unaligned_inputs: positions of the inputs whose vectors may start at any element.
-        vectorized_dims: vectors go through so many of the innermost reduced dimensions as through one. The
-            size of each is a multiple of its number here, and the vectors divide the product of these.
-        streams_inputs: what is read at every point is marked to leave the caches first. Copies to shared
-            memory that threads start themselves have neither this mark nor the next; those of a ring have.
-        keeps_inputs: it leaves the L2 cache last instead, so that what is stored is written to memory early.
-        held_steps: without batches: the steps of the loop, the first ones, whose loads stay in shared memory;
-            those of one more, the last, stay in registers.
+        vectorized_dims: vectors cross this many of the innermost reduced dimensions. The size of each is a
+            multiple of its number here, and the vectors divide the product of these numbers.
+        streams_inputs: inputs that are read at every point are marked to leave the caches first. Copies to
+            shared memory that threads start themselves have neither this mark nor the next; the copies of a
+            ring have.
+        keeps_inputs: inputs leave the L2 cache last instead, so that stored data is written to memory early.
+        held_steps: without batches: the number of first steps of the loop whose loads stay in shared memory;
+            the loads of one more step, the last, stay in registers.
         sweeps_backward: without batches: every other sweep goes from the last step to the first.
-        streams_last_sweep: without batches: what the last sweep loads and stores leaves the caches first.
-        prefetches_steps: without batches: the first sweep loads the next step while it works on one.
+        streams_last_sweep: without batches: the loads and stores of the last sweep leave the caches first.
+        prefetches_steps: without batches: the first sweep loads the next step while it processes one.
         circular_stages: rows are copied ahead into shared memory, in chunks of bdimx threads with their
-            batches. So many chunks lie in a ring, which runs on from one row into the next. 0: they are not.
-        warp_specialized: a warp of its own starts the copies of the ring, not one of the threads.
-        weights_in_shared_memory: vectors of unaligned_inputs, which all rows have in common, are chosen once
-            and kept there.
-        persistent_blocks: so many blocks (or clusters, or groups of lparams.gdimy blocks) take the rows in
-            turns. 0: each row has blocks of its own.
-        staged_vector: the rows of a block, a multiple of this, lie side by side in memory and pass through
-            shared memory as one run, in vectors of so many elements. 0: each row is loaded by itself.
-        whole_blocks: the rows are a multiple of those of a block, and of those that a thread has in flight.
+            batches. A ring has this many chunks and continues from one row into the next. 0: rows are not
+            copied ahead.
+        warp_specialized: a separate warp starts the copies of the ring, instead of one of the threads.
+        weights_in_shared_memory: vectors of unaligned_inputs that all rows share are selected once and kept
+            there.
+        persistent_blocks: the number of blocks (or clusters, or groups of lparams.gdimy blocks) that take the
+            rows in turns. 0: each row has its own blocks.
+        staged_vector: the rows of a block, a multiple of this, are adjacent in memory and pass through shared
+            memory as one run, in vectors of this many elements. 0: each row is loaded by itself.
+        whole_blocks: the number of rows is a multiple of the rows of a block, and of the rows in flight per
+            thread.
         schedule_3d: inner: rows are reduced along two stretches of memory. Threads lie along the inner one;
             each goes along the outer one, with unroll_factor_top_of_vectorization vectors in flight.
-        lanes_down_columns: outer: bdimx threads go down the columns, where these are neighbours in memory,
+        lanes_down_columns: outer: bdimx threads go down the columns, whose elements are neighbours in memory,
             and bdimy along the rows.
-        joined_rows: outer: so many rows of memory, each of bdimx elements, are read as one by vectors that do
-            not divide them.
-        vector_down_columns: outer: a thread has so many rows side by side, as inputs whose columns are
-            contiguous are read in vectors of so many elements down these (`reduction.crossed_loads`).
+        joined_rows: outer: this many rows of memory, each of bdimx elements, are read as one by vectors that
+            do not divide them.
+        vector_down_columns: outer: the number of neighbouring rows per thread, since inputs whose columns are
+            contiguous are read in vectors of this many elements down these (`reduction.crossed_loads`).
         unroll_factor_iter_dom: inner: the rows that a thread holds, or reduces, at a time. Outer: the columns
             of a thread.
         vectorize_iter_dom: outer: whether its accesses along rows are vectors.
@@ -204,7 +207,7 @@ class ReductionParams(HeuristicParams):
 
     @property
     def holds_batches(self) -> bool:
-        """Whether threads hold a row, so that its length says how many there are."""
+        """Whether threads hold a row, so that its length determines their number."""
         return self.persistent_kernel and self.batches_per_block_inner_reduction > 0
 
     @property
@@ -224,13 +227,13 @@ class ReductionParams(HeuristicParams):
 
     @property
     def reads_aligned_vectors(self) -> bool:
-        """Whether vectors that are aligned in all rows are read from where these lie."""
+        """Whether vectors that are aligned in all rows are read directly."""
         elsewhere = self.shift_rows or self.staged_vector or self.circular_stages
         return _READS_VECTORS.holds(self) and not elsewhere and not self.unaligned_inputs
 
     @property
     def elements_held(self) -> int:
-        """Of one input, those that a thread has in registers at once."""
+        """The elements of one input that a thread has in registers at once."""
         held = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
         held *= self.vector_down_columns
         if self.holds_batches and not self.persistent_in_shared_memory:
@@ -239,7 +242,7 @@ class ReductionParams(HeuristicParams):
 
     @property
     def copies(self) -> int:
-        """Of an access, those in the code of a thread."""
+        """The copies of an access in the code of a thread."""
         accesses = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
         accesses *= max(1, self.batches_per_block_inner_reduction) * self.unroll_factor_iter_dom
         accesses *= self.vector_down_columns
@@ -247,7 +250,9 @@ class ReductionParams(HeuristicParams):
 
     @property
     def padded_threads(self) -> int:
-        """What the threads of a row are a multiple of: a warp, or the part of one that has the row."""
+        """The number that the threads of a row are a multiple of: a warp, or the part of one that has the
+        row.
+        """
         if not self.pad_inner_reduction_to_warp:
             return 1
         threads = self.lparams.bdimx
@@ -256,19 +261,23 @@ class ReductionParams(HeuristicParams):
 
     @property
     def elements_a_thread(self) -> int:
-        """Of a row, or a column, those that a thread holds; where several blocks do, one in each of them."""
+        """The elements of a row, or a column, that a thread holds; if several blocks hold it, one thread in
+        each of them.
+        """
         vector = self.unroll_factor_inner_reduction if self.fastest_dim else 1
         blocks = max(self.blocks_per_cluster, self.lparams.gdimy)
         return vector * self.batches_per_block_inner_reduction * blocks
 
     @property
     def threads_step(self) -> int:
-        """What the threads that hold a row, or a column, are a multiple of: blocks are whole warps."""
+        """The number that the threads that hold a row, or a column, are a multiple of: blocks are whole
+        warps.
+        """
         return self.padded_threads if self.fastest_dim else max(1, WARP_SIZE // self.lparams.bdimx)
 
     @property
     def places_before(self) -> int:
-        """Places that the first vector of a row may have before the row."""
+        """The positions that the first vector of a row may have before the row."""
         return self.unroll_factor_inner_reduction - 1 if self.shift_rows else 0
 
     def for_length(self, length: int) -> ReductionParams:

@@ -18,23 +18,21 @@ _VECTORS = When(
 
 @dataclass(frozen=True, slots=True)
 class ScanParams(HeuristicParams):
-    """How the rows that a scan runs along are cut up.
-
-    fastest_dim: the scanned dimension is contiguous in memory ("inner"); else "outer".
+    """How the rows of a scan are split.
 
     Inner: lparams.bdimx threads go through a row in steps, each with unroll_factor vectors of
-    vectorization_factor elements in flight; lparams.bdimy rows a block.
+    vectorization_factor elements in flight; lparams.bdimy rows per block.
 
     Outer: lparams.bdimx threads along the contiguous dimension, vectorization_factor columns each, and
     lparams.bdimy threads down the columns, each with unroll_factor rows in flight.
 
     lparams.gdimy blocks share rows, or columns, and take steps of them together.
 
-    prefetches_steps: what the next step scans is loaded while a step is scanned and stored.
-
-    shift_rows: the vectors of each row begin at aligned addresses, whatever its length and its place.
-
-    unaligned_inputs: positions of the inputs whose vectors may start at any element.
+    Attributes:
+        fastest_dim: whether the scanned dimension is contiguous in memory ("inner"); else "outer".
+        prefetches_steps: the data of the next step is loaded while a step is scanned and stored.
+        shift_rows: the vectors of each row start at aligned addresses, whatever its length and position.
+        unaligned_inputs: positions of the inputs whose vectors may start at any element.
     """
 
     lparams: LaunchParams = launch(
@@ -49,7 +47,7 @@ class ScanParams(HeuristicParams):
 
     @property
     def threads_that_scan(self) -> int:
-        """Threads that scan a row together."""
+        """The number of threads that scan a row together."""
         return self.lparams.bdimx if self.fastest_dim else self.lparams.bdimy
 
     @property
@@ -59,7 +57,7 @@ class ScanParams(HeuristicParams):
 
     @property
     def elements_held(self) -> int:
-        """Of one input, those that a thread has in registers at once."""
+        """The elements of one input that a thread has in registers at once."""
         return self.vectorization_factor * self.unroll_factor
 
     def validate(self, hardware: HardwareInfo) -> None:

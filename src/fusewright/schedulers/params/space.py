@@ -25,9 +25,10 @@ DRAWS_PER_POINT = 30
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One direction of the space: a field, perhaps of a nested object, by its path.
+    """One direction of the space: a field, possibly of a nested object, by its path.
 
-    values: of params whose earlier axes are decided, the values to try.
+    Attributes:
+        values: takes params whose earlier axes are decided, and returns the values to try.
     """
 
     path: tuple[str, ...]
@@ -78,10 +79,12 @@ def _at(places: Sequence[float]) -> Callable[[Sequence[Any]], Any]:
 
 
 def drawn(base: P, axes: Sequence[Axis], choose: Callable[[Sequence[Any]], Any]) -> P:
-    """The params with a value for each axis of those that it has, given those before; perhaps not valid.
+    """The params with a value for each axis of those that they have, given the earlier ones; they may be
+    invalid.
 
-    choose: of the values of an axis. They are of the field's type, so nothing is checked: that would take ten
-        times as long as all else.
+    Args:
+        choose: chooses one of an axis' values. They have the field's type, so nothing is checked: that would
+            take ten times as long as everything else.
     """
     params = _unshared(base)
     for axis in axes:

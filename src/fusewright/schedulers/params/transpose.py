@@ -1,4 +1,4 @@
-"""Params of kernels that turn tiles through shared memory."""
+"""Params of kernels that transpose tiles through shared memory."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ TRIED_TILES = (8, 16, 32, 64, 128)
 
 @dataclass(frozen=True, slots=True)
 class TransposeParams(HeuristicParams):
-    """Tiles of two dimensions, through which tensors that are contiguous along the second are turned.
+    """Tiles of two dimensions, which transpose tensors that are contiguous along the second dimension.
 
     Attributes:
         lparams: bdimx: threads of a block.
-        tile_size1, tile_size2: elements along the dimension that the reference is contiguous along, and along
-            the other.
-        vectorize_factor1, vectorize_factor2: elements of one memory access along each.
+        tile_size1, tile_size2: elements along the contiguous dimension of the reference, and along the other
+            dimension.
+        vectorize_factor1, vectorize_factor2: elements per memory access along each.
         dims_merged_with_1, dims_merged_with_2: positions, in the reference's memory order, of dimensions that
-            are merged with the tiled ones, from the inside: those that lie beside them in all tensors, and
-            small ones, which fill a tile only together.
-        assumed_sizes: those of the reference's dimensions, in memory order, that the kernel has as constants
-            (`transpose.heuristic.assumable`): it serves no others. (): it serves all.
+            are merged with the tiled ones, from the inside: dimensions that are adjacent to them in all
+            tensors, and small ones, which only together fill a tile.
+        assumed_sizes: the sizes of the reference's dimensions, in memory order, that the kernel has as
+            constants (`transpose.heuristic.assumable`): it serves no others. (): it serves all.
     """
 
     lparams: LaunchParams = launch(bdimx=Extent(tried=WHOLE_WARPS))
@@ -55,7 +55,7 @@ class TransposeParams(HeuristicParams):
 
     @property
     def elements_held(self) -> int:
-        """Of one input, those that a thread has in registers at once."""
+        """The elements of one input that a thread has in registers at once."""
         return -(-self.tile_size1 * self.tile_size2 // self.threads)
 
     def validate(self, hardware: HardwareInfo) -> None:

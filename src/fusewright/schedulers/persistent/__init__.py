@@ -1,9 +1,10 @@
-"""Normalizations: what is reduced is read again with the results, and so held meanwhile.
+"""Normalizations: the reduced data is read again with the results, and is held meanwhile.
 
-Along the contiguous dimension: `inner`, whose params `inner_heuristic` chooses; along others: `outer`.
+`inner` handles reductions along the contiguous dimension, with params from `inner_heuristic`; `outer` handles
+other dimensions.
 
-What they hold, and how much of it a thread has: `held_rows`, `held_length`, `row_threads`. Where:
+What is held, and how much of it per thread: `held_rows`, `held_length`, `row_threads`. Where it is held:
 `clustered_rows` (a cluster), `shared_rows` and `streamed_rows` (shared memory), `staged_rows` (several short
-ones), `rows_in_turns` (beside weights that start anywhere), `column_tiles`. What is held nowhere is gone over
-again: `two_sweeps`, chosen by `sweep_heuristic`.
+rows), `rows_in_turns` (with weights that start at any element), `column_tiles`. Data that cannot be held is
+swept again: `two_sweeps`, with params from `sweep_heuristic`.
 """

@@ -1,4 +1,4 @@
-"""Tiles of columns that a block holds, or the blocks of a cluster, in shared memory or registers."""
+"""Tiles of columns that a block, or the blocks of a cluster, hold in shared memory or registers."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class ColumnTile:
     """A way to hold tiles of columns.
 
     Attributes:
-        row_bytes: of the narrowest tensor that is read.
-        threads_x, threads_y: of a block, along the columns and down them.
-        batches: rows of a thread.
-        width: of the vectors, in elements.
-        project: only inputs are held.
-        blocks: of the cluster that holds a tile.
-        shared: in shared memory, not in registers.
+        row_bytes: the bytes of a tile's row in the narrowest tensor that is read.
+        threads_x, threads_y: threads of a block, along the columns and down them.
+        batches: rows per thread.
+        width: the width of the vectors, in elements.
+        project: whether only inputs are held.
+        blocks: the number of blocks of the cluster that holds a tile.
+        shared: whether it is held in shared memory instead of registers.
     """
 
     row_bytes: int
@@ -62,14 +62,14 @@ class ColumnTile:
 
 @dataclass(frozen=True, slots=True)
 class ColumnsToHold:
-    """Columns that are to be held.
+    """Columns to be held.
 
     Attributes:
-        count, length: how many there are, of how many elements.
-        width, element_bytes: of the vectors that are read, in elements, and of each of the narrowest.
-        held: the bytes of what is held, inputs alone.
-        constant: whether the kernel takes the length as a constant.
-        known: whether it takes the number of threads that hold a column as one, at least.
+        count, length: their number, and their number of elements.
+        width, element_bytes: the width of the vectors that are read, and the bytes of the narrowest element.
+        held: the bytes that are held, if only inputs are.
+        constant: whether the kernel has the length as a constant.
+        known: whether it has at least the number of threads that hold a column as a constant.
     """
 
     count: int

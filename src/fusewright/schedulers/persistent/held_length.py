@@ -1,4 +1,6 @@
-"""How many threads hold a row, or a column, and what a kernel assumes of its length by that."""
+"""The number of threads that hold a row, or a column, and the kernel's resulting assumptions about its
+length.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,15 @@ class HeldLength:
     """The threads along the reduced dimensions, which hold all of their elements.
 
     Attributes:
-        what: is held, "rows" or "columns".
-        path: of the field of params that says how many threads there are.
+        what: the held data, "rows" or "columns".
+        path: the field of params that states the number of threads.
         threads: that number; -1 if it follows from the sizes of a call.
-        elements: that each thread holds.
+        elements: the number of elements that each thread holds.
         step: the number of threads is a multiple of this.
-        sizes: of the reduced dimensions, if the kernel takes them as constants.
-        before: places that the first vector of a row may have before the row.
-        turn: so many of them each thread takes at a time, of which all threads have as many but for the last
-            turn. 0: each has a stretch of its own.
+        sizes: the reduced sizes, if the kernel has them as constants.
+        before: the number of positions that the first vector of a row may have before the row.
+        turn: the number of elements that each thread takes at a time; all threads have the same number of
+            turns, except for the last turn. 0: each thread has one contiguous stretch.
     """
 
     what: str

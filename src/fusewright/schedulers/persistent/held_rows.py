@@ -1,4 +1,4 @@
-"""What is held of a row, where, and what is computed again instead: common to schedulers that hold rows."""
+"""Which values of a row are held, where, and which are recomputed: shared by schedulers that hold rows."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ CHEAP_SLOTS, MOST_TIMES = 4, 5
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes to hold for each element of a row.
+    """The bytes to hold for each element of a row.
 
     Attributes:
         at_once: the most that is held across any one reduction.
-        in_all: of all tensors that are held across some reduction.
-        copied: of each of these, where all are copies of inputs of types of one size; 0 where they are not.
+        in_all: the bytes of all tensors that are held across some reduction.
+        copied: the bytes of each of these, if all are copies of inputs of types of one size; else 0.
     """
 
     at_once: int
@@ -77,7 +77,7 @@ def with_welford(speed: float, steps: float) -> tuple[float, float]:
 
 
 def variance_in_two_passes(part: Part) -> Rewrite | None:
-    """Two sums in place of Welford's steps, which cost more where a row is held."""
+    """Two sums instead of Welford's steps, which cost more if a row is held."""
     nodes = [node for node in part.nodes if is_plain_welford(part.graph, node)]
     if not nodes:
         return None
@@ -90,9 +90,10 @@ def variance_in_two_passes(part: Part) -> Rewrite | None:
 
 
 def softmax_in_one_pass(part: Part, shared: bool = False) -> Rewrite | None:
-    """One reduction for a maximum and the sum of exponentials, where nothing else needs the row again.
+    """One reduction for a maximum and the sum of exponentials, if nothing else needs the row again.
 
-    shared: blocks share a row, and wait for each other once less.
+    Args:
+        shared: whether blocks share a row; they then wait for each other once less.
     """
     found = list(softmax_sums(part.nodes))
     if not found or (not shared and _reads_again(part.fusion)):
@@ -134,15 +135,14 @@ def _has(value: Val, extents: set[Expr]) -> bool:
 
 
 def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:
-    """What is read before and after a reduction and has an element for each point, with those reductions."""
+    """The tensors that are read before and after a reduction and have an element for each point, with those
+    reductions.
+    """
     return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
 
 
 def grows_too_much(fusion: Fusion) -> bool:
-    """Whether several kernels are cheaper than to compute what lies between reductions anew for each of them.
-
-    What follows from results of reductions alone is computed once.
-    """
+    """Whether several kernels are cheaper than recomputing the values between reductions for each of them."""
     ends: dict[Node, set[Node]] = {}
     for node in reversed(fusion.ordered_nodes()):
         users = [ends[user] for out in node.outputs for user in out.uses if user in ends]

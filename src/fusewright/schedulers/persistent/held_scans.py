@@ -1,10 +1,10 @@
-"""Rows that are reduced and scanned: a block holds its rows in registers, as those that are reduced alone.
+"""Rows that are reduced and scanned: a block holds its rows in registers, like rows that are only reduced.
 
     [I, R] -> [I blocks, I threads y, R batches, R threads x, vector]
 
-Batches stand outside of the threads, so that the loops go through a row in the order of its elements; threads
-scan those of all batches side by side (`lower.scans`). A longer row is gone over once for each reduction that
-depends on another, and once more (`two_sweeps`), with what is scanned of it carried from step to step:
+Batches are outside of the threads, so that the loops go through a row in the order of its elements. Threads
+scan all batches together (`lower.scans`). A longer row is swept once for each reduction that depends on
+another, and once more (`two_sweeps`), and its scans are carried from step to step:
 
     [I, R] -> [I blocks, I threads y, R steps, unroll, R threads x, vector]
 """

@@ -1,12 +1,12 @@
-"""The inner persistent scheduler: normalizations along the contiguous dimension, one pass over memory.
+"""The inner persistent scheduler: normalizations along the contiguous dimension, in one pass over memory.
 
 A block holds its row (or rows) while reductions over it complete, and then uses it again:
 
     [I, R] -> [I blocks, I threads y, R blocks of a cluster, R threads x | batches, vector]
 
-What is held are the tensors read before and after a reduction (analyze.persistent): in registers, in shared
-memory, or, for rows too long for both, nowhere: the row is loaded again for each use. The blocks of a cluster
-share long rows, and rows that are few (`clustered_rows`); other long rows of one input are copied ahead,
+The held tensors are those that are read before and after a reduction (analyze.persistent). They are held in
+registers or in shared memory. A row that is too long for both is loaded again for each use. The blocks of a
+cluster share long rows, or few rows (`clustered_rows`). Other long rows of one input are copied ahead,
 through a ring of chunks in shared memory (`streamed_rows`).
 """
 
@@ -77,7 +77,7 @@ LEAST_ONE_PASS = 40 * KIB
 
 
 class InnerPersistentScheduler(BuiltInScheduler):
-    """Accepts reductions along memory whose results meet the reduced dimension again."""
+    """Accepts reductions along memory whose results are used with the reduced dimension again."""
 
     type = SchedulerType.inner_persistent
     params_type = ReductionParams

@@ -1,5 +1,5 @@
-"""How the inner persistent scheduler chooses params: how many threads or blocks hold a row, where
-they hold it, and what the kernel is estimated to cost.
+"""Chooses params of the inner persistent scheduler: how many threads or blocks hold a row, where they hold
+it, and the estimated cost of the kernel.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ SHORT_ROW_BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows that are to be held.
+    """Rows to be held.
 
     Attributes:
-        count, length: how many there are, of how many elements.
-        vectors: by which they are read.
-        shifts: whether the vectors of each row begin at an aligned address of its own.
+        count, length: their number, and their number of elements.
+        vectors: the vectors by which they are read.
+        shifts: whether the vectors of each row start at its own aligned address.
     """
 
     count: int

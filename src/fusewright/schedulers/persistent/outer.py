@@ -1,11 +1,12 @@
 """The outer persistent scheduler: normalizations along dimensions that are not contiguous.
 
-One pass over memory: a block holds a tile of columns while reductions down them complete, and uses it again,
+It makes one pass over memory. A block holds a tile of columns while reductions down them complete, and uses
+it again,
 
     [I, R] -> [I blocks, R threads y, I threads x | batches, I vector]
 
-I is what is kept, the contiguous dimension innermost. The tile is held in registers or in shared memory;
-columns too long for both are left to other schedulers.
+I is the kept dimensions, the contiguous one innermost. The tile is held in registers or in shared memory;
+columns that are too long for both are left to other schedulers.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ HELD_SECONDS = 0.5e-6
 
 
 class OuterPersistentScheduler(BuiltInScheduler):
-    """Accepts reductions across memory whose results meet the reduced dimension again."""
+    """Accepts reductions across memory whose results are used with the reduced dimension again."""
 
     type = SchedulerType.outer_persistent
     params_type = ReductionParams

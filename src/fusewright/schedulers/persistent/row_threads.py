@@ -1,4 +1,4 @@
-"""How many threads hold a row, and how many vectors each."""
+"""The number of threads that hold a row, and the number of vectors per thread."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ COMFORTABLE_BLOCK = 256
 def threads_and_batches(
     rows: int, vectors: int, most: int, hardware: HardwareInfo, cached: bool = False
 ) -> tuple[int, int]:
-    """Threads for each of `rows` of `vectors`, and the vectors that each thread holds.
+    """The number of threads for each of `rows` of `vectors`, and the number of vectors that each thread
+    holds.
 
-    cached: rows have all of their inputs in common with others, so that these come from the caches: what
-    counts is how many rows an SM has at a time, not the loads in flight.
+    It is a part of a warp, or one warp for as much as it holds with `most` vectors per thread; else whole
+    warps. Up to BATCHES vectors per thread are preferred to more than one warp, since a warp needs no
+    barrier, and loads in flight keep the memory busy. There are fewer if the rows leave most of the GPU idle.
 
-    A part of a warp, or one warp for what it holds with `most` vectors a thread; else whole warps. Up to
-    BATCHES vectors each before there are more than one warp, as a warp needs no barrier and loads in flight
-    are what the memory is kept busy with; fewer where the rows leave most of the GPU idle.
+    Args:
+        cached: whether rows share all of their inputs with others, so that these come from the caches: the
+            number of rows that an SM has at a time then matters, not the loads in flight.
     """
     if rows >= hardware.sm_count * ROWS_AN_SM:
         if vectors <= WARP_SIZE * BATCHES // 2:
@@ -87,10 +89,10 @@ def _places(vectors: int, batches: int) -> int:
 
 
 def least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
-    """Threads and vectors of each that leave the fewest threads idle, near to those given.
+    """The threads and vectors per thread that leave the fewest threads idle, near the given ones.
 
-    A row of a power of two and some elements more has one vector more than fits: in 4 batches of 128 threads,
-    say, whose place would take a fifth warp.
+    A row of a power of two plus a few elements has one vector more than fits: for example in 4 batches of 128
+    threads, for which it would take a fifth warp.
     """
     best, least = (threads, batches), threads * batches
     for count in sorted(range(1, 2 * BATCHES + 1), key=lambda count: (abs(count - batches), -count)):

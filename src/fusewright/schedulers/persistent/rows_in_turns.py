@@ -1,9 +1,9 @@
-"""Rows that vectors do not divide, with weights: blocks take in turns rows that are shifted alike.
+"""Rows that vectors do not divide, with weights: each block takes rows, in turns, that have the same shift.
 
-Where the vectors of each row begin at aligned addresses, those of the weights begin elsewhere in each row,
-and take two loads and a choice from them. Not so in rows that are a multiple of the width apart: what was
-chosen once is kept (`lower.passes.row_invariants`), in shared memory where rows are copied ahead, else in
-registers.
+If the vectors of each row start at aligned addresses, the vectors of the weights start at different elements
+in each row, and each takes two loads and a selection. But in rows whose distance is a multiple of the vector
+width they start alike. So the selected vectors are kept (`lower.passes.row_invariants`): in shared memory if
+rows are copied ahead, else in registers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REGISTERS_TO_WORK = 32
 def in_turns(
     rows: int, length: int, vectors: Vectors, held_bytes: int, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """How blocks take `rows` of a constant `length` in turns; None where that is not known to be faster.
+    """How blocks take `rows` of a constant `length` in turns; None if that is not known to be faster.
 
     `held_bytes`: in registers, for each element of a row and of the weights.
     """
@@ -65,9 +65,9 @@ def in_turns(
 def copied_in_turns(
     rows: int, length: int, vectors: Vectors, held: Held, weight_bytes: int, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """As `in_turns`, of rows that are copied ahead. None too where the copy engine does not move these.
+    """Like `in_turns`, for rows that are copied ahead. Also None if the copy engine cannot move these.
 
-    `held`: of a row if its inputs alone are. `weight_bytes`: for each element of the weights.
+    `held`: the bytes of a row if only its inputs are held. `weight_bytes`: for each element of the weights.
     """
     if hardware.compute_capability < BULK_COPIES_SINCE or held.in_all != held.copied:
         return None

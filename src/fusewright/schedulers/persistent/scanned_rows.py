@@ -1,4 +1,4 @@
-"""How rows that are reduced and scanned are held, and how blocks go over longer ones: see `held_scans`."""
+"""Params for rows that are reduced and scanned: held rows, and sweeps over longer ones. See `held_scans`."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ EXPOSED_ARITHMETIC = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How blocks go over rows that registers do not hold.
+    """How blocks process rows that registers do not hold.
 
     Attributes:
-        params: the kernel's.
-        resident: blocks on an SM.
-        again: the share of a row that shared memory does not hold for the next sweep.
+        params: the kernel's params.
+        resident: blocks per SM.
+        again: the fraction of a row that shared memory does not hold for the next sweep.
     """
 
     params: ReductionParams

@@ -1,4 +1,4 @@
-"""Rows that one block holds in shared memory, to which copies go on by themselves: when that pays."""
+"""Rows that one block holds in shared memory, filled by asynchronous copies: when that pays."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ SLACK = 2 * 1024
 def in_shared(
     params: ReductionParams, vectors: int, held: Held, partial_bytes: int, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """Params for the rows of `params`, of so many vectors, in shared memory; None where that has no room for
-    several blocks on an SM, or copies do not go on by themselves.
+    """Params for the rows of `params`, of so many vectors, in shared memory; None if there is no room for
+    several blocks per SM, or if copies cannot be asynchronous.
 
-    held: the bytes to hold of each element if inputs alone are. partial_bytes: what a thread needs besides.
+    Args:
+        held: the bytes to hold of each element if only inputs are held.
+        partial_bytes: the further bytes that a thread needs.
     """
     width = params.unroll_factor_inner_reduction
     if held.copied * width not in ASYNC_BYTES or params.multiple_reds_per_blk:

@@ -1,10 +1,10 @@
-"""Short rows that vectors do not divide: those of a block lie side by side in memory, as one run.
+"""Short rows that vectors do not divide: the rows of a block are adjacent in memory and form one run.
 
     [I, R] -> [BIDx, rows x R -> batches, TIDy, TIDx, vector]    what is loaded and stored
     [I, R] -> [BIDx, TIDy, TIDx | rows in flight, batches]       what is computed
 
-Whole vectors go between memory and shared memory, whence threads take the elements of their row, and whither
-they bring its results.
+Whole vectors move between global and shared memory. Threads read the elements of their row from shared memory
+and write its results there.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def staged(
     shares_loads: bool,
     hardware: HardwareInfo,
 ) -> ReductionParams | None:
-    """How blocks stage `rows` of a constant `length`, by vectors of `width`; None where others are as fast.
+    """How blocks stage `rows` of a constant `length`, by vectors of `width`; None if other ways are as fast.
 
     Args:
-        side_by_side: rows of the innermost of the dimensions that they lie along, or what divides these.
-        element_bytes: that are loaded and stored for each element of a row.
-        shares_loads: whether rows read something in common.
+        side_by_side: the number of rows along the innermost of their dimensions, or a divisor of it.
+        element_bytes: the bytes that are loaded and stored for each element of a row.
+        shares_loads: whether rows read common data.
     """
     if width % length == 0:  # a vector has whole rows: threads load their own at once
         return None
@@ -150,7 +150,7 @@ def _places(length: int, lanes: int, together: int) -> int:
 
 
 def check_staged(space: ReductionSpace, params: ReductionParams) -> None:
-    """Raises ParamsError where the rows of a block are not staged as one run."""
+    """Raises ParamsError if the rows of a block are not staged as one run."""
     if not params.staged_vector:
         return
     where = "where the rows of a block are staged (staged_vector)"
@@ -218,7 +218,7 @@ def bind_staged_rows(schedule: Schedule, tensor: TensorView, serial: int) -> Non
 
 
 def inline_staged_loads(schedule: Schedule, along: Collection[TensorView]) -> list[TensorView]:
-    """Inlines what is loaded along memory into the loop over blocks alone. Returns it.
+    """Inlines tensors that are loaded along memory into only the loop over blocks. Returns them.
 
     So all of a thread's loads are in flight before the first is staged.
     """

@@ -2,9 +2,9 @@
 
     [I, R] -> [rows, BIDx, cluster, chunks, batches, TIDx, vector]
 
-A row's chunks are reduced as they arrive, kept until the last use of the row, and leave room then for those
-of the next row, which are on their way meanwhile. What follows from the held inputs is computed for each use.
-Rows that vectors do not divide are copied from the aligned address before their start on.
+A row's chunks are reduced as they arrive and kept until the last use of the row. Then they make room for the
+chunks of the next row, whose copies are already in flight. Values computed from the held inputs are
+recomputed for each use. A row that vectors do not divide is copied from the aligned address before its start.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""How blocks go over what they reduce and need again: params from sizes, and what of it they read again.
+"""Chooses params for sweeps over data that is reduced and then needed again, and how much of it is read
+again.
 
-As many blocks as the GPU has SMs share out rows, or tiles of columns, and go over them at the same time.
+As many blocks as the GPU has SMs share the rows, or tiles of columns, and process them at the same time.
 """
 
 from __future__ import annotations
@@ -64,15 +65,17 @@ WELFORD_SPEED = 0.55
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What is gone over.
+    """The data that is swept.
 
     Attributes:
-        rows, length: rows or columns, and how many elements of each are reduced.
-        width: elements of a vector. element_bytes: of all loads of a point, narrowest_bytes: of one.
-        state_bytes: what a thread passes on of one row or column.
-        sizes: of the reduced dimensions, where the kernel is for these alone; () else.
-        sweeps: over all elements, the first included.
-        has_welford: whether Welford's steps find a variance.
+        rows, length: the number of rows or columns, and the number of reduced elements of each.
+        width: elements per vector.
+        element_bytes: the bytes of all loads of a point.
+        narrowest_bytes: the bytes of the narrowest load of a point.
+        state_bytes: the bytes that a thread passes on for one row or column.
+        sizes: the reduced sizes, if the kernel is specialized for them; else ().
+        sweeps: the number of sweeps over all elements, including the first.
+        has_welford: whether Welford's steps compute a variance.
     """
 
     rows: int
@@ -90,10 +93,10 @@ class Swept:
 
 
 def swept(planner: ReductionPlanner, width: int, constant: bool, facts: Facts) -> Swept | None:
-    """What a planner's fusion goes over, in vectors of `width`; `constant`: a kernel for these sizes alone
-    serves.
+    """The data that a planner's fusion sweeps, in vectors of `width`; `constant`: a kernel for only these
+    sizes is acceptable.
 
-    None where there is nothing to read, or no vector.
+    None if there is nothing to read, or no vector.
     """
     space = planner.space
     full = [access.tensor.dtype.size for access in space.full_loads]
@@ -115,7 +118,7 @@ def swept(planner: ReductionPlanner, width: int, constant: bool, facts: Facts) -
 
 @dataclass(frozen=True, slots=True)
 class Sweeping:
-    """params, and the estimate of what a kernel costs by them."""
+    """Params, and the estimated cost of their kernel."""
 
     params: ReductionParams
     estimate: Callable[[], Cost]
@@ -123,14 +126,14 @@ class Sweeping:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """What blocks go over together.
+    """The data that blocks process at the same time.
 
     Attributes:
-        blocks: in all, `resident` of them on an SM.
-        steps: of the loop of each over its elements, of `vectors` each.
-        exchanged: bytes of shared memory that a block reduces in.
-        threads: of an SM, whose registers suffice for all blocks.
-        turns: in which blocks take rows.
+        blocks: the number of blocks, `resident` of them per SM.
+        steps: the steps of each block's loop over its elements, of `vectors` each.
+        exchanged: the bytes of shared memory in which a block reduces.
+        threads: the threads per SM for which registers suffice.
+        turns: the number of turns in which blocks take rows.
     """
 
     blocks: int
@@ -143,10 +146,11 @@ class _Grid:
 
 
 def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInfo) -> Sweeping | None:
-    """Blocks that share rows; None where one block for a row is enough.
+    """Params for blocks that share rows; None if one block per row is enough.
 
-    Rows come in turns of as many as are near once they were read, in shared memory or in the L2 cache. (An
-    H200, 256 channels of 802,816 bfloat16: 0.70 of a copy's speed in turns of 32, 0.66 of 64, 0.63 of 16.)
+    Rows are processed in turns of as many as stay close after they were read, in shared memory or in the L2
+    cache. (An H200, 256 channels of 802,816 bfloat16: 0.70 of a copy's speed in turns of 32, 0.66 of 64, 0.63
+    of 16.)
     """
     resident = THREADS_AN_SM // THREADS_OF_ROWS
     places = resident * hardware.sm_count
@@ -180,7 +184,7 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
 
 
 def sweep_columns(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInfo) -> Sweeping | None:
-    """Blocks that share tiles of columns; None where there are too many columns for that."""
+    """Params for blocks that share tiles of columns; None if there are too many columns for that."""
     near = hardware.sm_count * hardware.shared_memory_per_sm + FOUND_IN_L2 * hardware.l2_bytes
     half = max(LEAST_ROW_BYTES, power_of_two_at_most(what.rows * what.narrowest_bytes // 2))
     is_near = what.rows * what.length * what.element_bytes <= near

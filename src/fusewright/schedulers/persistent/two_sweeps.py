@@ -1,11 +1,11 @@
-"""Rows and columns that are read again: blocks go over them once for each reduction, and once more.
+"""Rows and columns that are read again: blocks sweep them once for each reduction, and once more.
 
     [I, R] -> [BIDx, TIDy, BIDy, TIDx | steps, unroll, vector], or with threads along columns the same
 
-Blocks y share a reduction, whose result all of them have (`Schedule.all_reduce`). A block holds in shared
-memory what its first steps load, and later sweeps take it from there. What the last step loads they take from
-its registers. Every other sweep may go backward: what was read last is in the L2 cache still. The first may
-load a step ahead.
+Blocks y share a reduction, and all of them get its result (`Schedule.all_reduce`). A block holds in shared
+memory the data that its first steps load, and later sweeps read it from there. The data of the last step
+stays in registers. Every other sweep may go backward, since the data read last is still in the L2 cache. The
+first sweep may load a step ahead.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Elementwise work: every output element is computed by itself.
+"""Elementwise operations: every output element is computed independently.
 
-`scheduler` applies the params that `heuristic` chooses; `space` is the dimensions that the kernel iterates
-over, which scans and transposes go over, too; `divided_sizes` are those by which it divides indices.
+`scheduler` applies the params that `heuristic` chooses. `space` is the iteration space, which scans and
+transposes use, too. `divided_sizes` are the sizes by which the kernel divides indices.
 """

@@ -1,4 +1,6 @@
-"""Blocks of the pointwise scheduler: where their rows go in the grid, and how many accesses a thread has."""
+"""Blocks of the pointwise scheduler: the order of its rows in the grid, and the number of accesses per
+thread.
+"""
 
 from __future__ import annotations
 

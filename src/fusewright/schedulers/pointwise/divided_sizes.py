@@ -1,8 +1,8 @@
 """The sizes by which a pointwise kernel divides its indices.
 
-Dimensions that are merged to one loop are told apart again by a division wherever an access, or an expression
-over positions, does not go through them as one. A division by a size that only a call knows takes some twenty
-instructions, one by a constant three.
+If an access, or an expression over positions, is not contiguous along dimensions that are merged to one loop,
+a division recovers the separate indices. Division by a size that is known only at the call takes some twenty
+instructions, by a constant three.
 """
 
 from __future__ import annotations

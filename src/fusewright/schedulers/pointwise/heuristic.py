@@ -1,5 +1,5 @@
-"""How the pointwise scheduler chooses params: the vectors, whether dimensions are rows and columns, one row
-or tiles, and how many accesses a thread has in flight.
+"""Chooses params of the pointwise scheduler: the vectors, whether dimensions become rows and columns, one row
+or tiles, and how many accesses of a thread are in flight.
 """
 
 from __future__ import annotations
@@ -104,17 +104,18 @@ DIVIDED_COST = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Rows and columns that the dimensions are cut into.
+    """The rows and columns that the dimensions are split into.
 
     Attributes:
-        at: how many dimensions are rows; 0: all are one.
-        why: for people.
-        vectors: those of the columns. dim: whose size they divide. shifts: whether all is one row, of which
-            the first and the last vector may not be whole.
-        busy: the share of the threads of a block that have columns.
-        cost: accesses an element, in threads that have none, too.
-        planes: rows that a thread has, as they are planes of a join; 0: they are not.
-        rows: those that a thread is to have, as they share loads.
+        at: the number of dimensions that are rows; 0: all dimensions are one row.
+        why: the reason, for people.
+        vectors: the vectors of the columns.
+        dim: the dimension whose size they divide.
+        shifts: whether all dimensions are one row, whose first and last vectors may be partial.
+        busy: the fraction of a block's threads that have columns.
+        cost: accesses per element, including threads without columns.
+        planes: the number of rows per thread that are planes of a join; 0: they are not.
+        rows: the number of rows that a thread should have because they share loads.
     """
 
     at: int

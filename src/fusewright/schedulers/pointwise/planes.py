@@ -1,10 +1,10 @@
-"""Joins of planes: dimensions of a few places at each of which something else is computed, of the same
+"""Joins of planes: dimensions with a few positions, each of which computes something else from the same
 elements.
 
     stack([0.3 * r + 0.6 * g, r - g], 1)   for   r, g = x.unbind(1)
 
-A thread that has all planes of an element loads what they are computed from once, and computes once what they
-have in common. In any other thread the place is a number only at run time, and it computes every plane.
+A thread that has all planes of an element loads their common inputs once and computes common subexpressions
+once. In any other thread the position is known only at run time, and the thread computes every plane.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ MOST_PLANES = 8
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """Attributes:
-    at: how many dimensions are rows, the last of which are the planes. count: of planes.
+    """The planes of a join.
+
+    Attributes:
+        at: the number of dimensions that are rows, the last of which are the planes.
+        count: the number of planes.
     """
 
     at: int

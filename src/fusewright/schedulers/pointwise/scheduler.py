@@ -1,12 +1,12 @@
-"""The pointwise scheduler: every output element is computed by itself.
+"""The pointwise scheduler: every output element is computed independently.
 
-One output is the reference; its dimensions, in memory order, are merged to one axis (or to rows and columns)
-and cut as
+One output is the reference. Its dimensions, in memory order, are merged to one axis (or to rows and columns)
+and split as
 
     [N] -> [blocks, unroll, threads, vector]
 
-and every other tensor is transformed alike. Loads are inlined left of the unrolled axis, so that all of a
-thread's loads are in flight before the first use; the rest is inlined to where it is used.
+and every other tensor is transformed in the same way. Loads are inlined left of the unrolled axis, so that
+all of a thread's loads are in flight before the first use. All other tensors are inlined at their uses.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from fusewright.schedulers.reference_map import Access, AxisMap, loads, referenc
 
 @dataclass(frozen=True)
 class PointwiseSpace:
-    """What all tensors of the fusion are iterated over.
+    """The iteration space of all tensors of the fusion.
 
     Attributes:
         reference: the output that the loops are taken from.
         axes: its dimensions in memory order.
-        maps: of every computed tensor.
+        maps: for every computed tensor, its map to the reference.
     """
 
     reference: TensorView

@@ -1,13 +1,14 @@
-"""Sums of what is computed from inputs that are contiguous along different dimensions.
+"""Sums over values computed from inputs that are contiguous along different dimensions.
 
-A sum down columns of x + y, where rows of x lie in memory and columns of y. A thread has a square of
-elements: of x vectors along the rows, of y vectors down the columns,
+An example is a sum down the columns of x + y, where x is contiguous along rows and y along columns. A thread
+has a square of elements and reads vectors of x along the rows and vectors of y down the columns,
 
     [I, R] -> [I BIDx, I TIDx, (R BIDy,) R TIDy | R serial, R unroll, R down, I vector]
     of y                                        | R serial, R unroll, I, R vector]
 
-Both are in registers, where an element's place is a name. So nothing passes through shared memory, and all
-of each sector is used: neighbouring threads x are neighbours in a row of x, threads y in a column of y.
+Both are in registers, where a transpose only renames elements. So nothing passes through shared memory, and
+each sector is used completely: neighbouring threads x are neighbours in a row of x, and threads y in a column
+of y.
 """
 
 from __future__ import annotations

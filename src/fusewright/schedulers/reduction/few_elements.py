@@ -1,4 +1,4 @@
-"""Reductions of a few elements, which may be elementwise work of other kernels instead of a kernel's own."""
+"""Reductions of a few elements, which may become elementwise work of other kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the reduction scheduler cuts up rows and columns: params from sizes."""
+"""Chooses params of the reduction scheduler: how rows and columns are split."""
 
 from __future__ import annotations
 
@@ -24,119 +24,122 @@ from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_o
 # has as many bytes, while a warp has the row (two inputs of rows of 784 in vectors of four, and stored: 24.4
 # us, not 29.5; of 196 in vectors of two 15.5, not 24.5; the mean and maximum of rows of 784 12.7, not 15.4).
 VECTORS_A_THREAD, LOADS_IN_FLIGHT, FEW_VECTORS = 2, 4, 8
-# Rows whose last step would leave more than this share of the loads in vain have other threads, of as many
-# vectors in flight: one vector more than a power of two is one step more. (An H200: bfloat16 rows of 4097 at
-# 0.98 of a copy's speed, 0.63 with 512 threads of two; 513 0.91 with 16 threads, 0.73 with 32 of three; 2049
-# 0.99 with 64, 0.94 with 32 of nine.)
+# If the last step of a row would waste more than this fraction of the loads, the number of threads is another
+# one, with up to so many vectors in flight each: one vector more than a power of two costs one more step. (An
+# H200: bfloat16 rows of 4097 at 0.98 of a copy's speed, 0.63 with 512 threads of two; 513 0.91 with 16
+# threads, 0.73 with 32 of three; 2049 0.99 with 64, 0.94 with 32 of nine.)
 IN_VAIN_SHARE, IN_ONE_STEP = 1 / 3, 5
-# Rows that a thread sums side by side, and elements of them together up to which there are more than the
-# fewest: rows of a few elements bring too few bytes by themselves.
+# The fewest and the most rows that a thread sums together, and the number of their elements up to which there
+# are more than the fewest: rows of a few elements have too few bytes by themselves.
 FEWEST_ROWS, MOST_ROWS, ELEMENTS_OF_ROWS = 2, 8, 16
-# Blocks whose threads have rectangles of elements: threads, those along rows, which read a line of memory
-# together, bytes that each has in flight, and the most elements along a row. There are as many blocks as if
-# it had half of these bytes. (An H200: 4096 columns of 8192 bfloat16 from two inputs take 48.6 us; in squares
+# For blocks whose threads have rectangles of elements: threads; threads along rows, which read a line of
+# memory together; bytes in flight per thread; and the most elements along a row. There are as many blocks as
+# with half of these bytes. (An H200: 4096 columns of 8192 bfloat16 from two inputs take 48.6 us; in squares
 # of 8 x 8, whose threads take twice the registers, 58.5.)
 CROSSED_BLOCK, CROSSED_THREADS_ALONG, CROSSED_BYTES_IN_FLIGHT, CROSSED_ALONG = 512, 16, 128, 4
-# Vectors of rows that a thread each reduces where memory has them in two stretches, if there are threads
-# enough for the GPU so, and bytes that a thread has in flight (an H200: squares of 2 x 2 bfloat16 take 22.9
-# us, by two threads each 25.1; of 4 x 4 21.5, not 22.8).
+# For rows in two stretches of memory: the number of vectors up to which one thread reduces a row, if this
+# gives enough threads for the GPU; and bytes in flight per thread (an H200: squares of 2 x 2 bfloat16 take
+# 22.9 us, by two threads each 25.1; of 4 x 4 21.5, not 22.8).
 FEWEST_SPLIT_VECTORS, BYTES_OF_SHORT_ROWS = 4, 32
-# States from which on blocks exchange so much that there are half as many, of twice the threads (an H200: the
-# variances of 4096 columns of 16384 bfloat16 take 44.4 us, not 52.9).
+# From this number of states on, blocks exchange so much that there are half as many, with twice the threads
+# (an H200: the variances of 4096 columns of 16384 bfloat16 take 44.4 us, not 52.9).
 MANY_STATES = 3
-# Of those the most blocks that share a row, for each SM, and columns (an H200, bfloat16: the variance of
-# 16777216 elements by two blocks an SM takes 18.2 us, by four 20.1; of 65536 x 64 by 64 blocks 16.3, by 256
-# 21.4; of 200704 x 256 by 66 blocks 41.1, by 132 44.2).
+# For such reductions: the most blocks per SM that share a row, and that share columns (an H200, bfloat16: the
+# variance of 16777216 elements by two blocks an SM takes 18.2 us, by four 20.1; of 65536 x 64 by 64 blocks
+# 16.3, by 256 21.4; of 200704 x 256 by 66 blocks 41.1, by 132 44.2).
 BLOCKS_OF_STATES_AN_SM, BLOCKS_OF_STATES_DOWN = 2, 0.5
-# Loads in flight of elements that are no vectors.
+# Loads in flight of single elements.
 ELEMENTS_A_THREAD = 9
-# Vectors a thread, and in flight, of what has several states, whose exchange between threads costs more: in
-# rows that a warp reduces at once, and in longer ones.
+# For several states, whose exchange between threads costs more: vectors per thread in rows that a warp
+# reduces at once, vectors per thread in longer rows, and vectors in flight.
 STATES_A_THREAD_AT_ONCE, STATES_A_THREAD, STATES_IN_FLIGHT = 4, 16, 8
 # More threads for a row than this gain nothing once every SM has work, and make a block's barriers slower.
 MAX_THREADS_A_ROW, MAX_THREADS_OF_STATES = 512, 128
-# Where each SM has so many rows, one after another, a block may be as large as there are: the SM then reads
-# fewer rows at a time (an H200: 8192 x 16384 bfloat16 in 0.95 of the time, 2048 x 65536 in 0.99).
+# If each SM has so many rows, one after another, a block may have the maximum size: the SM then reads fewer
+# rows at a time (an H200: 8192 x 16384 bfloat16 in 0.95 of the time, 2048 x 65536 in 0.99).
 ROWS_OF_WIDEST_BLOCKS, WIDEST_BLOCK = 8, 1024
 # Threads of a block of several rows.
 SHORT_ROWS_BLOCK = 128
-# A grid reduction costs one round trip through L2; a block should have at least this many loads to hide it.
-# One, where each is of a sector by itself, as an SM takes a cycle for each (an H200: a sum of 8192 elements
-# by index takes 4.5 us by 16 blocks, 10.3 by one).
+# A grid reduction costs one round trip through L2; a thread should have at least this many loads to hide it.
+# One is enough if each load reads a separate sector, as an SM takes a cycle for each (an H200: a sum of 8192
+# elements by index takes 4.5 us by 16 blocks, 10.3 by one).
 MIN_LOADS_PER_THREAD, MIN_SCATTERED_LOADS = 4, 1
 
-# Columns a thread sums side by side, and bytes of them that it has in flight, in as many rows: more columns
-# take registers that more rows use better. Measured on an H200 for 16384 x 4096 bfloat16 with one input (a
-# sum) and two (column sums of a backward pass). Where each element is stored, too, four are no slower than
-# eight (us: 4319 x 1088 14.7 and 19.5, 10036 x 1664 32.5 and 40.3, 100000 x 256 46.8 and 49.6, 16384 x 4096
-# 104.3 and 104.6).
+# The number of neighbouring columns that a thread sums, and the bytes of them in flight, which give the
+# number of rows in flight: more columns take registers that more rows use better. Measured on an H200 for
+# 16384 x 4096 bfloat16 with one input (a sum) and two (column sums of a backward pass). Where each element is
+# stored, too, four are no slower than eight (us: 4319 x 1088 14.7 and 19.5, 10036 x 1664 32.5 and 40.3,
+# 100000 x 256 46.8 and 49.6, 16384 x 4096 104.3 and 104.6).
 COLUMNS = 4
 OUTER_BYTES_IN_FLIGHT = 64
 USUAL_ROWS_IN_FLIGHT, SINGLE_ROWS_IN_FLIGHT, MAX_ROWS_IN_FLIGHT = 8, 16, 32
-# Columns a block sums one by one, no vectors, if there are so many: its threads have more rows in flight (an
-# H200: 20000 x 4095 bfloat16 in 0.86 of the time), but where each element is stored, too (GELU's gradient
-# with a bias's, 5215 x 1417: 26.7 us with 16 rows, 39.9 with 32; in float 767 x 4329 22.7 and 22.5).
+# The number of columns of a block that reads single elements instead of vectors, and the number of columns
+# from which on it does: its threads have more rows in flight (an H200: 20000 x 4095 bfloat16 in 0.86 of the
+# time), except if each element is also stored (GELU's gradient with a bias's, 5215 x 1417: 26.7 us with 16
+# rows, 39.9 with 32; in float 767 x 4329 22.7 and 22.5).
 SINGLE_COLUMNS, MANY_SINGLE_COLUMNS = 128, 1024
-# Blocks of columns that are read word by word for which an SM has registers (an H200: columns of 511 bfloat16
-# beside two broadcasts are summed in 0.19 of the time, of 3333 half in 0.54, of 256 from two inputs in 0.70,
-# of 2000 in 0.83).
+# The number of blocks per SM for which there are registers, for columns that are read word by word (an H200:
+# columns of 511 bfloat16 beside two broadcasts are summed in 0.19 of the time, of 3333 half in 0.54, of 256
+# from two inputs in 0.70, of 2000 in 0.83).
 BLOCKS_OF_WORDS_AN_SM = 2
-# Fewer columns, no longer than a single block takes, are summed one by one by blocks that have all of theirs:
-# of so many columns, with so many threads down each, where there are so many of them. (An H200, bfloat16, us:
+# Fewer columns, if a single block can take their length, are read by single elements and not shared between
+# blocks: columns per block, threads down each, and the least number of such blocks. (An H200, bfloat16, us:
 # 1024 x 257 6.3, in blocks that share columns 7.7; 1024 x 513 6.6, 7.7; 512 x 1023 6.5, 7.7.)
 SINGLE_BLOCK_COLUMNS, SINGLE_BLOCK_DOWN, LEAST_SINGLE_BLOCKS = 8, 64, 32
-# The same where memory has a short row of a few columns only: vectors as wide as can be, and fewer blocks.
+# The same if memory has only a short row of a few columns: vectors of the largest width, and fewer blocks.
 NARROW_BYTES_IN_FLIGHT = 128
-# Threads of a block that sums columns; twice as many where all columns that lie side by side fit in one block
-# along x, for the work lies down the columns then (an H200, the middle of 8 x 65536 x 128: of float 73.3 us,
-# not 78.0, of bfloat16 41.3, not 41.5).
+# The threads of a block that sums columns; twice as many if all neighbouring columns fit in one block along
+# x, since the work is then down the columns (an H200, the middle of 8 x 65536 x 128: of float 73.3 us, not
+# 78.0, of bfloat16 41.3, not 41.5).
 OUTER_BLOCK, OUTER_BLOCK_OF_FEW_COLUMNS = 256, 512
-# Bytes of a row that a block reads side by side.
+# The contiguous bytes of a row that a block reads.
 BLOCK_ROW_BYTES = 256
 # The same of blocks that share columns and go so many times through memory each, or less, and how many of
 # them an SM has (an H200, bfloat16: 60000 x 192 in 0.84 of the time, 16384 x 1024 in 0.91, 5000 x 2048 in
 # 0.95, GELU's gradient with a bias's of 4319 x 1088 in 0.71; but 100003 x 1000, 24 steps, in 1.02).
 OUTER_BLOCK_OF_FEW_STEPS, BLOCKS_OF_FEW_STEPS_AN_SM, FEW_STEPS = 512, 2, 12
-# Blocks for each SM that columns are shared out to by a grid reduction, and what makes that worth its round
-# trip: at least so many times that all of a block's loads in flight are issued.
+# The number of blocks per SM that share columns by a grid reduction, and the least number of steps of a
+# block, each of which issues all of its loads in flight, that makes this worth the round trip.
 OUTER_BLOCKS_A_SM = 4
 MIN_OUTER_STEPS = 2
-# Fewer blocks, a share of them, where more than this would share a column: the last one adds up what all have
-# found (an H200: 100003 x 1000 bfloat16 in 0.98 of the time). It waits for memory at most so often for each
-# step that a block takes, with so many words of a thread in flight each time (60000 x 192 in 0.84 of the
+# Only a fraction of the blocks is used if more than this would share a column, since the last block adds up
+# all partial results (an H200: 100003 x 1000 bfloat16 in 0.98 of the time). It waits for memory at most so
+# often per step of a block, with so many words of a thread in flight each time (60000 x 192 in 0.84 of the
 # time, GELU's gradient with a bias's of 4319 x 1088 in 0.90).
 MANY_BLOCKS_DOWN, SHARE_OF_MANY = 32, 0.75
 WAITS_A_STEP, WORDS_HEARD_AT_ONCE = 0.5, 8
-# Blocks as large as there are sum whole columns where so many of the SMs have one, and at most so many each:
-# no blocks wait for each other then. Longer columns than this lie in whole warps' rows of memory. (An H200,
+# Blocks of the maximum size sum whole columns if at least this fraction of the SMs has one, and each has at
+# most so many: then no blocks wait for each other. Columns longer than this require rows of memory of whole
+# warps. (An H200,
 # bfloat16: 512 x 768 and 1024 x 4096 in 0.77 of the time, 1024 x 16384 in 0.87, 8192 x 16384 and the middle
 # of 16 x 4096 x 1024 in 0.98, of 7 x 170 x 3776 in 0.90, of 431 x 560 x 64 float in 0.94.)
 SINGLE_BLOCK_SMS, SINGLE_BLOCKS_AN_SM, SINGLE_BLOCK_COLUMN = 0.9, 2, 1024
-# Where not all of them are resident at once, an SM has so many at least: one loads while others add up (an
+# If not all of them are resident at once, an SM has at least so many: one loads while others compute (an
 # H200: 200 x 65536 bfloat16 takes 12.8 us with 16 threads down the columns, 13.8 with 25).
 BLOCKS_IN_TURNS_AN_SM = 4
-# More blocks share the work where SMs would be idle for more than this share of the time.
+# More blocks share the work if SMs would be idle for more than this fraction of the time.
 IDLE_SHARE = 0.12
-# Columns so short that each thread sums all of theirs, all loads in flight at once, if there are this many
-# threads for each SM (an H200: [1024, 3, 4096] over 1 takes 0.54 times as long as with two threads a column).
+# The length up to which each thread sums whole columns, with all loads in flight at once, if there are this
+# many threads per SM (an H200: [1024, 3, 4096] over 1 takes 0.54 times as long as with two threads a column).
 SHORT_COLUMN, SHORT_COLUMN_THREADS = 16, 256
-# Elements of a contiguous reduced dimension up to which threads go along it alone, not along all that are
-# reduced, where these are no vectors: no division by its size for every load. (An H200: 64 x 128 x 64 x 64
-# bfloat16, in vectors, summed over 1 and 3 takes 22.6 us along all, 25.4 so; squares of 2 x 2 24.8, not
-# 29.1.)
+# The size of a contiguous reduced dimension up to which threads go only along it instead of along all reduced
+# dimensions, if there are no vectors: this avoids a division by its size for every load. (An H200: 64 x 128 x
+# 64 x 64 bfloat16, in vectors, summed over 1 and 3 takes 22.6 us along all, 25.4 so; squares of 2 x 2 24.8,
+# not 29.1.)
 SHORT_INNER = 64
 MAX_SPLIT_UNROLL = 16
 # Bytes of a line of the L1 and L2 caches.
 LINE_BYTES = 128
-# Rows of memory so long that as many threads sum whole columns of any length, in the widest vectors.
+# The length of rows of memory from which on so many threads sum whole columns of any length, in the widest
+# vectors.
 LONG_ROW_BYTES, LONG_ROW_THREADS = 1 << 16, 64
 # Threads along rows of less than a line, and down them (an H200: 65536 x 32 x 32 bfloat16 at 0.95 of a copy's
 # speed, 0.89 with narrower vectors).
 SHORT_ROW_THREADS, SHORT_ROWS = 16, 8
-# The most threads along a row that are no whole warp: of two tiles of a row of 33 elements one would have a
-# single one (an H200: 2000003 x 33 bfloat16 in 0.62 of the time, 100003 x 333 without vectors in 0.92).
+# The most threads along a row that are not whole warps: of two tiles of a row of 33 elements one would have a
+# single element (an H200: 2000003 x 33 bfloat16 in 0.62 of the time, 100003 x 333 without vectors in 0.92).
 MOST_THREADS_ALONG = 48
-# Rows that each of the threads down a short column sums, where these are neighbours in memory.
+# The number of rows that each thread down a short column sums, if these are neighbours in memory.
 ROWS_A_LANE = 4
 
 
@@ -145,13 +148,14 @@ class Columns:
     """Columns to be reduced.
 
     Attributes:
-        count, length: how many there are, of how many elements.
-        side_by_side: of how many the elements follow one another in memory, a row of the reduced dimension.
-        width: elements of the widest vector.
-        element_bytes: of all loads of one element.
+        count, length: their number, and their number of elements.
+        side_by_side: the number of columns whose elements are adjacent in memory, in a row of the reduced
+            dimension.
+        width: the elements of the widest vector.
+        element_bytes: the bytes of all loads of one element.
         stores: whether every element is stored as well.
-        states: the most that a reduction has.
-        innermost: how many there are along the innermost dimension alone.
+        states: the most states of any reduction.
+        innermost: the number of columns along only the innermost dimension.
     """
 
     count: int
@@ -166,13 +170,13 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class RowAccesses:
-    """What a kernel loads and stores of rows that it reduces.
+    """The loads and stores of a kernel that reduces rows.
 
     Attributes:
-        states: the most that a reduction has.
-        loads: inputs of which every element is loaded, of `element_bytes` together.
+        states: the most states of any reduction.
+        loads: the number of inputs of which every element is loaded, of `element_bytes` together.
         stores: whether every element is stored as well.
-        scattered: whether neighbours of some load lie apart in memory.
+        scattered: whether neighbours of some load are not adjacent in memory.
     """
 
     states: int = 1

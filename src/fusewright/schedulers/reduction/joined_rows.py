@@ -1,11 +1,11 @@
 """Sums down columns of rows that vectors do not divide: several rows of memory are read as one.
 
-Eight rows of 33 are a run of 264 elements, which vectors of 8 divide. A thread that goes on by as many rows
-finds the same columns in its vector again:
+Eight rows of 33 are a run of 264 elements, which vectors of 8 divide. A thread that advances by as many rows
+has the same columns in its vector again:
 
     [I, R, S] -> [I BIDx, (R joined, S) TIDx, R TIDy | R serial, R unroll, (R joined, S) vector]
 
-What threads found lies in shared memory then, where each column is the sum of a few places.
+Then the threads' partial results are in shared memory, where each column is the sum of a few positions.
 """
 
 from __future__ import annotations

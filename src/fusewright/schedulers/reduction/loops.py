@@ -1,4 +1,4 @@
-"""The loops that schedulers of reductions share: rows and reduced elements, cut, factored and inlined."""
+"""The loops that schedulers of reductions share: kept and reduced dimensions, split, factored and inlined."""
 
 from __future__ import annotations
 

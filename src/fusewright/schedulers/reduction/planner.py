@@ -43,7 +43,7 @@ class ReductionPlanner:
 
     @cached_property
     def state_bytes(self) -> int:
-        """Bytes that the reductions across a block exchange for each of its threads."""
+        """The bytes that the reductions across a block exchange for each of its threads."""
         states = {
             tuple(out.dtype for out in n.outputs) for n in self.fusion.nodes if isinstance(n, Reduction)
         }
@@ -51,7 +51,9 @@ class ReductionPlanner:
 
     @cached_property
     def chain(self) -> int:
-        """How many reductions depend on one another: how often what is not held is read again."""
+        """The length of the longest chain of dependent reductions: how often data that is not held is read
+        again.
+        """
         depth: dict[TensorView, int] = {}
         for node in self.fusion.ordered_nodes():
             before = max((depth[t] for t in node.tensor_inputs if t in depth), default=0)

@@ -1,10 +1,10 @@
-"""The reduction scheduler: reductions, and elementwise work before and after them.
+"""The reduction scheduler: reductions, and elementwise operations before and after them.
 
 Inner (the contiguous dimension is reduced): a block reduces one or several rows,
 
     [I, R] -> [I blocks, I threads y, (R blocks y,) R threads x | serial, unroll, vector]
 
-Outer: threads x lie along the rows that are contiguous, threads y down the columns,
+Outer: threads x lie along the contiguous dimension, threads y down the columns,
 
     [I, R] -> [I blocks, I threads x, (R blocks y,) R threads y | serial, unroll, I vector]
 
@@ -93,7 +93,7 @@ NARROW_VECTOR_BYTES = 4
 
 
 class ReductionScheduler(BuiltInScheduler):
-    """Accepts reductions that do not depend on each other, of which nothing is broadcast back."""
+    """Accepts independent reductions whose results are not broadcast back."""
 
     type = SchedulerType.reduction
     params_type = ReductionParams

@@ -1,8 +1,8 @@
-"""How sums over pairs are cut up: reductions in which no input has an element for each point.
+"""Params for sums over pairs: reductions in which no input has an element for each point.
 
-All that they load comes from the caches, and what takes time is what threads issue. A thread of several
-rows loads what all rows read once for these; one that has all of a short innermost dimension computes once
-what does not differ along it, as the distance that the three components of a force have in common.
+All loads hit the caches, so the instructions of the threads take the time. A thread with several rows loads
+the elements that all its rows read once. A thread with all of a short innermost dimension computes values
+that do not vary along it once, such as the distance that the three components of a force share.
 """
 
 from __future__ import annotations

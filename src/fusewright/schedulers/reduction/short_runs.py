@@ -1,5 +1,5 @@
-"""Rows that memory has in runs shorter than it is read in: their columns are reduced first, by a kernel that
-reads whole lines of memory.
+"""Rows whose contiguous runs in memory are shorter than a memory access. A separate kernel, which reads whole
+lines of memory, reduces their columns first.
 """
 
 from __future__ import annotations

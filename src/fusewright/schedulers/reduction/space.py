@@ -1,4 +1,4 @@
-"""The iteration space of a fusion with reductions, and what depends on them."""
+"""The iteration space of a fusion with reductions, and the tensors that depend on them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from fusewright.sym import Expr, Mul, Symbol, as_int, const
 
 @dataclass(frozen=True, eq=False)
 class ReductionSpace:
-    """What all tensors of the fusion are iterated over.
+    """The iteration space of all tensors of the fusion.
 
     Attributes:
-        reference: the reduction of most dimensions.
+        reference: the reduction of the most dimensions.
         reductions: the first output of every reduction, producers first.
         iteration, reduction: the reference's axes in the memory order of the main load.
-        maps: for every computed tensor, its axis for each of the reference's.
+        maps: for every computed tensor, its axis for each axis of the reference.
         after: tensors computed from a reduction.
         loads, stores: the accesses to global memory.
         main: the load that has most of the reference's dimensions, if one has any.
-        scans: what scans along the one reduced dimension make, each with an element for each point.
+        scans: the results of scans along the only reduced dimension, each with an element for each point.
     """
 
     reference: TensorView
@@ -131,7 +131,7 @@ class ReductionSpace:
 
     @property
     def reduced_axes_inside(self) -> tuple[IterDomain, ...]:
-        """The reduced axes that no other stands inside of, in the memory order of the main load."""
+        """The reduced axes without other axes inside of them, in the memory order of the main load."""
         order = memory_order(self.reference, self.main)
         kept = [i for i, axis in enumerate(order) if not axis.is_reduction]
         return tuple(order[kept[-1] + 1 :] if kept else order)
@@ -148,17 +148,17 @@ class ReductionSpace:
 
     @cached_property
     def reduced_extents(self) -> tuple[Expr, ...]:
-        """The sizes that the reduced dimensions have, one of several where a reshape has merged those."""
+        """The sizes of the reduced dimensions, each of them separately if a reshape has merged them."""
         return tuple(factor for axis in self.reduction for factor in factors_of(axis.extent))
 
     @property
     def is_constant(self) -> bool:
-        """Whether the definition says how large the reduced dimensions are."""
+        """Whether the definition states the sizes of the reduced dimensions."""
         return not self.unknown_extents
 
     @cached_property
     def unknown_extents(self) -> frozenset[Expr]:
-        """Those of `reduced_extents` that a call brings."""
+        """Those of `reduced_extents` that only a call determines."""
         return frozenset(extent for extent in self.reduced_extents if as_int(extent) is None)
 
     @cached_property
@@ -169,7 +169,7 @@ class ReductionSpace:
 
     @cached_property
     def may_be_assumed(self) -> bool:
-        """Whether the reduced sizes are those of dimensions, but for one of each product at most."""
+        """Whether the reduced sizes are those of dimensions, except for at most one of each product."""
         unknown = [self.unknown_extents.intersection(factors_of(axis.extent)) for axis in self.reduction]
         return all(len(each - self.dimensions.keys()) <= (len(each) > 1) for each in unknown)
 
@@ -187,9 +187,10 @@ def factors_of(extent: Expr) -> tuple[Expr, ...]:
 
 @kept
 def reduction_space(fusion: Fusion, *, with_scans: bool = False) -> ReductionSpace | str:
-    """The space of a fusion all of whose reductions reduce the same axes, or why there is none.
+    """The space of a fusion all of whose reductions reduce the same axes, or the reason why there is none.
 
-    with_scans: there may be scans along what is reduced.
+    Args:
+        with_scans: whether scans along the reduced dimension are allowed.
     """
     kinds: tuple[type[Node], ...] = (Reduction, Scan) if with_scans else (Reduction,)
     foreign = foreign_node(fusion, *kinds) or too_many_parameters(fusion)
@@ -279,12 +280,12 @@ def _misplaced(fusion: Fusion, reference: TensorView, maps: dict[TensorView, Axi
 
 
 def main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) -> Access | None:
-    """The load that has most dimensions, if one has any.
+    """The load with the most dimensions, if one has any.
 
-    Of several it is one whose own dimensions are most: a column that is put beside a matrix has one element
-    along what both are read along. Of these it is one that has the last dimension that is kept, along which
-    results lie in memory; then the first by input and memory order, whatever the order of nodes, which caches
-    change.
+    Among several, it is one whose own dimensions are the most: a column that is used next to a matrix has one
+    element along the dimension that both are read along. Among these, it is one that has the last kept
+    dimension, along which results are contiguous; then the first by input and memory order, whatever the
+    order of nodes, which caches change.
     """
     rows = [axis for axis in reference.logical if not axis.is_reduction and not axis.is_broadcast]
 
@@ -299,10 +300,10 @@ def main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) ->
 
 
 def memory_order(reference: TensorView, main: Access | None) -> list[IterDomain]:
-    """The reference's axes as the main load lies in memory, outermost first.
+    """The reference's axes in the order of the main load's memory, outermost first.
 
-    Outside of those that it lies along are those that it is a broadcast along. Of several that an index is
-    made of, as those that a reshape splits, that along which it is contiguous is the innermost.
+    Axes along which it is a broadcast come before the others. If an index is made of several axes, such as
+    those that a reshape splits, the one along which it is contiguous is the innermost.
     """
     order = list(reference.logical)
     if main is None:

@@ -1,5 +1,5 @@
-"""Rows of reductions whose aligned vectors are narrow: wider ones, shifted by each row's start, or that start
-at any element.
+"""Wider vectors for reductions whose aligned vectors are narrow: shifted by each row's start, or starting at
+any element.
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ def wider_vectors(
 
 @dataclass(frozen=True, slots=True)
 class SeveralDimensions:
-    """Vectors that go through several of the innermost reduced dimensions as through one.
+    """Vectors that cross several of the innermost reduced dimensions.
 
     Attributes:
-        width: elements of a vector.
-        multiples: for each of the dimensions, outermost in memory first, what its size is a multiple of.
+        width: elements per vector.
+        multiples: for each of the dimensions, outermost in memory first, a number that its size is a multiple
+            of.
     """
 
     width: int
@@ -80,12 +81,12 @@ class SeveralDimensions:
 
 @dataclass(frozen=True, eq=False)
 class DimensionsInside:
-    """The innermost reduced dimensions of rows, which vectors can go through as through one.
+    """The innermost reduced dimensions of rows, which vectors can cross.
 
     Attributes:
-        sizes: theirs, outermost in memory first.
-        accesses: how many go along them.
-        limits: what bounds the vectors.
+        sizes: their sizes, outermost in memory first.
+        accesses: the number of accesses along them.
+        limits: the limits on the vectors.
     """
 
     sizes: tuple[Expr, ...]

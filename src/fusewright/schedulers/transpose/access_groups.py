@@ -1,4 +1,4 @@
-"""The two groups of a transposing fusion's accesses: along which dimension of memory each goes."""
+"""The two groups of a transposing fusion's accesses, by the dimension along which each is contiguous."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fusewright.schedulers.reference_map import Access
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AccessAlong:
-    """A load or store of which neighbours in memory lie along a dimension of the reference.
+    """A load or store whose neighbours in memory are along a dimension of the reference.
 
     Attributes:
         access: the load or store.
         axis: that dimension.
-        order: the reference's dimensions that go along with its own, as these lie in memory.
+        order: the reference's dimensions that correspond to its own, in memory order.
         full: whether it has another element for each point of the reference.
     """
 
@@ -44,9 +44,12 @@ class AccessGroups:
     """The two groups of a fusion's accesses to global memory, and their contiguous dimensions (of
     `space.reference`, which is in group 1).
 
-    second: those that pass through shared memory. outer1, outer2: positions (of `space.axes`) of dimensions
-    that may be merged with the first and the second, from the inside. beside1, beside2: how many of these lie
-    beside the tiled one in all tensors, so that merging them takes no division to undo.
+    Attributes:
+        second: the accesses that pass through shared memory.
+        outer1, outer2: positions (of `space.axes`) of dimensions that may be merged with the first and the
+            second, from the inside.
+        beside1, beside2: the number of these that are adjacent to the tiled one in all tensors, so that no
+            division has to undo the merge.
     """
 
     space: PointwiseSpace

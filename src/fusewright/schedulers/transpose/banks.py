@@ -1,7 +1,8 @@
-"""Which bytes of padding spread a tile's rows over the banks of shared memory.
+"""The padding that distributes a tile's rows over the banks of shared memory.
 
-Threads that go across the rows of a tile read one element of each, or of each group of rows. Rows that are
-whole lines of all banks would meet in one bank; some elements of no use after each of them prevent that.
+Threads that read across the rows of a tile read one element of each row, or of each group of rows. Rows whose
+length is a multiple of all banks would conflict in one bank; a few unused elements after each row prevent
+that.
 """
 
 from __future__ import annotations

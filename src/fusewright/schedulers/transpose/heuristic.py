@@ -1,4 +1,4 @@
-"""How the transpose scheduler chooses params: the tiles, the dimensions that are merged for them, and the
+"""Chooses params of the transpose scheduler: the tiles, the dimensions that are merged for them, and the
 threads of a block.
 """
 
@@ -137,9 +137,11 @@ def merged_dimensions(
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of the tiles: what bounds the vectors along it, the position of its dimension among the
-    reference's, those that may be merged with it and how many of them lie beside it in all tensors, and the
-    bytes of the smallest element moved along it.
+    """One side of the tiles.
+
+    The limits on the vectors along it, the position of its dimension among the reference's, the dimensions
+    that may be merged with it and how many of them are adjacent to it in all tensors, and the bytes of the
+    smallest element moved along it.
     """
 
     vectors: VectorLimits

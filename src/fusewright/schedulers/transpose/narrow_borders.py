@@ -1,8 +1,9 @@
-"""Hands on between kernels what is narrower than what its readers compute of it.
+"""Stores a tensor between kernels before a widening cast instead of after it.
 
     t = float(x)  |  readers of t      becomes      c = x  |  t = float(c), readers of t
 
-The bar is where a kernel ends: one that transposes, whose result would be written and read in the wider type.
+The bar is the end of a kernel that transposes; without this rewrite, its result would be written and read in
+the wider type.
 """
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
-"""The transpose scheduler: elementwise work on tensors that are contiguous along different dimensions.
+"""The transpose scheduler: elementwise operations on tensors that are contiguous along different dimensions.
 
-The tensors fall in two groups by the dimension that neighbours in memory lie along. Group 1 has the
-reference, an output; its dimension is J here, that of group 2 is I. Both dimensions are tiled,
+The tensors form two groups by their contiguous dimension. Group 1 has the reference, an output; its dimension
+is called J here, and that of group 2 is I. Both dimensions are tiled,
 
     [.., I, J] -> [blocks, tile of I, tile of J]
 
-everything is computed by threads that go along J, and what belongs to group 2 passes through a tile in shared
-memory: an input is loaded in vectors along I, stored to the tile as it comes and read from it along J, an
-output the other way round. So every access to global memory is coalesced and as wide as the sizes allow.
+All computation is done by threads that go along J. Tensors of group 2 pass through a tile in shared memory.
+An input is loaded in vectors along I, stored to the tile, and read from the tile along J; an output takes the
+opposite way. So every access to global memory is coalesced and as wide as the sizes allow.
 
-A tile is stored in vectors as it is written and read elementwise across them. A warp that reads it goes along
-as many rows as make lines of global memory together, and then along columns (`_lanes`), so that its lanes
-are in few places of many banks. Some elements of no use after each group of rows that a thread reads together
-(`banks.padding`, `Schedule.store_along`) keep them apart: each of a thread's accesses is at a constant
-distance from its first.
+A tile is stored in vectors as it is written, and is read elementwise across them. A warp that reads it goes
+along as many rows as together make lines of global memory, and then along columns (`_lanes`), so that few of
+its lanes access the same bank. Some unused elements after each group of rows that a thread reads together
+(`banks.padding`, `Schedule.store_along`) separate them: each of a thread's accesses is at a constant distance
+from its first.
 
-Without vectors the instructions count: a thread has many small accesses, whose addresses and guards take few
-where sizes are constants. So they are, for as long as they do not change (`assumable`).
+Without vectors the number of instructions matters: a thread has many small accesses, whose addresses and
+guards take few instructions if sizes are constants. So sizes are constants as long as they do not change
+(`assumable`).
 """
 
 from __future__ import annotations
@@ -93,8 +94,12 @@ class TransposeScheduler(BuiltInScheduler):
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """along: what group 2's threads compute. tiles: tensors in shared memory, of inputs and of outputs.
-    loads, stores: group 2's.
+    """The staged tensors of group 2.
+
+    Attributes:
+        along: the tensors that group 2's threads compute.
+        tiles: tensors in shared memory, of inputs and of outputs.
+        loads, stores: those of group 2.
     """
 
     along: tuple[TensorView, ...]

@@ -1,9 +1,9 @@
-"""Tiles of transposes without vectors: what their sides waste, and what an element takes.
+"""Tiles of transposes without vectors: the cost of positions outside the tensor, and of an element.
 
-Where every access is of one element, the instructions count, and each thread takes them for the places of a
-tile that lie beyond the dimension, too: rows of 67 in tiles of 128 take nearly twice the time of rows of 134.
-So sides are such that few places do, and a block has as many threads as both of them divide: the places of a
-thread are at a constant distance then, and its accesses share one address.
+If every access has one element, the number of instructions matters. Each thread executes them also for
+positions of a tile outside the dimension: rows of 67 in tiles of 128 take nearly twice the time of rows of
+134. So the sides of tiles are chosen to have few such positions, and the number of threads of a block divides
+both sides. Then the positions of a thread are at a constant distance, and its accesses share one address.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ IDLE_COST = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """What tiles are cut from along one side.
+    """The dimension that tiles are cut from along one side.
 
     Attributes:
         size: elements.
-        element_bytes: of one of them.
-        merged: dimensions that are merged with it and lie apart from it in a tensor.
-        is_run: whether what one tile does not cover of it is the tile's own next row in memory.
+        element_bytes: the size of one element.
+        merged: dimensions that are merged with it and are not adjacent to it in a tensor.
+        is_run: whether the elements of it after a tile's end are the tile's own next row in memory.
     """
 
     size: int

@@ -1,4 +1,4 @@
-"""The autotuner's own heuristics, one a file. Users add theirs to `default_heuristics()`."""
+"""The autotuner's own heuristics, one per file. Users add theirs to `default_heuristics()`."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ _DEFAULT = HeuristicRegistry(
 
 
 def default_heuristics() -> HeuristicRegistry:
-    """Those that a search asks where it is given no others."""
+    """The heuristics of a search that is given no others."""
     return _DEFAULT

@@ -12,7 +12,7 @@ from fusewright.tune.problem import Problem
 
 
 class Broadcasts(AutotunerHeuristic):
-    """One row of all elements, in narrower vectors: what is broadcast is read from the caches."""
+    """One row of all elements, in narrower vectors: broadcast inputs are read from the caches."""
 
     name = "broadcasts"
     scheduler = "pointwise"

@@ -10,7 +10,7 @@ from fusewright.tune.problem import Problem
 
 
 class BuiltIn(AutotunerHeuristic):
-    """What a call without tuning has: always eligible, and the first seed."""
+    """The params of a call without tuning: always eligible, and the first seed."""
 
     name = FORMULA
 

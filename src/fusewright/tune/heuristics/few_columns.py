@@ -1,4 +1,4 @@
-"""Sums of columns, most of all where these are few."""
+"""Sums of columns, especially of few columns."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ IN_FLIGHT = 8
 
 
 class FewColumns(AutotunerHeuristic):
-    """Fewer columns a thread and fewer blocks that share a column, each with more threads down it.
+    """Fewer columns per thread and fewer blocks per column, each with more threads down the column.
 
-    Few columns leave threads of wide vectors idle, and each block's partial results are traffic and waiting.
+    With few columns, threads of wide vectors are idle, and each block's partial results cause traffic and
+    waiting.
     """
 
     name = "few_columns"
@@ -49,7 +50,7 @@ class FewColumns(AutotunerHeuristic):
         )
 
     def get_neighbors(self, problem: Problem, params: Any) -> Iterator[Any]:
-        """Many rows in flight; twice the rows in flight in half the blocks; half the columns a block with
+        """Many rows in flight; twice the rows in flight in half the blocks; half the columns per block with
         twice the rows.
         """
         launch, unroll = params.lparams, params.unroll_factor_inner_reduction

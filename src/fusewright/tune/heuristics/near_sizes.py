@@ -1,7 +1,7 @@
-"""What was best for an equal kernel of other sizes: what was learned is remembered across shapes.
+"""The best params of an equal kernel at other sizes.
 
-The nearest sizes' best is a seed. Those of all sizes that are near are tried, too: what several gain by
-serves sizes that were not tuned (tune/near.py).
+The best params of the nearest sizes are a seed. Those of all near sizes are tried as well: a change by which
+several sizes gain serves sizes that were not tuned (tune/near.py).
 """
 
 from __future__ import annotations

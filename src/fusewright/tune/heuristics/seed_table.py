@@ -1,11 +1,12 @@
-"""Seeds from a table in JSON, which people review: written from a journal, matched by guards.
+"""Seeds from a reviewed table in JSON. The table is written from a journal, and entries are selected by
+guards.
 
     {"format": "fusewright-seeds", "version": 1, "seeds": [
         {"scheduler": "inner_persistent", "hardware": "NVIDIA H200",
          "when": {"length": [1024, 4096], "element_bytes": [2, 2]},
          "params": {"batches_per_block_inner_reduction": 4}, "why": "softmax 16384 x 2048"}]}
 
-`when` has limits, both inclusive, of facts of a problem; `params` the fields that differ from the formula's.
+`when` has inclusive limits for facts of a problem; `params` has the fields that differ from the formula's.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class TableSeed:
-    """One entry. when: by the name of a fact its least and greatest value."""
+    """One entry.
+
+    Attributes:
+        when: by the name of a fact, its least and greatest value.
+    """
 
     scheduler: str
     params: dict[str, Any]
@@ -60,7 +65,7 @@ class TableSeed:
 
 
 class SeedTable(AutotunerHeuristic):
-    """The first entry of a table that matches a problem, on top of what the formula says.
+    """The first entry of a table that matches a problem, applied to the formula's params.
 
     Raises:
         TuneError: a table that cannot be read; it names the file and the entry.
@@ -138,7 +143,9 @@ SAME, NEAR = (
 
 
 def seeds_from(entries: Iterable[Entry]) -> tuple[TableSeed, ...]:
-    """What was better than the formula, as entries of a table; guarded by facts near those of the problem."""
+    """Params that were better than the formula's, as entries of a table; guarded by facts near those of the
+    problem.
+    """
     found = []
     for entry in entries:
         if not entry.change:

@@ -1,4 +1,4 @@
-"""Transposes by the stride that they go across."""
+"""Transposes, by their stride in memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ THREADS = 256
 
 
 class Transposes(AutotunerHeuristic):
-    """Tiles of twice the size on both sides with twice the threads, where rows begin within a sector: tiles
-    share their first and last ones. Else tiles that are long on the side that is read across.
+    """Larger or longer tiles.
+
+    If rows start within a sector, neighbouring tiles share their first and last sectors: it proposes tiles of
+    twice the size on both sides, with twice the threads. Otherwise it proposes tiles that are long on the
+    side that is read across.
     """
 
     name = "transposes"

@@ -1,4 +1,4 @@
-"""Changes that made many problems faster, whatever the params are that they are made in."""
+"""Changes that made many problems faster, independent of the params that they are applied to."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ VARIATIONS: Mapping[str, tuple[Change, ...]] = {
 
 
 class Variations(AutotunerHeuristic):
-    """Names no seed: what lies beside the formula's params comes next anyway."""
+    """Proposes no seed, since the neighbours of the formula's params are tried next anyway."""
 
     name = "variations"
 

@@ -1,7 +1,7 @@
-"""Accesses of the widest vectors, which take two fields where one of a class says that there are vectors.
+"""Accesses with the widest vectors. They change two fields at once if a field of the class enables vectors.
 
-Three, where they do not divide rows: vectors that begin within a row are refused, and rows that are shifted
-bring nothing without vectors, so that no single step leads there.
+They change three if vectors do not divide rows: vectors that start within a row are rejected, and shifting
+rows gains nothing without vectors, so no single step reaches such params.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fusewright.tune.problem import Problem
 
 
 class WideVectors(AutotunerHeuristic):
-    """Names no seed: formulas have such vectors, where sizes allow them, and plain params have none."""
+    """Proposes no seed: formulas choose such vectors if sizes allow them, and plain params have none."""
 
     name = "wide_vectors"
 
