@@ -131,7 +131,8 @@ def test_json(folders: tuple[Path, Path], run: Any) -> None:
     assert "+  #pragma unroll 8" in changed["diff"]
     assert changed["kernels"][1]["differences"] == ["scheduler: reduction -> inner_persistent", "text"]
     sides = changed["kernels"][0]
-    assert 0 < sides["old"]["instructions"] < sides["new"]["instructions"]
+    # Which of them has more depends on the language: nvdisasm's, where it is on PATH, or PTX.
+    assert 0 < sides["old"]["instructions"] != sides["new"]["instructions"] > 0
     assert sides["old"]["registers"] > 0 == sides["old"]["spilled"]
 
 
