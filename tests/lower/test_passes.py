@@ -240,6 +240,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
         "combine packed runs",
         "convert in pairs",
         "hold rows",
+        "load quotients once",
         "load what is chosen once",
         "narrow integers",
         "convert small numbers",
