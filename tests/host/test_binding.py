@@ -95,6 +95,17 @@ def test_sizes_that_conflict():
     assert "input 1, T1, dimension 0" in str(error.value) and "2, as T0.size(0)" in str(error.value)
 
 
+def test_product_of_a_size_that_another_operation_found_equal_to_a_third():
+    with FusionDefinition() as fd:
+        y, x, row = (fd.define_tensor(shape) for shape in ([-1], [-1, -1], [-1]))
+        fd.add_output(fd.ops.gt(x, y))  # its columns are as many as y has elements
+        fd.add_output(fd.ops.reshape(x, [-1]) + row)
+    x = torch.ones(2, 3)
+    assert fd.execute([x[0], x, torch.ones(6)])[1].shape == (6,)
+    with pytest.raises(ShapeError, match=r"(?s)conflict was found with 2 different sizes.*given: 6"):
+        fd.execute([x[0], x, torch.ones(3)])
+
+
 @pytest.mark.parametrize(("shape", "given"), [((4, -1), (3, 4)), ((-1, 1), (3, 4))])
 def test_sizes_that_the_definition_fixes(shape, given):
     with pytest.raises(ShapeError, match=r"to have size [14], but got [34]"):

@@ -40,6 +40,7 @@ from fusewright.sym import (
     is_nonneg,
     le,
     product,
+    substitute,
     to_function,
 )
 
@@ -108,9 +109,7 @@ class Binder:
         known = {axis.visible_extent for _, t in self._tensors for axis in t.tensor.shape}
         known |= self.size_scalars.symbols
         #: sizes that the definition found equal, where both are known once the inputs are
-        self._equalities = [
-            pair for pair in fusion.equalities if all(known >= size.free_symbols for size in pair)
-        ]
+        self._equalities = _among(known, fusion.equalities)
         self._equal_sizes = to_function([size for pair in self._equalities for size in pair])
         self._computed_sizes = to_function(list(fusion.computed_sizes.values()))
         #: what must hold for the sizes of a call, and what is said where it does not
@@ -300,6 +299,16 @@ class Binder:
 def _alignment(tensor: torch.Tensor) -> int:
     address = tensor.data_ptr()
     return min(ALIGNMENT_BYTES, address & -address or ALIGNMENT_BYTES)
+
+
+def _among(known: set[Expr], equalities: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
+    """The pairs of equal sizes as expressions of known ones; those that cannot be are left out.
+
+    A size that equals another is known by the name of that one, also where it is part of a third.
+    """
+    names = {size: same for size, same in equalities if isinstance(size, Symbol) and size not in known}
+    renamed = ((substitute(size, names), substitute(same, names)) for size, same in equalities)
+    return [(a, b) for a, b in renamed if a is not b and known >= a.free_symbols | b.free_symbols]
 
 
 def _differences(sizes: Iterable[Expr]) -> list[tuple[Expr, str]]:
