@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fusewright.analyze.axis_map import AxisKeys, Key
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
-from fusewright.ir.axis import IterDomain, transforms_between
+from fusewright.ir.axis import IterDomain, ancestors, transforms_between
 from fusewright.ir.value import Storage, TensorView
 from fusewright.kernel.ir import Buffer, Space
 from fusewright.lower.domains import Domains
@@ -94,7 +94,9 @@ class Buffers:
         part = tensor.part
         if part is not None and axis is tensor.loop[part.position]:
             return const(part.steps)
-        return self._domains.extent(tensor, axis)
+        extent = self._domains.extent(tensor, axis)
+        # C++ has no array of no elements, though none is ever touched.
+        return ONE if extent is ZERO else extent
 
     # ---- registers and shared memory
 
@@ -298,11 +300,7 @@ class Buffers:
             ScheduleError: other threads read an output, which no barrier orders.
         """
         assert not self._is_made(tensor), f"{tensor.name} was addressed before its readers were known"
-        own = {
-            a.parallel
-            for a in tensor.loop
-            if not a.is_reduction and self._domains.extent(tensor, a) is not ONE
-        }
+        own = {a.parallel for a in tensor.loop if not a.is_reduction and self._tells_elements(tensor, a)}
         if used <= own and all(self._read_elsewhere(tensor, position, i) is None for position, i in reads):
             self._private.add(tensor)
         elif is_output:
@@ -313,6 +311,16 @@ class Buffers:
                 given=str(tensor),
                 hint="parallelize_like binds both alike; cache_fork or cache_before makes the copy",
             )
+
+    def _tells_elements(self, tensor: TensorView, axis: IterDomain) -> bool:
+        """Whether different points of a loop axis write different elements.
+
+        Of a dimension that is broadcast in its consumers' loops, one point writes the element in global memory.
+        """
+        if self._domains.extent(tensor, axis) is ONE:
+            return False
+        dims = ancestors(axis, tensor.maybe_root) if tensor.memory is MemoryType.global_ else ()
+        return not any(dim.is_broadcast and self._domains.extent(tensor, dim) is not ONE for dim in dims)
 
 
 def _inlined_at(tensor: TensorView) -> int:

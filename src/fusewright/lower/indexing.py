@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from fusewright.analyze.axis_map import ONE_POINT, AxisKeys, Key, operand_map
+from fusewright.core.errors import ScheduleError
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain, Transform, transforms_between
 from fusewright.ir.index_map import IndexMap, position_of, value_extent, value_of
@@ -69,19 +70,31 @@ class NodeIndices:
     def _walk_back(self, skip_reductions: bool) -> None:
         # root -> logical -> loop, so that a guard stands for every split on the way.
         waiting = deque(reversed(transforms_between(self.tensor.maybe_root, self.tensor.loop)))
-        while waiting:
+        turns = 0  # since one was walked
+        while waiting and turns <= len(waiting):
             transform = waiting.popleft()
             missing = [out for out in transform.outputs if out not in self._index]
             if any(axis in missing for later in waiting for axis in later.inputs):
                 waiting.append(transform)  # after those that wait themselves
+                turns += 1
                 continue
             if missing:
                 assert skip_reductions, f"{transform} leads to no loop of {self.tensor}"
+                turns = 0
                 continue
             if any(axis not in self._index for axis in transform.reads):
                 waiting.append(transform)  # after those that lead to what it reads
+                turns += 1
                 continue
             self._step_back(transform)
+            turns = 0
+        # What reads the place along a reduction has none where there is no such loop.
+        if waiting and not skip_reductions:
+            shifted = " and ".join(str(transform.inputs[0]) for transform in waiting)
+            raise ScheduleError(
+                f"{self.tensor.name}: {shifted} are each shifted by the place along the other",
+                hint="shift one of them",
+            )
 
     def _step_back(self, transform: Transform) -> None:
         ins = [self._extent(a) for a in transform.inputs]

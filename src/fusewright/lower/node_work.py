@@ -204,8 +204,11 @@ def _moved(source: k.Buffer, dst: k.Ref, width: int) -> k.Stmt:
 
 
 def cache_hint(node: Node) -> CacheOp:
-    """Of its accesses to global memory."""
-    return node.cache if isinstance(node, (Copy, Indexed)) else CacheOp.unspecified
+    """Of its accesses to global memory: none where a copy that was put between has them instead."""
+    if not isinstance(node, (Copy, Indexed)):
+        return CacheOp.unspecified
+    memories = (node.inputs[0].memory, node.output.memory)
+    return node.cache if MemoryType.global_ in memories else CacheOp.unspecified
 
 
 def first_lane(ref: k.Ref, lane: Symbol) -> k.Ref | None:
@@ -242,7 +245,7 @@ def index_values(
     lane: Symbol | None = None,
 ) -> list[k.Stmt]:
     """Names the loaded index values that the node's expressions use, where `pred` holds: those of lane 0 of a
-    vector.
+    vector. What is in memory is brought into registers first.
     """
     first = 2 if isinstance(node, Choose) else 1  # of the index operands
     used = {s for e in expressions for s in e.free_symbols if value_of(s) is not None}
@@ -254,5 +257,9 @@ def index_values(
         read = ctx.operand(node, first + number, indices)
         if lane is not None and isinstance(read, k.Ref):
             read = k.Ref(read.buffer, substitute(read.index, {lane: 0}))
+        if isinstance(read, k.Ref) and not is_at_hand(read):
+            held = ctx.register(f"{read.buffer.name}_{len(ctx.registers)}", read.buffer.dtype, 1)
+            found.append(Work((), pred, None, False).load(k.Ref(held, ZERO), read))
+            read = k.Ref(held, ZERO)
         found.append(k.LetValue(name, read, extent, pred, strict=isinstance(node, Update)))
     return found

@@ -101,12 +101,12 @@ def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
     assert isinstance(node, Indexed)
     loops = ctx.loops.of(node)
     if is_vector_access(node) and loops[-1].is_real:
-        return vector_items(ctx, node, order, loops, node.cache)
+        return vector_items(ctx, node, order, loops, cache_hint(node))
     indices = ctx.indices(node)
     work = work_of(ctx, node, indices)
     named = index_values(ctx, node, node.map.expressions, indices, work.pred)
     src, dst = ctx.operand(node, 0, indices), ctx.result(node.output, indices)
-    load = assignment(ctx, padded(ctx, node, indices, work), dst, src, node.output.dtype, node.cache)
+    load = assignment(ctx, padded(ctx, node, indices, work), dst, src, node.output.dtype, cache_hint(node))
     return [item_of(ctx, node, order, loops, work.statements([*named, *load]))]
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fusewright.analyze.axis_map import sibling_keys
+from fusewright.analyze.scan_axes import scanned_root
 from fusewright.core.errors import InternalError, ScheduleError
+from fusewright.ir.axis import IterDomain, ancestors, transforms_between
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node
+from fusewright.ir.node import Node, Reduction, Scan
 from fusewright.ir.verify import verify_fusion
 from fusewright.schedule.completion import accumulated_in_memory
 
@@ -14,7 +18,7 @@ def check_scheduled(fusion: Fusion) -> None:
     """Checks what `Schedule.complete` and the user are to have done.
 
     Raises:
-        ScheduleError: results that one statement computes are not scheduled alike.
+        ScheduleError: results that one statement computes are not scheduled alike, or what accumulates moves.
         VerifyError: the fusion is not well-formed, by the fault of what scheduled it.
         InternalError: the schedule was not completed.
     """
@@ -22,6 +26,8 @@ def check_scheduled(fusion: Fusion) -> None:
     for node in fusion.nodes:
         if not node.is_scalar:
             _check_siblings(node)
+        if isinstance(node, (Reduction, Scan)):
+            _check_shifts(node)
     for tensor in accumulated_in_memory(fusion):
         raise InternalError(problem=f"{tensor.name} is to be accumulated outside of registers")
 
@@ -37,4 +43,26 @@ def _check_siblings(node: Node) -> None:
                 expected=str(first),
                 given=str(other),
                 hint=f"transform_like and parallelize_like make {other.name} follow {first.name}",
+            )
+
+
+def _check_shifts(node: Reduction | Scan) -> None:
+    """Refuses loops that are at another element of the result in each step of its accumulation."""
+    out = node.output
+    root = out.maybe_root
+    along = {scanned_root(node)} if isinstance(node, Scan) else {axis for axis in root if axis.is_reduction}
+
+    def accumulated(axes: Iterable[IterDomain]) -> set[IterDomain]:
+        return {found for axis in axes for found in ancestors(axis, root) if found in along}
+
+    for transform in transforms_between(root, out.loop):
+        steps = accumulated(transform.reads)
+        if steps and not accumulated(transform.inputs):
+            by, moved = next(iter(steps)), transform.inputs[0]
+            how = "scanned" if isinstance(node, Scan) else "reduced"
+            raise ScheduleError(
+                f"{out.name} is {how} along {by}, and {moved} is shifted by the place along that",
+                expected="an axis of the result at the same element in each step",
+                given=str(transform),
+                hint=f"shifted_split is for the axis that {out.name} is {how} along",
             )

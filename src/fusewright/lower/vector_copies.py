@@ -169,6 +169,13 @@ def bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) -> 
     indices = ctx.indices(node, (*loops[:-1], run))
     dst, src = ctx.result(out, indices), ctx.operand(node, 0, indices)
     assert isinstance(src, k.Ref)
+    if src.buffer.space is not k.Space.GLOBAL:
+        raise ScheduleError(
+            f"{out.name} is copied in bulk from {source.name}, which is no longer in global memory",
+            expected="an input",
+            given=str(source),
+            hint=f"cache what reads {out.name}: cache_after({out.name})",
+        )
     # What is made of a dimension by splits ends where the dimension does.
     ends = (lt(indices.of(axis), ctx.domains.extent(out, axis)) for axis in out.maybe_root)
     count = run_length(run, lane, necessary(end for end in ends if lane in end.free_symbols))
