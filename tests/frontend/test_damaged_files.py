@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fusewright import DataType, FusionCache, FusionDefinition
-from fusewright.core.errors import DefinitionError, ParamsError
+from fusewright.core.errors import ArgumentTypeError, DefinitionError, ParamsError
 from fusewright.core.serialization import from_json, to_json
 from fusewright.schedulers.params import PointwiseParams, ReductionParams
 
@@ -163,3 +163,11 @@ def test_mutated_params(params: Callable[[], Any]) -> None:
 def test_what_is_no_file_is_not_read(given: str) -> None:
     with pytest.raises(DefinitionError, match=f"{given} is no file"):
         FusionCache.get().deserialize(given)
+
+
+@pytest.mark.parametrize("given", [None, 5, b"kept.json"])
+def test_what_names_no_file(given: Any) -> None:
+    cache = FusionCache.get()
+    for function in (cache.serialize, cache.deserialize):
+        with pytest.raises(ArgumentTypeError, match=rf"{function.__name__}\(\).*filename: str or a path"):
+            function(given)

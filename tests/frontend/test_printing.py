@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses import FakeTensor
 
 from fusewright import DataType, FusionDefinition
 from fusewright.frontend.recorded.printing import definition_text, number_text
@@ -133,8 +134,13 @@ def test_repro_scripts_make_inputs_alike(target: torch.device) -> None:
     inputs: list[Any] = [torch.randn(4, 6, device=target).t(), math.inf, torch.ones(4, device=target)]
     with pytest.raises(AssertionError, match=r"fd.last_repro_script\(\) cannot provide a repro because"):
         fd.last_repro_script()
+    assert fd.fake_inputs is None
     fd.execute(inputs, save_repro_inputs=True)
+    fake = fd.fake_inputs
+    assert fake is not None and isinstance(fake[0], FakeTensor) and fake[1] == math.inf
+    assert (fake[0].shape, fake[0].stride(), fake[0].device) == (inputs[0].shape, (1, 6), inputs[0].device)
     script = fd.last_repro_script()
+    assert script == fd.repro_script_for(fake)
     assert script == fd.last_repro_script() == fd.repro_script_for(inputs)
     scope: dict[str, Any] = {}
     exec(script, scope)

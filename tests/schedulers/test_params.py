@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fusewright import FusionCache, FusionDefinition, SchedulerType
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
-from fusewright.core.errors import ParamsError, RejectedError, ScheduleError, UserError
+from fusewright.core.errors import ArgumentTypeError, ParamsError, RejectedError, ScheduleError, UserError
 from fusewright.schedule import Schedule
 from fusewright.schedulers import (
     CompileParams,
@@ -448,3 +448,15 @@ def test_wrong_arguments_of_params_are_named(make: Any, message: str) -> None:
     with pytest.raises(ParamsError) as caught:
         make()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make, hint",
+    [
+        (lambda: LaunchParams(1, 2, 3, 4, 5, 6, 7), "too many positional arguments"),
+        (lambda: LaunchParams(1, gdimx=2), "multiple values for argument 'gdimx'"),
+    ],
+)
+def test_more_arguments_than_params_have_fields(make: Any, hint: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=rf"(?s)LaunchParams\(\).*\(gdimx, gdimy.*{hint}"):
+        make()

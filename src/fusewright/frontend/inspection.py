@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses import FakeTensorMode
 
 from fusewright.core.errors import ArgumentTypeError, DefinitionError, ExecutionOrderError
 from fusewright.core.op import movable
@@ -17,7 +18,13 @@ from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, 
 from fusewright.frontend.recorded.fusion_schedules import FusionSchedules
 from fusewright.frontend.recorded.fusion_state import FusionState
 from fusewright.frontend.recorded.origins import explained
-from fusewright.frontend.recorded.printing import cuda_text, definition_text, repro_script, scheduled_text
+from fusewright.frontend.recorded.printing import (
+    cuda_text,
+    definition_text,
+    made_like,
+    repro_script,
+    scheduled_text,
+)
 from fusewright.frontend.recorded.recording import Recorder
 from fusewright.frontend.scheduling.user_schedules import BySignature
 from fusewright.frontend.scheduling.workbench import schedule_text
@@ -304,6 +311,14 @@ class Inspected:
                 "fd.execute(inputs, save_repro_inputs=True) was not executed!"
             )
         return self._script(*self._repro_inputs)
+
+    @property
+    def fake_inputs(self) -> list[Any] | None:
+        """The inputs of the last call that saved them, as fake tensors and numbers; None: no call did."""
+        if self._repro_inputs is None:
+            return None
+        with FakeTensorMode():
+            return [made_like(value) for value in self._repro_inputs[0]]
 
     def _script(self, inputs: Inputs | None, options: Mapping[str, Any] | None = None) -> str:
         if self._leaf is not None:

@@ -315,7 +315,7 @@ class Buffers:
     def _tells_elements(self, tensor: TensorView, axis: IterDomain) -> bool:
         """Whether different points of a loop axis write different elements.
 
-        Of a dimension that is broadcast in its consumers' loops, one point writes the element in global memory.
+        Of a dimension that is broadcast in its consumers' loops, one point writes to global memory.
         """
         if self._domains.extent(tensor, axis) is ONE:
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from fusewright.frontend.recorded.fusion_schedules import FusionSchedules
 from fusewright.frontend.recorded.printing import definition_text
 from fusewright.frontend.recorded.records import Record, from_plain, to_plain
 from fusewright.frontend.recorded.states import Building, Outcome
+from fusewright.ops import describe_argument
 
 # Mistakes kept. The one that was made first is forgotten first.
 MAX_FAILURES = 1024
@@ -246,13 +248,14 @@ class FusionCache:
         with self._lock:
             return "\n".join(definition_text(d.records, d.outcomes, d.id) for d in self._by_id())
 
-    def serialize(self, filename: str) -> None:
+    def serialize(self, filename: str | os.PathLike[str]) -> None:
         """Write all definitions to a JSON file, which `deserialize` reads. Kernels are in the disk cache."""
+        path = _path("serialize", filename)
         with self._lock:
             definitions = [[to_plain(record) for record in d.records] for d in self._by_id()]
-        Path(filename).write_text(json.dumps({"format": FILE_FORMAT, "definitions": definitions}))
+        path.write_text(json.dumps({"format": FILE_FORMAT, "definitions": definitions}))
 
-    def deserialize(self, filename: str) -> None:
+    def deserialize(self, filename: str | os.PathLike[str]) -> None:
         """Add the definitions of a file that `serialize` wrote.
 
         Raises:
@@ -260,7 +263,7 @@ class FusionCache:
                 nothing, and as many are added as it holds.
             OSError: it cannot be read.
         """
-        path = Path(filename)
+        path = _path("deserialize", filename)
         if path.exists() and not path.is_file():
             # A device may never end.
             raise DefinitionError(problem=f"{filename} is no file", expected="one that serialize() wrote")
@@ -273,6 +276,15 @@ class FusionCache:
                 known = self._walk(records)
             if known is None or known.leaf is None:
                 self.complete(records, outcomes, building)
+
+
+def _path(function: str, filename: object) -> Path:
+    """ArgumentTypeError for what names no file."""
+    if isinstance(filename, (str, os.PathLike)):
+        return Path(filename)
+    raise ArgumentTypeError(
+        function=function, expected="filename: str or a path", given=describe_argument(filename)
+    )
 
 
 def _records_of(text: str) -> list[list[Record]]:

@@ -115,6 +115,13 @@ def describe(value: Any) -> InputDescription | Any:
     return InputDescription(tuple(value.shape), tuple(value.stride()), value.dtype, value.device)
 
 
+def made_like(value: InputDescription | Any) -> torch.Tensor | Any:
+    """An uninitialised tensor of a description; a number is its own."""
+    if not isinstance(value, InputDescription):
+        return value
+    return torch.empty_strided(value.sizes, value.strides, dtype=value.dtype, device=value.device)
+
+
 def _environment() -> list[str]:
     """Comment lines that say where a script was made."""
     lines = ["# CUDA devices:"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from fusewright.core.declaration import shown
-from fusewright.core.errors import ParamsError
+from fusewright.core.errors import ArgumentTypeError, ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.serialization import field_hints, read, unknown_field
 from fusewright.schedulers.params.legal import Among, Legal
@@ -112,6 +113,16 @@ class _Constructed(type):
                 for name in kwargs:
                     if name not in known:
                         raise unknown_field(cls, name, known, name) from None
+                try:
+                    inspect.signature(cls.__init__).bind(None, *args, **kwargs)
+                except TypeError as mismatch:  # of the call, not of what the constructor does
+                    raise ArgumentTypeError(
+                        function=cls.__name__,
+                        expected=f"({', '.join(known)})",
+                        given=f"{len(args)} values"
+                        + "".join(f", {name}={kwargs[name]!r}" for name in kwargs),
+                        hint=str(mismatch),
+                    ) from None
                 raise
 
 
