@@ -157,3 +157,15 @@ def test_loads_that_are_aligned_stay_so_beside_others(offset: int) -> None:
     wide = torch.nn.functional.pad(other, (1, 1, 1, 1))
     expected = wide[:-2, 1:-1] + wide[2:, 1:-1] + (wide[1:-1, :-2] + wide[1:-1, 2:])
     torch.testing.assert_close(fd.execute([other])[0], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_found_by_index_start_alike_in_a_table_at_any_address() -> None:
+    """Rows are multiples of vectors, of a length that the kernel does not know."""
+    with FusionDefinition() as fd:
+        table = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Half)
+        index = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Int)
+        fd.add_output(fd.ops.embedding_fwd(index, table) * 2.0)
+    rows = torch.randn(129).half()[1:].view(16, 8)
+    places = torch.randint(0, 16, (40, 50))
+    [output] = fd.execute([rows, places], _disable_options=["constant_sizes"])
+    assert torch.equal(output, rows[places].float() * 2.0)

@@ -47,6 +47,7 @@ INSTANCES: dict[Callable[[Expr, Expr], Expr | None], list[tuple[Expr | int, Expr
         (4 * i * K + j * K + k, 2 * K),
     ],
     division.quotient_cancel: [(4 * i, 6), (a * K, B * K), (2 * a * K, 4 * K), (4 * s + 2, 8)],
+    division.remainder_of_multiple: [(4 * i, 2), (V * s, 4), (4 * s + V + 8, 4)],
     division.remainder_extract: [
         (4 * i + j + s, 4),
         (a * B + s, B),
@@ -135,6 +136,13 @@ def _known(n: Integers) -> list[z3.BoolRef]:
     return [quotient == q, remainder == x - q * d]
 
 
+def _multiple(n: Integers) -> list[z3.BoolRef]:
+    (x,) = n.any("x")
+    (d,) = n.positive("d")
+    _, remainder = n.divmod(x * d, d)
+    return [remainder == 0]
+
+
 def _extract(n: Integers) -> list[z3.BoolRef]:
     x, y = n.any("x", "y")
     (d,) = n.positive("d")
@@ -217,6 +225,7 @@ STATEMENTS: dict[Callable[..., object], Statement] = {
     division.quotient_drop_low: _drop_low,
     division.remainder_split_low: _drop_low,
     division.quotient_cancel: _cancel,
+    division.remainder_of_multiple: _multiple,
     division.remainder_cancel: _cancel,
     division.quotient_of_quotient: _quotient_of_quotient,
     division.quotient_of_sum: _quotient_of_quotient,

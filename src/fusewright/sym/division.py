@@ -103,6 +103,11 @@ def quotient_extract(x: Expr, k: Expr) -> Expr | None:
     return plus(q, floordiv(rest, k))
 
 
+def remainder_of_multiple(x: Expr, k: Expr) -> Expr | None:
+    """x % k -> 0  where the constant k is known to divide x"""
+    return ZERO if isinstance(k, Const) and known_multiple(x) % k.value == 0 else None
+
+
 def remainder_extract(x: Expr, k: Expr) -> Expr | None:
     """(a*k + b) % k -> b % k"""
     _, rest = divide_with_rest(x, k)
@@ -261,6 +266,7 @@ FLOORDIV_RULES: tuple[Rule, ...] = (
 )
 
 MOD_RULES: tuple[Rule, ...] = (
+    remainder_of_multiple,
     remainder_extract,
     remainder_known,
     remainder_of_remainder,
