@@ -192,7 +192,15 @@ def _with_an_invariant(sched: Any, tensors: Any) -> None:
     sched.cache_after(tensors[1])
 
 
-@pytest.mark.parametrize("schedule", [lambda *_: None, _in_shared_memory, _with_an_invariant])
+def _split_in_eight(sched: Any, tensors: Any) -> None:
+    sched.split(tensors[1], 1, 8, inner_split=False)
+    sched.cache_after(tensors[0])
+    sched.inline_most()
+
+
+@pytest.mark.parametrize(
+    "schedule", [lambda *_: None, _in_shared_memory, _with_an_invariant, _split_in_eight]
+)
 @pytest.mark.parametrize("columns", [1, 4])
 def test_tensors_of_no_elements(
     target: torch.device, schedule: Callable[[Any, Any], None], columns: int

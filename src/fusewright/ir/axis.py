@@ -200,6 +200,8 @@ class Split(Transform):
         self, indices: Sequence[Expr], ins: Sequence[Expr], reads: Sequence[Expr] = ()
     ) -> tuple[Expr, Expr]:
         inner = self._inner_extent(ins)
+        if inner is ZERO:  # an axis of no points, whatever their indices would be
+            return indices[0], ZERO
         return floordiv(indices[0], inner), mod(indices[0], inner)
 
     def may_overrun(self, ins: Sequence[Expr]) -> bool:
