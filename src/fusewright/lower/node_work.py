@@ -207,7 +207,7 @@ def cache_hint(node: Node) -> CacheOp:
     """Of its accesses to global memory: none where a copy that was put between has them instead."""
     if not isinstance(node, (Copy, Indexed)):
         return CacheOp.unspecified
-    memories = (node.inputs[0].memory, node.output.memory)
+    memories = (node.tensor_inputs[0].memory, node.output.memory)
     return node.cache if MemoryType.global_ in memories else CacheOp.unspecified
 
 
