@@ -101,13 +101,13 @@ def test_many_pieces_of_rows_are_one_in_registers(pieces: int) -> None:
     assert len(read) == (1 if pieces == 17 else pieces)
 
 
-@pytest.mark.parametrize("width", [1022, 1023])
-def test_long_pieces_share_registers_wherever_they_end(width: int) -> None:
+@pytest.mark.parametrize("rows, width, vector", [(36, 1022, 4), (35, 1022, 2), (35, 1023, 1)])
+def test_long_pieces_share_registers_wherever_they_end(rows: int, width: int, vector: int) -> None:
     """Vectors go through rows of any size, as each piece is one run of memory; by element if that is odd."""
     with FusionDefinition() as fd:
-        given = [fd.define_tensor([35, width], contiguity=[True, True]) for _ in range(17)]
+        given = [fd.define_tensor([rows, width], contiguity=[True, True]) for _ in range(17)]
         fd.add_output(fd.ops.cat(given, dim=0))
-    tensors = [torch.randn(35, width) for _ in range(17)]
+    tensors = [torch.randn(rows, width) for _ in range(17)]
     assert torch.equal(fd.execute(tensors)[0], torch.cat(tensors))
     (made,) = fd.kernels_for(tensors)
     loads = [
@@ -116,7 +116,7 @@ def test_long_pieces_share_registers_wherever_they_end(width: int) -> None:
         if isinstance(s, k.Copy) and isinstance(s.src, k.Ref) and s.src.buffer.space is k.Space.GLOBAL
     ]
     assert len({s.dst.buffer for s in loads}) == 1
-    assert {s.width for s in loads} == {2 if width == 1022 else 1}
+    assert {s.width for s in loads} == {vector}
 
 
 def test_a_comparison_of_threads_is_one_for_each_warp() -> None:

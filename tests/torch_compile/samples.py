@@ -73,6 +73,9 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.adaptive_max_pool3d.default": [(VOLUME, [2, 3, 4])],
     "aten.adaptive_max_pool2d_backward.default": [(GRAD, IMAGES, PLACES_OF_GREATEST)],
     "aten.adaptive_max_pool3d_backward.default": [(VOLUME[..., :1, :1, :1], VOLUME, FIRST)],
+    "aten.replication_pad1d_backward.default": [(CUBE, CUBE[..., :2], [1, 1])],
+    "aten.replication_pad2d_backward.default": [(IMAGES, IMAGES[..., :5, :6], [2, 0, 0, 1])],
+    "aten.replication_pad3d_backward.default": [(VOLUME, VOLUME[..., :1, :3, :3], [1, 0, 0, 1, 1, 1])],
     "aten.unfold.default": [
         (X, 1, 2, 1),
         (CUBE, 0, 2, 2),

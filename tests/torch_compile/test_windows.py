@@ -88,9 +88,18 @@ def adaptive(kind: str, rank: int) -> Callable[[random.Random], Drawn]:
     return draw
 
 
+def padded(rank: int) -> Callable[[random.Random], Drawn]:
+    def draw(r: random.Random) -> Drawn:
+        widths = [r.randint(0, 3 if rank < 3 else 1) for _ in range(2 * rank)]
+        return lambda x: F.pad(x, widths, mode="replicate"), image(r, rank)
+
+    return draw
+
+
 KINDS = {
     **{f"{m} {n}d": scaled(m, n) for m in ("nearest", "nearest-exact") for n in (1, 2, 3)},
     **{f"{m} {n}d": scaled(m, n) for n, m in enumerate(("linear", "bilinear", "trilinear"), 1)},
+    **{f"replicated {n}d": padded(n) for n in (1, 2, 3)},
     **{f"{k} pool {n}d": pooled(k, n) for k in ("max", "avg") for n in (1, 2, 3)},
     **{f"adaptive {k} {n}d": adaptive(k, n) for k in ("avg", "max") for n in (2, 3)},
 }

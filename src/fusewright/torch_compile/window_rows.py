@@ -1,12 +1,13 @@
-"""Rows of operators over parts of a tensor: windows that overlap, diagonals, replaced slices."""
+"""Rows of operators over parts of a tensor: windows that overlap, diagonals, replaced slices, edges."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusewright.core.dtype import DataType
 from fusewright.frontend.handles import Scalar
-from fusewright.torch_compile.lines import known_sizes
+from fusewright.torch_compile.lines import known_sizes, one_after_another
 from fusewright.torch_compile.rows import NotRecordable, row
 from fusewright.torch_compile.sizes import is_number
 
@@ -115,3 +116,39 @@ def _every(r: Recording, x: Any, src: Any, count: Any, place: int, low: Any, ste
 
 def _has_scalar(*values: Any) -> bool:
     return any(isinstance(value, Scalar) for value in values)
+
+
+# ---- pads that repeat the edge -----------------------------------------------------------------------------
+
+
+@row(*(f"replication_pad{n}d_backward.default" for n in (1, 2, 3)))
+def replication_pad_backward(r: Recording, x: Any, padding: Sequence[int], **_: Any) -> Any:
+    """The first and the last element of a dimension have the gradients of what repeats them, too."""
+    padded, sizes = known_sizes(r.sizes(x)), known_sizes(r.shape())
+    widths = list(zip(padding[::2], padding[1::2]))[::-1]
+    if min(padding) < 0:
+        raise NotRecordable("pads that cut")
+    steps = []
+    for dim, (before, behind) in enumerate(widths, len(sizes) - len(widths)):
+        steps.append((1 + before + behind, _to_edges(r, list(padded), dim, before, sizes[dim])))
+        padded[dim] = sizes[dim]
+    return one_after_another(r, x, steps)
+
+
+def _to_edges(r: Recording, padded: Sequence[int], dim: int, before: int, size: int) -> Callable[[Any], Any]:
+    """A step: what is padded along a dimension is added to its first and its last element."""
+
+    def part(x: Any, start: int, count: int) -> Any:
+        starts = [start if i == dim else 0 for i in range(len(padded))]
+        stops = [start + count if i == dim else n for i, n in enumerate(padded)]
+        return r.ops.slice(x, starts, stops, [1] * len(padded))
+
+    def step(x: Any) -> Any:
+        total = part(x, before, size)
+        inner = [0, 0] * (len(padded) - 1 - dim)
+        for place in (*range(before), *range(before + size, padded[dim])):
+            at = 0 if place < before else size - 1
+            total = r.ops.add(total, r.ops.pad(part(x, place, 1), [*inner, at, size - 1 - at], 0.0))
+        return total
+
+    return step
