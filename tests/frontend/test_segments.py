@@ -223,7 +223,7 @@ def small_segments(nodes: int) -> Registry:
 
 def test_a_segment_reads_sizes_by_their_negative_index() -> None:
     """A reduction of a flattened tensor, then a view of sizes that the second segment has no tensor of."""
-    with FusionDefinition(registry=small_segments(2)) as fd:
+    with FusionDefinition(registry=small_segments(1)) as fd:
         x = fd.define_tensor([-1, -1, -1], True)
         n = fd.define_scalar(None, DataType.Int)
         flat = fd.ops.reshape(x * x, [x.size(0) * x.size(1), x.size(2)])

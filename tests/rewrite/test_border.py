@@ -57,6 +57,15 @@ def test_what_leads_back_is_an_output_of_rows():
     assert not any(isinstance(node, (Indexed, Stored)) for node in fusion.nodes)
 
 
+def test_one_of_several_shapes_of_a_result_is_that_of_the_kernel():
+    def build(d: Definition, x: Any) -> Any:
+        rows = centered(d, d.reshape(x, [12, 5]), [1])
+        return d.reshape(rows, [4, 3, 5]), d.reshape(rows, [60])
+
+    fusion, _ = rewritten(build, [(4, 3, 5)])
+    assert [12, 5] in map(sizes, fusion.output_tensors())
+
+
 def test_dimensions_reduced_together_are_one():
     fusion, reshaped = rewritten(lambda d, x: centered(d, x, [1, 2]), [(4, 3, 5)])
     assert reshaped == (0,) and sizes(fusion.inputs[0]) == sizes(fusion.output_tensors()[0]) == [4, 15]

@@ -26,7 +26,8 @@ def view_dense_memory(fusion: Fusion) -> Fusion:
     """`fusion` itself, in which reshapes at the border are dimensions of inputs and outputs."""
     nodes = fusion.ordered_nodes()
     indexed = [node for node in nodes if isinstance(node, (Indexed, Stored))]
-    stores = [node for node in indexed if type(node) is Stored and _is_view(fusion, node)]
+    shown = [node for node in indexed if type(node) is Stored and _is_view(fusion, node)]
+    stores = list({node.source: node for node in shown}.values())  # others store what an output has
     sources = dict.fromkeys([node.source for node in indexed if isinstance(node, Indexed)])
     viewed = [source for source in sources if fusion.is_input(source) and _is_seen_reshaped(fusion, source)]
     # A size that an index is computed by stays one of a dimension, so that it may be assumed to be constant.
