@@ -20,6 +20,7 @@ from tests.fuzz.bounded import (
     category,
     convert,
     exact,
+    movable,
     rounded,
     unary,
     unknown_where,
@@ -212,7 +213,8 @@ def scatter(arg: Bounded, index: Bounded, src: Bounded | Number, dim: int) -> Bo
     given = src if isinstance(src, Bounded) else convert(exact(src), arg.dtype)
     values = Bounded(given.data.expand(shape), given.error.expand(shape)) if not given.data.ndim else given
     taken = torch.zeros(arg.data.shape, dtype=torch.int64).scatter_add(dim, places, torch.ones(shape).long())
-    data, error = arg.data.scatter(dim, places, values.data), arg.error.scatter(dim, places, values.error)
+    bits = movable(arg.data).scatter(dim, places, movable(values.data))
+    data, error = bits.view(arg.data.dtype), arg.error.scatter(dim, places, values.error)
     unknown = unknown_where(taken > (1 if given.data.ndim else index.data.numel()))
     return Bounded(data, error + unknown)
 
