@@ -301,8 +301,8 @@ class Combine:
     `src` has one operand per state, or a single input value that `op` lifts to its states. With width > 1 it
     is one Ref, and the elements index .. index+width-1 of a local buffer are combined as a run: of the type
     that `op` reduces, or one of `PACKED_OPERANDS` instead of Float. If `pred` is 0, dst does not change, and
-    a source in memory is not accessed. `in_order`: the last state is a position, and that of `src` is not less
-    than that of `dst`; the simulator checks this.
+    a source in memory is not accessed. `in_order`: the last state is a position, and that of `src` is not
+    less than that of `dst`; the simulator checks this.
     """
 
     op: ReductionOp

@@ -18,8 +18,8 @@ def check_scheduled(fusion: Fusion) -> None:
     """Checks the work of `Schedule.complete` and of the user.
 
     Raises:
-        ScheduleError: results that one statement computes are scheduled differently, or an accumulating tensor
-            is shifted.
+        ScheduleError: results that one statement computes are scheduled differently, or an accumulating
+            tensor is shifted.
         VerifyError: the fusion is not well-formed, because of its scheduler.
         InternalError: the schedule was not completed.
     """

@@ -1,9 +1,9 @@
 """Rewrites of a fusion before schedulers see it: passes that change it in place.
 
 `graph`: `simplified` runs these on a copy of a definition. `candidate`: `canonicalize` runs these on a group
-of nodes that may become a kernel. Both keep inputs and outputs. `border`: `reshape_border` runs these next, and
-gives inputs and outputs other dimensions. `proposed`: schedulers propose these if they make faster kernels.
-`replacement` has shared functions.
+of nodes that may become a kernel. Both keep inputs and outputs. `border`: `reshape_border` runs these next,
+and gives inputs and outputs other dimensions. `proposed`: schedulers propose these if they make faster
+kernels. `replacement` has shared functions.
 
 Each rewrite is one file, whose docstring starts with the transformation. It may import core, sym, ir, ops and
 analyze.
