@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.core.errors import FusewrightError
 from fusewright.core.hardware import HardwareInfo
@@ -81,24 +81,34 @@ class State:
 
 @dataclass(frozen=True)
 class Idea:
-    """A change to try with segments that are equal: without their scheduler, a rewrite of each, or one of
-    the parts that go over memory in an order of their own, by its number, in a kernel without reductions.
+    """A change to try with segments that are equal: without their scheduler, a rewrite of each, or a part of
+    each, by its number, in another kernel.
+
+    Attributes:
+        across: of the parts that go over memory in an order of their own, in a kernel without reductions.
+        once: of the work that is repeated (`repeated_work`).
     """
 
     segments: tuple[Segment, ...]
     change: str
     rewrites: tuple[Rewrite, ...] = ()
     across: int | None = None
+    once: int | None = None
 
     @property
     def text(self) -> str:
         return f"{results(self.segments)}{self.change}"
 
+    @property
+    def least_gain(self) -> float:
+        """The share of the seconds of the kernels that it concerns which it has to save."""
+        return LEAST_GAIN if self.once is None else LEAST_GAIN_OF_MORE_KERNELS
+
     def of(self, indices: Sequence[int]) -> Idea:
         """The change of these segments alone."""
         rewrites = tuple([self.rewrites[i] for i in indices]) if self.rewrites else ()
         segments = tuple([self.segments[i] for i in indices])
-        return Idea(segments, self.change, rewrites, self.across)
+        return replace(self, segments=segments, rewrites=rewrites)
 
 
 def may_be_split(cost: Cost) -> bool:
