@@ -169,6 +169,27 @@ def test_what_follows_from_a_broadcast_number_is_computed_once() -> None:
     torch.testing.assert_close(out, (inputs[0].float() / (1 - 0.9**3)).bfloat16())
 
 
+def test_a_vector_of_functions_of_positions_is_computed_once_for_all_rows() -> None:
+    """And what is chosen of two by position; not what differs between the rows."""
+    sines, cosines, angle = (b.local(name, DataType.Float) for name in ("S", "C", "P"))
+
+    def of(position: Expr) -> list[str]:
+        at = k.Copy(b.at(angle), k.IndexValue(position, DataType.Float))
+        sine, cosine = (
+            k.Compute(ELEMENTWISE[name], b.at(out), (b.at(angle),), DataType.Float)
+            for name, out in (("sin", sines), ("cos", cosines))
+        )
+        chosen = k.Copy(b.at(A), b.at(sines), pred=ODD, fill=b.at(cosines), fill_is_value=True)
+        use = k.Compute(ELEMENTWISE["add"], b.at(B), (b.at(R, I), b.at(A)), DataType.Float)
+        row = loop(8, at, sine, cosine, chosen, use, STORE, unroll=True)
+        allocs = (A, B, R, angle, sines, cosines)
+        return lines(hoist_vector_invariants(kernel(loop(4, row, index=J), allocs=allocs)))
+
+    once = of(I + T * 8)
+    assert once.index("for j in 4:") > max(n for n, line in enumerate(once) if " ? " in line or "cos" in line)
+    assert of(I + J * 8)[0] == "for j in 4:"
+
+
 def repeated(*body: k.Stmt) -> list[str]:
     return lines(read_repeated_registers(kernel(*body, allocs=(A, B, R))))
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import SchedulerType
-from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp, Rule
+from fusewright.core.op import LibraryOp, ReductionOp
 from fusewright.ir import Copy, Fusion, LibraryCall, Pointwise, Reduction, Scalar, TensorView
 from fusewright.ir.axis import IterKind
+from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.schedulers.base import Proposal, Reject
 from fusewright.schedulers.params import HeuristicParams
 
-ADD = ElementwiseOp("add", 2, Rule.SAME_UP, {})
-NEG = ElementwiseOp("neg", 1, Rule.SAME_UP, {})
+ADD, NEG = ELEMENTWISE["add"], ELEMENTWISE["neg"]
 SUM = ReductionOp(
     "sum", ("sum",), lambda d: (d,), lambda d: (0,), ("{x}",), lambda t: (t,), {}, lambda t, d: (t.sum(d),)
 )

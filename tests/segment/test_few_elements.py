@@ -178,6 +178,27 @@ def test_a_result_that_is_read_at_many_points_is_a_kernel() -> None:
     assert [kernel.scheduler for kernel in kernels] == ["reduction", "inner_persistent", "pointwise"]
 
 
+def test_what_is_reduced_of_elements_that_all_readers_load_is_no_kernel() -> None:
+    """The areas of boxes, in a kernel of all pairs of them that reads their corners anyway."""
+
+    def overlaps(a: Tensor, b: Tensor) -> Tensor:
+        low, high = torch.maximum(a[:, None, :2], b[:, :2]), torch.minimum(a[:, None, 2:], b[:, 2:])
+        common = (high - low).clamp(min=0).prod(-1)
+        areas = [(each[:, 2:] - each[:, :2]).prod(-1) for each in (a, b)]
+        return common / (areas[0][:, None] + areas[1] - common)
+
+    assert len(planned(overlaps, (4096, 4), (4099, 4))) == 1
+    inputs = [torch.empty(4, count).t() for count in (4096, 4099)]
+    assert len(definition(overlaps, *inputs).kernels_for(inputs)) == 1
+
+
+def test_forces_are_computed_alike_however_coordinates_lie() -> None:
+    """A thread has all components of a pair, whose distance they share."""
+    points = torch.empty(4096, 3), torch.empty(3, 4096).t()
+    plain, turned = (definition(forces, each).kernels_for([each])[0].params for each in points)
+    assert plain == turned
+
+
 def test_what_can_be_unrolled() -> None:
     def reduction(size: int, reduce: Callable[[Fusion, TensorView], TensorView]) -> Reduction:
         fusion = Fusion()

@@ -98,7 +98,7 @@ def sum_first(name: str, label: str, then: Sequence[str]) -> Callable:
             node = found[0]
             value = node.inputs[0]
             for each in then:
-                row = NEG.__class__(each, 1, NEG.rule, {})
+                row = NEG.__class__(each, 1, NEG.rule, NEG.spellings)
                 out = graph.new_tensor([graph.copy_axis(a) for a in node.output.shape], node.output.dtype)
                 graph.add_node(Pointwise(row, (value,), out))
                 value = out

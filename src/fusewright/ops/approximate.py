@@ -18,9 +18,15 @@ from types import MappingProxyType
 
 import torch
 
-from fusewright.core.dtype import Category
+from fusewright.core.dtype import Category, DataType
 from fusewright.core.op import ElementwiseOp, Rule, Spelling
 from fusewright.ops import real_functions
+from fusewright.ops.elementwise import ELEMENTWISE
+
+#: Types to which rounding is far coarser than these errors.
+ROUNDED_TYPES = frozenset({DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2})
+#: Functions of which a relative error of a large operand is an absolute one of the result.
+PERIODIC = frozenset(ELEMENTWISE[name] for name in ("sin", "cos", "tan"))
 
 
 def _exp2_of_product(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
@@ -93,3 +99,23 @@ _LARGEST_EXPONENT = 4.0
 def has_cheap_power(exponent: float) -> bool:
     """Whether `POW` may stand for a power: its sign of negative bases is not one of integers."""
     return abs(exponent) <= _LARGEST_EXPONENT and not exponent.is_integer()
+
+
+#: Functions that become another by themselves.
+ALONE = {
+    ELEMENTWISE["cos"]: COS,
+    ELEMENTWISE["expm1"]: EXPM1,
+    ELEMENTWISE["log"]: LOG,
+    ELEMENTWISE["log1p"]: LOG1P,
+    ELEMENTWISE["silu"]: SILU,
+    ELEMENTWISE["sin"]: SIN,
+    ELEMENTWISE["sqrt"]: SQRT,
+    ELEMENTWISE["tanh"]: TANH,
+}
+#: What functions become; powers as they do where nothing is known of the exponent.
+STAND_INS = {
+    **ALONE,
+    ELEMENTWISE["exp"]: EXP2_OF_PRODUCT,
+    ELEMENTWISE["pow"]: ANY_POW,
+    ELEMENTWISE["sigmoid"]: LOGISTIC2,
+}

@@ -16,6 +16,8 @@ Torch = Callable[[torch.Tensor], torch.Tensor]
 
 # `Spelling.slots` of most functions that CUDA computes by a polynomial and a special function.
 FUNCTION_SLOTS = 32
+# Of sine and cosine, whose argument is divided by pi / 2 first, which takes two conversions.
+ANGLE_SLOTS = 45
 
 
 def _unary(
@@ -64,7 +66,7 @@ def _analytic(
 
 
 def _angle(name: str, function: Torch) -> Spelling:
-    return Spelling(f"fw::{name}({{0}})", function, ("trig",), slots=FUNCTION_SLOTS)
+    return Spelling(f"fw::{name}({{0}})", function, ("trig",), slots=ANGLE_SLOTS)
 
 
 def _erfcinv(x: torch.Tensor) -> torch.Tensor:

@@ -9,12 +9,13 @@ The estimate serves to compare partitions of one graph for one call; the tuner u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import trunc
 
 from fusewright.analyze.inputs import following_inputs
+from fusewright.core.dtype import Category
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.core.recorded import exp
@@ -24,6 +25,7 @@ from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.slots import LONG_SLOTS, RoundedSlots, slots_of
 from fusewright.sym import Expr, Product
 
 # The time of a kernel besides its traffic: its launch, the ramp until the memory is busy, and the last
@@ -57,8 +59,6 @@ LATENCY_SECONDS = 1e-6
 REGISTERS_TO_ADDRESS = 8
 # The number of operations that a multiplication with an addition counts as in a GPU's nominal speed.
 OPERATIONS_A_SLOT = 2
-# Slots (`core.op.Spelling`) of an index expression or a choice by position, for each element.
-INDEX_SLOTS = 2
 
 
 class Traffic:
@@ -111,23 +111,19 @@ class Arithmetic:
 
     A reduction's operand is computed at each reduced point, whether it varies along all of its dimensions or
     not. Values that depend only on positions are index arithmetic, which lowering simplifies.
-
-    Attributes:
-        space: the points at which all other values are computed, if no loop covers only a part of them.
-            Values of one point are excluded, since a thread computes them once.
     """
 
-    def __init__(self, fusion: Fusion, space: tuple[IterDomain, ...] | None = None) -> None:
+    def __init__(self, fusion: Fusion) -> None:
         of_points: dict[tuple[Expr, ...], int] = {}
-        reduced = _reduced_points(fusion)
-        loaded = following_inputs(fusion)
+        reduced, repeated = _reduced_points(fusion), _repeated(fusion)
+        rounded = RoundedSlots(fusion) if repeated else None
+        positions = index_arithmetic(fusion)
         for node in fusion.nodes:
-            slots = slots_of(node)
+            slots = rounded.of(node) if rounded is not None and node in repeated else slots_of(node)
             if slots:
                 points = _extents(node.output.maybe_root)
-                if node in loaded:
-                    own = _extents(space) if space is not None and points else points
-                    points = reduced.get(node, own)
+                if node not in positions:
+                    points = reduced.get(node, points)
                 of_points[points] = of_points.get(points, 0) + slots
         self._slots = [(slots, Product(points)) for points, slots in of_points.items()]
 
@@ -136,40 +132,67 @@ class Arithmetic:
         return sum([each * points.value(facts.sizes) for each, points in self._slots])
 
 
+def index_arithmetic(fusion: Fusion) -> set[Node]:
+    """The nodes that compute integers and bools of positions alone, which lowering simplifies. Floats of
+    positions (frequencies, say) are computed like others.
+    """
+    loaded = following_inputs(fusion)
+    return {
+        node
+        for node in fusion.nodes
+        if node not in loaded
+        and not node.is_scalar
+        and node.output.dtype.category in (Category.BOOL, Category.INT)
+    }
+
+
 def _extents(axes: Iterable[IterDomain]) -> tuple[Expr, ...]:
     return tuple(axis.extent for axis in axes if not axis.is_broadcast)
 
 
 def _reduced_points(fusion: Fusion) -> dict[Node, tuple[Expr, ...]]:
-    """For nodes that reductions follow from, which differ along what is reduced: the points that are."""
+    """For nodes that reductions follow from, which differ along what is reduced: the points that are. The
+    same of what takes long and is computed beside what is reduced, for each of its points again.
+    """
     found: dict[Node, tuple[Expr, ...]] = {}
+    sources: list[tuple[TensorView, tuple[int, ...]]] = []
     for node in fusion.nodes:
         if not isinstance(node, Reduction) or any(v.definition is None for v in node.tensor_inputs):
             continue
         source = node.tensor_inputs[0]
+        sources.append((source, node.reduced_dims))
         stack = [value.definition for value in node.tensor_inputs]
         while stack:
             above = stack.pop()
-            if above is None or above in found or not isinstance(above, Pointwise) or above.is_scalar:
+            if above is None or above in found or above.is_scalar:
                 continue
-            shape = above.output.shape
-            if len(shape) == source.ndim and any(not shape[dim].is_broadcast for dim in node.reduced_dims):
+            if isinstance(above, (Pointwise, Choose)) and _differs(above, source, node.reduced_dims):
                 found[above] = _extents(source.shape)
                 stack += [value.definition for value in above.tensor_inputs]
+    for node in _repeated(fusion) if sources else ():
+        for source, dims in sources:
+            inner = [dim for dim, axis in enumerate(source.shape) if not axis.is_broadcast][-1:]
+            if _differs(node, source, dims) and _differs(node, source, inner):
+                found.setdefault(node, _extents(source.shape))
     return found
 
 
-def slots_of(node: Node) -> int:
-    """Of one point. A step of a reduction computes each of its states from all of them."""
-    if node.is_scalar:
-        return 0
-    if isinstance(node, Pointwise):
-        inputs = [value.dtype for value in node.inputs if isinstance(value, TensorView)]
-        dtype = node.op.compute_dtype(inputs or [node.output.dtype], node.output.dtype)
-        return node.op.spelling(dtype).slots
-    if isinstance(node, (Reduction, Scan)):
-        return len(node.outputs) ** 2 * node.op.slots
-    return INDEX_SLOTS if isinstance(node, (Indexed, Choose)) else 0
+def _differs(node: Node, source: TensorView, dims: Sequence[int]) -> bool:
+    """Whether the values of a node differ along some of these dimensions of a tensor."""
+    shape = node.output.shape
+    return len(shape) == source.ndim and any(not shape[dim].is_broadcast for dim in dims)
+
+
+def _repeated(fusion: Fusion) -> list[Node]:
+    """The nodes that take long, follow from no reduction and are read at more points than they have."""
+    following: set[Node] = set()
+    found = []
+    for node in fusion.ordered_nodes():
+        if isinstance(node, (Reduction, Scan)) or any(v.definition in following for v in node.tensor_inputs):
+            following.add(node)
+        elif slots_of(node) >= LONG_SLOTS and any(axis.is_broadcast for axis in node.output.shape):
+            found.append(node)
+    return found
 
 
 @dataclass(frozen=True)
@@ -178,12 +201,10 @@ class CostModel:
 
     Attributes:
         sectors: how threads access memory. None: along each tensor's contiguous dimension.
-        space: the points at which all values are computed, if no loop covers only a part of them.
     """
 
     fusion: Fusion
     sectors: Sectors | None = None
-    space: tuple[IterDomain, ...] | None = None
 
     @cached_property
     def _traffic(self) -> Traffic:
@@ -191,7 +212,7 @@ class CostModel:
 
     @cached_property
     def _arithmetic(self) -> Arithmetic:
-        return Arithmetic(self.fusion, self.space)
+        return Arithmetic(self.fusion)
 
     def estimate(
         self,
@@ -201,6 +222,7 @@ class CostModel:
         speed: float = 1.0,
         steps: float = 0.0,
         accessing: float = 0.0,
+        slots: float | None = None,
     ) -> Callable[[], Cost]:
         """The cost of a kernel that reads its inputs `reads` times, at the fraction `speed` of a copy's
         speed, and takes `steps` seconds in which it uses neither memory nor arithmetic.
@@ -208,11 +230,13 @@ class CostModel:
         Args:
             accessing: seconds of instructions for its accesses, in addition to its arithmetic; another kernel
                 might not need them.
+            slots: the kernel's total arithmetic, with the values that it computes repeatedly. None: each value
+                is computed once for each of its points.
         """
-        return partial(self._cost, facts, hardware, reads, speed, steps, accessing)
+        return partial(self._cost, facts, hardware, reads, speed, steps, accessing, slots)
 
     def computing_seconds(self, facts: Facts, hardware: HardwareInfo) -> float:
-        """What the arithmetic takes at the GPU's nominal speed."""
+        """What the arithmetic takes at the GPU's nominal speed, of each value once for each of its points."""
         return slot_seconds(self._arithmetic.slots(facts), hardware)
 
     def streams(self, facts: Facts, hardware: HardwareInfo) -> bool:
@@ -232,14 +256,13 @@ class CostModel:
         read, written = self._traffic.read(facts), self._traffic.written(facts)
         return read > KEPT_CACHES * hardware.l2_bytes and written > LEAST_STORED * read
 
+    def moving_seconds(self, facts: Facts, hardware: HardwareInfo) -> float:
+        """What all of the traffic takes at a copy's speed."""
+        return copy_seconds(self._traffic.read(facts) + self._traffic.written(facts), hardware)
+
     def seconds_an_sm(self, facts: Facts, hardware: HardwareInfo) -> float:
         """What one SM would take for all of the traffic, at its share of a copy's speed."""
-        moved = self._traffic.read(facts) + self._traffic.written(facts)
-        return moved * hardware.sm_count / _copy_speed(hardware)
-
-    def thread_seconds(self, facts: Facts, hardware: HardwareInfo, threads: float) -> float:
-        """The compute time of one of so many threads: nothing overlaps with the last ones."""
-        return self._arithmetic.slots(facts) / threads * CYCLES_A_SLOT / (hardware.clock_mhz * 1e6)
+        return self.moving_seconds(facts, hardware) * hardware.sm_count
 
     def _cost(
         self,
@@ -249,21 +272,33 @@ class CostModel:
         speed: float,
         steps: float,
         accessing: float,
+        slots: float | None,
     ) -> Cost:
         read, written = self._traffic.read(facts), self._traffic.written(facts)
         in_vain = self.sectors.in_vain(facts) if self.sectors is not None else 0
         moved = trunc(read * reads) + written + in_vain
         bandwidth = _copy_speed(hardware)
-        computing = self.computing_seconds(facts, hardware)
+        once = self.computing_seconds(facts, hardware)
+        computing = once if slots is None else slot_seconds(slots, hardware)
         unwritten = _unwritten(read, written, hardware)
         seconds = max((moved + unwritten) / (bandwidth * speed), computing + accessing) + steps
-        least = max((read + written + unwritten) / bandwidth, computing)
+        least = max((read + written + unwritten) / bandwidth, min(once, computing))
         return Cost(moved, KERNEL_SECONDS + seconds, KERNEL_SECONDS + least + steps)
 
 
 def slot_seconds(slots: float, hardware: HardwareInfo) -> float:
     """The time of so many slots (`core.op.Spelling`) of all threads at the GPU's nominal speed."""
     return slots / (hardware.float_tflops * 1e12 / OPERATIONS_A_SLOT)
+
+
+def thread_seconds(slots: float, hardware: HardwareInfo) -> float:
+    """What one thread takes for so many slots: nothing hides the last ones' time."""
+    return slots * CYCLES_A_SLOT / (hardware.clock_mhz * 1e6)
+
+
+def copy_seconds(moved: float, hardware: HardwareInfo) -> float:
+    """What so many bytes, read or written, take at a copy's speed."""
+    return moved / _copy_speed(hardware)
 
 
 def _copy_speed(hardware: HardwareInfo) -> float:

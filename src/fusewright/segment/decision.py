@@ -17,7 +17,7 @@ from functools import partial
 from fusewright.core.errors import NoSchedulerError, RejectedError
 from fusewright.ir import Node, Reduction, Scan, Update
 from fusewright.schedulers.base import Cost, Proposal, Reject, Rewrite, naming, type_name, wrong_answer
-from fusewright.schedulers.cost import KERNEL_SECONDS
+from fusewright.schedulers.cost import KERNEL_SECONDS, copy_seconds, slot_seconds
 from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import Exclusions
@@ -30,6 +30,7 @@ from fusewright.segment.order import (
 )
 from fusewright.segment.partition import merged_groups
 from fusewright.segment.rejection import without_rejected
+from fusewright.segment.repeated_work import RepeatedWork, repeated_work
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
 from fusewright.segment.state import (
     LEAST_GAIN,
@@ -322,17 +323,23 @@ class Decision:
         return None if isinstance(answer, Reject) else (segment, answer)
 
     def _ideas(self, state: State) -> Iterator[Idea]:
-        """The changes that have not been tried."""
+        """The changes that have not been tried, of the kernels that take longest first: beside these it does
+        not tell what others gain.
+        """
         equal: dict[tuple[str, str], list[tuple[Segment, Cost]]] = {}
         for segment, cost in zip(state.segments, state.costs):
             equal.setdefault((type_name(segment.scheduler.type), segment.text), []).append((segment, cost))
-        for known in equal.values():
+        for known in sorted(equal.values(), key=lambda known: -known[0][1].seconds):
             may_rewrite = state.excluded.redefinition
             segments = self._untried("redefinition", [segment for segment, _ in known if may_rewrite])
             rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
             if len(rewrites) == len(segments) > 0:
                 change = f": {rewrites[0].name}, as {rewrites[0].reason}"
                 yield Idea(segments, change, tuple(rewrites))
+            for i in self._repeated(*known[0]):
+                segments = self._untried(f"once {i}", [segment for segment, _ in known])
+                if segments:
+                    yield Idea(segments, f" reading its repeated part {i}", once=i)
             slow = [segment for segment, cost in known if len(segment.nodes) > 1 and may_be_split(cost)]
             # A reduction's kernel would store an element a sector.
             for i in range(len(across_memory(slow[0].nodes)) if slow else 0):
@@ -342,6 +349,19 @@ class Decision:
             segments = self._untried("split", slow)
             if segments:
                 yield _without_scheduler(segments)
+
+    def _repeated(self, segment: Segment, cost: Cost) -> list[int]:
+        """The parts of a segment that take so long to repeat that a kernel of their own might pay."""
+        hardware, least = self.call.hardware, LEAST_GAIN_OF_MORE_KERNELS * cost.seconds
+        if cost.seconds - KERNEL_SECONDS - copy_seconds(cost.bytes, hardware) <= least:
+            return []
+        parts = self._repeated_work(segment)
+        return [i for i, part in enumerate(parts) if slot_seconds(part.slots, hardware) > least]
+
+    def _repeated_work(self, segment: Segment) -> list[RepeatedWork]:
+        own = self.call.facts(segment).sizes
+        sizes = {theirs: own[ours] for ours, theirs in segment.sizes if ours in own}
+        return repeated_work(segment.nodes, sizes)
 
     def _redefined_or_split(self, idea: Idea, state: State) -> State:
         """The best of the state, the one with the redefinition, and the one without the scheduler of slow
@@ -400,7 +420,7 @@ class Decision:
         changes = self._changes[before:]
         after = self._changed(idea, changes, region, state)
         # What the change does not concern takes as long as before.
-        kept = after is not None and is_better(state, after)
+        kept = after is not None and is_better(state, after, idea.least_gain)
         self._note(idea.text, state, after, kept)
         if kept:
             assert after is not None
@@ -431,6 +451,8 @@ class Decision:
         ordered = sorted(nodes, key=draft.position.__getitem__)
         if idea.across is not None:
             excluded = self._reductions_apart(idea.segments, idea.across, ordered, excluded)
+        elif idea.once is not None:
+            excluded = self._computed_once(idea.segments, idea.once, excluded)
         elif not changes:
             for segment in idea.segments:
                 excluded = excluded.without_nodes(type_name(segment.scheduler.type), segment.nodes)
@@ -459,6 +481,16 @@ class Decision:
             part = across_memory(segment.nodes)[across]
             for scheduler in self.draft.registry:
                 excluded = excluded.without_merges(type_name(scheduler.type), part, reductions)
+        return excluded
+
+    def _computed_once(self, segments: Sequence[Segment], once: int, excluded: Exclusions) -> Exclusions:
+        """No kernel computes what the segments repeat and something else of these."""
+        for segment in segments:
+            part = self._repeated_work(segment)[once].nodes
+            rest = set(segment.nodes).difference(part)
+            excluded = excluded.without_repeats(part)
+            for scheduler in self.draft.registry:
+                excluded = excluded.without_merges(type_name(scheduler.type), part, rest)
         return excluded
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.core.errors import FusewrightError
 from fusewright.core.hardware import HardwareInfo
@@ -88,24 +88,31 @@ class Idea:
         segments: the segments.
         change: the change, as text for the user.
         rewrites: a rewrite of each segment; empty if the change excludes schedulers.
-        across: the number of the part of each segment (`across_memory`) that gets a separate kernel; None:
-            none.
+        across: the number of the part of each segment (`across_memory`) that gets a separate kernel without
+            reductions; None: none.
+        once: the repeated work (`repeated_work`) that gets a separate kernel; None: none.
     """
 
     segments: tuple[Segment, ...]
     change: str
     rewrites: tuple[Rewrite, ...] = ()
     across: int | None = None
+    once: int | None = None
 
     @property
     def text(self) -> str:
         return f"{results(self.segments)}{self.change}"
 
+    @property
+    def least_gain(self) -> float:
+        """The share of the seconds of the kernels that it concerns which it has to save."""
+        return LEAST_GAIN if self.once is None else LEAST_GAIN_OF_MORE_KERNELS
+
     def of(self, indices: Sequence[int]) -> Idea:
         """The change of these segments alone."""
         rewrites = tuple([self.rewrites[i] for i in indices]) if self.rewrites else ()
         segments = tuple([self.segments[i] for i in indices])
-        return Idea(segments, self.change, rewrites, self.across)
+        return replace(self, segments=segments, rewrites=rewrites)
 
 
 def may_be_split(cost: Cost) -> bool:

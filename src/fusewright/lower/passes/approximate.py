@@ -33,18 +33,14 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.registers import Registers
 from fusewright.ops.approximate import (
+    ALONE,
     ANY_POW,
-    COS,
     EXP2_OF_PRODUCT,
-    EXPM1,
     HALF_ERFC,
-    LOG,
-    LOG1P,
     LOGISTIC2,
+    PERIODIC,
     POW,
-    SILU,
-    SIN,
-    SQRT,
+    ROUNDED_TYPES,
     TANH,
     has_cheap_power,
 )
@@ -52,36 +48,20 @@ from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
 from fusewright.ops.reductions import SUM
 from fusewright.sym import ZERO, as_int
 
-#: Types to which rounding is far coarser than these errors.
-ROUNDED_TYPES = frozenset({DataType.Half, DataType.BFloat16, DataType.Float8_e4m3fn, DataType.Float8_e5m2})
 #: Quotients of one divisor from which on its reciprocal takes less.
 MIN_QUOTIENTS = 4
 
 _LOG2_E = math.log2(math.e)
 _LEAST_NORMAL = 2.0**-126
 _REDUCING = (k.Combine, k.BlockReduce, k.ClusterReduce, k.GridReduce)
-_ADD, _SUB, _MUL, _EXP, _LOG, _TANH, _ERF, _SIGMOID, _SILU, _RECIPROCAL = (
-    ELEMENTWISE[name]
-    for name in ("add", "sub", "mul", "exp", "log", "tanh", "erf", "sigmoid", "silu", "reciprocal")
+_ADD, _SUB, _MUL, _EXP, _LOG, _TANH, _ERF, _SIGMOID, _RECIPROCAL = (
+    ELEMENTWISE[name] for name in ("add", "sub", "mul", "exp", "log", "tanh", "erf", "sigmoid", "reciprocal")
 )
 _POW = ELEMENTWISE["pow"]
-#: Functions that become another by themselves.
-_ALONE = {
-    _LOG: LOG,
-    _SILU: SILU,
-    _TANH: TANH,
-    ELEMENTWISE["cos"]: COS,
-    ELEMENTWISE["expm1"]: EXPM1,
-    ELEMENTWISE["log1p"]: LOG1P,
-    ELEMENTWISE["sin"]: SIN,
-    ELEMENTWISE["sqrt"]: SQRT,
-}
 #: Odd functions f: the row for (1 + f(x)) / 2, and the factor of x in it.
 _OF_TANH = (LOGISTIC2, -2 * _LOG2_E)
 _HALVES = {_TANH: _OF_TANH, TANH: _OF_TANH, _ERF: (HALF_ERFC, -1.0)}
-#: Functions of which a relative error of a large operand is an absolute one of the result.
-_PERIODIC = frozenset(ELEMENTWISE[name] for name in ("sin", "cos", "tan"))
-_FUNCTIONS = frozenset({_EXP, _ERF, _SIGMOID, _POW, *_ALONE, *QUOTIENTS})
+_FUNCTIONS = frozenset({_EXP, _ERF, _SIGMOID, _POW, *ALONE, *QUOTIENTS})
 
 
 def approximate(kernel: k.Kernel) -> k.Kernel:
@@ -124,7 +104,7 @@ def _computes(stmt: k.Stmt, op: ElementwiseOp) -> bool:
 
 
 def _is_exact(stmt: k.Stmt, exact: set[k.Buffer]) -> bool:
-    if isinstance(stmt, k.Compute) and stmt.op in _PERIODIC:
+    if isinstance(stmt, k.Compute) and stmt.op in PERIODIC:
         return True
     return isinstance(stmt, k.LetValue) or any(
         buffer.dtype not in ROUNDED_TYPES
@@ -284,8 +264,8 @@ class _Pass:
             factor, x = known.scaled(stmt.args[0])
             row, sign = (EXP2_OF_PRODUCT, 1) if stmt.op is _EXP else (LOGISTIC2, -1)
             return [dataclasses.replace(stmt, op=row, args=(x, _number(sign * _LOG2_E * factor)))]
-        if stmt.op in _ALONE:
-            return [dataclasses.replace(stmt, op=_ALONE[stmt.op])]
+        if stmt.op in ALONE:
+            return [dataclasses.replace(stmt, op=ALONE[stmt.op])]
         if stmt.op is _POW:
             exponent = _constant(stmt.args[1])
             if exponent is None:

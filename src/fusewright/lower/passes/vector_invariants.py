@@ -5,8 +5,9 @@
     for j < 8: a = s[j] / n; v[j] = a
     for i: x = load; for j < 8: a = v[j]; y[j] = x[j] - a
 
-Values that depend only on a reduction of columns are inlined into the loops of their readers. The CUDA
-compiler leaves a division there if it is correctly rounded or under a guard.
+Values that depend only on a reduction of columns, or on the columns' positions, are inlined into the loops of
+their readers. The CUDA compiler leaves a division there if it is correctly rounded or under a guard, and it
+leaves a sine or cosine.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class _Hoister:
         arrays = {
             stmt.dst.buffer: self._array(stmt.dst.buffer, size)
             for stmt in moved
-            if isinstance(stmt, k.Compute) and stmt.dst.buffer in needed
+            if not _only_copies(stmt) and stmt.dst.buffer in needed
         }
         index = loop.symbol
         stored = [k.Copy(k.Ref(array, index), k.Ref(own, ZERO)) for own, array in arrays.items()]
@@ -119,7 +120,7 @@ class _Hoister:
                 rest.append(each)
             elif each.dst.buffer in arrays:
                 rest.append(k.Copy(each.dst, k.Ref(arrays[each.dst.buffer], index)))
-            elif isinstance(each, k.Copy) and each.dst.buffer in needed:
+            elif _only_copies(each) and each.dst.buffer in needed:
                 rest.append(each)
         return dataclasses.replace(loop, body=tuple(rest))
 
@@ -129,7 +130,7 @@ class _Hoister:
         made = {stmt.dst.buffer for stmt in moved}
         needed = {buffer for buffer in made if self.readers[buffer] > readers[buffer]}
         for stmt in reversed(moved):
-            if isinstance(stmt, k.Copy) and stmt.dst.buffer in needed:
+            if _only_copies(stmt) and stmt.dst.buffer in needed:
                 needed |= access.readers((stmt,)).keys()
         return needed
 
@@ -139,22 +140,39 @@ class _Hoister:
     def _is_invariant(
         self, stmt: k.Stmt, along: Symbol, usable: Collection[k.Buffer], bound: Collection[Symbol]
     ) -> bool:
-        """Whether a statement computes one register, which no other does, from scalars and `usable` ones."""
-        args = access.computed_from(stmt)
+        """Whether a statement computes one register, which no other does, from scalars, `usable` registers
+        and positions.
+        """
+        chosen = _chosen_from(stmt)
+        args = chosen or access.computed_from(stmt)
         if args is None:
             return False
         [dst] = access.written_buffers(stmt)
         if not access.is_register(dst) or self.writers[dst] != 1:
             return False
         others = {symbol for symbol in bound if symbol is not along}
-        return all(
-            arg.buffer.space is k.Space.LOCAL
-            and arg.buffer in usable
-            and others.isdisjoint(arg.index.free_symbols)
-            if isinstance(arg, k.Ref)
-            else not isinstance(arg, k.IndexValue)
-            for arg in args
-        )
+        if chosen and isinstance(stmt, k.Copy) and not others.isdisjoint(stmt.pred.free_symbols):
+            return False
+        for arg in args:
+            if isinstance(arg, k.Ref):
+                is_known = arg.buffer.space is k.Space.LOCAL and arg.buffer in usable
+                if not is_known or not others.isdisjoint(arg.index.free_symbols):
+                    return False
+            elif isinstance(arg, k.IndexValue) and not others.isdisjoint(arg.expr.free_symbols):
+                return False
+        return True
+
+
+def _chosen_from(stmt: k.Stmt) -> tuple[k.Operand, ...] | None:
+    """The two operands of a statement that copies one or the other, by position; None for others."""
+    if not isinstance(stmt, k.Copy) or stmt.pred is k.TRUE or stmt.fill is None or stmt.width != 1:
+        return None
+    return stmt.src, stmt.fill
+
+
+def _only_copies(stmt: k.Stmt) -> bool:
+    """Whether a statement copies one operand always, so that it may as well stay."""
+    return isinstance(stmt, k.Copy) and _chosen_from(stmt) is None
 
 
 def _note_all_values(stmt: k.Stmt, known: dict[k.Buffer, Conditions], under: Conditions) -> None:

@@ -16,9 +16,9 @@ from fusewright.rewrite.proposed.one_pass_softmax import in_one_pass, softmax_su
 from fusewright.rewrite.proposed.two_pass import is_plain_welford, two_pass
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Part, Rewrite
-from fusewright.schedulers.cost import slots_of
 from fusewright.schedulers.io import cache_inputs_and_outputs
 from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
+from fusewright.schedulers.slots import slots_of
 from fusewright.sym import Expr
 
 # What is left of a kernel's speed where Welford's steps, with a division each, take the place of two sums of

@@ -25,6 +25,7 @@ from fusewright.schedulers.cost import (
     CostModel,
     busy_share,
     overlap,
+    thread_seconds,
 )
 from fusewright.schedulers.io import UNALIGNED_COST, VectorLimits, Vectors, shared_width
 from fusewright.schedulers.merged_vectors import (
@@ -37,6 +38,7 @@ from fusewright.schedulers.merged_vectors import (
 )
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.params.launch import UNSET
+from fusewright.schedulers.pointwise.arithmetic import PointwiseArithmetic
 from fusewright.schedulers.pointwise.blocks import (
     MAX_ACCESSES_IN_FLIGHT,
     fit_rows,
@@ -100,6 +102,8 @@ MOST_OF_PLANES = 16
 # four threads are rows (768 bfloat16 and a bias: 1.09 of a copy's speed on an H200), rows that take fewer are
 # not (640: 1.06 as one dimension, 128: 1.05 and as rows 0.52).
 DIVIDED_COST = 1.0
+# How many accesses an element more are as cheap, where fewer values are computed again.
+SIMILAR_COST = 1.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +146,8 @@ class PointwisePlanner:
         return CostModel(self.fusion, Sectors.along(self.fusion, self._accesses, self.space.axes))
 
     @cached_property
-    def _cost_in_one(self) -> CostModel:
-        """Where threads go over all dimensions as one, all values are computed at each point."""
-        return replace(self._cost, space=self.space.axes)
+    def _arithmetic(self) -> PointwiseArithmetic:
+        return PointwiseArithmetic(self.fusion, self.space)
 
     @cached_property
     def _accesses(self) -> list[Access]:
@@ -319,9 +322,7 @@ class PointwisePlanner:
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
         total = prod(sizes)
-        cut = self._cut_at_planes(sizes, facts)
-        if cut is None:
-            cut = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
+        cut = self._cut_at_planes(sizes, facts) or self._best_cut(sizes, facts, hardware)
         break_point, why, vectors, dim, shifted = cut.at, cut.why, cut.vectors, cut.dim, cut.shifts
         if shifted and vectors.width * self._count_from_anywhere(vectors) > MOST_SHIFTED:
             vectors, shifted = self._narrower(vectors, sizes)
@@ -352,6 +353,9 @@ class PointwisePlanner:
         # What several accesses share, a line or an element, is worth more of them than their bytes.
         unroll = unrolled(0 if several else loaded, in_flight, width, total, hardware)
         unroll = min(unroll, MAX_ACCESSES_IN_FLIGHT) if several else unroll if tile is None else 1
+        memory = self._cost.moving_seconds(facts, hardware)
+        if tile is None and break_point and not shifted:
+            unroll = self._arithmetic.sharing_rows(facts, hardware, memory, break_point, unroll, width)
         assumed = self._assumed_sizes(break_point, facts)
         threads = (self._threads(prod(sizes[break_point:]), vectors, facts), 1)
         threads = threads if tile is None else (tile.columns, tile.rows)
@@ -381,30 +385,31 @@ class PointwisePlanner:
             + ("; some from any element on" if vectors.unaligned else "")
             + ("; for these sizes only" if assumed else ""),
         )
-        cost = self._cost if break_point else self._cost_in_one
         held = width * unroll * self._accessed_bytes
         held -= self._windows[break_point].spared_bytes(unroll, width) if cut.rows > 1 else 0
-        estimate = partial(self._estimate, cost, facts, hardware, total / (width * unroll), held)
-        return Proposal(params, estimate)
+        return Proposal(params, partial(self._estimate, facts, hardware, break_point, unroll, width, held))
 
     def _estimate(
-        self, cost: CostModel, facts: Facts, hardware: HardwareInfo, threads: float, held: int
+        self, facts: Facts, hardware: HardwareInfo, break_point: int, rows: int, width: int, held: int
     ) -> Cost:
-        """Of so many threads.
+        """The cost of threads with `rows` accesses of `width` elements each.
 
         The bytes `held` that each loads and stores stay in registers. So those of many tensors leave room for
         few blocks on an SM, which wait for each other's arithmetic.
         """
+        elements = rows * width
+        threads = max(1.0, _elements(self.space.axes, facts) / elements)
+        slots = self._arithmetic.slots(facts, break_point, rows, width)
         blocks = threads / THREADS
         registers = REGISTERS_TO_ADDRESS + held // REGISTER_BYTES
         resident = hardware.registers_per_sm // (THREADS * min(registers, MAX_REGISTERS_PER_THREAD))
-        computing = cost.thread_seconds(facts, hardware, max(1.0, threads))
-        moving = cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
+        computing = thread_seconds(slots / threads, hardware)
+        moving = self._cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
         kept = overlap(resident, moving, LATENCY_SECONDS + BESIDE_OTHERS * computing)
-        starting = starting_seconds(blocks) * hardware.sm_count
-        started = min(1.0, cost.seconds_an_sm(facts, hardware) / starting) if starting else 1.0
+        starting = starting_seconds(blocks)
+        started = min(1.0, self._cost.moving_seconds(facts, hardware) / starting) if starting else 1.0
         speed = min(busy_share(blocks, hardware) * kept, started)
-        return cost.estimate(facts, hardware, speed=speed, steps=computing)()
+        return self._cost.estimate(facts, hardware, speed=speed, steps=computing, slots=slots)()
 
     @cached_property
     def _cuts(self) -> list[int]:
@@ -417,6 +422,17 @@ class PointwisePlanner:
     @cached_property
     def _windows(self) -> dict[int, RowWindows]:
         return find_row_windows(self.fusion, self.space.axes, self._full_loads)
+
+    def _best_cut(self, sizes: Sequence[int], facts: Facts, hardware: HardwareInfo) -> _Cut:
+        """That of the fewest accesses, or of no more where a thread's rows share more of what takes long."""
+        usual = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
+        memory = self._cost.moving_seconds(facts, hardware)
+        if not self._arithmetic.repeats_long(facts, hardware, memory, usual.at, usual.vectors.width):
+            return usual
+        others = [self._cut(at, sizes, facts) for at in range(1, len(sizes)) if at not in self._cuts]
+        as_cheap = [usual, *(cut for cut in others if cut.cost <= SIMILAR_COST * usual.cost)]
+        most = MAX_ACCESSES_IN_FLIGHT
+        return min(as_cheap, key=lambda c: self._arithmetic.slots(facts, c.at, most, c.vectors.width))
 
     def _cut(self, at: int, sizes: Sequence[int], facts: Facts) -> _Cut:
         """The vectors of the fewest accesses for rows and columns that are cut there, and what they cost."""
@@ -534,7 +550,7 @@ class PointwisePlanner:
             return MOST_BYTES_IN_FLIGHT
         if vectors.width == 1 or vectors.unaligned or dim != -1 or self._by_element(facts):
             return LOADED_BYTES_IN_FLIGHT
-        memory = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
+        memory = self._cost.moving_seconds(facts, hardware)
         computing = self._cost.computing_seconds(facts, hardware)
         is_simple = computing < LITTLE_COMPUTING * memory and busy >= MOST_THREADS
         return FEWEST_BYTES_IN_FLIGHT if is_simple else LOADED_BYTES_IN_FLIGHT

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from math import prod
 
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
+from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.rewrite.proposed.short_reductions import can_be_unrolled, unrolled_reduction
 from fusewright.schedulers.base import Part, Rewrite
@@ -40,24 +41,63 @@ def elementwise_reductions(part: Part, reads_few: bool = False) -> Rewrite | Non
 
 
 def _is_short(node: Reduction) -> bool:
-    return can_be_unrolled(node) and _is_read_at_few_points(node.output)
+    return can_be_unrolled(node) and (_is_read_at_few_points(node.output) or _is_of_what_readers_read(node))
 
 
 def _is_read_at_few_points(result: TensorView) -> bool:
     """Whether no tensor that follows from a result, up to the next reduction, has many more elements."""
     sizes = _sizes(result)
-    seen, left = {result}, [result]
+    return all(_has_few_more(_sizes(tensor), sizes) for tensor in _following(result))
+
+
+def _following(result: TensorView) -> dict[TensorView, None]:
+    """The tensors that follow from a result, up to the next reduction."""
+    seen: dict[TensorView, None] = {}
+    left = [result]
     while left:
         for use in left.pop().uses:
-            if isinstance(use, Reduction):
-                continue
-            for out in use.tensor_outputs:
-                if out not in seen:
-                    if not _has_few_more(_sizes(out), sizes):
-                        return False
-                    seen.add(out)
-                    left.append(out)
-    return True
+            if not isinstance(use, Reduction):
+                new = [out for out in use.tensor_outputs if out not in seen]
+                seen.update(dict.fromkeys(new))
+                left += new
+    return seen
+
+
+def _is_of_what_readers_read(node: Reduction) -> bool:
+    """Whether what has many more elements than a result, and follows from it, is computed with all that the
+    result follows from, too: all pairs of boxes with their corners, and the areas.
+    """
+    following, sizes = _following(node.output), _sizes(node.output)
+    many = [tensor for tensor in following if not _has_few_more(_sizes(tensor), sizes)]
+    made = {node.output, *following}
+    others = [
+        v for t in many if t.definition is not None for v in t.definition.tensor_inputs if v not in made
+    ]
+    return _read_for(node.tensor_inputs) <= _read_for(others)
+
+
+def _read_for(tensors: Iterable[TensorView]) -> set[TensorView]:
+    """What kernels read that compute these tensors by elementwise work and short reductions."""
+    read: set[TensorView] = set()
+    seen: set[TensorView] = set()
+    left = list(tensors)
+    while left:
+        tensor = left.pop()
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        node = tensor.definition
+        if node is not None and _is_computed_where_it_is_read(node):
+            left += node.tensor_inputs
+        else:
+            read.add(tensor)
+    return read
+
+
+def _is_computed_where_it_is_read(node: Node) -> bool:
+    if node.traits.pointwise or node.traits.indexed:
+        return True
+    return can_be_unrolled(node) and _is_read_at_few_points(node.output)
 
 
 def _sizes(tensor: TensorView) -> Counter[Expr]:

@@ -15,13 +15,17 @@ from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Reduction, Scan
+from fusewright.ir.node import Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.slots import LONG_SLOTS, slots_of
 from fusewright.sym import Expr, Mul, Symbol, as_int, const
+
+# The size of a dimension of results at most, all of which a thread computes for what it shares along it.
+MOST_SHARING = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +253,8 @@ def space_of(
     """The space of reductions that reduce the same axes; see its attributes."""
     reads = loads(fusion, maps)
     main = main_load(fusion, reference, reads)
+    if main is not None and _share_along_results(fusion, reference, main, maps, after):
+        main = None
     order = memory_order(reference, main)
     return ReductionSpace(
         reference,
@@ -297,6 +303,39 @@ def main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) ->
         return -len(read.concrete), -own, lacks_last, fusion.inputs.index(read.tensor), along
 
     return min((read for read in reads if read.concrete), key=rank, default=None)
+
+
+def _share_along_results(
+    fusion: Fusion,
+    reference: TensorView,
+    main: Access,
+    maps: Mapping[TensorView, AxisMap],
+    after: Collection[TensorView],
+) -> bool:
+    """Whether threads should go along results as these lie in memory, and not along the main load.
+
+    All loads come from the caches, as none has all dimensions, and the last dimension of the results is a
+    vector of a thread, which computes what lacks this dimension once: the forces between all pairs of points
+    take as long whichever way the coordinates lie in memory (an H200, 4096 points: 48 us by components of a
+    point, 85 by points).
+    """
+    points = [axis for axis in reference.logical if not axis.is_broadcast]
+    rows = [axis for axis in points if not axis.is_reduction]
+    if not rows or main.concrete.issuperset(points):
+        return False
+    last = rows[-1]
+    size = as_int(last.extent)
+    if size is None or not 1 < size <= MOST_SHARING or unit_stride_axis(reference) is not last:
+        return False
+    if main.axes.get(last) is unit_stride_axis(main.tensor):
+        return False
+    for node in fusion.nodes:
+        own = maps.get(node.output) if isinstance(node, Pointwise) and not node.is_scalar else None
+        if own is not None and node.output not in after and slots_of(node) >= LONG_SLOTS:
+            lacks = [axis for axis in points if axis not in own or own[axis].is_broadcast]
+            if lacks == [last]:
+                return True
+    return False
 
 
 def memory_order(reference: TensorView, main: Access | None) -> list[IterDomain]:
