@@ -230,8 +230,8 @@ class CostModel:
         Args:
             accessing: seconds of instructions for its accesses, in addition to its arithmetic; another kernel
                 might not need them.
-            slots: the kernel's total arithmetic, with the values that it computes repeatedly. None: each value
-                is computed once for each of its points.
+            slots: the kernel's total arithmetic, including repeated work. None: each value is computed once
+                for each of its points.
         """
         return partial(self._cost, facts, hardware, reads, speed, steps, accessing, slots)
 
