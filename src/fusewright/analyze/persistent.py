@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fusewright.analyze.scan_axes import is_spread_scan
@@ -98,37 +98,4 @@ def persistent_tensors(fusion: Fusion, across_scans: bool = True) -> Mapping[Ten
         for out in node.outputs:
             if isinstance(out, TensorView) and (between := reachability.reductions_between(out)):
                 found[out] = between
-    return found
-
-
-def most_held(fusion: Fusion, held: Mapping[TensorView, Sequence[TensorView]]) -> int:
-    """The most bytes for each element that are held at once, of `held`: across any one reduction, or
-    for what is computed with results of several that do not depend on each other. A scan has all of its
-    elements at once.
-    """
-    scans = [node.output for node in fusion.tensor_nodes() if isinstance(node, Scan)]
-    across = {tensor: tensor.dtype.size for tensor in scans}
-    for tensor, reductions in held.items():
-        for reduction in reductions:
-            across[reduction] = across.get(reduction, 0) + tensor.dtype.size
-    read: dict[TensorView, int] = {}
-    if len(held) > 1:
-        reachability = Reachability(fusion)
-        for tensor, reductions in held.items():
-            for user in _computed_with(tensor, held):
-                if any(reachability.reaches(reduction, user) for reduction in reductions):
-                    read[user] = read.get(user, 0) + tensor.dtype.size
-    return max((*across.values(), *read.values()), default=0)
-
-
-def _computed_with(tensor: TensorView, held: Collection[TensorView]) -> set[TensorView]:
-    """What is computed in one loop with a tensor, but for what follows from others that are held."""
-    found: set[TensorView] = set()
-    stack = [tensor]
-    while stack:
-        for user in stack.pop().consumers:
-            if user not in found:
-                found.add(user)
-                if user not in held and not user.is_reduction:
-                    stack.append(user)
     return found

@@ -191,7 +191,6 @@ class Item:
     Attributes:
         reduces: those loops that must end before the value that the item writes is a result.
         barriers: the grid barriers that precede it.
-        exchanges: the exchanges between threads that precede it, if they decide its position.
     """
 
     loops: tuple[Loop, ...]
@@ -202,7 +201,6 @@ class Item:
     reduces: tuple[Loop, ...] = ()
     depends: set[int] = field(default_factory=set)
     barriers: int = 0
-    exchanges: int = 0
 
     def __post_init__(self) -> None:
         self.loops = tuple(loop for loop in self.loops if loop.is_real)
@@ -234,8 +232,7 @@ def build_nest(items: Sequence[Item], depth: int = 0) -> list[Stmt]:
     """The statements of `items` inside their common outer `depth` loops.
 
     Items that share their next loop form one cluster. Clusters are ordered by dependence, then by the grid
-    barriers before them, so that one serves all that blocks pass on at a time, by the exchanges of threads
-    before them, and then by first item.
+    barriers before them, so that one serves all that blocks pass on at a time, and then by first item.
     ScheduleError if two clusters need each other: something is inlined too far.
     """
     clusters: dict[object, list[Item]] = {}
@@ -252,12 +249,7 @@ def build_nest(items: Sequence[Item], depth: int = 0) -> list[Stmt]:
         for need in needs:
             users.setdefault(need, []).append(key)
     rank = {
-        key: (
-            max([item.barriers for item in members]),
-            max([item.exchanges for item in members]),
-            members[0].order,
-        )
-        for key, members in clusters.items()
+        key: (max([item.barriers for item in members]), members[0].order) for key, members in clusters.items()
     }
     ready = [(rank[key], i, key) for i, (key, needs) in enumerate(waiting.items()) if not needs]
     heapq.heapify(ready)

@@ -31,7 +31,6 @@ from fusewright.kernel.verify import verify
 from fusewright.lower.buffers import Buffers
 from fusewright.lower.context import Context, launch_dimensions
 from fusewright.lower.domains import Domains, refine, vector_size, with_promoters
-from fusewright.lower.exchange_order import exchanges_before
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.interface import (
     Argument,
@@ -114,14 +113,12 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     implied = end_with_grid(nodes, loops, domains)
     ctx = Context(fusion, nodes, domains, loops, buffers, dims, implied=implied)
     _check_readers(ctx)
-    exchanges = exchanges_before(ctx)
     items: list[Item] = []
     for position, node in enumerate(nodes):
         own = node_items(ctx, node, position * _ORDER_STEP)
         own = prefetched(ctx, node, own) if node.output.prefetched else own
         for item in own:
             item.barriers = barriers[node]
-            item.exchanges = exchanges.get(node, 0)
         items += own
     link(items)
     nest = build_nest(items)

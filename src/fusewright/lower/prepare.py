@@ -49,18 +49,20 @@ def _check_siblings(node: Node) -> None:
 
 def _check_shifts(node: Reduction | Scan) -> None:
     """Refuses loops that are at another element of the result in each step of its accumulation."""
-    out = node.output
+    out, scans = node.output, isinstance(node, Scan)
     root = out.maybe_root
     along = {scanned_root(node)} if isinstance(node, Scan) else {axis for axis in root if axis.is_reduction}
 
     def accumulated(axes: Iterable[IterDomain]) -> set[IterDomain]:
-        return {found for axis in axes for found in ancestors(axis, root) if found in along}
+        # What rfactor leaves to a later reduction, such as the block that rows go to in turns, is no step here.
+        steps = (axis for axis in axes if scans or axis.is_reduction)
+        return {found for axis in steps for found in ancestors(axis, root) if found in along}
 
     for transform in transforms_between(root, out.loop):
         steps = accumulated(transform.reads)
         if steps and not accumulated(transform.inputs):
             by, moved = next(iter(steps)), transform.inputs[0]
-            how = "scanned" if isinstance(node, Scan) else "reduced"
+            how = "scanned" if scans else "reduced"
             raise ScheduleError(
                 f"{out.name} is {how} along {by}, and {moved} is shifted by the place along that",
                 expected="an axis of the result at the same element in each step",

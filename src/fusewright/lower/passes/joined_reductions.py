@@ -1,4 +1,4 @@
-"""Joins independent reductions of a block, or of a cluster: one exchange, with its barriers, serves all.
+"""Joins independent reductions of a block: one exchange, with its barriers, serves all.
 
     block reduce a into s                   pair = a, b
     c = x * y                               c = x * y
@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
@@ -26,9 +25,6 @@ MAX_JOINED = 4
 
 # What a reduction may come after as well as before, if it needs no result of it and no other thread sees it.
 _PRIVATE = (k.Copy, k.Window, k.Compute, k.Init, k.Combine, k.For, k.If, k.Let, k.LetValue, k.LetMisalignment)
-
-
-_Collective = k.BlockReduce | k.ClusterReduce
 
 
 def join_reductions(kernel: k.Kernel) -> k.Kernel:
@@ -44,10 +40,8 @@ def join_reductions(kernel: k.Kernel) -> k.Kernel:
     return joiner.made.declared(kernel, kept)
 
 
-def _may_join(stmt: k.Stmt) -> TypeGuard[_Collective]:
-    if not isinstance(stmt, (k.BlockReduce, k.ClusterReduce)):
-        return False
-    return stmt.width == 1 and len(stmt.src) == len(stmt.dst)
+def _may_join(stmt: k.Stmt) -> bool:
+    return isinstance(stmt, k.BlockReduce) and stmt.width == 1 and len(stmt.src) == len(stmt.dst)
 
 
 @dataclass
@@ -58,7 +52,7 @@ class _Pending:
         place: its position among the statements made so far.
     """
 
-    stmt: _Collective
+    stmt: k.BlockReduce
     place: int
 
 
@@ -77,7 +71,7 @@ class _Joiner:
         pending: list[_Pending] = []
         for stmt in body:
             stmt = k.with_children(stmt, self.body)
-            if _may_join(stmt):
+            if isinstance(stmt, k.BlockReduce) and _may_join(stmt):
                 if pending and not _joins(stmt, pending):
                     self._flush(pending, result)
                 pending.append(_Pending(stmt, len(result)))
@@ -95,7 +89,7 @@ class _Joiner:
             result += self._joined([each.stmt for each in pending])
         pending.clear()
 
-    def _joined(self, reductions: Sequence[_Collective]) -> list[k.Stmt]:
+    def _joined(self, reductions: Sequence[k.BlockReduce]) -> list[k.Stmt]:
         """One reduction of all their values side by side, and what brings these there and away."""
         first, count = reductions[0], len(reductions)
         given = [self._registers(ref, "given", count) for ref in first.dst]
@@ -104,15 +98,16 @@ class _Joiner:
         for i, each in enumerate(reductions):
             body += [k.Copy(k.Ref(buffer, const(i)), src) for buffer, src in zip(given, each.src)]
         into = tuple(k.Ref(buffer, ZERO) for buffer in found)
+        self.left.update(buffer for buffer in first.workspace if buffer is not None)
         joined = dataclasses.replace(
             first,
             dst=into,
             src=tuple(k.Ref(buffer, ZERO) for buffer in given),
-            workspace=self._rooms_of(first.workspace, count),
+            workspace=tuple(
+                None if buffer is None else self._room(buffer, count) for buffer in first.workspace
+            ),
             width=count,
         )
-        if isinstance(joined, k.ClusterReduce):
-            joined = dataclasses.replace(joined, exchange=self._rooms_of(joined.exchange, count))
         body += [k.Init(first.op, into, count), joined]
         for i, each in enumerate(reductions):
             body.append(k.Combine(each.op, each.dst, tuple(k.Ref(buffer, const(i)) for buffer in found)))
@@ -120,11 +115,6 @@ class _Joiner:
 
     def _registers(self, ref: k.Ref, what: str, count: int) -> k.Buffer:
         return self.made.new(f"{ref.buffer.name}_{what}{len(self.made)}", ref.buffer.dtype, count)
-
-    def _rooms_of(self, workspaces: Sequence[k.Buffer], count: int) -> tuple[k.Buffer, ...]:
-        """Those for `count` times as many values; without them the given ones may be left."""
-        self.left.update(buffer for buffer in workspaces if buffer is not None)
-        return tuple(None if buffer is None else self._room(buffer, count) for buffer in workspaces)
 
     def _room(self, workspace: k.Buffer, count: int) -> k.Buffer:
         """A workspace for `count` times as many values; the same for all reductions that had the same."""
@@ -135,17 +125,16 @@ class _Joiner:
         return self._rooms[key]
 
 
-def _joins(stmt: _Collective, pending: Sequence[_Pending]) -> bool:
+def _joins(stmt: k.BlockReduce, pending: Sequence[_Pending]) -> bool:
     """Whether a reduction can be one with those that wait, which are alike."""
     first = pending[0].stmt
     types = [ref.buffer.dtype for ref in stmt.dst]
     return (
         len(pending) < MAX_JOINED
-        and type(stmt) is type(first)
         and stmt.op is first.op
         and stmt.axes == first.axes
         and stmt.pred is first.pred
-        and access.scratch_buffers(stmt) == access.scratch_buffers(first)
+        and stmt.workspace == first.workspace
         and types == [ref.buffer.dtype for ref in first.dst]
         and not any(_needs(stmt, each.stmt) for each in pending)
     )
@@ -160,7 +149,7 @@ def _may_precede(stmt: k.Stmt, pending: Sequence[_Pending]) -> bool:
     )
 
 
-def _needs(stmt: k.Stmt, reduction: _Collective) -> bool:
+def _needs(stmt: k.Stmt, reduction: k.BlockReduce) -> bool:
     """Whether a statement has to come after a reduction: it touches the result, or what is reduced."""
     results = {ref.buffer for ref in reduction.dst}
     sources = {src.buffer for src in reduction.src if isinstance(src, k.Ref)}

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fusewright.analyze.persistent import most_held
 from fusewright.core.hardware import (
     BULK_COPIES_SINCE,
     MAX_VECTOR_BYTES,
@@ -52,6 +51,7 @@ from fusewright.schedulers.persistent.held_length import (
 from fusewright.schedulers.persistent.held_rows import (
     has_welford,
     held_tensors,
+    most_held,
     recompute,
     with_welford,
 )

@@ -406,8 +406,8 @@ class PointwisePlanner:
         computing = thread_seconds(slots / threads, hardware)
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
         kept = overlap(resident, moving, LATENCY_SECONDS + BESIDE_OTHERS * computing)
-        starting = starting_seconds(blocks)
-        started = min(1.0, self._cost.moving_seconds(facts, hardware) / starting) if starting else 1.0
+        memory = self._cost.moving_seconds(facts, hardware)
+        started = min(1.0, memory / starting_seconds(blocks)) if memory else 1.0
         speed = min(busy_share(blocks, hardware) * kept, started)
         return self._cost.estimate(facts, hardware, speed=speed, steps=computing, slots=slots)()
 
