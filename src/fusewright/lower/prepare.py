@@ -54,7 +54,7 @@ def _check_shifts(node: Reduction | Scan) -> None:
     along = {scanned_root(node)} if isinstance(node, Scan) else {axis for axis in root if axis.is_reduction}
 
     def accumulated(axes: Iterable[IterDomain]) -> set[IterDomain]:
-        # What rfactor leaves to a later reduction, such as the block that rows go to in turns, is no step here.
+        # A later reduction takes the axes that rfactor left, such as blocks that take rows in turns.
         steps = (axis for axis in axes if scans or axis.is_reduction)
         return {found for axis in steps for found in ancestors(axis, root) if found in along}
 
