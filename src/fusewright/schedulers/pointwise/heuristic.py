@@ -46,6 +46,7 @@ from fusewright.schedulers.pointwise.blocks import (
     unrolled,
     with_fewer_blocks,
 )
+from fusewright.schedulers.pointwise.cut import Cut, broadcasts_served
 from fusewright.schedulers.pointwise.divided_sizes import divided_sizes
 from fusewright.schedulers.pointwise.planes import Planes, find_planes
 from fusewright.schedulers.pointwise.row_windows import RowWindows, find_row_windows
@@ -104,33 +105,6 @@ MOST_OF_PLANES = 16
 DIVIDED_COST = 1.0
 # How many accesses an element more are as cheap, where fewer values are computed again.
 SIMILAR_COST = 1.05
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """The rows and columns that the dimensions are split into.
-
-    Attributes:
-        at: the number of dimensions that are rows; 0: all dimensions are one row.
-        why: the reason, for people.
-        vectors: the vectors of the columns.
-        dim: the dimension whose size they divide.
-        shifts: whether all dimensions are one row, whose first and last vectors may be partial.
-        busy: the fraction of a block's threads that have columns.
-        cost: accesses per element, including threads without columns.
-        planes: the number of rows per thread that are planes of a join; 0: they are not.
-        rows: the number of rows that a thread should have because they share loads.
-    """
-
-    at: int
-    why: str
-    vectors: Vectors
-    dim: int
-    shifts: bool
-    busy: float
-    cost: float
-    planes: int = 0
-    rows: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,7 +388,7 @@ class PointwisePlanner:
     @cached_property
     def _cuts(self) -> list[int]:
         """Where dimensions may be cut into rows and columns: nowhere, or where that serves most inputs."""
-        served = {at: _served(self._broadcasts, at) for at in range(1, len(self.space.axes))}
+        served = {at: broadcasts_served(self._broadcasts, at) for at in range(1, len(self.space.axes))}
         most = max(served.values(), default=0)
         best = (at for at, count in served.items() if count == most > 0)
         return sorted({0, *best, *self._windows})
@@ -423,7 +397,7 @@ class PointwisePlanner:
     def _windows(self) -> dict[int, RowWindows]:
         return find_row_windows(self.fusion, self.space.axes, self._full_loads)
 
-    def _best_cut(self, sizes: Sequence[int], facts: Facts, hardware: HardwareInfo) -> _Cut:
+    def _best_cut(self, sizes: Sequence[int], facts: Facts, hardware: HardwareInfo) -> Cut:
         """That of the fewest accesses, or of no more where a thread's rows share more of what takes long."""
         usual = min((self._cut(at, sizes, facts) for at in self._cuts), key=lambda cut: cut.cost)
         memory = self._cost.moving_seconds(facts, hardware)
@@ -434,7 +408,7 @@ class PointwisePlanner:
         most = MAX_ACCESSES_IN_FLIGHT
         return min(as_cheap, key=lambda c: self._arithmetic.slots(facts, c.at, most, c.vectors.width))
 
-    def _cut(self, at: int, sizes: Sequence[int], facts: Facts) -> _Cut:
+    def _cut(self, at: int, sizes: Sequence[int], facts: Facts) -> Cut:
         """The vectors of the fewest accesses for rows and columns that are cut there, and what they cost."""
         vectors, dim = self._vectors_at(at, facts)
         # Where vectors start at any element, or some accesses are of single ones, those tell.
@@ -447,8 +421,8 @@ class PointwisePlanner:
             why = (
                 "by which broadcast inputs are indexed" if self._broadcasts else "as no input is a broadcast"
             )
-            return _Cut(0, f"one dimension, {why}", found, -1 if shifts else dim, shifts, 1.0, cost)
-        served = _served(self._broadcasts, at)
+            return Cut(0, f"one dimension, {why}", found, -1 if shifts else dim, shifts, 1.0, cost)
+        served = broadcasts_served(self._broadcasts, at)
         shifted = self._rows.vectors(facts) if self._rows is not None and at == len(sizes) - 1 else None
         shifts = shifted is not None and not shifted.unaligned and is_narrow(narrowest, shifted)
         if shifted is not None and shifts:
@@ -461,7 +435,7 @@ class PointwisePlanner:
         shared = self._windows[at].saved(rows) / vectors.width if rows > 1 else 0.0
         cost = (vectors.cost + divided - shared) / max(busy, 1 / a_block)
         why += f", and {rows} rows share loads" if rows > 1 else ""
-        return _Cut(at, why, vectors, dim, shifts, busy, cost, rows=rows)
+        return Cut(at, why, vectors, dim, shifts, busy, cost, rows=rows)
 
     def _rows_that_share(self, at: int, vectors: Vectors, shifts: bool) -> int:
         """How many rows a thread has for loads of neighbours in them to be one. Vectors that start anywhere,
@@ -470,7 +444,7 @@ class PointwisePlanner:
         windows = self._windows.get(at)
         return 1 if windows is None or vectors.unaligned or shifts else windows.rows(vectors.width)
 
-    def _cut_at_planes(self, sizes: Sequence[int], facts: Facts) -> _Cut | None:
+    def _cut_at_planes(self, sizes: Sequence[int], facts: Facts) -> Cut | None:
         """Rows that are the planes of a join, all of them for each thread, where they fill blocks."""
         planes = self._planes
         if planes is None:
@@ -481,13 +455,13 @@ class PointwisePlanner:
         if prod(sizes[planes.at :]) < THREADS * vectors.width:
             return None
         why = f"{planes.count} planes of a join, cut at {planes.at}"
-        return _Cut(planes.at, why, vectors, dim, False, 1.0, vectors.cost, planes.count)
+        return Cut(planes.at, why, vectors, dim, False, 1.0, vectors.cost, planes.count)
 
     @cached_property
     def _planes(self) -> Planes | None:
         return find_planes(self.fusion, self.space, self._concrete)
 
-    def _tile(self, cut: _Cut, sizes: Sequence[int]) -> Tile | None:
+    def _tile(self, cut: Cut, sizes: Sequence[int]) -> Tile | None:
         """A tile for each block, where an input has shorter runs of memory along the columns than a line."""
         vectors = cut.vectors
         if cut.at or cut.dim != -1 or cut.shifts or vectors.unaligned or vectors.width == 1:
@@ -608,12 +582,3 @@ def _innermost(reference: TensorView) -> IterDomain | None:
     if not reference.is_placed:
         return unit_stride_axis(reference)
     return next((axis for axis in reversed(reference.maybe_root) if not axis.is_broadcast), None)
-
-
-def _served(broadcasts: Sequence[Sequence[bool]], cut: int) -> int:
-    """How many broadcast inputs two dimensions, rows and columns cut there, serve.
-
-    In one dimension every access to a broadcast input divides its index; in two, an input that is a broadcast
-    along all rows or all columns does not, and one read serves all of a thread's rows.
-    """
-    return sum(not any(p[:cut]) or not any(p[cut:]) for p in broadcasts)
