@@ -19,6 +19,7 @@
 #define __global__
 #define __shared__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
@@ -198,6 +199,7 @@ template <class T> void __stcs(T* p, T value) { *p = value; }
 inline float __uint_as_float(unsigned bits) { return host::bit_cast<float>(bits); }
 inline float __int_as_float(int bits) { return host::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float value) { return host::bit_cast<unsigned>(value); }
+inline int __float_as_int(float value) { return host::bit_cast<int>(value); }
 inline double __longlong_as_double(long long bits) { return host::bit_cast<double>(bits); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline double __dmul_rn(double a, double b) { return a * b; }

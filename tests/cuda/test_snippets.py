@@ -105,6 +105,29 @@ def test_remainders_of_floats_are_exact(tmp_path: Path) -> None:
     assert torch.equal(result.signbit()[~exact.isnan()], exact.signbit()[~exact.isnan()])
 
 
+@needs_compiler
+def test_approximate_functions_keep_signs_of_zeros_and_what_is_not_finite(tmp_path: Path) -> None:
+    names = ("cos", "expm1", "log", "log1p", "sin", "sqrt", "tanh")
+    each = "".join(
+        f"""void {name}_of(const float* x, float* to, long long count) {{
+          for (long long i = 0; i < count; ++i) to[i] = fw::approximate_{name}(x[i]);
+        }}
+        """
+        for name in names
+    )
+    text = "".join(map(snippets.text, snippets.closure(["approximate", "approximate_trig"])))
+    library = build(f'{text}\nextern "C" {{ {each} }}', tmp_path)
+    special = torch.tensor([0.0, 1e-45, 1e-40, 1.0, 1 - 2**-24, 1 + 2**-23, 105615.0, 3e38, torch.inf])
+    x = torch.cat([special, torch.logspace(-8, 5, 10_000), torch.arange(1, 99) * (torch.pi / 2)])
+    x = torch.cat([x, -x, torch.tensor([torch.nan])])
+    for name in names:
+        result, exact = torch.empty_like(x), getattr(torch, name)(x.double()).float()
+        pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, result))
+        getattr(library, f"{name}_of")(*pointers, ctypes.c_longlong(len(x)))
+        torch.testing.assert_close(result, exact, rtol=2**-17, atol=0, equal_nan=True, msg=name)
+        assert torch.equal(result.signbit()[~exact.isnan()], exact.signbit()[~exact.isnan()]), name
+
+
 # ---- conversions ---------------------------------------------------------------------------------
 
 

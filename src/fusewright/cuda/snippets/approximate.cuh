@@ -34,9 +34,9 @@ __device__ __forceinline__ float approximate_log2(float x) {
 #endif
 }
 
-// Near 0, where the digits of 1 + f cancel, the first terms of the series.
+// Near 0, where the digits of 1 + f cancel, the first terms of the series: as a product, whose sign is that of -0.
 __device__ __forceinline__ float approximate_expm1(float x) {
-  const float near = x + x * x * (0.5f + x * 0.16666667f);
+  const float near = x * (1.0f + x * (0.5f + x * 0.16666667f));
   const float far = approximate_exp2(x * 1.442695f) - 1.0f;
   return fabsf(x) < 0.03125f ? near : far;
 }
@@ -67,7 +67,7 @@ __device__ __forceinline__ float approximate_sqrt(float x) {
 }
 
 __device__ __forceinline__ float approximate_tanh(float x) {
-  const float near = x - x * x * x * 0.33333333f;
+  const float near = x * (1.0f - x * x * 0.33333333f);
   const float far = 1.0f - 2.0f * approximate_reciprocal(1.0f + approximate_exp2(x * 2.88539f));
   return fabsf(x) < 0.0625f ? near : far;
 }

@@ -8,14 +8,15 @@ namespace fw {
 // 1.5 * 2^23: a float added to it is rounded to an integer, whose last bit is the sum's.
 constexpr float rounds_to_integer = 12582912.0f;
 
-// sin(x - count * pi), negated if the last bit of `integer` is set.
+// sin(x - count * pi), negated if the last bit of `integer` is set. The parts of pi are all positive, and the last step is a
+// product, so that -0 stays -0: a sum of zeros of both signs is +0.
 __device__ __forceinline__ float sine_of_rest(float x, float count, float integer) {
-  float r = fmaf(count, -3.14159274f, x);
-  r = fmaf(count, 8.74227800e-8f, r);
-  r = fmaf(count, 3.43024902e-15f, r);
+  float r = fmaf(count, -3.14159250f, x);
+  r = fmaf(count, -1.50995788e-7f, r);
+  r = fmaf(count, -1.07806051e-14f, r);
   const float square = r * r;
   const float curve = fmaf(square, fmaf(square, -1.854144615e-4f, 8.314251584e-3f), -1.666585175e-1f);
-  const float sine = fmaf(r * square, curve, r);
+  const float sine = r * fmaf(square, curve, 1.0f);
   return __int_as_float(__float_as_int(sine) ^ (__float_as_int(integer) << 31));
 }
 
