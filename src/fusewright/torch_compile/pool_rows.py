@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,18 @@ from fusewright.torch_compile.rows import NotRecordable, row
 
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
+
+
+def _rows_of_images(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function of `rank` as the rows of pools along 2 and along 3 dimensions."""
+
+    def decorate(record: Callable[..., Any]) -> Callable[..., Any]:
+        for rank in (2, 3):
+            row(name.format(rank=rank))(partial(record, rank=rank))
+        return record
+
+    return decorate
+
 
 # ---- windows -----------------------------------------------------------------------------------------------
 
@@ -159,9 +171,10 @@ def _max_pool(r: Recording, x: Any, sizes: Sequence[int], sides: Sequence[_Side]
     return most, r.ops.expand(found, r.shape(1))
 
 
-@row("max_pool2d_with_indices.default")
-def max_pool2d(
+@_rows_of_images("max_pool{rank}d_with_indices.default")
+def max_pool(
     r: Recording,
+    rank: int,
     x: Any,
     kernel_size: Sequence[int],
     stride: Sequence[int],
@@ -170,21 +183,7 @@ def max_pool2d(
     ceil_mode: bool,
 ) -> Any:
     sizes, made = known_sizes(r.sizes(x)), known_sizes(r.shape(0))
-    return _max_pool(r, x, sizes, _sides(sizes, made, 2, kernel_size, stride, padding, dilation))
-
-
-@row("max_pool3d_with_indices.default")
-def max_pool3d(
-    r: Recording,
-    x: Any,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Any:
-    sizes, made = known_sizes(r.sizes(x)), known_sizes(r.shape(0))
-    return _max_pool(r, x, sizes, _sides(sizes, made, 3, kernel_size, stride, padding, dilation))
+    return _max_pool(r, x, sizes, _sides(sizes, made, rank, kernel_size, stride, padding, dilation))
 
 
 def _where_greatest(
@@ -212,15 +211,10 @@ def _where_greatest(
     return reduce(r.ops.add, [r.ops.where(r.ops.eq(place, element), value, 0.0) for value, place in pairs])
 
 
-def _max_pool_backward(r: Recording, grad: Any, indices: Any, rank: int, *given: Sequence[int]) -> Any:
-    made, sizes = known_sizes(r.sizes(grad)), known_sizes(r.shape())
-    sides = _sides(sizes, made, rank, *given)
-    return _where_greatest(r, grad, indices, made, sizes, [side.around() for side in sides])
-
-
-@row("max_pool2d_with_indices_backward.default")
-def max_pool2d_backward(
+@_rows_of_images("max_pool{rank}d_with_indices_backward.default")
+def max_pool_backward(
     r: Recording,
+    rank: int,
     x: Any,
     kernel_size: Sequence[int],
     stride: Sequence[int],
@@ -229,21 +223,9 @@ def max_pool2d_backward(
     indices: Any,
     **_: Any,
 ) -> Any:
-    return _max_pool_backward(r, x, indices, 2, kernel_size, stride, padding, dilation)
-
-
-@row("max_pool3d_with_indices_backward.default")
-def max_pool3d_backward(
-    r: Recording,
-    x: Any,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    indices: Any,
-    **_: Any,
-) -> Any:
-    return _max_pool_backward(r, x, indices, 3, kernel_size, stride, padding, dilation)
+    made, sizes = known_sizes(r.sizes(x)), known_sizes(r.shape())
+    sides = _sides(sizes, made, rank, kernel_size, stride, padding, dilation)
+    return _where_greatest(r, x, indices, made, sizes, [side.around() for side in sides])
 
 
 # ---- means -------------------------------------------------------------------------------------------------
@@ -266,57 +248,23 @@ def _divided(
     return r.ops.truediv(x, r.ops.cast(count, x.dtype.compute))
 
 
-def _average_pool(
-    r: Recording, x: Any, rank: int, count_include_pad: bool, divisor: int | None, *given: Sequence[int]
+@_rows_of_images("avg_pool{rank}d.default")
+def average_pool(
+    r: Recording,
+    rank: int,
+    x: Any,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
 ) -> Any:
     sizes, made = known_sizes(r.sizes(x)), known_sizes(r.shape())
-    sides = _sides(sizes, made, rank, *given)
+    sides = _sides(sizes, made, rank, kernel_size, stride, padding)
     _check_elements(x, prod(side.window for side in sides))
     total = reduce(r.ops.add, [value for _, value in _elements(r, x, sizes, sides, 0.0)])
-    return _divided(r, total, sides, count_include_pad, divisor)
-
-
-@row("avg_pool2d.default")
-def average_pool2d(
-    r: Recording,
-    x: Any,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Any:
-    return _average_pool(r, x, 2, count_include_pad, divisor_override, kernel_size, stride, padding)
-
-
-@row("avg_pool3d.default")
-def average_pool3d(
-    r: Recording,
-    x: Any,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Any:
-    return _average_pool(r, x, 3, count_include_pad, divisor_override, kernel_size, stride, padding)
-
-
-def _average_pool_backward(
-    r: Recording, grad: Any, rank: int, count_include_pad: bool, divisor: int | None, *given: Sequence[int]
-) -> Any:
-    made, sizes = known_sizes(r.sizes(grad)), known_sizes(r.shape())
-    sides = _sides(sizes, made, rank, *given)
-    around = [side.around() for side in sides]
-    _check_elements(grad, 1)
-    mean = _divided(r, grad, sides, count_include_pad, divisor)
-    steps = [
-        (windows.most, _of_windows(r, dim, windows, side))
-        for dim, (windows, side) in enumerate(zip(around, sides), len(sizes) - rank)
-    ]
-    return one_after_another(r, mean, steps)
+    return _divided(r, total, sides, count_include_pad, divisor_override)
 
 
 def _of_windows(r: Recording, dim: int, windows: Windows, side: _Side) -> Callable[[Any], Any]:
@@ -333,9 +281,10 @@ def _of_windows(r: Recording, dim: int, windows: Windows, side: _Side) -> Callab
     return step
 
 
-@row("avg_pool2d_backward.default")
-def average_pool2d_backward(
+@_rows_of_images("avg_pool{rank}d_backward.default")
+def average_pool_backward(
     r: Recording,
+    rank: int,
     x: Any,
     kernel_size: Sequence[int],
     stride: Sequence[int],
@@ -344,21 +293,16 @@ def average_pool2d_backward(
     divisor_override: int | None,
     **_: Any,
 ) -> Any:
-    return _average_pool_backward(r, x, 2, count_include_pad, divisor_override, kernel_size, stride, padding)
-
-
-@row("avg_pool3d_backward.default")
-def average_pool3d_backward(
-    r: Recording,
-    x: Any,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    count_include_pad: bool,
-    divisor_override: int | None,
-    **_: Any,
-) -> Any:
-    return _average_pool_backward(r, x, 3, count_include_pad, divisor_override, kernel_size, stride, padding)
+    made, sizes = known_sizes(r.sizes(x)), known_sizes(r.shape())
+    sides = _sides(sizes, made, rank, kernel_size, stride, padding)
+    around = [side.around() for side in sides]
+    _check_elements(x, 1)
+    mean = _divided(r, x, sides, count_include_pad, divisor_override)
+    steps = [
+        (windows.most, _of_windows(r, dim, windows, side))
+        for dim, (windows, side) in enumerate(zip(around, sides), len(sizes) - rank)
+    ]
+    return one_after_another(r, mean, steps)
 
 
 # ---- adaptive pools ----------------------------------------------------------------------------------------
@@ -415,24 +359,15 @@ def _sums(
     return [(w.most, summed(r, dim, w, count)) for dim, (w, count) in each]
 
 
-@row("_adaptive_avg_pool2d_backward.default")
-def adaptive_average_pool2d_backward(r: Recording, x: Any, **_: Any) -> Any:
-    return _adaptive_average_pool_backward(r, x, 2)
-
-
-@row("_adaptive_avg_pool3d_backward.default")
-def adaptive_average_pool3d_backward(r: Recording, x: Any, **_: Any) -> Any:
-    return _adaptive_average_pool_backward(r, x, 3)
-
-
-def _adaptive_average_pool_backward(r: Recording, grad: Any, rank: int) -> Any:
-    made, sizes = known_sizes(r.sizes(grad)), known_sizes(r.shape())
+@_rows_of_images("_adaptive_avg_pool{rank}d_backward.default")
+def adaptive_average_pool_backward(r: Recording, rank: int, x: Any, **_: Any) -> Any:
+    made, sizes = known_sizes(r.sizes(x)), known_sizes(r.shape())
     outer = len(sizes) - rank
     pairs = list(zip(sizes[outer:], made[outer:]))
     # The windows that an element is in are found as those elements of a window are.
     around = [_adaptive(n, size) for size, n in pairs]
-    _check_elements(grad, 1)
-    mean = _by_counts(r, grad, [_adaptive(size, n) for size, n in pairs], made[outer:])
+    _check_elements(x, 1)
+    mean = _by_counts(r, x, [_adaptive(size, n) for size, n in pairs], made[outer:])
     return one_after_another(r, mean, _sums(r, around, sizes, outer))
 
 
@@ -456,18 +391,9 @@ def adaptive_max_pool(r: Recording, x: Any, output_size: Sequence[Any]) -> Any:
     return most, r.ops.expand(place, r.shape(1))
 
 
-@row("adaptive_max_pool2d_backward.default")
-def adaptive_max_pool2d_backward(r: Recording, x: Any, indices: Any, **_: Any) -> Any:
-    return _adaptive_max_pool_backward(r, x, indices, 2)
-
-
-@row("adaptive_max_pool3d_backward.default")
-def adaptive_max_pool3d_backward(r: Recording, x: Any, indices: Any, **_: Any) -> Any:
-    return _adaptive_max_pool_backward(r, x, indices, 3)
-
-
-def _adaptive_max_pool_backward(r: Recording, grad: Any, indices: Any, rank: int) -> Any:
-    made, sizes = known_sizes(r.sizes(grad)), known_sizes(r.shape())
+@_rows_of_images("adaptive_max_pool{rank}d_backward.default")
+def adaptive_max_pool_backward(r: Recording, rank: int, x: Any, indices: Any, **_: Any) -> Any:
+    made, sizes = known_sizes(r.sizes(x)), known_sizes(r.shape())
     outer = len(sizes) - rank
     around = [_adaptive(n, size) for size, n in zip(sizes[outer:], made[outer:])]
-    return _where_greatest(r, grad, indices, made, sizes, around)
+    return _where_greatest(r, x, indices, made, sizes, around)

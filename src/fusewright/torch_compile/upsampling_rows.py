@@ -117,9 +117,12 @@ def _scalings(
     ]
 
 
-def _stated(rank: int, scale_factors: Sequence[float] | None, *each: float | None) -> list[float | None]:
-    """The scales that are stated, outermost first, of an image with so many dimensions of its own."""
-    return list(scale_factors) if scale_factors else list(each[len(each) - rank :])
+def _stated_scales(
+    x: Any, scales: float | None, d: float | None, h: float | None, w: float | None
+) -> list[float | None]:
+    """The stated scale of each dimension of an image, outermost first. `scales`: that of a line."""
+    rank = x.ndim - 2
+    return [scales] if rank == 1 else [d, h, w][-rank:]
 
 
 # ---- the nearest element -----------------------------------------------------------------------------------
@@ -129,8 +132,7 @@ def _nearest(
     r: Recording, x: Any, scale_factors: Any, scales: Any, d: Any, h: Any, w: Any, exact: bool
 ) -> Any:
     sizes, made = known_sizes(r.sizes(x)), known_sizes(r.shape())
-    rank = x.ndim - 2
-    stated = _stated(rank, scale_factors, *((scales,) if rank == 1 else (d, h, w)))
+    stated = scale_factors or _stated_scales(x, scales, d, h, w)
     if made == sizes:
         return r.ops.set(x)
     tables = [
@@ -223,29 +225,30 @@ def _steps(scaling: _Scaling, starts: Sequence[int]) -> int:
     return times if not rest and all(each == i * times for i, each in enumerate(starts)) else 0
 
 
-def _add_gradients(name: str, exact: bool) -> None:
-    @row(f"{name}1d_backward.default")
-    def backward1d(r: Recording, x: Any, scales: float | None, **_: Any) -> Any:
-        return _nearest_backward(r, x, [scales], exact)
-
-    @row(f"{name}2d_backward.default")
-    def backward2d(r: Recording, x: Any, scales_h: float | None, scales_w: float | None, **_: Any) -> Any:
-        return _nearest_backward(r, x, [scales_h, scales_w], exact)
-
-    @row(f"{name}3d_backward.default")
-    def backward3d(
-        r: Recording,
-        x: Any,
-        scales_d: float | None,
-        scales_h: float | None,
-        scales_w: float | None,
-        **_: Any,
-    ) -> Any:
-        return _nearest_backward(r, x, [scales_d, scales_h, scales_w], exact)
+@row(*(f"upsample_nearest{n}d_backward.default" for n in (1, 2, 3)))
+def upsample_nearest_backward(
+    r: Recording,
+    x: Any,
+    scales: float | None = None,
+    scales_d: float | None = None,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+    **_: Any,
+) -> Any:
+    return _nearest_backward(r, x, _stated_scales(x, scales, scales_d, scales_h, scales_w), exact=False)
 
 
-_add_gradients("upsample_nearest", exact=False)
-_add_gradients("_upsample_nearest_exact", exact=True)
+@row(*(f"_upsample_nearest_exact{n}d_backward.default" for n in (1, 2, 3)))
+def upsample_nearest_exact_backward(
+    r: Recording,
+    x: Any,
+    scales: float | None = None,
+    scales_d: float | None = None,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+    **_: Any,
+) -> Any:
+    return _nearest_backward(r, x, _stated_scales(x, scales, scales_d, scales_h, scales_w), exact=True)
 
 
 def _linear_backward(r: Recording, grad: Any, align_corners: bool, stated: Sequence[float | None]) -> Any:
@@ -295,28 +298,15 @@ def _weighted(r: Recording, value: Any, place: Any, dim: int, scaling: _Scaling,
     return r.ops.where(r.ops.gt(weight, 0.0), r.ops.mul(value, weight), 0.0)
 
 
-@row("upsample_linear1d_backward.default")
+@row(*(f"upsample_{name}_backward.default" for name in ("linear1d", "bilinear2d", "trilinear3d")))
 def upsample_linear_backward(
-    r: Recording, x: Any, align_corners: bool, scales: float | None, **_: Any
-) -> Any:
-    return _linear_backward(r, x, align_corners, [scales])
-
-
-@row("upsample_bilinear2d_backward.default")
-def upsample_bilinear_backward(
-    r: Recording, x: Any, align_corners: bool, scales_h: float | None, scales_w: float | None, **_: Any
-) -> Any:
-    return _linear_backward(r, x, align_corners, [scales_h, scales_w])
-
-
-@row("upsample_trilinear3d_backward.default")
-def upsample_trilinear_backward(
     r: Recording,
     x: Any,
     align_corners: bool,
-    scales_d: float | None,
-    scales_h: float | None,
-    scales_w: float | None,
+    scales: float | None = None,
+    scales_d: float | None = None,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
     **_: Any,
 ) -> Any:
-    return _linear_backward(r, x, align_corners, [scales_d, scales_h, scales_w])
+    return _linear_backward(r, x, align_corners, _stated_scales(x, scales, scales_d, scales_h, scales_w))
