@@ -231,6 +231,26 @@ def test_an_element_by_itself_takes_a_sector_and_twice_where_it_is_stored():
     assert column_sum_seconds(True, False, alignment=256) == column_sum_seconds(False, False, alignment=256)
 
 
+@pytest.mark.parametrize(("length", "gathered_again"), [(512, False), (1 << 16, True)])
+def test_elements_gathered_again_take_a_sector_each_unless_they_are_in_the_l1_cache(
+    length: int, gathered_again: bool
+):
+    """Rows of 32 of a table that lies column by column."""
+    rows, columns, size = 1 << 18, 32, 4
+    fusion = Fusion()
+    table, places = (
+        define_tensor(fusion, [-1] * n, True, dtype) for n, dtype in ((2, DataType.Float), (1, DataType.Int))
+    )
+    add_output(fusion, index_select(fusion, table, places, 0))
+    fusion.unify_extents()
+    sizes = dict(zip((*table.extents, *places.extents), (length, columns, rows)))
+    facts = Facts(sizes, ((1, length), (1,)), (256, 256))  # type: ignore[arg-type]
+    planner = PointwiseScheduler().prepare(fusion)
+    moved = planner(facts, H200).estimate().bytes  # type: ignore[operator,union-attr]
+    wasted = rows * columns * (SECTOR_BYTES - size)
+    assert (moved > wasted) == gathered_again
+
+
 def test_neighbours_in_either_direction_share_their_sectors():
     fusion = Fusion()
     x = define_tensor(fusion, [-1, -1], True, DataType.Float)

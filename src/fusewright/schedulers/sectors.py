@@ -30,6 +30,8 @@ from fusewright.sym import Product, Symbol, evaluate
 SECTOR_BYTES = 32
 # A sector of which a part is written is read and written.
 PARTLY_WRITTEN = 2
+# Elements of a larger tensor that are read by index again and again are not in an SM's L1 cache.
+CACHED_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,10 @@ class _Walk:
         Nowhere, if they follow one another, as most do: then nothing is in vain.
         """
         tensor = self.access.tensor
-        used = min(self._points.value(facts.sizes), self._elements.value(facts.sizes)) * tensor.dtype.size
+        size, points = tensor.dtype.size, self._points.value(facts.sizes)
+        used = min(points, self._elements.value(facts.sizes)) * size
+        if used > CACHED_BYTES and any(map(self._reads_an_index, self._dims)):
+            used = points * size
         if not used:
             return set(), 0  # and index maps divide by sizes
         strides = self._strides(facts)
@@ -229,6 +234,11 @@ class _Walk:
         """The numbers of the index tensors that differ along an axis."""
         dim = self.access.dims[axis]
         return [n for n, each in enumerate(self._index_tensors) if not each.shape[dim].is_broadcast]
+
+    @property
+    def _dims(self) -> list[IterDomain]:
+        """Those of the axes that are dimensions of the map."""
+        return [axis for axis in self.axes if axis in self.access.dims] if self._map is not None else []
 
     @property
     def _index_tensors(self) -> Sequence[TensorView]:

@@ -21,6 +21,7 @@ from fusewright.schedulers.cost import KERNEL_SECONDS, copy_seconds, slot_second
 from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import Exclusions
+from fusewright.segment.gather_order import in_order_of_gathers
 from fusewright.segment.order import (
     across_memory,
     independent_parts,
@@ -336,11 +337,17 @@ class Decision:
             if len(rewrites) == len(segments) > 0:
                 change = f": {rewrites[0].name}, as {rewrites[0].reason}"
                 yield Idea(segments, change, tuple(rewrites))
+            slow = [segment for segment, cost in known if may_be_split(cost)]
+            segments = self._untried("gathers", slow if may_rewrite else [])
+            rewrites = [r for each in segments if (r := in_order_of_gathers(each.nodes)) is not None]
+            if len(rewrites) == len(segments) > 0:
+                change = f": {rewrites[0].name}, as {rewrites[0].reason}"
+                yield Idea(segments, change, tuple(rewrites), alone=True)
             for i in self._repeated(*known[0]):
                 segments = self._untried(f"once {i}", [segment for segment, _ in known])
                 if segments:
                     yield Idea(segments, f" reading its repeated part {i}", once=i)
-            slow = [segment for segment, cost in known if len(segment.nodes) > 1 and may_be_split(cost)]
+            slow = [segment for segment in slow if len(segment.nodes) > 1]
             # A reduction's kernel would store an element a sector.
             for i in range(len(across_memory(slow[0].nodes)) if slow else 0):
                 segments = self._untried(f"across {i}", slow)
@@ -412,7 +419,7 @@ class Decision:
     def _with(self, idea: Idea, state: State) -> State:
         """The better of the state and the one with the change."""
         nodes = [node for segment in idea.segments for node in segment.nodes]
-        region = neighbourhood(state.groups, nodes)
+        region = neighbourhood(state.groups, nodes, around=not idea.alone)
         before = len(self._changes)
         for rewrite, segment in zip(idea.rewrites, idea.segments):
             with naming(segment.scheduler, "propose_redefinition"):

@@ -91,6 +91,7 @@ class Idea:
         across: the number of the part of each segment (`across_memory`) that gets a separate kernel without
             reductions; None: none.
         once: the repeated work (`repeated_work`) that gets a separate kernel; None: none.
+        alone: whether the kernels around the segments stay as they are.
     """
 
     segments: tuple[Segment, ...]
@@ -98,6 +99,7 @@ class Idea:
     rewrites: tuple[Rewrite, ...] = ()
     across: int | None = None
     once: int | None = None
+    alone: bool = False
 
     @property
     def text(self) -> str:
@@ -106,7 +108,7 @@ class Idea:
     @property
     def least_gain(self) -> float:
         """The share of the seconds of the kernels that it concerns which it has to save."""
-        return LEAST_GAIN if self.once is None else LEAST_GAIN_OF_MORE_KERNELS
+        return LEAST_GAIN_OF_MORE_KERNELS if self.alone or self.once is not None else LEAST_GAIN
 
     def of(self, indices: Sequence[int]) -> Idea:
         """The change of these segments alone."""
@@ -142,13 +144,13 @@ def is_better(before: State, after: State, least_gain: float = LEAST_GAIN) -> bo
     return before.seconds - after.seconds > least_gain * concerned
 
 
-def neighbourhood(groups: Sequence[Sequence[Node]], nodes: Sequence[Node]) -> list[int]:
-    """The groups that have some of the nodes, and those kernels that one edge leads to, in order."""
+def neighbourhood(groups: Sequence[Sequence[Node]], nodes: Sequence[Node], around: bool = True) -> list[int]:
+    """The groups that have some of the nodes and, if `around`, the kernels one edge away, in order."""
     owner = {out: i for i, group in enumerate(groups) for node in group for out in node.outputs}
     concerned = set(nodes)
     inside = {i for i, group in enumerate(groups) if not concerned.isdisjoint(group)}
     found = set(inside)
-    for i, group in enumerate(groups):
+    for i, group in enumerate(groups if around else ()):
         for tensor in border_inputs(group):
             producer = owner.get(tensor)
             if producer is not None and (i in inside or producer in inside):

@@ -1,0 +1,93 @@
+"""Copies an input into another memory order before it is gathered along its contiguous dimension.
+
+    x[indices], where x lies column by column      becomes      c = x in rows  |  c[indices]
+
+The bar is the end of a kernel. Without this rewrite each gathered element has a sector for itself, however
+threads go. Rows that follow one another in memory are gathered as whole sectors. It pays where copying all
+elements takes less than the sectors of those that are gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.ir import Copy, Fusion, Indexed, IterDomain, Node, Pointwise, TensorView
+from fusewright.ir.index_map import position_of, value_of
+from fusewright.ops.memory_format import lay_out
+from fusewright.schedulers.base import Rewrite
+from fusewright.sym import Symbol
+
+
+def in_order_of_gathers(nodes: Sequence[Node]) -> Rewrite | None:
+    """The gathers of a kernel along the contiguous dimension of what it reads, from a copy in another order.
+
+    nodes: of the kernel, producers first.
+    """
+    inside = set(nodes)
+    found = {node: chain for node in nodes if isinstance(node, Indexed) and (chain := _chain(node, inside))}
+    if not found:
+        return None
+
+    def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
+        copies: dict[tuple[TensorView, tuple[int, ...]], TensorView] = {}
+        replaced = {}
+        for node, (base, *between) in found.items():
+            order = _order(node, base)
+            if (base, order) not in copies:
+                copies[base, order] = _copied(graph, base, order)
+            source = copies[base, order]
+            for old, reader in zip([base, *between], [*(t.definition for t in between), node]):
+                assert reader is not None
+                new = graph.new_like(reader.output, reader.output.dtype)
+                graph.add_node(reader.copy({old: source, reader.output: new}))
+                source = new
+            replaced[node.output] = source
+        return replaced
+
+    reason = "each element that it gathers along the contiguous dimension has a sector for itself"
+    return Rewrite("gathers in memory order", replace_all, reason)
+
+
+def _chain(node: Indexed, inside: set[Node]) -> list[TensorView]:
+    """What a gather reads, from the tensor that the kernel reads, over casts of it; empty if the elements
+    that follow one another there are not those it looks through.
+    """
+    chain = [node.tensor_inputs[0]]
+    while (made := chain[0].definition) in inside:
+        if not isinstance(made, Pointwise) or len(made.inputs) != 1:
+            return []
+        chain.insert(0, made.tensor_inputs[0])
+    base = chain[0]
+    inner = next((axis for axis in reversed(base.allocation) if not axis.is_broadcast), None)
+    is_apart = inner in _looked_through(node, base) and _has_rows(node, base)
+    return chain if is_apart else []
+
+
+def _looked_through(node: Indexed, base: TensorView) -> list[IterDomain]:
+    """The dimensions in which the place of an element is what an index tensor says."""
+    own = zip(base.shape, node.map.indices)
+    return [axis for axis, e in own if any(value_of(s) is not None for s in e.free_symbols)]
+
+
+def _has_rows(node: Indexed, base: TensorView) -> bool:
+    """Whether the elements along some dimension are neighbours in the result, too."""
+    own = zip(base.shape, node.map.indices)
+    return any(
+        isinstance(e, Symbol) and position_of(e) is not None for axis, e in own if not axis.is_broadcast
+    )
+
+
+def _order(node: Indexed, base: TensorView) -> tuple[int, ...]:
+    """The dimensions as they are in memory, but those that are looked through outside."""
+    outside = _looked_through(node, base)
+    axes = sorted(base.allocation, key=lambda axis: axis not in outside)
+    return tuple([base.shape.index(axis) for axis in axes])
+
+
+def _copied(graph: Fusion, base: TensorView, order: Sequence[int]) -> TensorView:
+    handed_on, read = (graph.new_like(base, base.dtype) for _ in range(2))
+    for tensor in (handed_on, read):
+        lay_out(tensor, order, [True] * len(order))
+    graph.add_node(Copy(base, handed_on, ordered=True))
+    graph.add_node(Copy(handed_on, read, segment=True, ordered=True))
+    return read
