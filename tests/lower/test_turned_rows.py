@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -107,6 +108,44 @@ def test_long_rows_are_read_in_vectors() -> None:
     assert isinstance(params, PointwiseParams) and params.unaligned_inputs == (0,)
     (made,) = fd.execute([given])
     assert_close(made, expected(given, reflected, 1))
+
+
+def test_of_wide_elements_fewer_are_a_long_row() -> None:
+    params = neighbours(some(2, 256, F32, 0), reflected, 1).kernels_for([some(2, 256, F32, 0)])[0].params
+    assert isinstance(params, PointwiseParams) and params.unaligned_inputs == (0,)
+
+
+def window(given: torch.Tensor) -> FusionDefinition:
+    """The sum of an element and its eight neighbours in rows and columns that turn at their ends."""
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(given, static_sizes=True)
+        total = x
+        for shifts in ((a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b):
+            read = x
+            for dim, shift in enumerate(shifts):
+                size = given.shape[dim]
+                i = reflected(fd, fd.ops.iota(size, shift, 1, DataType.Int), size)
+                read = fd.ops.index_select(read, i, dim)
+            total = total + read
+        fd.add_output(total)
+    return fd
+
+
+def test_vectors_of_rows_that_turn_are_loaded_once() -> None:
+    """Three of each of three rows, whatever of them is at an end."""
+    given = some(12, 256, F32, 0)
+    fd = window(given)
+    (made,) = fd.execute([given])
+    wide = torch.nn.functional.pad(given[None, None], (1, 1, 1, 1), mode="reflect")
+    assert_close(made, torch.nn.functional.avg_pool2d(wide.double(), 3, 1)[0, 0] * 9)
+    assert len(re.findall(r"fw::load", fd.kernels_for([given])[0].cuda_text)) == 9
+
+
+def test_a_thread_has_one_vector_of_many_rows_that_turn() -> None:
+    """Nine of its own and beside it are in flight together."""
+    params = window(some(2**14, 1024, F32, 0)).kernels_for([some(2**14, 1024, F32, 0)])[0].params
+    assert isinstance(params, PointwiseParams) and params.unaligned_inputs == (0,)
+    assert params.unroll_factor_inner == 1
 
 
 def test_short_rows_are_read_by_element() -> None:

@@ -113,6 +113,8 @@ def test_divides(divisor: Expr | int, dividend: Expr | int, expected: bool) -> N
         (symbol("y", lo=-3, hi=2) * lane, (-9, 6)),
         (minimum(N, 9), (0, 9)),
         (maximum(N, 9), (9, None)),
+        (maximum(thread - 3, 4 - thread), (1, 124)),  # half of what they add up to, or more
+        (minimum(thread - 3, 3 - thread), (-124, 0)),
         (lt(N, M), (0, 1)),
         (as_expr(5), (5, 5)),
         (symbol("z", lo=-7, hi=20) // symbol("w", lo=2, hi=3), (-4, 10)),

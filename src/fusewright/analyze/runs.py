@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE
 from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.index_map import IndexMap, is_size, position, position_of, positions, value_extent
@@ -40,7 +40,13 @@ from fusewright.sym import (
 _WIDEST = MAX_VECTOR_BYTES
 # Elements from which on what a load by index reads in one piece is worth vectors: those that a warp reads in
 # one access, twice, as a warp with a vector of two pieces reads all of its vectors' elements one by one, too.
-LEAST_PIECE = 512
+# Of wide elements these are fewer.
+LEAST_PIECE, LEAST_PIECE_BYTES = 512, 2 * WARP_SIZE * MAX_VECTOR_BYTES
+
+
+def is_long(piece: int, element_bytes: int) -> bool:
+    """Whether a piece of so many elements is worth vectors."""
+    return piece >= min(LEAST_PIECE, LEAST_PIECE_BYTES // element_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,8 @@ def indexed_run(node: Indexed, dim: int, unit: IterDomain | None) -> Run | None:
     run = memory_run(node.source, node.map, dim, unit)
     if run is None:
         lengths = [as_int(each) for each in straight_pieces(node, dim, unit) or ()]
-        if lengths and all(n is not None and n >= LEAST_PIECE for n in lengths):
+        size = node.source.dtype.size
+        if lengths and all(n is not None and is_long(n, size) for n in lengths):
             return Run(True, (const(1),))
     return run
 

@@ -182,7 +182,12 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
 
     choice: list[k.Stmt] = [k.Window(dst, k.Ref(raw, 2 * dst.index), offset, width)]
     if apart is not None:
-        loads: list[k.Stmt] = [vector(n, land(move.whole, part)) for n, part in enumerate(apart)]
+        # Those that other vectors need as well are equal loads (`lower.passes.equal_loads`) if they need no
+        # condition of this one.
+        inside = [_ends_inside(k.Ref(src.buffer, start + n * width), width) for n in range(len(apart))]
+        loads: list[k.Stmt] = [
+            vector(n, part if inside[n] else land(move.whole, part)) for n, part in enumerate(apart)
+        ]
         scattered = guarded([lnot(move.whole)], [move.one_by_one(lanes.each, fill)])
         return [loads, choice, [] if move.whole is k.TRUE else scattered]
     loads = [vector(0, there), vector(1, land(there, lt(ZERO, offset)))]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fusewright.analyze.axis_map import is_own_load
-from fusewright.analyze.runs import LEAST_PIECE, divisors
+from fusewright.analyze.runs import divisors, is_long
 from fusewright.analyze.vectorize import (
     is_shifted,
     loads_along_lane,
@@ -264,7 +264,7 @@ class _Limit:
 
     def starts_anywhere(self, facts: Facts) -> bool:
         """Whether its vectors may start at any element in this call."""
-        return are_long(self.pieces, facts)
+        return are_long(self.pieces, self.element_bytes, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +304,9 @@ def unaligned_pieces(fusion: Fusion, access: Access, inner: IterDomain) -> tuple
     return access.pieces_along(inner)
 
 
-def are_long(pieces: Iterable[Expr] | None, facts: Facts) -> bool:
+def are_long(pieces: Iterable[Expr] | None, element_bytes: int, facts: Facts) -> bool:
     """Whether few vectors go across the ends of such pieces in this call."""
-    return pieces is not None and all(facts.value(each) >= LEAST_PIECE for each in pieces)
+    return pieces is not None and all(is_long(facts.value(each), element_bytes) for each in pieces)
 
 
 def shared_width(access: Access, axis: IterDomain | None, facts: Facts) -> int:

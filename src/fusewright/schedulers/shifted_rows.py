@@ -138,7 +138,7 @@ class ShiftedRows:
         for port in self._ports:
             if port.is_aligned(width, facts):
                 continue
-            if port.position is None or not are_long(port.pieces, facts):
+            if port.position is None or not are_long(port.pieces, port.element_bytes, facts):
                 return None
             unaligned.add(port.position)
             across += 1

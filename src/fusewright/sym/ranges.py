@@ -30,6 +30,7 @@ from fusewright.sym.nodes import (
     Or,
     Symbol,
     Xor,
+    as_int,
 )
 
 
@@ -159,6 +160,8 @@ def _min_bounds(e: Min) -> Bounds:
     ranges = [bounds(arg) for arg in e.args]
     lows = [low for low, _ in ranges if low is not None]
     highs = [high for _, high in ranges if high is not None]
+    if (total := _constant_sum(e)) is not None:
+        highs.append(total // 2)
     return min(lows) if len(lows) == len(ranges) else None, min(highs, default=None)
 
 
@@ -166,7 +169,16 @@ def _max_bounds(e: Max) -> Bounds:
     ranges = [bounds(arg) for arg in e.args]
     lows = [low for low, _ in ranges if low is not None]
     highs = [high for _, high in ranges if high is not None]
+    if (total := _constant_sum(e)) is not None:
+        lows.append(-(-total // 2))
     return max(lows, default=None), max(highs) if len(highs) == len(ranges) else None
+
+
+def _constant_sum(e: Min | Max) -> int | None:
+    """What two operands add up to whatever the symbols, as those of an absolute value do: one of them is half
+    of it or more, the other half of it or less.
+    """
+    return as_int(e.args[0] + e.args[1]) if len(e.args) == 2 else None
 
 
 def _xor_bounds(e: Xor) -> Bounds:

@@ -49,7 +49,7 @@ from fusewright.schedulers.pointwise.blocks import (
 from fusewright.schedulers.pointwise.cut import Cut, broadcasts_served
 from fusewright.schedulers.pointwise.divided_sizes import divided_sizes
 from fusewright.schedulers.pointwise.planes import Planes, find_planes
-from fusewright.schedulers.pointwise.row_windows import RowWindows, find_row_windows
+from fusewright.schedulers.pointwise.row_windows import RowWindows, find_row_windows, rows_loaded
 from fusewright.schedulers.pointwise.space import PointwiseSpace
 from fusewright.schedulers.pointwise.tiles import TILE_COLUMNS, Tile, short_run
 from fusewright.schedulers.reference_map import Access
@@ -242,7 +242,8 @@ class PointwisePlanner:
         """
         loads = [a for a in self._full_loads if not (self._is_cached(a, facts) or self._is_small(a, facts))]
         if vectors.keeps_aligned or (vectors.unaligned and self._has_neighbours and not shifted):
-            return sum(tensor.dtype.size for tensor in dict.fromkeys(a.tensor for a in loads))
+            rows = rows_loaded(loads, self.space.axes, _innermost(self.space.reference))
+            return sum(tensor.dtype.size for tensor, _ in rows)
         if vectors.width == 1 and not self._are_apart(facts):
             # Of a window most loads come from the L1 cache (an H200, eleven taps by element: 39 us with two
             # windows in flight, 44 with four).

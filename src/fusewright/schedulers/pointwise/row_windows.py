@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.hardware import REGISTER_BYTES
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -80,6 +81,24 @@ def find_row_windows(
         if windows:
             sizes = tuple([tensor.dtype.size for tensor, _ in windows])
             found[dim + 1] = RowWindows(dim + 1, tuple(map(frozenset, windows.values())), sizes)
+    return found
+
+
+def rows_loaded(
+    accesses: Sequence[Access], axes: Sequence[IterDomain], inner: IterDomain | None
+) -> set[tuple[TensorView, tuple[Expr, ...]]]:
+    """The rows of each tensor that loads go along by vectors, which share what lies in one row.
+
+    All count as one unless a load has code of its own at the ends of rows: the CUDA compiler moves no load
+    past that, so that all of a thread's are in registers at once.
+    """
+    found: set[tuple[TensorView, tuple[Expr, ...]]] = set()
+    turned = {each.tensor for each in accesses if inner is not None and each.pieces_along(inner)}
+    for access in accesses:
+        own = (_places(access, axes) if access.tensor in turned else None) or ()
+        unit = unit_stride_axis(access.tensor)
+        row = tuple([each for axis, each in zip(access.tensor.shape, own) if axis is not unit])
+        found.add((access.tensor, row))
     return found
 
 
