@@ -117,7 +117,7 @@ def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int
         if lane in guards.free_symbols:  # a vector at the edge of a row
             return None
     else:
-        run = k.Ref(ctx.register(f"{read.buffer.name}_run", read.buffer.dtype, width), lane)
+        run = k.Ref(ctx.register(f"{out.name}_run", read.buffer.dtype, width), lane)
         gathered = [k.For(lane, const(width), (k.Copy(run, read),), unroll=True)]
     operand = (_first_of_run(run, lane),)
     combined: list[k.Stmt] = [k.Combine(node.op, dst, operand, width, guards)]
