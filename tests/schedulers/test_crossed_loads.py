@@ -15,7 +15,7 @@ from fusewright.ir.value import TensorView
 from fusewright.kernel.text import kernel_text
 from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
-from fusewright.ops.build_reduction import max_, min_, sum_
+from fusewright.ops.build_reduction import sum_, welford
 from fusewright.ops.build_shape import permute
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import LaunchParams, ReductionParams, ReductionScheduler, apply
@@ -75,21 +75,21 @@ def test_kernels(dims: Sequence[int], launch: LaunchParams, sizes: tuple[int, in
     assert kernel_text(lowered(again).kernel) == kernel_text(lowered(schedule).kernel)
 
 
-def test_extrema_of_one_tensor_have_registers_of_their_own() -> None:
+def test_two_welford_reductions_of_one_tensor_have_registers_of_their_own() -> None:
     """Each gathers its run of values, which are not side by side in a square of elements."""
     x, y = torch.randn(40, 24), torch.randn(24, 40)
 
     def body(fusion: Fusion) -> TensorView:
         a, b = (define_tensor(fusion, [-1, -1], True, DataType.Float) for _ in range(2))
         total = apply_to_tensor(fusion, "add", permute(fusion, a, [1, 0]), b)
-        add_output(fusion, min_(fusion, total, [1]))
-        return max_(fusion, total, [1])
+        add_output(fusion, welford(fusion, total, [1])[0])
+        return welford(fusion, total, [1])[1]
 
     schedule = Schedule(p.built(body))
     apply(SCHEDULER, schedule, CROSSED, p.H200)
-    least, most = run(schedule, [x, y])
-    torch.testing.assert_close(least, (x.t() + y).amin(1))
-    torch.testing.assert_close(most, (x.t() + y).amax(1))
+    mean, squares = run(schedule, [x, y])
+    torch.testing.assert_close(mean, (x.t() + y).mean(1))
+    torch.testing.assert_close(squares, torch.var(x.t() + y, 1, correction=0) * 40)
 
 
 @pytest.mark.parametrize("dims", [(0,), (1,)])
