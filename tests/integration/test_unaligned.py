@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from bench.operation import traced
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
@@ -169,3 +170,12 @@ def test_rows_found_by_index_start_alike_in_a_table_at_any_address() -> None:
     places = torch.randint(0, 16, (40, 50))
     [output] = fd.execute([rows, places], _disable_options=["constant_sizes"])
     assert torch.equal(output, rows[places].float() * 2.0)
+
+
+@pytest.mark.parametrize("columns", [1023, 1021])
+def test_a_vector_across_two_gathered_rows_reads_by_the_index_of_each(target, columns: int) -> None:
+    """torch's index may be negative, so each element computes its own."""
+    x = torch.randn(96, columns, device=target).bfloat16()
+    index = torch.randint(-96, 96, (96,), generator=torch.Generator().manual_seed(3)).to(target)
+    [found] = traced(lambda x, index: x[index] * 2.0, (x, index)).execute([x, index])
+    torch.testing.assert_close(found, x[index] * 2.0, rtol=0, atol=0)

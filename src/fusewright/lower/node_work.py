@@ -263,3 +263,25 @@ def index_values(
             read = k.Ref(held, ZERO)
         found.append(k.LetValue(name, read, extent, pred, strict=isinstance(node, Update)))
     return found
+
+
+def values_of_lanes(
+    ctx: Context, node: Indexed, indices: NodeIndices, pred: Expr, lane: Symbol
+) -> tuple[tuple[k.Stmt, ...], dict[Symbol, Expr | int]]:
+    """Names the index values of each lane of a vector whose lanes differ in them: the statements, which stand
+    in a loop over the lanes, and the new names by those that `index_values` gives to lane 0's values.
+    """
+    used = {s for e in node.map.expressions for s in e.free_symbols if value_of(s) is not None}
+    reads = [ctx.operand(node, 1 + number, indices) for s in used if (number := value_of(s)) is not None]
+    if not any(isinstance(read, k.Ref) and lane in read.index.free_symbols for read in reads):
+        return (), {}
+    named = index_values(ctx, node, node.map.expressions, indices, pred)
+    names: dict[Symbol, Expr | int] = {}
+    made: list[k.Stmt] = []
+    for stmt in named:
+        if isinstance(stmt, k.LetValue):
+            own = symbol(f"{stmt.symbol.name}_lane", lo=stmt.symbol.lo, hi=stmt.symbol.hi)
+            names[stmt.symbol] = own
+            stmt = replace(stmt, symbol=own)
+        made.append(stmt)
+    return tuple(made), names

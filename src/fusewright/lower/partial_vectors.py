@@ -60,6 +60,21 @@ from fusewright.sym import (
 
 
 @dataclass(frozen=True)
+class Scattered:
+    """The element of lane `lane` of a vector that may not be contiguous.
+
+    Attributes:
+        src: its reference.
+        pred: the condition under which it is moved.
+        named: statements that name the loaded index values of this lane, which `src` and `pred` use.
+    """
+
+    src: k.Ref
+    pred: Expr
+    named: tuple[k.Stmt, ...] = ()
+
+
+@dataclass(frozen=True)
 class Move:
     """A copy of a vector between memory and registers.
 
@@ -68,7 +83,7 @@ class Move:
         pred: the condition under which an element of lane `lane` is moved.
         whole: the condition under which the vector is contiguous in memory; `src` and `pred` are those of
             such a vector.
-        scattered: for a vector that may not be contiguous, the reference of lane `lane`, and its predicate.
+        scattered: for a vector that may not be contiguous, its elements one by one.
         fill, fill_is_value: the values that a load has for missing elements, as in `k.Copy`.
     """
 
@@ -81,7 +96,7 @@ class Move:
     lane: Symbol
     cache: CacheOp
     whole: Expr = k.TRUE
-    scattered: tuple[k.Ref, Expr] | None = None
+    scattered: Scattered | None = None
 
     def lanes(self, tensor: TensorView) -> Lanes:
         """Raises ScheduleError if the existing elements of a vector do not follow from its ends."""
@@ -97,11 +112,12 @@ class Move:
     def one_by_one(self, pred: Expr, fill: k.Operand | None) -> k.Stmt:
         """Moves the elements for which the predicate holds, that of whole vectors."""
         dst, src = (k.Ref(ref.buffer, ref.index + self.lane) for ref in (self.dst, self.src))
+        named: tuple[k.Stmt, ...] = ()
         if self.scattered is not None:
-            src, pred = self.scattered
+            src, pred, named = self.scattered.src, self.scattered.pred, self.scattered.named
         is_value = self.fill_is_value and fill is not None
         each = k.Copy(dst, src, 1, self.cache, pred, fill if pred is not k.TRUE else None, is_value)
-        return k.For(self.lane, const(self.width), (each,), unroll=True)
+        return k.For(self.lane, const(self.width), (*named, each), unroll=True)
 
 
 def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:

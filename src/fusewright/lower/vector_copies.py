@@ -15,6 +15,7 @@ from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
 from fusewright.lower.guards import guarded, lanes_of, necessary
+from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.lower.node_work import (
     Work,
@@ -26,12 +27,20 @@ from fusewright.lower.node_work import (
     moves,
     padded,
     placed,
+    values_of_lanes,
     work_of,
 )
-from fusewright.lower.partial_vectors import Move, edged_load, edged_store, own_loops, unaligned_load
+from fusewright.lower.partial_vectors import (
+    Move,
+    Scattered,
+    edged_load,
+    edged_store,
+    own_loops,
+    unaligned_load,
+)
 from fusewright.lower.rings import elements_of_unit, run_length, whole_units
 from fusewright.lower.straight_runs import straightened
-from fusewright.sym import TRUE, as_int, const, divides, land, lt, symbol
+from fusewright.sym import TRUE, Expr, Symbol, as_int, const, divides, land, lt, substitute, symbol
 
 
 def is_vector_access(node: Node) -> bool:
@@ -66,9 +75,10 @@ def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     assert isinstance(src, k.Ref)
     own, nonempty = ctx.thread_guards(node, indices), ctx.nonempty_guards(node)
     work = Work(tuple(ctx.block_guards(node)), land(*necessary([*own, *nonempty])), None, bool(nonempty))
+    exists = work.pred
     named: list[k.Stmt] = []
     if isinstance(node, Indexed):
-        named = index_values(ctx, node, node.map.expressions, indices, work.pred, lane)
+        named = index_values(ctx, node, node.map.expressions, indices, exists, lane)
         work = padded(ctx, node, indices, work)
     first_dst, first_src = first_lane(dst, lane), first_lane(src, lane)
     straight = None
@@ -76,14 +86,17 @@ def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
         straight = straightened([src.index, work.pred], lane, width)
         first_src = first_lane(k.Ref(src.buffer, straight.expressions[0]), lane)
     if first_dst is None or first_src is None or src.buffer.dtype is not dst.buffer.dtype:
+        own_names, src, work = _of_lanes(ctx, node, indices, exists, work, src, lane)
         body = assignment(ctx, work, dst, src, src.buffer.dtype, cache)
         if dst.buffer.space is not k.Space.LOCAL:
             body = guarded([work.pred], assignment(ctx, replace(work, pred=TRUE), dst, src, src.buffer.dtype))
-        each = k.For(lane, const(width), tuple(body), unroll=True)
+        each = k.For(lane, const(width), (*own_names, *body), unroll=True)
         return [item_of(ctx, node, order, loops[:-1], work.statements([*named, each]))]
     move = Move(first_dst, first_src, work.pred, work.fill, work.fill_is_value, width, lane, cache)
     if straight is not None:
-        move = replace(move, pred=straight.expressions[1], whole=straight.whole, scattered=(src, work.pred))
+        own_names, own_src, own_work = _of_lanes(ctx, node, indices, exists, work, src, lane)
+        scattered = Scattered(own_src, own_work.pred, own_names)
+        move = replace(move, pred=straight.expressions[1], whole=straight.whole, scattered=scattered)
     if not out.unaligned:
         _check_aligned(node, width, first_dst, first_src)
     if dst.buffer.space is not k.Space.LOCAL:
@@ -96,6 +109,23 @@ def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
         around = own_loops(loops[:-1], out.inline_at) if number else loops[:-1]
         items.append(item_of(ctx, node, order + number, around, work.statements(body)))
     return items
+
+
+def _of_lanes(
+    ctx: Context, node: Node, indices: NodeIndices, exists: Expr, work: Work, src: k.Ref, lane: Symbol
+) -> tuple[tuple[k.Stmt, ...], k.Ref, Work]:
+    """The source and the work of each lane, with its own index values if lanes differ in them, and the
+    statements that name these. A vector across the end of a row also reads by the next row's index.
+
+    exists: the condition of the lane's position, which `work.pred` has with that of the index values.
+    """
+    if not isinstance(node, Indexed):
+        return (), src, work
+    named, names = values_of_lanes(ctx, node, indices, exists, lane)
+    if not names:
+        return (), src, work
+    own = k.Ref(src.buffer, substitute(src.index, names))
+    return named, own, replace(work, pred=substitute(work.pred, names))
 
 
 def _check_aligned(node: Node, width: int, dst: k.Ref, src: k.Ref) -> None:
