@@ -171,7 +171,7 @@ def _constant(key: str, value: PyScalar, source: DataType, target: DataType) -> 
         bits = 8 * source.size
         value = int(value.real) % 2**bits  # constants of the IR may be written out of range
         value = value if source.lowest == 0 or value < 2 ** (bits - 1) else value - 2**bits
-    tensor = torch.tensor(value, dtype=source.values)
+    tensor = torch.tensor(value, dtype=source.values, device="cpu")  # whatever the default device is
     result = converted_tensor(tensor, target)
     return (result.float() if target.is_reduced_float else result).item()
 
