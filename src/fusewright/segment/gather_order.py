@@ -2,9 +2,9 @@
 
     x[indices], where x lies column by column      becomes      c = x in rows  |  c[indices]
 
-The bar is the end of a kernel. Without this rewrite each gathered element has a sector for itself, however
-threads go. Rows that follow one another in memory are gathered as whole sectors. It pays where copying all
-elements takes less than the sectors of those that are gathered.
+The bar marks the end of a kernel. Without this rewrite every gathered element costs a whole memory sector,
+for any assignment of threads. Contiguous rows are gathered as whole sectors. The rewrite pays if copying all
+elements takes less time than loading one sector per gathered element.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ from fusewright.sym import Symbol
 
 
 def in_order_of_gathers(nodes: Sequence[Node]) -> Rewrite | None:
-    """The gathers of a kernel along the contiguous dimension of what it reads, from a copy in another order.
+    """Replaces gathers along the contiguous dimension of an input by gathers from a copy in another order.
 
-    nodes: of the kernel, producers first.
+    Args:
+        nodes: the kernel's nodes, producers first.
+
+    Returns:
+        None if the kernel has no such gather.
     """
     inside = set(nodes)
     found = {node: chain for node in nodes if isinstance(node, Indexed) and (chain := _chain(node, inside))}
@@ -49,8 +53,8 @@ def in_order_of_gathers(nodes: Sequence[Node]) -> Rewrite | None:
 
 
 def _chain(node: Indexed, inside: set[Node]) -> list[TensorView]:
-    """What a gather reads, from the tensor that the kernel reads, over casts of it; empty if the elements
-    that follow one another there are not those it looks through.
+    """The tensors from the kernel's input, through casts, to the gather's source; empty if the gather's index
+    does not select along the input's contiguous dimension.
     """
     chain = [node.tensor_inputs[0]]
     while (made := chain[0].definition) in inside:
@@ -64,13 +68,13 @@ def _chain(node: Indexed, inside: set[Node]) -> list[TensorView]:
 
 
 def _looked_through(node: Indexed, base: TensorView) -> list[IterDomain]:
-    """The dimensions in which the place of an element is what an index tensor says."""
+    """The dimensions whose positions come from an index tensor."""
     own = zip(base.shape, node.map.indices)
     return [axis for axis, e in own if any(value_of(s) is not None for s in e.free_symbols)]
 
 
 def _has_rows(node: Indexed, base: TensorView) -> bool:
-    """Whether the elements along some dimension are neighbours in the result, too."""
+    """Whether neighbours along some dimension of the source are also neighbours in the result."""
     own = zip(base.shape, node.map.indices)
     return any(
         isinstance(e, Symbol) and position_of(e) is not None for axis, e in own if not axis.is_broadcast
@@ -78,7 +82,7 @@ def _has_rows(node: Indexed, base: TensorView) -> bool:
 
 
 def _order(node: Indexed, base: TensorView) -> tuple[int, ...]:
-    """The dimensions as they are in memory, but those that are looked through outside."""
+    """The dimensions in memory order, with those that an index tensor selects outermost."""
     outside = _looked_through(node, base)
     axes = sorted(base.allocation, key=lambda axis: axis not in outside)
     return tuple([base.shape.index(axis) for axis in axes])

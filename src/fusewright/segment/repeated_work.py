@@ -1,9 +1,9 @@
-"""What a kernel computes again for each point of further dimensions, though it is the same for all of them.
+"""Finds work that a kernel repeats for each point of dimensions that the work does not depend on.
 
     x[b, s, d] + sin(positions[s] * rates[d])
 
-One kernel computes the sines for each b. Where they take longer than the bytes, a kernel of few elements
-computes them once, and the large one reads them: they are in the L2 cache.
+A single kernel computes the sines for each b. If that takes longer than the memory traffic, a small kernel
+computes them once, and the large kernel reads them from the L2 cache.
 """
 
 from __future__ import annotations
@@ -16,24 +16,30 @@ from fusewright.ir import Copy, Node, Random, Reduction, Scan, TensorView, Val
 from fusewright.schedulers.slots import LONG_SLOTS, slots_of
 from fusewright.sym import Symbol, evaluate
 
-# How many times as many points a kernel has as what it repeats, at least.
+# The least ratio of a kernel's points to those of the work that it repeats.
 LEAST_REPEATS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedWork:
-    """Nodes of a kernel, producers first, and the slots that computing them once would save at most."""
+    """A part of a kernel that could be computed once.
+
+    Attributes:
+        nodes: its nodes, producers first.
+        slots: the most arithmetic (`core.op.Spelling.slots`) that computing it once would save.
+    """
 
     nodes: tuple[Node, ...]
     slots: int
 
 
 def repeated_work(nodes: Sequence[Node], sizes: Mapping[Symbol, int]) -> list[RepeatedWork]:
-    """Parts of a kernel that are elementwise, of few points and long to compute; of those that work on
-    fewer points for others by themselves, too.
+    """The elementwise parts of a kernel that have few points and take long to compute. A part that itself
+    repeats work of fewer points is returned as well as that work alone.
 
-    nodes: of the kernel, producers first. sizes: of the graph that they are of; none is found where one that
-    the kernel has is not known.
+    Args:
+        nodes: the kernel's nodes, producers first.
+        sizes: the sizes of the graph. If one that the kernel uses is missing, no part is returned.
     """
     if not any(map(_takes_long, nodes)):
         return []
