@@ -142,6 +142,17 @@ inline unsigned shuffle(unsigned value, int source) {
   return result;
 }
 
+inline bool all_of_warp(bool vote) {
+  current->shuffled = vote;
+  wait_at(AT_WARP_BARRIER);
+  const unsigned x = current->index.x, y = current->index.y, z = current->index.z;
+  const size_t first = (x + size_t(block_size.x) * (y + size_t(block_size.y) * z)) / 32 * 32;
+  bool all = true;
+  for (size_t i = first; i < first + 32 && i < threads.size(); ++i) all = all && threads[i]->shuffled;
+  wait_at(AT_WARP_BARRIER);
+  return all;
+}
+
 inline int lane() {
   const unsigned x = current->index.x, y = current->index.y, z = current->index.z;
   return int((x + block_size.x * (y + block_size.y * z)) % 32);
@@ -180,6 +191,7 @@ inline unsigned __shfl_xor_sync(unsigned, unsigned value, int mask) {
   return host::shuffle(value, host::lane() ^ mask);
 }
 inline unsigned __shfl_sync(unsigned, unsigned value, int source) { return host::shuffle(value, source); }
+inline int __all_sync(unsigned, int vote) { return host::all_of_warp(vote != 0); }
 inline unsigned atomicAdd(unsigned* address, unsigned value) {
   const unsigned old = *address;
   *address = old + value;

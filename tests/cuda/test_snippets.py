@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,19 @@ def test_all_snippets_compile_together(arch: str) -> None:
 def test_snippet_states_all_it_requires(name: str) -> None:
     text = "".join(map(snippets.text, snippets.closure([name])))
     compile_cubin(text + 'extern "C" __global__ void nothing() {}', NvrtcOptions("sm_80"))
+
+
+def test_lanes_of_a_warp_leave_loops_that_wait_together() -> None:
+    """The assembler may part lanes that wait from the others, and not join them before they shuffle."""
+    loops = [
+        (name, body, condition)
+        for name in snippets.names()
+        for body, condition in re.findall(r"\bdo \{(.*?)\} while \((.*?)\);", snippets.text(name), re.S)
+    ]
+    assert {name for name, _, _ in loops} >= {"grid_barrier", "grid_reduce"}
+    for name, body, condition in loops:
+        if re.search(r"\bhear\(|\bld\.(relaxed|acquire|volatile)", body):
+            assert condition.startswith("!__all_sync(0xffffffffu, "), name
 
 
 # ---- division ------------------------------------------------------------------------------------

@@ -48,6 +48,23 @@ def test_sizes_of_one_and_of_none(target: torch.device) -> None:
             assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_outer"]
 
 
+def test_sums_of_columns_beside_a_maximum_of_all(target: torch.device) -> None:
+    """Lanes that wait for other blocks come back to those that do not before they exchange sums (49 x 32)."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        rounded = fd.ops.cast(x * fd.define_tensor([]), DataType.Float8_e5m2)
+        fd.add_output(rounded)
+        fd.add_output(fd.ops.set(fd.ops.permute(rounded, [1, 0])))
+        fd.add_output(fd.ops.sum(x, [0]))
+        fd.add_output(fd.ops.max(fd.ops.abs(x)))
+    for shape in ((49, 32), (33, 12), (129, 64), (700, 48)):
+        x, scale = torch.randn(shape, device=target), torch.tensor(0.5, device=target)
+        for _ in range(2):  # also where the words of an earlier call are still there
+            *_, sums, greatest = fd.execute([x, scale])
+            assert_close(sums, x.double().sum(0), 200)
+            assert greatest == x.abs().max()
+
+
 def _again(fd: FusionDefinition, x: Any) -> None:
     _sums(fd, x)
     fd.add_output(x - fd.ops.mean(x, [1], keepdim=True))

@@ -5,10 +5,11 @@ namespace fw {
 
 // All threads of the grid arrive before any goes on; it orders their accesses to memory. `semaphore` is zero before the
 // first launch: each round adds 2^31 in all, so that its top bit flips with the last arrival and the others are zero
-// again.
+// again. The first warp waits as a whole, for the reason given in grid_reduce.
 __device__ __forceinline__ void grid_barrier(int* semaphore) {
   __syncthreads();
-  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
+  const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  if (thread < 32) {
     unsigned* const arrivals = reinterpret_cast<unsigned*>(semaphore);
     const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
     const bool leads = (blockIdx.x | blockIdx.y | blockIdx.z) == 0;
@@ -16,19 +17,22 @@ __device__ __forceinline__ void grid_barrier(int* semaphore) {
 #ifdef __CUDA_ARCH__
     // The arrival releases what the block wrote before, and what sees the flip acquires what all others wrote,
     // which costs less than two fences (PTX ISA, memory consistency model).
-    unsigned before, now;
-    asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(__cvta_generic_to_global(arrivals)), "r"(add)
-                 : "memory");
+    unsigned before = 0, now;
+    if (thread == 0) {
+      asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
+                   : "=r"(before)
+                   : "l"(__cvta_generic_to_global(arrivals)), "r"(add)
+                   : "memory");
+    }
+    before = __shfl_sync(0xffffffffu, before, 0);
     do {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
                    : "=r"(now)
                    : "l"(__cvta_generic_to_global(arrivals))
                    : "memory");
-    } while (((now ^ before) & 0x80000000u) == 0);
+    } while (!__all_sync(0xffffffffu, ((now ^ before) & 0x80000000u) != 0));
 #else
-    atomicAdd(arrivals, add);
+    if (thread == 0) atomicAdd(arrivals, add);
 #endif
   }
   __syncthreads();

@@ -89,10 +89,12 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
     combine_first(grid.blocks, value);
   }
 
-  // The same of so many blocks, onto `value`.
+  // The same of so many blocks, onto `value`. The lanes of a warp wait together: in a loop that waits, the assembler
+  // yields, which may part lanes that still wait from those that do not, and it does not always join them again before
+  // they exchange values (NVRTC 13.0 for sm_90a: the sums of odd columns were 0).
   __device__ __forceinline__ void combine_first(unsigned blocks, State* value) const {
-
-    for (unsigned block = group.rank; block < blocks; block += AHEAD * group.size) {
+    for (unsigned first_block = 0; first_block < blocks; first_block += AHEAD * group.size) {
+      const unsigned block = first_block + group.rank;
 #pragma unroll
       for (int first = 0; first < WIDTH; first += BESIDE) {
         unsigned long long heard[AHEAD][BESIDE][WORDS];
@@ -121,7 +123,7 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
               }
             }
           }
-        } while (!complete);
+        } while (!__all_sync(0xffffffffu, complete));
 #pragma unroll
         for (int a = 0; a < AHEAD; ++a) {
 #pragma unroll
