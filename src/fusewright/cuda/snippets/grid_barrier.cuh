@@ -5,7 +5,7 @@ namespace fw {
 
 // All threads of the grid arrive before any goes on; it orders their accesses to memory. `semaphore` is zero before the
 // first launch: each round adds 2^31 in all, so that its top bit flips with the last arrival and the others are zero
-// again. The first warp waits as a whole, for the reason given in grid_reduce.
+// again. The first warp waits as a whole: see combine_first in grid_reduce.
 __device__ __forceinline__ void grid_barrier(int* semaphore) {
   __syncthreads();
   const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);

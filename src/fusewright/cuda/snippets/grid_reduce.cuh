@@ -89,9 +89,9 @@ template <class State, int WIDTH, int TURNS, class Grid, class Group, int THREAD
     combine_first(grid.blocks, value);
   }
 
-  // The same of so many blocks, onto `value`. The lanes of a warp wait together: in a loop that waits, the assembler
-  // yields, which may part lanes that still wait from those that do not, and it does not always join them again before
-  // they exchange values (NVRTC 13.0 for sm_90a: the sums of odd columns were 0).
+  // The same of so many blocks, onto `value`. All lanes of a warp leave the waiting loop in the same iteration. The
+  // assembler puts a YIELD into such loops, after which lanes that did not wait may run ahead of those that did, and
+  // NVRTC 13.0 for sm_90a did not always reconverge the warp before the next shuffle: sums of odd columns were 0.
   __device__ __forceinline__ void combine_first(unsigned blocks, State* value) const {
     for (unsigned first_block = 0; first_block < blocks; first_block += AHEAD * group.size) {
       const unsigned block = first_block + group.rank;
