@@ -128,11 +128,8 @@ def _stated_scales(
 # ---- the nearest element -----------------------------------------------------------------------------------
 
 
-def _nearest(
-    r: Recording, x: Any, scale_factors: Any, scales: Any, d: Any, h: Any, w: Any, exact: bool
-) -> Any:
+def _nearest(r: Recording, x: Any, stated: Sequence[float | None], exact: bool) -> Any:
     sizes, made = known_sizes(r.sizes(x)), known_sizes(r.shape())
-    stated = scale_factors or _stated_scales(x, scales, d, h, w)
     if made == sizes:
         return r.ops.set(x)
     tables = [
@@ -162,36 +159,6 @@ def _repeated(r: Recording, x: Any, sizes: Sequence[int], made: Sequence[int], t
         apart += [size, 1]
         repeated += [size, n]
     return r.ops.reshape(r.ops.expand(r.ops.reshape(x, apart), repeated), list(made))
-
-
-@row(
-    *(f"upsample_nearest{n}d.{name}" for n in (1, 2, 3) for name in ("default", "vec")),
-)
-def upsample_nearest(
-    r: Recording,
-    x: Any,
-    scale_factors: Sequence[float] | None = None,
-    scales: float | None = None,
-    scales_d: float | None = None,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Any:
-    return _nearest(r, x, scale_factors, scales, scales_d, scales_h, scales_w, exact=False)
-
-
-@row(*(f"_upsample_nearest_exact{n}d.{name}" for n in (1, 2, 3) for name in ("default", "vec")))
-def upsample_nearest_exact(
-    r: Recording,
-    x: Any,
-    scale_factors: Sequence[float] | None = None,
-    scales: float | None = None,
-    scales_d: float | None = None,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Any:
-    return _nearest(r, x, scale_factors, scales, scales_d, scales_h, scales_w, exact=True)
 
 
 # ---- gradients ---------------------------------------------------------------------------------------------
@@ -225,30 +192,37 @@ def _steps(scaling: _Scaling, starts: Sequence[int]) -> int:
     return times if not rest and all(each == i * times for i, each in enumerate(starts)) else 0
 
 
-@row(*(f"upsample_nearest{n}d_backward.default" for n in (1, 2, 3)))
-def upsample_nearest_backward(
-    r: Recording,
-    x: Any,
-    scales: float | None = None,
-    scales_d: float | None = None,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Any:
-    return _nearest_backward(r, x, _stated_scales(x, scales, scales_d, scales_h, scales_w), exact=False)
+def _nearest_rows(stem: str, exact: bool) -> None:
+    """Registers the rows of ATen's names with this stem."""
+
+    @row(*(f"{stem}{n}d.{name}" for n in (1, 2, 3) for name in ("default", "vec")))
+    def nearest(
+        r: Recording,
+        x: Any,
+        scale_factors: Sequence[float] | None = None,
+        scales: float | None = None,
+        scales_d: float | None = None,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+        **_: Any,
+    ) -> Any:
+        return _nearest(r, x, scale_factors or _stated_scales(x, scales, scales_d, scales_h, scales_w), exact)
+
+    @row(*(f"{stem}{n}d_backward.default" for n in (1, 2, 3)))
+    def nearest_backward(
+        r: Recording,
+        x: Any,
+        scales: float | None = None,
+        scales_d: float | None = None,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+        **_: Any,
+    ) -> Any:
+        return _nearest_backward(r, x, _stated_scales(x, scales, scales_d, scales_h, scales_w), exact)
 
 
-@row(*(f"_upsample_nearest_exact{n}d_backward.default" for n in (1, 2, 3)))
-def upsample_nearest_exact_backward(
-    r: Recording,
-    x: Any,
-    scales: float | None = None,
-    scales_d: float | None = None,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Any:
-    return _nearest_backward(r, x, _stated_scales(x, scales, scales_d, scales_h, scales_w), exact=True)
+_nearest_rows("upsample_nearest", exact=False)
+_nearest_rows("_upsample_nearest_exact", exact=True)
 
 
 def _linear_backward(r: Recording, grad: Any, align_corners: bool, stated: Sequence[float | None]) -> Any:
