@@ -203,6 +203,8 @@ class TensorView:
     @property
     def consumers(self) -> list[TensorView]:
         """Tensors computed directly from this one, in order, each once."""
+        if len(self.uses) == 1:
+            return self.uses[0].tensor_outputs
         return list(dict.fromkeys(out for node in self.uses for out in node.tensor_outputs))
 
     @property

@@ -129,7 +129,9 @@ class _Verifier:
             if not 0 <= position < len(shape):
                 self.fail(f"{producer.name} has no axis {position}: {_line(node)}")
             source = shape[position]
-            if not source.is_broadcast and not self.fusion.same_size(source.extent, axis.extent):
+            if source.extent is axis.extent or source.is_broadcast:
+                continue
+            if not self.fusion.same_size(source.extent, axis.extent):
                 self.fail(f"axis {source} of {producer.name} becomes {axis}: {_line(node)}")
 
     # ---- domains

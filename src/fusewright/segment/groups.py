@@ -155,7 +155,8 @@ class GroupGraph:
         Also whether it is the former: the search goes to the side with fewer edges (a tensor may have
         thousands of readers). None if one of the groups found leads back to `merged`, which makes a cycle.
         """
-        ranks = [self._rank[g] for g in merged]
+        rank = self._rank
+        ranks = [rank[g] for g in merged]
         first, last = min(ranks), max(ranks)
         forward = sum(len(self._consumers[g]) for g in merged) <= sum(len(self._producers[g]) for g in merged)
         edges = self._consumers if forward else self._producers
@@ -163,13 +164,13 @@ class GroupGraph:
         stack = [g for m in merged for g in edges[m] if g not in merged]
         while stack:
             group = stack.pop()
-            if group in found or not first < self._rank[group] < last:
+            if group in found or not first < rank[group] < last:
                 continue
             found.add(group)
-            for other in edges[group]:
-                if other in merged:
-                    return None
-                stack.append(other)
+            following = edges[group]
+            if not merged.isdisjoint(following):
+                return None
+            stack += following
         return found, forward
 
     def _reorder(self, merged: set[int], new: int, found: set[int], forward: bool) -> None:
