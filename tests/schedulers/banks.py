@@ -1,4 +1,4 @@
-"""Bank conflicts of a kernel's shared memory accesses, from its index expressions."""
+"""Bank conflicts of a kernel's shared memory accesses and sectors of its loads, from index expressions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from fusewright.kernel import ir as k
 from fusewright.sym import Expr, Symbol, as_int, evaluate, substitute
 
 WARP, BANKS, BANK_BYTES = 32, 32, 4
-# 0 in the first warp of a block that is at least a warp wide.
-_BEYOND_THE_WARP = {k.index_name(ParallelType.block_y), k.index_name(ParallelType.block_z)}
+SECTOR_BYTES = 32
+# 0 in the first warp of the first block, which is at least a warp wide.
+_BEYOND_THE_WARP = {
+    k.index_name(kind) for kind in (ParallelType.block_y, ParallelType.block_z, ParallelType.grid_x)
+}
 
 
 def shared_accesses(kernel: k.Kernel, sizes: Mapping[Symbol, int] | None = None) -> list[tuple[str, int]]:
@@ -33,6 +36,19 @@ def shared_accesses(kernel: k.Kernel, sizes: Mapping[Symbol, int] | None = None)
     return list(found.items())
 
 
+def loaded_sectors(kernel: k.Kernel) -> dict[str, int]:
+    """By tensor: the most sectors of global memory that a load of the first warp touches."""
+    found: dict[str, int] = {}
+    for stmt, values in _points(kernel.body, {}, {}):
+        if isinstance(stmt, k.Copy):
+            for ref in access.read_refs(stmt):
+                if ref.buffer.space is k.Space.GLOBAL:
+                    starts = _starts(ref, values)
+                    sectors = {start // SECTOR_BYTES for start in starts}
+                    found[ref.buffer.name] = max(found.get(ref.buffer.name, 0), len(sectors))
+    return found
+
+
 def _points(
     body: tuple[k.Stmt, ...], names: Mapping[Symbol, Expr], loops: Mapping[Symbol, int]
 ) -> Iterator[tuple[k.Stmt, tuple[Mapping[Symbol, Expr], Mapping[Symbol, int]]]]:
@@ -49,14 +65,19 @@ def _points(
             yield from _points(stmt.body, known, loops)
 
 
-def _ways(ref: k.Ref, size: int, values: tuple[Mapping[Symbol, Expr], Mapping[Symbol, int]]) -> int:
+def _starts(ref: k.Ref, values: tuple[Mapping[Symbol, Expr], Mapping[Symbol, int]]) -> list[int]:
+    """Where each lane's access begins, in bytes."""
     names, loops = values
     index = substitute(ref.index, names)
     (lane,) = (s for s in index.free_symbols if s.name == k.index_name(ParallelType.block_x))
     above = {s: 0 for s in index.free_symbols if s.name in _BEYOND_THE_WARP}
     assert index.free_symbols <= {lane, *loops, *above}
     step = ref.buffer.dtype.size
-    starts = [evaluate(index, {**loops, **above, lane: i}) * step for i in range(WARP)]
+    return [evaluate(index, {**loops, **above, lane: i}) * step for i in range(WARP)]
+
+
+def _ways(ref: k.Ref, size: int, values: tuple[Mapping[Symbol, Expr], Mapping[Symbol, int]]) -> int:
+    starts = _starts(ref, values)
     together = max(1, min(WARP, BANKS * BANK_BYTES // size))
     worst = 1
     for first in range(0, WARP, together):

@@ -28,6 +28,8 @@ from fusewright.schedulers.reference_map import Access
 from fusewright.sym import Product, Symbol, evaluate
 
 SECTOR_BYTES = 32
+# The L1 cache looks up lines of so many bytes, one after the other, for all threads of a warp's access.
+LINE_BYTES = 128
 # A sector of which a part is written is read and written.
 PARTLY_WRITTEN = 2
 # Elements of a larger tensor that are read by index again and again are not in an SM's L1 cache.
@@ -62,6 +64,19 @@ class Sectors:
             return False
         step = walk.step(facts) * access.tensor.dtype.size
         return step >= SECTOR_BYTES or -step >= SECTOR_BYTES
+
+    def more_lines(self, access: Access, facts: Facts, apart: int = 1) -> int:
+        """The lines that a warp's elements of one access are in, besides those that as many neighbours fill.
+
+        Args:
+            apart: the places from the element of each thread to that of the next along the first axis.
+        """
+        walk = next((walk for walks in self._walks for walk in walks if walk.access is access), None)
+        if walk is None:
+            return 0
+        touched = walk.touched(facts, apart)[0]
+        least = -(-len(touched) * access.tensor.dtype.size // LINE_BYTES)
+        return max(0, len({place // LINE_BYTES for place in touched}) - least)
 
     @cached_property
     def _walks(self) -> list[list[_Walk]]:
@@ -117,10 +132,11 @@ class _Walk:
     position: int | None
     loaded: Collection[Node]
 
-    def touched(self, facts: Facts) -> tuple[set[int], int]:
+    def touched(self, facts: Facts, apart: int = 1) -> tuple[set[int], int]:
         """Where in memory, in bytes, a warp's first elements lie; and the bytes that all touch in all.
 
-        Nowhere, if they follow one another, as most do: then nothing is in vain.
+        Nowhere, if they follow one another, as most do: then nothing is in vain. Elements of neighbours are
+        `apart` along the first axis.
         """
         tensor = self.access.tensor
         size, points = tensor.dtype.size, self._points.value(facts.sizes)
@@ -130,9 +146,9 @@ class _Walk:
         if not used:
             return set(), 0  # and index maps divide by sizes
         strides = self._strides(facts)
-        if self._is_one_run(strides, facts):
+        if apart == 1 and self._is_one_run(strides, facts):
             return set(), 0
-        places = self._places(strides, facts)
+        places = self._places(strides, facts, apart)
         return (set(), 0) if _follow_one_another(places, tensor.dtype.size) else (places, used)
 
     @cached_property
@@ -157,13 +173,14 @@ class _Walk:
                 break
         return True
 
-    def _places(self, strides: Mapping[IterDomain, int], facts: Facts) -> set[int]:
+    def _places(self, strides: Mapping[IterDomain, int], facts: Facts, apart: int) -> set[int]:
         """Where in memory, in bytes, a warp's first elements lie."""
         places = [self._first(strides, facts)]
         for axis in self.axes:
-            count = plain(min(facts.value(axis.extent), -(-WARP_SIZE // len(places))))
+            every = apart if axis is self.axes[0] else 1
+            count = plain(min(facts.value(axis.extent), every * -(-WARP_SIZE // len(places))))
             if count > 1:
-                steps = self._steps(axis, count, strides, facts)
+                steps = self._steps(axis, count, strides, facts)[::every]
                 places = [place + step for step in steps for place in places]
             if len(places) >= WARP_SIZE:
                 break

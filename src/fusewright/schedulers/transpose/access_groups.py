@@ -9,10 +9,12 @@ from itertools import pairwise
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.index_map import position_of
 from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.pointwise.space import PointwiseSpace, pointwise_space
 from fusewright.schedulers.reference_map import Access
+from fusewright.sym import Expr, FloorDiv, Mod, Symbol
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +24,7 @@ class AccessAlong:
     Attributes:
         access: the load or store.
         axis: that dimension.
-        order: the reference's dimensions that correspond to its own, in memory order.
+        order: the reference's dimensions along which it goes, the outermost in memory first.
         full: whether it has another element for each point of the reference.
     """
 
@@ -42,10 +44,12 @@ class AccessAlong:
 @dataclass(frozen=True, slots=True)
 class AccessGroups:
     """The two groups of a fusion's accesses to global memory, and their contiguous dimensions (of
-    `space.reference`, which is in group 1).
+    `space.reference`). Group 1's threads compute.
 
     Attributes:
         second: the accesses that pass through shared memory.
+        order1, order2: the dimensions along which the widest tensor of each group goes, the outermost in
+            memory first; those of the reference's group are the reference's.
         outer1, outer2: positions (of `space.axes`) of dimensions that may be merged with the first and the
             second, from the inside.
         beside1, beside2: the number of these that are adjacent to the tiled one in all tensors, so that no
@@ -57,6 +61,8 @@ class AccessGroups:
     inner2: IterDomain
     first: tuple[AccessAlong, ...]
     second: tuple[AccessAlong, ...]
+    order1: tuple[IterDomain, ...]
+    order2: tuple[IterDomain, ...]
     outer1: tuple[int, ...]
     outer2: tuple[int, ...]
     beside1: int
@@ -74,19 +80,58 @@ def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[AccessAlong]:
         if axis is not None:
             stored = [a for a in access.tensor.allocation if not a.is_broadcast and a in to_space]
             order = tuple(to_space[a] for a in stored)
+            covered = frozenset(order)
             # A read by index goes through its source along one dimension, and may jump along the others. One
             # at loaded indices stays with their threads, so that it cannot be in group 2.
             node = access.node if access.by_index else None
-            is_free = isinstance(node, Indexed) and not node.index_tensors
-            covered = access.concrete if is_free else set(order)
+            if isinstance(node, Indexed) and not node.index_tensors:
+                order, covered = _by_steps(access, node) or order, access.concrete
             found.append(AccessAlong(access, axis, order, wanted <= covered))
     return found
+
+
+def _by_steps(access: Access, node: Indexed) -> tuple[IterDomain, ...] | None:
+    """The reference's dimensions along which a read by index goes, the one of the longest steps first; None
+    if steps are sizes.
+
+    Of several dimensions in one of the source's those of longer steps come first.
+    """
+    source = node.source
+    place = {axis: i for i, axis in enumerate(source.allocation)}
+    steps: dict[IterDomain, tuple[int, int]] = {}
+    for axis, ours in access.strided.items():
+        step = _step(node.map.indices[source.shape.index(ours)], access.dims[axis])
+        if not step:
+            return None
+        steps[axis] = place[ours], -abs(step)
+    return tuple(sorted(steps, key=steps.__getitem__))
+
+
+def _step(e: Expr, dim: int) -> int | None:
+    """How far an index goes from a position along `dim` to the next, but for where a division's result jumps;
+    None if that is no number.
+    """
+    if isinstance(e, Symbol):
+        return int(position_of(e) == dim)
+    if all(position_of(symbol) != dim for symbol in e.free_symbols):
+        return 0
+    if isinstance(e, (Mod, FloorDiv)):
+        return _step(e.args[0], dim) if isinstance(e, Mod) else 0
+    total = 0
+    for core, coefficient in e.terms:
+        step = None if core is e or len(core.factors) > 1 else _step(core, dim)
+        if step is None:
+            return None
+        total += coefficient * step
+    return total
 
 
 def access_groups(fusion: Fusion, reference: TensorView | None = None) -> AccessGroups | str:
     """The groups, or why there are not two. Without a `reference` one is chosen.
 
-    Group 1 is that of an output which moves most bytes, so that least passes through shared memory.
+    Group 1 is that of an output which moves most bytes, so that least passes through shared memory. It is the
+    other one where more is loaded along that one's dimension once what is no element for each point counts,
+    too: a table that goes along both dimensions is read in whole sectors by threads that go along its own.
     """
     space = pointwise_space(fusion, reference)
     if isinstance(space, str):
@@ -113,17 +158,39 @@ def access_groups(fusion: Fusion, reference: TensorView | None = None) -> Access
             return access_groups(fusion, chosen)
     inner1 = next(a.axis for a in accesses if a.tensor is space.reference)
     inner2 = max((axis for axis in full if axis is not inner1), key=moved)
-    second = tuple(full[inner2])
-    outer1 = _outer(space, space.axes, inner1, {inner2})
-    widest = max(second, key=lambda a: a.tensor.dtype.size)
-    outer2 = _outer(space, widest.order, inner2, {inner1, *(space.axes[p] for p in outer1)})
+    if _crossing(accesses, inner2, inner1):
+        bytes1, bytes2 = (
+            moved(axis)[0] + _crossing(accesses, axis, other)
+            for axis, other in ((inner1, inner2), (inner2, inner1))
+        )
+        if bytes2 > bytes1:
+            inner1, inner2 = inner2, inner1
+    order1, order2 = (_order(space, full[axis]) for axis in (inner1, inner2))
+    outer1 = _outer(space, order1, inner1, {inner2})
+    outer2 = _outer(space, order2, inner2, {inner1, *(space.axes[p] for p in outer1)})
     first = tuple(a for a in accesses if a.axis is inner1)
     every = space.accesses(fusion)
     beside1, beside2 = (
         _count_beside([inner, *(space.axes[p] for p in outer)], every)
         for inner, outer in ((inner1, outer1), (inner2, outer2))
     )
-    return AccessGroups(space, inner1, inner2, first, second, outer1, outer2, beside1, beside2)
+    second = tuple(full[inner2])
+    return AccessGroups(
+        space, inner1, inner2, first, second, order1, order2, outer1, outer2, beside1, beside2
+    )
+
+
+def _crossing(accesses: Sequence[AccessAlong], axis: IterDomain, other: IterDomain) -> int:
+    """Bytes for each point of what lies along `axis`, goes along `other`, and has not all of the points."""
+    along = (a for a in accesses if a.axis is axis and not a.full)
+    return sum(a.tensor.dtype.size for a in along if other in a.access.concrete)
+
+
+def _order(space: PointwiseSpace, members: Sequence[AccessAlong]) -> tuple[IterDomain, ...]:
+    """The dimensions of the members' widest tensor in memory order, or the reference's, if it is a member."""
+    if any(member.tensor is space.reference for member in members):
+        return space.axes
+    return max(members, key=lambda a: a.tensor.dtype.size).order
 
 
 def _outer(

@@ -5,7 +5,8 @@ threads of a block.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from math import prod
 
@@ -13,10 +14,11 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES, REGISTER_BYTES, HardwareI
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.schedulers.base import Facts, Proposal, Reject
+from fusewright.schedulers.base import Cost, Facts, Proposal, Reject
 from fusewright.schedulers.cost import CostModel, busy_share, slot_seconds
 from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.params import TRANSPOSE_THREADS, LaunchParams, TransposeParams
+from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.schedulers.transpose.access_groups import AccessAlong, AccessGroups
@@ -68,6 +70,9 @@ MOST_COVERED = 1.25
 # are done (an H200, 34 MB in, 128 elements of 1 kB and 512 or 256 of 2 to 4 kB: four channels of bfloat16
 # 23.9 and 20.3 us, two of float 23.9 and 20.4, eight bytes 24.1 and 20.5; larger tiles gain nothing).
 MAX_LONG_TILE, MAX_LONG_VECTOR_TILE, LEAST_TILE_BYTES = 512, 128, 2048
+# Slots of a thread for each line that its warp looks up besides those of an access to neighbours (an H200:
+# with 24 of them for a point 32 images of 224 x 224 pixels and three channels took 15 us besides the launch).
+LINE_SLOTS = 3.4
 # Blocks that should fit in an SM's shared memory: with 16 KiB of loads each, eight hide their latency.
 BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
@@ -162,6 +167,7 @@ class TransposePlanner:
 
     fusion: Fusion
     groups: AccessGroups
+    _of_tiles: dict[_Merged, Sectors] = field(default_factory=dict)
 
     @cached_property
     def _cost(self) -> CostModel:
@@ -170,13 +176,38 @@ class TransposePlanner:
     def _sectors(self) -> Sectors:
         """Group 2 is accessed along its own contiguous dimension, all else along the other."""
         groups = self.groups
-        second = {(a.tensor, a.access.node) for a in groups.second}
-        orders = [
-            (*(axis for axis in groups.space.axes if axis is not inner), inner)
-            for inner in (groups.inner1, groups.inner2)
-        ]
-        accesses = groups.space.accesses(self.fusion)
-        return Sectors(self.fusion, tuple((a, orders[(a.tensor, a.node) in second]) for a in accesses))
+        return self._sectors_along(
+            *(
+                (*(axis for axis in groups.space.axes if axis is not inner), inner)
+                for inner in (groups.inner1, groups.inner2)
+            )
+        )
+
+    def _sectors_along(self, *orders: Sequence[IterDomain]) -> Sectors:
+        """Of threads that go along these dimensions, the fastest last, for each of the groups."""
+        accesses = [(a, tuple(orders[a in self._staged])) for a in self._accesses]
+        return Sectors(self.fusion, tuple(accesses))
+
+    def _tile_sectors(self, merged: _Merged) -> Sectors:
+        """Of a warp that goes along a tile's own side, and then along the other."""
+        if merged not in self._of_tiles:
+            axes = self.groups.space.axes
+            along1, along2 = (
+                [*(axes[p] for p in reversed(positions)), inner]
+                for positions, inner in zip(merged, (self.groups.inner1, self.groups.inner2))
+            )
+            self._of_tiles[merged] = self._sectors_along((*along2, *along1), (*along1, *along2))
+        return self._of_tiles[merged]
+
+    @cached_property
+    def _accesses(self) -> list[Access]:
+        return self.groups.space.accesses(self.fusion)
+
+    @cached_property
+    def _staged(self) -> frozenset[Access]:
+        """Those of group 2."""
+        second = {(a.tensor, a.access.node) for a in self.groups.second}
+        return frozenset(a for a in self._accesses if (a.tensor, a.node) in second)
 
     @cached_property
     def _sides(self) -> tuple[_Side, _Side]:
@@ -194,11 +225,10 @@ class TransposePlanner:
     @cached_property
     def _loads(self) -> tuple[list[int], list[int]]:
         """The bytes of an element of each load: of group 2, and of all others."""
-        loads = [a for a in self.groups.space.accesses(self.fusion) if self.fusion.is_input(a.tensor)]
-        second = {(a.tensor, a.access.node) for a in self.groups.second}
         sizes: tuple[list[int], list[int]] = [], []
-        for load in loads:
-            sizes[(load.tensor, load.node) not in second].append(load.tensor.dtype.size)
+        for load in self._accesses:
+            if self.fusion.is_input(load.tensor):
+                sizes[load not in self._staged].append(load.tensor.dtype.size)
         return sizes
 
     def _loaded_bytes(self, width1: int, width2: int) -> int:
@@ -257,11 +287,19 @@ class TransposePlanner:
             reason=f"{along1.size} x {along2.size} in tiles of {tile.along1} x {tile.along2}; "
             f"vectors of {width1} and {width2}",
         )
-        speed = TRANSPOSE_SPEED * busy_share(_blocks(sizes, along1, along2, tile), hardware)
-        accesses = prod(sizes) * self._accesses_a_point(width1, width2)
-        accessing = slot_seconds(accesses * ELEMENT / ACCESSES, hardware)
-        estimate = self._cost.estimate(facts, hardware, speed=speed, accessing=accessing)
+        blocks = _blocks(sizes, along1, along2, tile)
+        estimate = partial(self._estimate, facts, hardware, merged, (width1, width2), blocks)
         return Proposal(self._with_constants(params, facts), estimate)
+
+    def _estimate(
+        self, facts: Facts, hardware: HardwareInfo, merged: _Merged, widths: tuple[int, int], blocks: int
+    ) -> Cost:
+        points = prod(facts.value(axis.extent) for axis in self.groups.space.axes)
+        speed = TRANSPOSE_SPEED * busy_share(blocks, hardware)
+        slots = self._accesses_a_point(*widths) * ELEMENT / ACCESSES
+        slots += LINE_SLOTS * self._lines_a_point(merged, widths[0], facts)
+        accessing = slot_seconds(points * slots, hardware)
+        return self._cost.estimate(facts, hardware, speed=speed, accessing=accessing)()
 
     def _accesses_a_point(self, width1: int, width2: int) -> float:
         """Instructions that access memory for a point, in such vectors. What passes through a tile is written
@@ -271,7 +309,24 @@ class TransposePlanner:
         groups = self.groups
         staged = len(groups.second)
         direct = sum(a.full for a in groups.first)
-        return staged * (1 + 2 / width2) + direct / width1
+        return staged * (1 + 2 / width2) + direct / width1 + len(self._by_element)
+
+    @cached_property
+    def _by_element(self) -> list[Access]:
+        """The loads of group 1's threads that go along its dimension, and not as in memory."""
+        loads = [a for a in self._accesses if self.fusion.is_input(a.tensor) and a not in self._staged]
+        along = {(a.tensor, a.access.node) for a in self.groups.first}
+        inner = self.groups.inner1
+        return [a for a in loads if inner in a.concrete and (a.tensor, a.node) not in along]
+
+    def _lines_a_point(self, merged: _Merged, width1: int, facts: Facts) -> float:
+        """Lines that a warp's access for a point looks up more than accesses of neighbours do.
+
+        Threads that load by element in place of vectors are a vector apart.
+        """
+        sectors = self._tile_sectors(merged)
+        staged = sum(sectors.more_lines(each, facts) for each in self._staged)
+        return staged + sum(sectors.more_lines(each, facts, width1) for each in self._by_element)
 
     def _short_run(self, sizes: Sequence[int]) -> int:
         """Bytes of the runs of memory that group 2 is read in, if these are short; 0: they are not."""
@@ -373,12 +428,10 @@ class TransposePlanner:
 
     @cached_property
     def _orders(self) -> tuple[Sequence[int], Sequence[int]]:
-        """The dimensions, by their positions, as the reference and the widest tensor of group 2 have them in
-        memory.
-        """
-        axes = self.groups.space.axes
-        widest = max(self.groups.second, key=lambda a: a.tensor.dtype.size)
-        return range(len(axes)), [axes.index(axis) for axis in widest.order]
+        """The dimensions, by their positions, as the widest tensor of each group has them in memory."""
+        groups = self.groups
+        axes = groups.space.axes
+        return [axes.index(a) for a in groups.order1], [axes.index(a) for a in groups.order2]
 
     def _with_constants(self, params: TransposeParams, facts: Facts) -> TransposeParams:
         """Sizes as constants, if they have not changed so far and elements are accessed one by one."""

@@ -1,7 +1,8 @@
 """The transpose scheduler: elementwise operations on tensors that are contiguous along different dimensions.
 
-The tensors form two groups by their contiguous dimension. Group 1 has the reference, an output; its dimension
-is called J here, and that of group 2 is I. Both dimensions are tiled,
+The tensors form two groups by their contiguous dimension. That of group 1 is called J here, and that of group
+2 is I. The loops are those of an output, the reference, which is in group 1 unless tables are read along both
+dimensions in the other order (`access_groups`). Both dimensions are tiled,
 
     [.., I, J] -> [blocks, tile of I, tile of J]
 
@@ -43,6 +44,7 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, inline_rest, vectorize_ports
 from fusewright.schedulers.params import TransposeParams
+from fusewright.schedulers.pointwise.space import iteration_order
 from fusewright.schedulers.transpose.access_groups import AccessGroups, access_groups
 from fusewright.schedulers.transpose.banks import padding
 from fusewright.schedulers.transpose.heuristic import TransposePlanner, assumable, merged_dimensions
@@ -80,7 +82,8 @@ class TransposeScheduler(BuiltInScheduler):
             schedule.transform_like(reference)
         computed = [t for t in fusion.tensors() if t.definition is not None]
         across = [t for t in computed if t not in staged.along and t is not reference]
-        firsts = _bind(schedule, [reference, *across], params, 1, lanes[0])
+        across = across if reference in staged.along else [reference, *across]
+        firsts = _bind(schedule, across, params, 1, lanes[0])
         _bind(schedule, staged.along, params, 2, lanes[1])
         _vectorize(schedule, ports, staged, params)
         # A thread's loads are all in flight before the first use; those of group 1 do not wait for the tile.
@@ -142,7 +145,9 @@ def _tile(schedule: Schedule, groups: AccessGroups, params: TransposeParams) -> 
     reference, axes = groups.space.reference, groups.space.axes
     merged1, merged2 = merged_dimensions(groups, params)
     inside = [*reversed(merged2), groups.inner2, *reversed(merged1), groups.inner1]
-    schedule.order_loops(reference, [*(a for a in axes if a not in inside), *inside])
+    # A reference of group 2 has other dimensions since it is staged, in the same order.
+    staged = dict(zip(axes, iteration_order(reference)))
+    schedule.order_loops(reference, [staged[a] for a in (*(a for a in axes if a not in inside), *inside)])
     for _ in merged1:
         schedule.merge(reference, -2)
     for _ in merged2:
