@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import lcm
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from fusewright import DataType, FusionDefinition, TransposeParams
 from fusewright.core.hardware import DESCRIBED
 from fusewright.host.executor import FusionExecutor
 from fusewright.schedulers import Facts, Proposal, Reject, TransposeScheduler
+from fusewright.schedulers.transpose.small_sides import MOST_THREADS, tile_of_whole_side
 from tests.integration.cases import widened
 from tests.integration.tolerance import assert_close
 from tests.schedulers.banks import loaded_sectors, shared_accesses
-from tests.schedulers.transposes import BF16, Define, compiled, define, keys, random
+from tests.schedulers.transposes import BF16, F32, Define, compiled, define, keys, permuted, random
 
 SIDE, SQUARE, CHANNELS = 4, 16, 3
 
@@ -72,7 +74,7 @@ def test_a_warp_loads_runs_of_memory() -> None:
     [compiled_kernel] = executor.compile(images()).kernels
     params = compiled_kernel.params
     assert isinstance(params, TransposeParams)
-    assert (params.tile_size1, params.dims_merged_with_1, params.dims_merged_with_2) == (4, (), ())
+    assert (params.tile_size1, params.dims_merged_with_1, params.dims_merged_with_2) == (CHANNELS, (), ())
     assert set(loaded_sectors(compiled_kernel.kernel).values()) == {2}
     assert max(ways for _, ways in shared_accesses(compiled_kernel.kernel)) <= 2
 
@@ -95,9 +97,56 @@ def seconds(body: Define, inputs: Sequence[torch.Tensor]) -> float:
     return proposal.estimate().seconds
 
 
+# ---- tiles
+
+
+@pytest.mark.parametrize("vectors, usual", [(n, 1 << (n - 1).bit_length()) for n in range(1, 33)])
+@pytest.mark.parametrize("size", [64, 224, 6144, 50175, 50176])
+@pytest.mark.parametrize("width", [1, 4, 8])
+def test_threads_have_one_place_along_the_side(vectors: int, usual: int, size: int, width: int) -> None:
+    found = tile_of_whole_side(vectors, usual, size, 256, width, 128)
+    if vectors > 0.75 * usual or lcm(vectors, 32) > MOST_THREADS:
+        assert found is None
+        return
+    assert found is not None
+    along, threads = found
+    assert threads % vectors == threads % 32 == 0 and threads <= MOST_THREADS
+    assert along <= 256 and along % (threads // vectors) == along % width == 0
+
+
+@pytest.mark.parametrize(
+    "size, width, tile",
+    [
+        (224, 4, (224, 96)),  # all of a dimension
+        (50176, 4, (512, 96)),  # whole tiles
+        (6144, 4, (384, 96)),  # whole tiles, whose rows have a vector for each thread
+        (50175, 1, (384, 96)),  # the same, with fewer places beyond the dimension
+    ],
+)
+def test_lengths_of_the_other_side(size: int, width: int, tile: tuple[int, int]) -> None:
+    usual = 256 if size < 256 else 512
+    assert tile_of_whole_side(3, 4, size, usual, width, 128) == tile
+
+
 def test_heads_of_few_elements_fill_a_tile_together() -> None:
     """Those of a product's rows, which are one run of memory."""
     _, kernel = compiled(keys(4, 1024, 12, 48)[0], [torch.empty(4096, 1728, dtype=BF16)])
     params = kernel.params
     assert isinstance(params, TransposeParams)
     assert (params.tile_size2, params.dims_merged_with_2) == (64, (1,))
+
+
+@pytest.mark.parametrize("channels", [3, 5, 6, 12])
+@pytest.mark.parametrize("to_last", [False, True])
+@pytest.mark.parametrize("dtype", [BF16, F32, torch.float64], ids=str)
+def test_few_channels(channels: int, to_last: bool, dtype: torch.dtype, target: torch.device) -> None:
+    x = random(2, channels, 35, 16, dtype=dtype).to(target)
+    dims = (0, 2, 3, 1) if to_last else (0, 3, 1, 2)
+    body, reference = permuted(*dims)
+    x = x if to_last else x.permute(0, 2, 3, 1).contiguous()
+    fd = define(body, [x])
+    assert_close(fd.execute([x])[0], reference(widened(x)))
+    [kernel] = fd.kernels_for([x])
+    if kernel.scheduler == "transpose":
+        assert isinstance(kernel.params, TransposeParams)
+        assert channels in (kernel.params.tile_size1, kernel.params.tile_size2)

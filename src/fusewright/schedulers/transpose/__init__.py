@@ -2,5 +2,6 @@
 
 `scheduler` applies the params that `heuristic` chooses. `access_groups` finds the two groups of accesses
 between which a tile transposes, `banks` pads the tile, `single_tiles` handles tiles with one element per
-access, and `narrow_borders` keeps tensors between kernels as narrow as the inputs.
+access, `small_sides` those with a side of few elements, and `narrow_borders` keeps tensors between kernels as
+narrow as the inputs.
 """

@@ -31,6 +31,7 @@ from fusewright.schedulers.transpose.single_tiles import (
     least_cost,
     tile_cost,
 )
+from fusewright.schedulers.transpose.small_sides import tile_of_whole_side
 from fusewright.sym import Symbol
 
 # Bytes of an input's run of memory up to which tiles do not pay: what a warp reads by element is in few lines
@@ -276,6 +277,7 @@ class TransposePlanner:
         if width1 == width2 == 1 and _blocks(sizes, along1, along2, tile) >= MANY_BLOCKS * hardware.sm_count:
             merged, tile = self._single_tile(sizes, merged, tile, hardware)
             along1, along2 = self._along(sizes, merged)
+        tile = _with_whole_side(along1, along2, tile, width1, width2)
         params = TransposeParams(
             tile_size1=tile.along1,
             tile_size2=tile.along2,
@@ -442,6 +444,17 @@ class TransposePlanner:
         if not facts.stable.issuperset(symbols) or not all(sizes):
             return params
         return replace(params, assumed_sizes=sizes, reason=f"{params.reason}; for these sizes only")
+
+
+def _with_whole_side(first: Along, second: Along, tile: Tile, width1: int, width2: int) -> Tile:
+    """The tile, or one that is as long as one of its sides, if that is a small dimension."""
+    vectors, usual = first.size // width1, tile.along1 // width1
+    found = tile_of_whole_side(vectors, usual, second.size, tile.along2, width2, tile.threads)
+    if found is not None:
+        return Tile(vectors * width1, *found)
+    vectors, usual = second.size // width2, tile.along2 // width2
+    found = tile_of_whole_side(vectors, usual, first.size, tile.along1, width1, tile.threads)
+    return tile if found is None else Tile(found[0], vectors * width2, found[1])
 
 
 def _fill(sizes: Sequence[int], side: _Side, wanted: int) -> tuple[tuple[int, ...], int]:

@@ -8,7 +8,9 @@ dimensions in the other order (`access_groups`). Both dimensions are tiled,
 
 All computation is done by threads that go along J. Tensors of group 2 pass through a tile in shared memory.
 An input is loaded in vectors along I, stored to the tile, and read from the tile along J; an output takes the
-opposite way. So every access to global memory is coalesced and as wide as the sizes allow.
+opposite way. So every access to global memory is coalesced and as wide as the sizes allow. Where a side is a
+small dimension, the neighbours of its last element are those of the next point of the other side, in memory
+and among the threads of a warp.
 
 A tile is stored in vectors as it is written, and is read elementwise across them. A warp that reads it goes
 along as many rows as together make lines of global memory, and then along columns (`_lanes`), so that few of
