@@ -45,11 +45,42 @@ def test_neighbours_are_one_and_what_is_private_may_stand_between() -> None:
 
 @pytest.mark.parametrize(
     "between",
-    [k.Barrier(), copy(U, X.buffer, T, T), copy(Y.buffer, R, T, 0), copy(R, X.buffer, 1, T)],
-    ids=["barrier", "shared store", "use", "new source"],
+    [k.Barrier(), copy(U, X.buffer, T, T), loop(2, copy(Y.buffer, R, T, 0)), copy(B, R)],
+    ids=["barrier", "shared store", "loop over a result", "source that follows"],
 )
 def test_what_keeps_them_apart(between: k.Stmt) -> None:
     assert widths(FIRST, between, SECOND) == [1, 1]
+
+
+def test_what_needs_the_first_result_waits_for_both() -> None:
+    store, source = copy(Y.buffer, R, T, 0), copy(R, X.buffer, 1, T)
+    waits = k.If(lt(T, as_expr(7)), (store,))
+    body = joined(FIRST, waits, source, copy(B, X.buffer, 0, T + 1), SECOND).body
+    [place] = [n for n, stmt in enumerate(body) if isinstance(stmt, k.BlockReduce)]
+    assert body.index(waits) < body.index(source) and place < body.index(waits)
+    # A loop that writes what is to be stored first keeps them apart.
+    assert widths(FIRST, store, loop(2, copy(R, X.buffer, 0, T)), SECOND) == [1, 1]
+
+
+def test_reductions_of_a_cluster_are_one() -> None:
+    given = b.cluster_rows()
+    [first] = [stmt for stmt in given.body if isinstance(stmt, k.ClusterReduce)]
+    total, value = first.dst[0].buffer, first.src[0]
+    other = dataclasses.replace(total, name="other")
+    second = dataclasses.replace(first, dst=(b.at(other),))
+    place = given.body.index(first)
+    more = (k.Alloc(other), k.Init(SUM, (b.at(other),)), first, second)
+    twice = k.Compute(b.SUB, value, (value, b.at(other)), total.dtype)
+    body = (*given.body[:place], *more, twice, *given.body[place + 1 :])
+    made = join_reductions(k.with_body(given, body))
+    verify(made)
+    [joined] = [stmt for stmt in k.walk(made.body) if isinstance(stmt, k.ClusterReduce)]
+    assert joined.width == 2
+    made = place_shared(made)
+    x = torch.arange(512.0).reshape(2, 256)
+    inputs: list[Any] = [x.flatten(), torch.zeros(512), 2]
+    simulate(made, inputs, options=SimOptions(outputs=False))
+    assert torch.equal(inputs[1], (x - 2 * x.sum(1, keepdim=True)).flatten())
 
 
 def test_only_alike_ones_are_joined() -> None:

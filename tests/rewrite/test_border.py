@@ -140,3 +140,53 @@ def test_sizes_that_an_index_is_computed_by_stay_those_of_dimensions():
     canonicalize(d.fusion)
     extents = x.extents
     assert reshape_border(d.fusion) == () and x.extents == extents
+
+
+def test_dimensions_that_are_read_as_one_are_one():
+    """What lies together has one size, though a weight keeps others apart; in all inputs or none."""
+
+    def build(apart: bool) -> tuple[Definition, Any, Any]:
+        d = Definition()
+        x, y, w = (d.define_tensor([-1] * rank, contiguity=True) for rank in (4, 4, 1))
+        n, c, h, k = (d.size(x, i) for i in range(4))
+        rows = d.flatten(d.flatten(d.add(x, y), 0, 1), 1, 2)
+        of_channels = d.broadcast(w, [True, False, True, True])
+        d.add_output(d.mul(d.reshape(centered(d, rows, [1]), [n, c, h, k]), of_channels))
+        if apart:
+            d.add_output(d.sum(y, [3]))
+        d.fusion.unify_extents()
+        canonicalize(d.fusion)
+        return d, x, y
+
+    d, x, y = build(apart=False)
+    n, c, h, k = x.extents
+    assert reshape_border(d.fusion) == (0, 1)
+    [(size, product)] = d.fusion.computed_sizes.items()
+    assert x.extents == y.extents == (n, c, size) and product is h * k
+    reads = [node for node in d.fusion.nodes if isinstance(node, Indexed) and node.source in (x, y)]
+    assert reads and all(str(read.map) == f"[p0 // {c}, p0 % {c}, p1]" for read in reads)
+    d, x, _ = build(apart=True)
+    before = x.extents
+    assert reshape_border(d.fusion) == () and x.extents == before
+
+
+def test_what_is_broadcast_in_turn_is_rows_of_one_dimension():
+    def build(d: Definition, x: Any) -> Any:
+        kept = d.broadcast(d.sum(x, [1, 2]), [False, True])
+        return d.sub(x, d.broadcast(kept, [False, True, False]))
+
+    fusion, reshaped = rewritten(build, [(4, 3, 5)])
+    assert reshaped == (0,) and sizes(fusion.inputs[0]) == [4, 15]
+
+
+def test_a_read_that_was_lifted_is_a_view_as_the_original_is():
+    """Of groups of channels, and of what lies together: no product of sizes says that it has all elements."""
+    d = Definition()
+    x = d.define_tensor([-1, -1, -1, -1], contiguity=True)
+    n, c, h, k = (d.size(x, i) for i in range(4))
+    groups = d.reshape(d.exp(x), [n, 2, d.div(c, 2), d.mul(h, k)])
+    d.add_output(centered(d, groups, [2, 3]))
+    d.fusion.unify_extents()
+    canonicalize(d.fusion)
+    assert reshape_border(d.fusion) == (0,) and x.ndim == 3
+    assert not any(isinstance(node, Indexed) for node in d.fusion.nodes)

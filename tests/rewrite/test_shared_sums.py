@@ -52,6 +52,14 @@ WAYS: dict[str, tuple[Write, int, int]] = {
     ),
     "constants that keep a sum finite": (lambda fd, x, y, a, b: (_sum(fd, x * 0.125), _sum(fd, x)), 2, 1),
     "factors of a row": (lambda fd, x, y, a, b: ((x + y) * a * b, _sum(fd, x)), 1, 1),
+    "factors and numbers of a row": (lambda fd, x, y, a, b: ((x + y) * a * 3.0 / fd.ops.size(x, 2),), 0, 1),
+    "a factor of one sum": (lambda fd, x, y, a, b: (_sum(fd, y * (x * a)), (x * a) * b), 1, 2),
+    "a factor of what is needed besides": (lambda fd, x, y, a, b: (_sum(fd, y * (p := x * a)), p + y), 1, 2),
+    "a factor that keeps a sum finite": (
+        lambda fd, x, y, a, b: (_sum(fd, (x * _of_channels(fd, fd.ops.reciprocal(_sum(fd, x)))) * y),),
+        2,
+        2,
+    ),
     "a product that is a result": (lambda fd, x, y, a, b: ((p := x * a), p * b), 0, 2),
 }
 

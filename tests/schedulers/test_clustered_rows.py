@@ -43,6 +43,13 @@ def test_long_rows_are_held_by_clusters(rows, length, expected) -> None:
     assert (found.blocks_per_cluster, found.lparams.bdimx, held) == expected
 
 
+def test_registers_leave_room_for_the_blocks_that_shared_memory_has_room_for() -> None:
+    """Of several inputs, for which the compiler takes more or fewer."""
+    for held, registers in ((Held(2, 2, 2, 1), 255), (Held(4, 4, 2, 2), 32)):
+        found = clustered(256, 100352 // 8, 8, held, False, described("h200"))
+        assert found is not None and found.cparams.maxrregcount == registers
+
+
 @pytest.mark.parametrize(
     "rows, length, in_pairs",
     [

@@ -370,7 +370,7 @@ def _divisors(core: Expr, coefficient: int) -> tuple[Expr, ...] | None:
     known = known_multiple(core) * coefficient
     if known % _WIDEST == 0:
         return ()
-    for factor in core.factors:
-        if is_size(factor):
-            return (factor,)
+    sizes = [factor for factor in core.factors if is_size(factor)]
+    if sizes:
+        return (product(sizes),)
     return None if known in (1, -1) else (const(known),)

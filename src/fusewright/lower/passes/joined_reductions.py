@@ -1,12 +1,13 @@
-"""Joins independent reductions of a block: one exchange, with its barriers, serves all.
+"""Joins independent reductions of a block or cluster: one exchange, with its barriers, serves all.
 
     block reduce a into s                   pair = a, b
-    c = x * y                               c = x * y
-    block reduce b into t          ->       block reduce pair into both
-                                            s, t = both
+    store s                                 c = x * y
+    c = x * y                      ->       block reduce pair into both
+    block reduce b into t                   s, t = both
+                                            store s
 
 The reductions must have one operation, the same axes and the same predicate. The earlier one moves to the
-later one if nothing between them needs its result.
+later one. What needs its result and is no loop waits for both; nothing else between them may need it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeGuard
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
@@ -25,6 +27,10 @@ MAX_JOINED = 4
 
 # What a reduction may come after as well as before, if it needs no result of it and no other thread sees it.
 _PRIVATE = (k.Copy, k.Window, k.Compute, k.Init, k.Combine, k.For, k.If, k.Let, k.LetValue, k.LetMisalignment)
+# What may come after reductions that it need not follow: it defines no symbol, and is short.
+_WAITING = (k.Copy, k.Compute, k.Init, k.Combine, k.If)
+
+_Reduction = k.BlockReduce | k.ClusterReduce
 
 
 def join_reductions(kernel: k.Kernel) -> k.Kernel:
@@ -40,20 +46,24 @@ def join_reductions(kernel: k.Kernel) -> k.Kernel:
     return joiner.made.declared(kernel, kept)
 
 
-def _may_join(stmt: k.Stmt) -> bool:
-    return isinstance(stmt, k.BlockReduce) and stmt.width == 1 and len(stmt.src) == len(stmt.dst)
+def _may_join(stmt: k.Stmt) -> TypeGuard[_Reduction]:
+    if not isinstance(stmt, (k.BlockReduce, k.ClusterReduce)):
+        return False
+    return stmt.width == 1 and len(stmt.src) == len(stmt.dst)
 
 
-@dataclass
-class _Pending:
-    """A reduction that waits for another.
+@dataclass(frozen=True)
+class _Group:
+    """Reductions that become one.
 
     Attributes:
-        place: its position among the statements made so far.
+        members, waiting: the positions of the reductions, and of what is between them and comes after them.
+        end: the position after the last statement that comes before them.
     """
 
-    stmt: k.BlockReduce
-    place: int
+    members: tuple[int, ...]
+    waiting: tuple[int, ...]
+    end: int
 
 
 class _Joiner:
@@ -67,29 +77,23 @@ class _Joiner:
         self._rooms: dict[tuple[k.Buffer, int], k.Buffer] = {}
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+        stmts = [k.with_children(stmt, self.body) for stmt in body]
         result: list[k.Stmt] = []
-        pending: list[_Pending] = []
-        for stmt in body:
-            stmt = k.with_children(stmt, self.body)
-            if isinstance(stmt, k.BlockReduce) and _may_join(stmt):
-                if pending and not _joins(stmt, pending):
-                    self._flush(pending, result)
-                pending.append(_Pending(stmt, len(result)))
+        place = 0
+        while place < len(stmts):
+            group = _group(stmts, place)
+            if group is None:
+                result.append(stmts[place])
+                place += 1
                 continue
-            if pending and not _may_precede(stmt, pending):
-                self._flush(pending, result)
-            result.append(stmt)
-        self._flush(pending, result)
+            moved = {*group.members, *group.waiting}
+            result += [stmts[n] for n in range(place, group.end) if n not in moved]
+            result += self._joined([stmt for n in group.members if _may_join(stmt := stmts[n])])
+            result += [stmts[n] for n in group.waiting]
+            place = group.end
         return k.body_of(body, result)
 
-    def _flush(self, pending: list[_Pending], result: list[k.Stmt]) -> None:
-        if len(pending) == 1:
-            result.insert(pending[0].place, pending[0].stmt)
-        elif pending:
-            result += self._joined([each.stmt for each in pending])
-        pending.clear()
-
-    def _joined(self, reductions: Sequence[k.BlockReduce]) -> list[k.Stmt]:
+    def _joined(self, reductions: Sequence[_Reduction]) -> list[k.Stmt]:
         """One reduction of all their values side by side, and what brings these there and away."""
         first, count = reductions[0], len(reductions)
         given = [self._registers(ref, "given", count) for ref in first.dst]
@@ -98,16 +102,15 @@ class _Joiner:
         for i, each in enumerate(reductions):
             body += [k.Copy(k.Ref(buffer, const(i)), src) for buffer, src in zip(given, each.src)]
         into = tuple(k.Ref(buffer, ZERO) for buffer in found)
-        self.left.update(buffer for buffer in first.workspace if buffer is not None)
-        joined = dataclasses.replace(
+        joined: k.Stmt = dataclasses.replace(
             first,
             dst=into,
             src=tuple(k.Ref(buffer, ZERO) for buffer in given),
-            workspace=tuple(
-                None if buffer is None else self._room(buffer, count) for buffer in first.workspace
-            ),
+            workspace=self._rooms_for(first.workspace, count),
             width=count,
         )
+        if isinstance(joined, k.ClusterReduce):
+            joined = dataclasses.replace(joined, exchange=self._rooms_for(joined.exchange, count))
         body += [k.Init(first.op, into, count), joined]
         for i, each in enumerate(reductions):
             body.append(k.Combine(each.op, each.dst, tuple(k.Ref(buffer, const(i)) for buffer in found)))
@@ -115,6 +118,10 @@ class _Joiner:
 
     def _registers(self, ref: k.Ref, what: str, count: int) -> k.Buffer:
         return self.made.new(f"{ref.buffer.name}_{what}{len(self.made)}", ref.buffer.dtype, count)
+
+    def _rooms_for(self, scratch: Sequence[k.Buffer | None], count: int) -> tuple[Any, ...]:
+        self.left.update(buffer for buffer in scratch if buffer is not None)
+        return tuple([None if buffer is None else self._room(buffer, count) for buffer in scratch])
 
     def _room(self, workspace: k.Buffer, count: int) -> k.Buffer:
         """A workspace for `count` times as many values; the same for all reductions that had the same."""
@@ -125,31 +132,76 @@ class _Joiner:
         return self._rooms[key]
 
 
-def _joins(stmt: k.BlockReduce, pending: Sequence[_Pending]) -> bool:
-    """Whether a reduction can be one with those that wait, which are alike."""
-    first = pending[0].stmt
+def _group(stmts: Sequence[k.Stmt], start: int) -> _Group | None:
+    """The reductions from `start` on that become one; None if there is one at most."""
+    first = stmts[start]
+    if not _may_join(first):
+        return None
+    reductions, members = [first], [start]
+    waiting: list[int] = []
+    found: _Group | None = None
+    for n in range(start + 1, len(stmts)):
+        stmt = stmts[n]
+        is_free = not any(_conflict(stmt, stmts[other]) for other in waiting)
+        if _may_join(stmt):
+            if not is_free or not _joins(stmt, reductions):
+                break
+            reductions.append(stmt)
+            members.append(n)
+            found = _Group(tuple(members), tuple(waiting), n + 1)
+        elif is_free and _may_precede(stmt, reductions):
+            if found is not None and len(found.waiting) == len(waiting):
+                found = dataclasses.replace(found, end=n + 1)
+        elif _may_wait(stmt):
+            waiting.append(n)
+        else:
+            break
+    return found
+
+
+def _joins(stmt: _Reduction, reductions: Sequence[_Reduction]) -> bool:
+    """Whether a reduction can be one with others, which are alike."""
+    first = reductions[0]
     types = [ref.buffer.dtype for ref in stmt.dst]
     return (
-        len(pending) < MAX_JOINED
+        len(reductions) < MAX_JOINED
+        and type(stmt) is type(first)
         and stmt.op is first.op
         and stmt.axes == first.axes
         and stmt.pred is first.pred
-        and stmt.workspace == first.workspace
+        and access.scratch_buffers(stmt) == access.scratch_buffers(first)
         and types == [ref.buffer.dtype for ref in first.dst]
-        and not any(_needs(stmt, each.stmt) for each in pending)
+        and not any(_needs(stmt, each) for each in reductions)
     )
 
 
-def _may_precede(stmt: k.Stmt, pending: Sequence[_Pending]) -> bool:
-    """Whether a statement that follows the reductions may as well come before them."""
-    return not any(_needs(stmt, each.stmt) for each in pending) and all(
-        isinstance(inner, _PRIVATE)
+def _may_precede(stmt: k.Stmt, reductions: Sequence[_Reduction]) -> bool:
+    """Whether a statement that follows reductions may as well come before them."""
+    return not any(_needs(stmt, each) for each in reductions) and _is_private(stmt, _PRIVATE)
+
+
+def _may_wait(stmt: k.Stmt) -> bool:
+    """Whether a statement that follows a reduction may as well follow later ones."""
+    return _is_private(stmt, _WAITING)
+
+
+def _is_private(stmt: k.Stmt, kinds: tuple[type[k.Stmt], ...]) -> bool:
+    """Whether it is of these kinds, with all that it nests, and no other thread sees it."""
+    return all(
+        isinstance(inner, kinds)
         and not any(buffer.space is k.Space.SHARED for buffer in access.written_buffers(inner))
         for inner in k.walk((stmt,))
     )
 
 
-def _needs(stmt: k.Stmt, reduction: k.BlockReduce) -> bool:
+def _conflict(a: k.Stmt, b: k.Stmt) -> bool:
+    """Whether two statements have to stay in their order."""
+    written = access.written_in((a,)), access.written_in((b,))
+    touched = access.touched_in((a,)), access.touched_in((b,))
+    return not (written[0].isdisjoint(touched[1]) and written[1].isdisjoint(touched[0]))
+
+
+def _needs(stmt: k.Stmt, reduction: _Reduction) -> bool:
     """Whether a statement has to come after a reduction: it touches the result, or what is reduced."""
     results = {ref.buffer for ref in reduction.dst}
     sources = {src.buffer for src in reduction.src if isinstance(src, k.Ref)}

@@ -208,7 +208,9 @@ class _Sink:
         fill = None
         if own.pred is not TRUE:
             fill = self.fusion.new_scalar(value.dtype, value.dtype.zero)
-        self.fusion.add_node(Indexed(self.node.kind, value, twin, own, fill=fill, inverse=None))
+        is_whole = own.pred is self.map.pred is TRUE and shape_of(value) == shape_of(self.result)
+        inverse = self.map if is_whole else None
+        self.fusion.add_node(Indexed(self.node.kind, value, twin, own, fill=fill, inverse=inverse))
         return twin
 
     def _places(self) -> Sequence[Expr]:

@@ -1,11 +1,13 @@
-"""Reduces the dimensions before a reshape instead of the dimensions that it merged or split.
+"""Reduces the dimensions before a reshape or permute instead of the dimensions that it made.
 
     sum(reshape(x, [b * s, h]), [0])         becomes    sum(x, [0, 1])
     sum(cast(reshape(x, [b * s, h])), [0])   becomes    sum(cast(x), [0, 1])
+    sum(permute(x, [2, 0, 1]), [1, 2])       becomes    sum(x, [0, 1])
+    sum(permute(x, [2, 1, 0]), [2])          becomes    permute(sum(x, [0]), [1, 0])
 
 So other readers of x and the reduction have the same dimensions, unless elementwise work continues in the
-dimensions after the reshape. The order of elements changes, which no reduction states. A reduction whose
-states are positions has them as a second operand, and is not changed.
+dimensions after the reshape or permute. The order of elements changes, which no reduction states. A reduction
+whose states are positions has them as a second operand, and is not changed.
 """
 
 from __future__ import annotations
@@ -14,37 +16,44 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, positions
 from fusewright.ir.node import Indexed, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
+from fusewright.ir.view import Permute
+from fusewright.ops import build_shape
 from fusewright.ops.build_indexed import regrouped, reshape_map
 from fusewright.ops.build_reduction import reduce_states
-from fusewright.rewrite.replacement import read_instead
+from fusewright.rewrite.replacement import remove_dead, return_instead
 from fusewright.sym import ONE, TRUE
 
 
 def reduce_before_reshapes(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which no reduction that can do without a reshape reads one."""
+    """`fusion` itself, in which no reduction that can do without a reshape or permute reads one."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
-        if not isinstance(node, Reduction) or len(node.inputs) != 1 or outputs.intersection(node.outputs):
+        if not isinstance(node, Reduction) or len(node.inputs) != 1:
             continue
-        chain = _to_reshape(node, outputs)
+        chain = _to_view(node, outputs)
         if chain is None:
             continue
-        reshape, *between = chain
-        dims = _dims_before(reshape, node)
+        view, *between = chain
+        dims = _permuted_dims(view, node) if isinstance(view, Permute) else _dims_before(view, node)
         if dims is None:
             continue
-        value = reshape.tensor_inputs[0]
+        value = view.tensor_inputs[0]
         for step in between:
             value = _computed(fusion, step, value)
         results = reduce_states(fusion, node.op, [value], dims)
         for old, new in zip(node.outputs, results):
             assert isinstance(old, TensorView)
-            read_instead(fusion, old, new)
+            in_order = _in_the_order_of(fusion, view, node, new) if isinstance(view, Permute) else new
+            return_instead(fusion, old, in_order, outputs)
+            outputs.discard(old)
+        remove_dead(fusion, node, outputs)  # other passes count the readers
     return fusion
 
 
-def _to_reshape(node: Reduction, outputs: set[TensorView]) -> list[Node] | None:
-    """The reshape that a reduction reads, and what is computed of its result alone in between; or None."""
+def _to_view(node: Reduction, outputs: set[TensorView]) -> list[Node] | None:
+    """The reshape or permute that a reduction reads, and what is computed of its result alone in between; or
+    None.
+    """
     chain: list[Node] = []
     (tensor,) = node.tensor_inputs
     while True:
@@ -52,9 +61,9 @@ def _to_reshape(node: Reduction, outputs: set[TensorView]) -> list[Node] | None:
         if above is None or len(above.tensor_inputs) != 1:
             return None
         chain.insert(0, above)
-        if isinstance(above, Indexed):
+        if isinstance(above, (Indexed, Permute)):
             is_alone = all(_is_reduced(use) or _is_of_library(use) for use in tensor.uses)
-            return chain if is_alone and _is_reshape(above) else None
+            return chain if is_alone and (isinstance(above, Permute) or _is_reshape(above)) else None
         if not isinstance(above, Pointwise) or tensor in outputs or len(tensor.uses) > 1:
             return None
         (tensor,) = above.tensor_inputs
@@ -101,6 +110,20 @@ def _dims_before(reshape: Node, node: Reduction) -> list[int] | None:
     if any(not reduced[dim] for dim in sizes_of_one):
         return None
     return sorted((*found, *(dim for dim, size in enumerate(source.extents) if size is ONE)))
+
+
+def _permuted_dims(permute: Permute, node: Reduction) -> list[int]:
+    """The dimensions before a permute that the reduction reduces."""
+    return sorted(permute.dims[dim] for dim in node.reduced_dims)
+
+
+def _in_the_order_of(fusion: Fusion, permute: Permute, node: Reduction, result: TensorView) -> TensorView:
+    """The result of a reduction before a permute, with the remaining dimensions in the order after it."""
+    kept = [dim for i, dim in enumerate(permute.dims) if not node.output.logical[i].is_reduction]
+    before = sorted(kept)
+    return (
+        build_shape.permute(fusion, result, [before.index(dim) for dim in kept]) if kept != before else result
+    )
 
 
 def _computed(fusion: Fusion, node: Node, value: TensorView) -> TensorView:

@@ -4,6 +4,7 @@
     sum(x * y * r), sum(x * y * w)     becomes    s = sum(x * y), s * r, s * w
     sum(-2 * x), sum(-x)               becomes    -2 * sum(x), -sum(x)
     sum(x * w, [1]), sum(x, [0, 1])    become     s = sum(x, [1]), s * w, sum(s, [0])
+    sum(x * w)                         becomes    sum(x) * w
 
 where `w` and `r` have no summed dimension, such as a channel's weight in the gradients of a normalization.
 The factor is rounded once instead of with each element, so no sum is less accurate. A constant of less than 1
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from fusewright.core.dtype import DataType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Pointwise, Reduction
-from fusewright.ir.value import Scalar, TensorView, Val
+from fusewright.ir.value import TensorView, Val
 from fusewright.ir.view import Relabel
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_reduction import reduce_states
@@ -56,8 +57,8 @@ def share_sums(fusion: Fusion) -> Fusion:
             total = _share(fusion, alike, outputs)
             for each in going_on.get(key, ()):
                 _go_on(fusion, each, total, outputs)
-        elif alike[0].constants and alike[0].node.tensor_inputs[0].uses == [alike[0].node]:
-            _take_out_constants(fusion, alike[0], outputs)
+        elif alike[0].node.tensor_inputs[0].uses == [alike[0].node]:
+            _take_out(fusion, alike[0], outputs)
     return fusion
 
 
@@ -78,11 +79,6 @@ class _Sum:
     @property
     def key(self) -> _Key:
         return tuple(sorted(map(id, self.elements))), self.dims
-
-    @property
-    def constants(self) -> tuple[Scalar | float, ...]:
-        """Those of `common` that are numbers."""
-        return tuple(factor for factor in self.common if not isinstance(factor, TensorView))
 
     def of(self, fusion: Fusion, factors: Sequence[TensorView]) -> TensorView:
         """The sum of the products of these factors alone."""
@@ -105,7 +101,7 @@ def _sum_of(node: Node, along: frozenset[int] | None = None) -> _Sum | None:
     stack: list[Val | float] = [product]
     while stack and len(elements) + len(common) < MAX_FACTORS:
         value = stack.pop()
-        if not isinstance(value, TensorView) or all(value.shape[dim].is_broadcast for dim in dims):
+        if not isinstance(value, TensorView) or _is_row(value, dims):
             common.append(value)
         elif (factors := _factors(value)) is not None:
             stack += reversed(factors)
@@ -159,11 +155,47 @@ def _share(fusion: Fusion, sums: Sequence[_Sum], outputs: set[TensorView]) -> Te
     return total
 
 
-def _take_out_constants(fusion: Fusion, each: _Sum, outputs: set[TensorView]) -> None:
-    """Multiplies by the constants once, where the products are only summed."""
-    factors = [*each.elements, *(value for value in each.common if isinstance(value, TensorView))]
-    total = _scaled(fusion, each.of(fusion, factors), each.constants, each.dims)
-    _replace(fusion, each.node, total, outputs)
+def _take_out(fusion: Fusion, each: _Sum, outputs: set[TensorView]) -> None:
+    """Multiplies by the common factors once, where the products are only summed; by constants alone where the
+    factors may be there to keep the sum finite, or elements are multiplied by them anyway.
+    """
+    tensors = [value for value in each.common if isinstance(value, TensorView)]
+    is_scale = any(value.definition is not None and value.definition.reduced for value in tensors)
+    inside = tensors if is_scale or not _are_only_summed(each) else []
+    outside = [value for value in each.common if not any(value is other for other in inside)]
+    if outside:
+        total = _scaled(fusion, each.of(fusion, [*each.elements, *inside]), outside, each.dims)
+        _replace(fusion, each.node, total, outputs)
+
+
+def _are_only_summed(each: _Sum) -> bool:
+    """Whether nothing else needs the products of a sum, or only to scale them in turn (`row_factors`)."""
+    (product,) = each.node.tensor_inputs
+    stack: list[tuple[TensorView, Node]] = [(product, each.node)]
+    while stack:
+        tensor, reader = stack.pop()
+        factors, others = _factors(tensor), [use for use in tensor.uses if use is not reader]
+        if factors is None or tensor.definition is None:
+            continue
+        if len(others) > 1 or not all(_scales(use, tensor, each.dims) for use in others):
+            return False
+        varying = [
+            value for value in factors if isinstance(value, TensorView) and not _is_row(value, each.dims)
+        ]
+        stack += [(value, tensor.definition) for value in varying]
+    return True
+
+
+def _scales(node: Node, tensor: TensorView, dims: Collection[int]) -> bool:
+    """Whether a node multiplies a tensor by what is the same along these dimensions."""
+    if not isinstance(node, Pointwise) or node.op is not _MUL:
+        return False
+    return all(value is tensor or _is_row(value, dims) for value in node.tensor_inputs)
+
+
+def _is_row(tensor: TensorView, dims: Collection[int]) -> bool:
+    """Whether it is the same along these dimensions."""
+    return all(tensor.shape[dim].is_broadcast for dim in dims)
 
 
 def _scaled(

@@ -40,11 +40,13 @@ class Held:
         at_once: the most that is held across any one reduction.
         in_all: the bytes of all tensors that are held across some reduction.
         copied: the bytes of each of these, if all are copies of inputs of types of one size; else 0.
+        tensors: their number.
     """
 
     at_once: int
     in_all: int
     copied: int = 0
+    tensors: int = 1
 
 
 def held_bytes(fusion: Fusion, *, project: bool) -> Held:
@@ -58,7 +60,7 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
     copied = sizes.pop() if len(sizes) == 1 else 0
     at_once, in_all = most_held(schedule.fusion, held), sum(tensor.dtype.size for tensor in held)
-    return Held(at_once, in_all, copied)
+    return Held(at_once, in_all, copied, len(held))
 
 
 def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:

@@ -250,8 +250,9 @@ class InnerPersistentPlanner(ReductionPlanner):
         stores = sum(store.tensor.dtype.size for store in space.stores if space.is_full(store))
         bytes_ = space.element_bytes + stores
         # Vectors go over dimensions that lie in memory in another order, but are not known to be whole there.
-        in_order = [axis for axis in space.reference.logical if axis in space.iteration]
-        side_by_side = facts.value(in_order[-1].extent) if in_order == list(space.iteration) else 1
+        in_memory = [axis for axis in space.iteration if not axis.is_broadcast]
+        in_order = [axis for axis in space.reference.logical if axis in in_memory]
+        side_by_side = facts.value(in_order[-1].extent) if in_order and in_order == in_memory else 1
         return staged_rows.staged(rows, side_by_side, length, width, bytes_, shares, hardware)
 
     def _vectors_of(self, rows: int, length: int, aligned: int, facts: Facts) -> tuple[Vectors, bool]:
