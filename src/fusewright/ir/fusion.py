@@ -327,7 +327,8 @@ class Fusion:
             self.computed_sizes[name] = defined(substitute(e, known))
         if names:
             products = [s.extent for s in self._size_scalars() if isinstance(s.extent, Mul)]
-            replacements = {**{e: _with_a_name(e, names) for e in products}, **names}
+            replacements: dict[Expr, Expr] = {e: _with_a_name(e, names) for e in products}
+            replacements.update(names)
             memo: dict[Expr, Expr] = {}
             self._rename_sizes(partial(replace, replacements=replacements, memo=memo))
 
