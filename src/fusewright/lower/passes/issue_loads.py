@@ -30,9 +30,9 @@ from fusewright.sym import as_int
 # Indices of a thread that the assembler loads together by itself (8 in a table's columns, not 16 of a bag's
 # rows).
 MAX_INDICES = 8
-# Registers that a thread loads before it stores to shared memory, up to which the assembler loads almost all of
-# them together by itself (SASS of sm_90: 24 elements of a transpose in one or two steps, 48 of a sum with a
-# transpose in eight).
+# Registers that a thread loads before it stores to shared memory, up to which the assembler loads almost all
+# together by itself (SASS of sm_90: 24 elements of a transpose in one or two steps, 48 of a sum with a transpose
+# in eight).
 MAX_REGISTERS = 24
 
 
@@ -61,8 +61,8 @@ def _issued(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
 def _has_own_branches(stmt: k.Stmt) -> bool:
     """Whether the loads in a statement's body are issued there, too.
 
-    Iterations of an unrolled loop overlap, which a branch in each would prevent. Under a condition, the assembler
-    waited for uniform indices before the branch (four rows of an embedding's gradient).
+    Iterations of an unrolled loop overlap, which a branch in each would prevent. Under a condition, the
+    assembler waited for uniform indices before the branch (four rows of an embedding's gradient).
     """
     return not isinstance(stmt, k.If) and not (isinstance(stmt, k.For) and stmt.unroll)
 
