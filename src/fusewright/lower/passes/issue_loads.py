@@ -31,8 +31,8 @@ from fusewright.sym import as_int
 # rows).
 MAX_INDICES = 8
 # Registers that a thread loads before it stores to shared memory, up to which the assembler loads almost all
-# together by itself (SASS of sm_90: 24 elements of a transpose in one or two steps, 48 of a sum with a transpose
-# in eight).
+# together by itself (SASS of sm_90: 24 elements of a transpose in one or two steps, 48 of a sum with a
+# transpose in eight).
 MAX_REGISTERS = 24
 
 
