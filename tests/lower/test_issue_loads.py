@@ -56,6 +56,9 @@ def test_all_of_a_tile_is_loaded_before_any_of_it_is_stored(count: int):
         loop(count, copy(held, source.buffer, place, place * 32 + T), index=place, unroll=True),
         loop(count, copy(tile, held, place * 32 + T, place), index=place, unroll=True),
     )
+    waited = k.Compute(b.EXP, b.at(ROW), (b.at(held),), DataType.Float)
+    early = lines(issue_loads(kernel(body[0], waited, body[1], allocs=(tile, held, ROW))))
+    assert "issue loads" not in early
     found = lines(issue_loads(kernel(*body, allocs=(tile, held))))
     assert ("issue loads" in found) == (count > MAX_REGISTERS)
     assert count == MAX_REGISTERS or found.index("issue loads") < next(

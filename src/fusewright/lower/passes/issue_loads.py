@@ -71,7 +71,11 @@ def _waits(stmt: k.Stmt, before: Sequence[k.Stmt], after: Sequence[k.Stmt]) -> b
     """Whether the assembler would let a statement wait for a load before all those `before` it are issued."""
     if values := _indices(stmt, after):
         return sum(map(_loads, before)) > MAX_INDICES or _loads_others(before, stmt, values)
-    return any(map(_fills_a_tile, k.walk((stmt,)))) and sum(map(_registers, before)) > MAX_REGISTERS
+    if not any(map(_fills_a_tile, k.walk((stmt,)))) or sum(map(_registers, before)) <= MAX_REGISTERS:
+        return False
+    leaves = [each for each in k.walk(tuple(before)) if not isinstance(each, k.NESTING)]
+    loaded = {each.dst.buffer for each in leaves if is_load(each)}
+    return all(loaded.isdisjoint(access.read_buffers(each)) for each in leaves)  # else it has waited for some
 
 
 def _fills_a_tile(stmt: k.Stmt) -> bool:
