@@ -227,6 +227,7 @@ def test_a_pass_that_has_nothing_to_do_returns_its_kernel():
         "fill rings",
         "fill with neutral elements",
         "bring loads forward",
+        "issue loads",
         "join pieces",
         "read repeated registers",
         "narrow comparisons",

@@ -38,6 +38,7 @@ from fusewright.kernel.ir import (
     If,
     Init,
     InitMbarriers,
+    IssueLoads,
     Kernel,
     Let,
     LetMisalignment,
@@ -483,6 +484,12 @@ def _hold(reader: Reader, stmt: Hold, lines: Lines) -> None:
     check_address(reader.names, e[3][0], Ref(stmt.buffer, ZERO))
 
 
+def _issue_loads(reader: Reader, stmt: IssueLoads, lines: Lines) -> None:
+    [e] = lines.take("call").parts
+    if e != ("call", "fw::issue_loads", (), ()):
+        raise Mismatch("loads are not issued")
+
+
 STATEMENTS: Readers = {
     Alloc: _alloc,
     Let: _let,
@@ -507,6 +514,7 @@ STATEMENTS: Readers = {
     GridBarrier: read_grid_barrier,
     Barrier: read_barrier,
     Hold: _hold,
+    IssueLoads: _issue_loads,
     InitMbarriers: read_init_mbarriers,
     BulkCopy: read_bulk_copy,
     Arrive: read_arrive,

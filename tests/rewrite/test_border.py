@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright.ir import Fusion, Indexed, Reduction, Stored
+from fusewright.ir import Fusion, Indexed, Reduction, Scalar, Stored
 from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.rewrite import canonicalize, reshape_border
 from fusewright.sym import as_int
@@ -127,6 +127,20 @@ def test_a_product_of_sizes_is_one_size():
     assert x.extents == (extents[0], size) and product is extents[1] * extents[2]
     sums = [node.output for node in d.fusion.nodes if isinstance(node, Reduction)]
     assert sums and all(each.logical[1].extent is size for each in sums)
+
+
+def test_a_number_of_elements_is_computed_from_the_one_size():
+    """So that a mean divides by a constant where all sizes of the kernel are assumed to be."""
+    d = Definition()
+    x = d.define_tensor([-1, -1, -1, -1], contiguity=True)
+    d.add_output(centered(d, x, [0, 2, 3]))
+    d.fusion.unify_extents()
+    canonicalize(d.fusion)
+    batch = x.extents[0]
+    reshape_border(d.fusion)
+    [size] = d.fusion.computed_sizes
+    counts = [v.extent for node in d.fusion.nodes for v in node.inputs if isinstance(v, Scalar)]
+    assert batch * size in counts and x.extents[0] is batch
 
 
 def test_sizes_that_an_index_is_computed_by_stay_those_of_dimensions():

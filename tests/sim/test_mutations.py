@@ -36,6 +36,7 @@ from fusewright.kernel.ir import (
     GridScan,
     Hold,
     If,
+    IssueLoads,
     Kernel,
     Ref,
     ScalarParam,
@@ -387,7 +388,8 @@ def test_the_cases_have_kernels_with_every_statement() -> None:
         launches, _ = launches_of(case.define, case.inputs())
         kinds.update(type(stmt) for launch in launches[0] for stmt in walk(launch.kernel.body))
     of_rings = {stmt for stmt in typing.get_args(Stmt) if stmt.__module__ == "fusewright.kernel.waits"}
-    # Hold changes nothing, and no automatic schedule of so few elements has grid barriers, clusters, scans of
-    # several blocks (see test_faults), several grid reductions or rings (test_waits alters one).
-    without = {Hold, GridBarrier, GridReduces, GridScan, ClusterReduce}
+    # Hold and IssueLoads change nothing. No automatic schedule of so few elements has grid barriers,
+    # clusters, scans of several blocks (see test_faults), several grid reductions or rings (test_waits alters
+    # one).
+    without = {Hold, IssueLoads, GridBarrier, GridReduces, GridScan, ClusterReduce}
     assert kinds == set(typing.get_args(Stmt)) - without - of_rings

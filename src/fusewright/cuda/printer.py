@@ -391,6 +391,7 @@ STATEMENTS: dict[type, Callable[[KernelPrinter, Any], None]] = {
     k.GridBarrier: collectives.grid_barrier,
     k.Barrier: waits.barrier,
     k.Hold: statements.hold,
+    k.IssueLoads: statements.issue_loads,
     k.InitMbarriers: waits.init_mbarriers,
     k.BulkCopy: waits.bulk_copy,
     k.Arrive: waits.arrive,

@@ -156,3 +156,8 @@ def combine(printer: KernelPrinter, stmt: k.Combine) -> None:
 def hold(printer: KernelPrinter, stmt: k.Hold) -> None:
     printer.required.add("hold")
     printer.line(f"fw::hold({printer.name(stmt.buffer.name)});")
+
+
+def issue_loads(printer: KernelPrinter, stmt: k.IssueLoads) -> None:
+    printer.required.add("issue_loads")
+    printer.line("fw::issue_loads();")

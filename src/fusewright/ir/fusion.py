@@ -18,7 +18,19 @@ from fusewright.ir.naming import Naming
 from fusewright.ir.node import Node
 from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
-from fusewright.sym import Expr, Symbol, as_int, const, defined, is_nonneg, replace, substitute, symbol
+from fusewright.sym import (
+    Expr,
+    Mul,
+    Symbol,
+    as_int,
+    const,
+    defined,
+    exact_quotient,
+    is_nonneg,
+    replace,
+    substitute,
+    symbol,
+)
 
 # Threads at the end of a launch compute indices beyond the tensor before a guard stops them: at most those of
 # a block (1024 threads) with vectors of 16 elements, 1024 of them unrolled or looped over.
@@ -305,14 +317,20 @@ class Fusion:
             self.name_sizes(dict.fromkeys(computed, 1))
 
     def name_sizes(self, sizes: Mapping[Expr, int]) -> None:
-        """Gives a symbol to each of these sizes, in `computed_sizes`; with what it is a multiple of."""
+        """Gives a symbol to each of these sizes, in `computed_sizes`; with what it is a multiple of.
+
+        Scalars that are products of such a size and others are computed from its symbol, too.
+        """
         names = {e: self.new_extent(multiple_of) for e, multiple_of in sizes.items()}
         known: dict[Symbol, Expr | int] = dict(self.computed_sizes)
         for e, name in names.items():
             self.computed_sizes[name] = defined(substitute(e, known))
         if names:
+            products = [s.extent for s in self._size_scalars() if isinstance(s.extent, Mul)]
+            replacements: dict[Expr, Expr] = {e: _with_a_name(e, names) for e in products}
+            replacements.update(names)
             memo: dict[Expr, Expr] = {}
-            self._rename_sizes(partial(replace, replacements=names, memo=memo))
+            self._rename_sizes(partial(replace, replacements=replacements, memo=memo))
 
     def name_product(self, a: Symbol, b: Symbol) -> None:
         """Gives a symbol to the product of two sizes, of which neither occurs without the other."""
@@ -373,9 +391,15 @@ class Fusion:
     def _rename_sizes(self, rename: Callable[[Expr], Expr]) -> None:
         self._rename_in_axes_and_nodes(rename, self.axes())
         self.checks = [(rename(condition), message) for condition, message in self.checks]
-        for value in dict.fromkeys((*self.values(), *self.size_axes)):  # some are sizes of shapes alone
-            if isinstance(value, Scalar) and value.extent is not None and value.extent not in self.scalar_of:
-                value.extent = rename(value.extent)
+        for scalar in self._size_scalars():
+            assert scalar.extent is not None
+            scalar.extent = rename(scalar.extent)
+
+    def _size_scalars(self) -> list[Scalar]:
+        """Scalars that are sizes, but for those of inputs."""
+        values = dict.fromkeys((*self.values(), *self.size_axes))  # some are sizes of shapes alone
+        scalars = [v for v in values if isinstance(v, Scalar) and v.extent is not None]
+        return [scalar for scalar in scalars if scalar.extent not in self.scalar_of]
 
     def _computed(self) -> list[Expr]:
         """Extents, and parts of index expressions, that are more than sums of products of sizes.
@@ -533,6 +557,14 @@ def check_offsets(name: str, dtype: DataType, sizes: Sequence[int | None]) -> No
             expected=f"at most {INT64_MAX // dtype.size - INDEX_HEADROOM} elements of {dtype}",
             given=f"{count}, of shape [{', '.join(map(str, sizes))}]",
         )
+
+
+def _with_a_name(size: Mul, names: Mapping[Expr, Symbol]) -> Expr:
+    """A product of sizes, computed from the name of a part of it if one has a name."""
+    for part, name in names.items():
+        if isinstance(part, Mul) and (rest := exact_quotient(size, part)) is not None:
+            return rest * name
+    return size
 
 
 def _are_ordered(nodes: Sequence[Node]) -> bool:

@@ -79,6 +79,7 @@ FIELDS: dict[type[k.Stmt], Fields] = {
     k.GridBarrier: Fields(scratch=("semaphore",)),
     k.Barrier: Fields(),
     k.Hold: Fields(reads=("buffer",)),
+    k.IssueLoads: Fields(),
     k.InitMbarriers: Fields(mbarriers=("buffer",), conditions=("arrivals",)),
     k.BulkCopy: Fields(
         reads=("src",), writes=("dst",), mbarriers=("mbarrier",), conditions=("count", "pred")

@@ -322,6 +322,13 @@ class Hold:
     buffer: Buffer
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class IssueLoads:
+    """Loads before it are issued before a thread waits, in a statement after it, for one of them. No value
+    changes.
+    """
+
+
 Stmt = (
     Alloc
     | Let
@@ -346,6 +353,7 @@ Stmt = (
     | GridBarrier
     | Barrier
     | Hold
+    | IssueLoads
     | InitMbarriers
     | BulkCopy
     | Arrive

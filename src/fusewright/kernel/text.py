@@ -282,6 +282,10 @@ def _hold(stmt: k.Hold) -> str:
     return f"hold {stmt.buffer.name}"
 
 
+def _issue_loads(stmt: k.IssueLoads) -> str:
+    return "issue loads"
+
+
 def _init_mbarriers(stmt: InitMbarriers) -> str:
     return f"begin mbarriers {stmt.buffer.name} of {to_text(stmt.arrivals)} arrivals"
 
@@ -343,6 +347,7 @@ STATEMENTS: dict[type[k.Stmt], Callable[[Any], str]] = {
     k.GridBarrier: _grid_barrier,
     k.Barrier: _barrier,
     k.Hold: _hold,
+    k.IssueLoads: _issue_loads,
     InitMbarriers: _init_mbarriers,
     BulkCopy: _bulk_copy,
     Arrive: _arrive,

@@ -428,6 +428,10 @@ def _hold(v: Verifier, stmt: k.Hold) -> None:
     v.buffer(stmt.buffer, k.Space.LOCAL)
 
 
+def _issue_loads(v: Verifier, stmt: k.IssueLoads) -> None:
+    """Stands anywhere."""
+
+
 RULES: dict[type[k.Stmt], Callable[[Verifier, Any], None]] = {
     k.Alloc: _alloc,
     k.Let: _let,
@@ -442,6 +446,7 @@ RULES: dict[type[k.Stmt], Callable[[Verifier, Any], None]] = {
     k.Scatter: _scatter,
     k.Compute: _compute,
     k.Hold: _hold,
+    k.IssueLoads: _issue_loads,
     **REDUCTION_RULES,
     **WAIT_RULES,
 }

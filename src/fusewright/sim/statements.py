@@ -236,6 +236,10 @@ def run_hold(machine: Machine, stmt: k.Hold) -> None:
     """Changes no value."""
 
 
+def run_issue_loads(machine: Machine, stmt: k.IssueLoads) -> None:
+    """Changes no value: a load is complete when the next statement runs."""
+
+
 def run_init(machine: Machine, stmt: k.Init) -> None:
     dtype = input_dtype(stmt.op, stmt.dst)
     for ref, value in zip(stmt.dst, stmt.op.identity(dtype)):

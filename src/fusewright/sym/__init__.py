@@ -38,6 +38,7 @@ from fusewright.sym.nodes import (
     interned_count,
     symbol,
 )
+from fusewright.sym.polynomial import exact_quotient
 from fusewright.sym.predicates import eq, land, le, lnot, lor, lt, maximum, minimum, ne
 from fusewright.sym.prover import divides, is_nonneg, prove
 from fusewright.sym.ranges import bounds, is_positive_divisor, known_multiple, lower_bound, upper_bound
@@ -79,6 +80,7 @@ __all__ = [
     "eq",
     "defined",
     "evaluate",
+    "exact_quotient",
     "floordiv",
     "fold",
     "interned_count",

@@ -26,6 +26,7 @@ from fusewright.lower.passes.hold import hold_rows
 from fusewright.lower.passes.in_flight import copy_asynchronously
 from fusewright.lower.passes.in_order import combine_in_order
 from fusewright.lower.passes.invariants import hoist_invariants
+from fusewright.lower.passes.issue_loads import issue_loads
 from fusewright.lower.passes.iterations import separate_iterations
 from fusewright.lower.passes.joined_grid_reductions import join_grid_reductions
 from fusewright.lower.passes.joined_reductions import join_reductions
@@ -82,6 +83,7 @@ PASSES: tuple[Pass[Kernel], ...] = (
     ("fill rings", fill_rings),
     ("copy asynchronously", copy_asynchronously),
     ("separate iterations", separate_iterations),
+    ("issue loads", issue_loads),
     ("hoist indices", hoist_indices),
     ("join grid reductions", join_grid_reductions),
     ("place shared memory", place_shared),

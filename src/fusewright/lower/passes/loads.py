@@ -114,24 +114,34 @@ def _is_of_all(condition: Expr) -> bool:
 def _ahead(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
     """`body` with its loads before what precedes them, as far as they go."""
     named = frozenset(stmt.symbol for stmt in body if isinstance(stmt, k.LetValue))
+    inner = [  # the CUDA compiler orders what has no branches
+        stmt if isinstance(stmt, k.For) and stmt.unroll else k.with_children(stmt, _ahead) for stmt in body
+    ]
+    return k.body_of(body, _moved(inner, named))
+
+
+def before_gathers(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+    """`body` with its loads also before loops that load by indices."""
+    named = frozenset(stmt.symbol for stmt in k.walk(body) if isinstance(stmt, k.LetValue))
+    return k.body_of(body, _moved(body, named)) if named else body
+
+
+def _moved(body: Sequence[k.Stmt], named: frozenset[Symbol]) -> list[k.Stmt]:
+    """`named`: the indices that are loaded values, for which loads do not wait."""
     result: list[k.Stmt] = []
     for stmt in body:
-        if not (isinstance(stmt, k.For) and stmt.unroll):  # the CUDA compiler orders what has no branches
-            stmt = k.with_children(stmt, _ahead)
         place = len(result)
         if _loaded_bytes(stmt) is not None:
             place = _place(result, stmt, named)
         result.insert(place, stmt)
-    return k.body_of(body, result)
+    return result
 
 
 def _place(before: Sequence[k.Stmt], load: k.Stmt, named: frozenset[Symbol]) -> int:
     """Where among the statements `before` it a load can stand. `named`: indices that are loaded values."""
     symbols = used_symbols(load)
     place = len(before)
-    while place > 0 and _may_follow(
-        before[place - 1], load, symbols, waits=bool(used_symbols(before[place - 1]) & named - symbols)
-    ):
+    while place > 0 and _may_follow(before[place - 1], load, symbols, named):
         place -= 1
     in_flight = _loaded_bytes(load) or 0
     for stmt in reversed(before[:place]):
@@ -166,10 +176,12 @@ def _loaded_bytes(stmt: k.Stmt) -> int | None:
     return None
 
 
-def _may_follow(stmt: k.Stmt, load: k.Stmt, symbols: frozenset[Symbol], waits: bool) -> bool:
-    """Whether what stands before a load, which uses `symbols`, may as well come after it. `waits`: whether it
-    reads at an index that is loaded first.
+def _may_follow(stmt: k.Stmt, load: k.Stmt, symbols: frozenset[Symbol], named: frozenset[Symbol]) -> bool:
+    """Whether what stands before a load, which uses `symbols`, may as well come after it.
+
+    named: indices that are loaded values.
     """
+    waits = bool(used_symbols(stmt) & named - symbols)
     if isinstance(stmt, k.LetValue):
         return stmt.symbol not in symbols
     if isinstance(stmt, (k.Alloc, k.Let, k.LetMisalignment)) or (
@@ -180,7 +192,7 @@ def _may_follow(stmt: k.Stmt, load: k.Stmt, symbols: frozenset[Symbol], waits: b
         return False
     for each in k.walk((stmt,)):
         # A collective may make visible what other threads have stored, and the load reads.
-        if isinstance(each, (*k.COLLECTIVES, k.LetValue)):
+        if isinstance(each, k.COLLECTIVES) or (isinstance(each, k.LetValue) and each.symbol not in named):
             return False
         if _writes_memory(each) or (isinstance(each, k.For) and not each.unroll):
             return False

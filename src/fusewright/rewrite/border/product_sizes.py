@@ -3,7 +3,8 @@
     x[i0, i1 * i2]      becomes      x[i0, i3], where i3 is i1 * i2
 
 So the size of a dimension that a reshape has merged is one number to the kernel, which may be assumed to be
-constant, or a multiple of a vector, as any other.
+constant, or a multiple of a vector, as any other. Numbers of elements are computed from it, too: a mean over
+all of x divides by i0 * i3, which is then a constant.
 """
 
 from __future__ import annotations

@@ -1,0 +1,123 @@
+"""Issues a body's loads before a thread waits for one of them that others, or a tile, need.
+
+    a = x[i]                          a = x[i]
+    v = index[i]                      v = index[i]
+    t = index_below(v, n)             issue loads
+    b = y[t]                    ->    t = index_below(v, n)
+                                      b = y[t]
+
+    for j: a[j] = x[j]                for j: a[j] = x[j]
+    for j: shared[j] = a[j]     ->    issue loads
+                                      for j: shared[j] = a[j]
+
+The CUDA assembler orders a thread's instructions by the longest chain: index[i], then y[t]. It issues the
+load of x[i] with that of y[t], after the wait for the index, so a thread waits for memory twice with half
+of its loads in flight each time. Of many indices, it loads some only after rows of the first ones have
+arrived. And if more is loaded than it likes to have registers for, it stores the first elements to shared
+memory before it loads the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fusewright.core.hardware import REGISTER_BYTES
+from fusewright.kernel import access
+from fusewright.kernel import ir as k
+from fusewright.lower.passes.loads import before_gathers, is_load, used_symbols
+from fusewright.sym import as_int
+
+# Indices of a thread that the assembler loads together by itself (8 in a table's columns, not 16 of a bag's
+# rows).
+MAX_INDICES = 8
+# Registers that a thread loads before it stores to shared memory, up to which the assembler loads almost all
+# together by itself (SASS of sm_90: 24 elements of a transpose in one or two steps, 48 of a sum with a
+# transpose in eight).
+MAX_REGISTERS = 24
+
+
+def issue_loads(kernel: k.Kernel) -> k.Kernel:
+    return k.with_body(kernel, _issued(kernel.body))
+
+
+def _issued(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
+    ordered = before_gathers(body)
+    result = [k.with_children(each, _issued) if _has_own_branches(each) else each for each in ordered]
+    first, last = 0, None
+    for position, stmt in enumerate(ordered):
+        inner = list(k.walk((stmt,)))
+        if isinstance(stmt, k.IssueLoads):
+            break
+        if last is not None and _waits(stmt, ordered[first:position], ordered[position + 1 :]):
+            result.insert(last + 1, k.IssueLoads())
+            break
+        if any(map(is_load, inner)):
+            last = position
+        if any(isinstance(each, k.COLLECTIVES) for each in inner):  # what is loaded before has arrived
+            first, last = position + 1, None
+    return k.body_of(body, result)
+
+
+def _has_own_branches(stmt: k.Stmt) -> bool:
+    """Whether the loads in a statement's body are issued there, too.
+
+    Iterations of an unrolled loop overlap, which a branch in each would prevent. Under a condition, the
+    assembler waited for uniform indices before the branch (four rows of an embedding's gradient).
+    """
+    return not isinstance(stmt, k.If) and not (isinstance(stmt, k.For) and stmt.unroll)
+
+
+def _waits(stmt: k.Stmt, before: Sequence[k.Stmt], after: Sequence[k.Stmt]) -> bool:
+    """Whether the assembler would let a statement wait for a load before all those `before` it are issued."""
+    if values := _indices(stmt, after):
+        return sum(map(_loads, before)) > MAX_INDICES or _loads_others(before, stmt, values)
+    if not any(map(_fills_a_tile, k.walk((stmt,)))) or sum(map(_registers, before)) <= MAX_REGISTERS:
+        return False
+    leaves = [each for each in k.walk(tuple(before)) if not isinstance(each, k.NESTING)]
+    loaded = {each.dst.buffer for each in leaves if is_load(each)}
+    return all(loaded.isdisjoint(access.read_buffers(each)) for each in leaves)  # else it has waited for some
+
+
+def _fills_a_tile(stmt: k.Stmt) -> bool:
+    return (
+        isinstance(stmt, k.Copy)
+        and stmt.dst.buffer.space is k.Space.SHARED
+        and isinstance(stmt.src, k.Ref)
+        and stmt.src.buffer.space is k.Space.LOCAL
+    )
+
+
+def _indices(stmt: k.Stmt, after: Sequence[k.Stmt]) -> set[k.Buffer]:
+    """The registers with indices that a statement names, by which it, or one `after` it, loads."""
+    named = {each.symbol: each.value for each in k.walk((stmt,)) if isinstance(each, k.LetValue)}
+    loads = [each for each in k.walk((stmt, *after)) if is_load(each)] if named else []
+    used = {symbol for load in loads for symbol in used_symbols(load)}
+    return {v.buffer for symbol, v in named.items() if symbol in used and isinstance(v, k.Ref)}
+
+
+def _loads(stmt: k.Stmt) -> int:
+    """The loads of a statement, in all iterations of unrolled loops."""
+    return _total(stmt, lambda load: 1)
+
+
+def _registers(stmt: k.Stmt) -> int:
+    """The registers that these take: an element that is no part of a vector has its own."""
+    return _total(stmt, lambda load: -(-load.width * load.dst.buffer.dtype.size // REGISTER_BYTES))
+
+
+def _total(stmt: k.Stmt, count: Callable[[k.Copy], int]) -> int:
+    if is_load(stmt):
+        return count(stmt)
+    inner = sum(_total(each, count) for each in k.children(stmt))
+    times = as_int(stmt.extent) if isinstance(stmt, k.For) and stmt.unroll else None
+    return inner * (1 if times is None else times)
+
+
+def _loads_others(before: Sequence[k.Stmt], stmt: k.Stmt, values: set[k.Buffer]) -> bool:
+    """Whether the statements `before` one that loads by indices load these, and more."""
+    needed = set(values)
+    for each in reversed([*k.walk((*before, stmt))]):
+        if not isinstance(each, k.NESTING) and not needed.isdisjoint(access.written_in((each,))):
+            needed.update(access.read_buffers(each))
+    loaded = {each.dst.buffer for each in k.walk(tuple(before)) if is_load(each)}
+    return not loaded.isdisjoint(needed) and not loaded <= needed
