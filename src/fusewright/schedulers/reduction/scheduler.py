@@ -314,6 +314,7 @@ class _Planner(ReductionPlanner):
         """The most that a reduction has."""
         return max(len(node.outputs) for node in self.fusion.nodes if isinstance(node, Reduction))
 
+
 def _space(fusion: Fusion) -> ReductionSpace | str:
     """The space of a fusion that the scheduler takes, or why it does not."""
     space = reduction_space(fusion)
