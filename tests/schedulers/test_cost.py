@@ -203,7 +203,7 @@ def row_seconds(scheduler: Scheduler, functions: list[str], rejoined: bool) -> f
     canonicalize(fusion)
     planner = scheduler.prepare(fusion)
     assert not isinstance(planner, Reject)
-    proposal = planner(Facts({axis: size for axis in x.extents}, ((1,),), (256,)), H200)
+    proposal = planner(Facts(dict.fromkeys(x.extents, size), ((1,),), (256,)), H200)
     assert isinstance(proposal, Proposal) and proposal.estimate is not None
     assert proposal.params.cross_grid_inner_reduction
     return proposal.estimate().seconds

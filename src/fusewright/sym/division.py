@@ -448,10 +448,10 @@ def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
         return None
     y, divisor = quotient.args
     if divisor is not a:
-        is_nested = isinstance(x, FloorDiv) and isinstance(divisor, Const) and isinstance(a, Const)
-        if is_nested and divisor is multiply(x.divisor, a) and divides(divisor, minus(y, x.dividend)):
-            return floordiv(y, x.divisor)
-        return None
+        if not isinstance(x, FloorDiv) or not isinstance(divisor, Const) or not isinstance(a, Const):
+            return None
+        is_nested = divisor is multiply(x.divisor, a) and divides(divisor, minus(y, x.dividend))
+        return floordiv(y, x.divisor) if is_nested else None
     if isinstance(a, Const):
         return y if divides(a, minus(y, x)) else None
     return y if mod(y, a) is mod(x, a) else None
