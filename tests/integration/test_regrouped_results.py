@@ -37,3 +37,19 @@ def test_results_are_stored_in_vectors_of_another_shape(
         (made,) = fd.execute([a, b])
     assert not caplog.records
     torch.testing.assert_close(made, (a - b.sum(reduced, keepdim=True)).reshape(*regrouped))
+
+
+def test_a_vector_of_a_narrow_result_is_several_loads_of_what_it_is_made_from(
+    target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FusionDefinition() as fd:
+        sizes = fd.define_tensor([-1, -1, 1, -1], contiguity=True, dtype=DataType.Float)
+        x, y = (fd.define_tensor([-1, 1, -1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
+        smaller = fd.ops.le(x, fd.ops.sum(y, [0, 1, 2, 3], keepdim=True))
+        rows = fd.ops.size(sizes, 0)
+        fd.add_output(fd.ops.reshape(smaller, [-1, rows, rows]))
+    a, b = (torch.randn(8, 1, 1, 1, device=target) for _ in range(2))
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        (made,) = fd.execute([torch.ones(1, 8, 1, 1, device=target), a, b])
+    assert not caplog.records
+    assert torch.equal(made.flatten(), (a <= b.sum()).flatten())
