@@ -68,6 +68,7 @@ INSTANCES: dict[Callable[[Expr, Expr], Expr | None], list[tuple[Expr | int, Expr
         (i // 2 + 3 * sym.mod(i, 2) + s, 5),
         (-2 * (i // 4) + 2 * sym.mod(i, 4), 5),
         (sym.mod(i // 2, 3) + 3 * sym.mod(i, 2) + j, 5),
+        (a // 27 * 4 + sym.mod((4 * a + j) // 9, 12), 8),
         (2 * sym.mod(K // 3, 2) + 3 * sym.mod(K, 3), 7),
     ],
     division.remainder_split_low: [

@@ -272,7 +272,7 @@ def remainder_of_digits(x: Expr, k: Expr) -> Expr | None:
         for high, c in coefficients.items():
             if high is low or (c - d * low.divisor.value) % k.value:
                 continue
-            whole = _whole_of(high, quotient, y, a)
+            whole = y if high is quotient else _whole_of(high, quotient, y, a)
             if whole is not None:
                 replacement = combine([(x, 1), (low, -d), (high, -c), (whole, d)])
                 return mod(replacement, k) if _keeps_sign(x, replacement, k) else None
