@@ -15,6 +15,7 @@ from fusewright.core.dtype import DataType
 from fusewright.core.hardware import described
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_ptx
 from fusewright.ir import Fusion, TensorView
+from fusewright.kernel.ir import MAX_GRID_REDUCES
 from fusewright.ops.binary import BINARY
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_factory import iota
@@ -25,9 +26,17 @@ from fusewright.ops.build_resize import flip
 from fusewright.ops.build_shape import broadcast, expand, permute
 from fusewright.ops.unary import UNARY
 from fusewright.rewrite import canonicalize
-from fusewright.schedulers import Facts
+from fusewright.schedulers import Facts, Scheduler
 from fusewright.schedulers.base import Cost, Proposal, Reject
-from fusewright.schedulers.cost import COPY_SHARE, KERNEL_SECONDS, UNWRITTEN_SHARE, CostModel
+from fusewright.schedulers.cost import (
+    COPY_SHARE,
+    GRID_REDUCTION_SECONDS,
+    JOINED_GRID_REDUCTIONS,
+    KERNEL_SECONDS,
+    UNWRITTEN_SHARE,
+    CostModel,
+)
+from fusewright.schedulers.persistent.inner import InnerPersistentScheduler
 from fusewright.schedulers.pointwise.scheduler import PointwiseScheduler
 from fusewright.schedulers.reduction.scheduler import ReductionScheduler
 from fusewright.schedulers.sectors import SECTOR_BYTES
@@ -182,6 +191,31 @@ def test_a_kernel_that_reads_waits_for_what_was_written_before():
     copy = seconds(["neg"], DataType.Float, count) - KERNEL_SECONDS
     waiting = UNWRITTEN_SHARE * H200.l2_bytes / (8 * count) * copy
     assert difference - KERNEL_SECONDS == pytest.approx(1.5 * waiting, rel=0.05)
+
+
+def row_seconds(scheduler: Scheduler, functions: list[str], rejoined: bool) -> float:
+    """Of sums of a long row under each function, which blocks share; rejoined: the row is used again."""
+    fusion, size = Fusion(), 1 << 24
+    x = define_tensor(fusion, [-1], True, DataType.Float)
+    sums = [sum_(fusion, apply_to_tensor(fusion, name, x), [0]) for name in functions]
+    result = added(fusion, *sums)
+    add_output(fusion, added(fusion, x, broadcast(fusion, result, [True])) if rejoined else result)
+    canonicalize(fusion)
+    planner = scheduler.prepare(fusion)
+    assert not isinstance(planner, Reject)
+    proposal = planner(Facts(dict.fromkeys(x.extents, size), ((1,),), (256,)), H200)
+    assert isinstance(proposal, Proposal) and proposal.estimate is not None
+    assert proposal.params.cross_grid_inner_reduction
+    return proposal.estimate().seconds
+
+
+def test_reductions_across_blocks_are_made_together_where_nobody_waits_for_them():
+    assert JOINED_GRID_REDUCTIONS == MAX_GRID_REDUCES
+    functions = ["neg", "abs", "relu", "sign"]
+    together = [row_seconds(ReductionScheduler(), functions[:n], False) for n in (1, 4)]
+    assert together[1] - together[0] < 0.1 * GRID_REDUCTION_SECONDS
+    in_turn = [row_seconds(InnerPersistentScheduler(), functions[:n], True) for n in (1, 4)]
+    assert in_turn[1] - in_turn[0] > 2.9 * GRID_REDUCTION_SECONDS
 
 
 def slots_of_ptx(text: str) -> int:

@@ -64,6 +64,13 @@ INSTANCES: dict[Callable[[Expr, Expr], Expr | None], list[tuple[Expr | int, Expr
         (3 * sym.mod(i, 6) + j, 2),
         (sym.mod(i, 2 * K) + j, K),
     ],
+    division.remainder_of_digits: [
+        (i // 2 + 3 * sym.mod(i, 2) + s, 5),
+        (-2 * (i // 4) + 2 * sym.mod(i, 4), 5),
+        (sym.mod(i // 2, 3) + 3 * sym.mod(i, 2) + j, 5),
+        (a // 27 * 4 + sym.mod((4 * a + j) // 9, 12), 8),
+        (2 * sym.mod(K // 3, 2) + 3 * sym.mod(K, 3), 7),
+    ],
     division.remainder_split_low: [
         (4 * i + j, V),
         (4 * i + j, 8),
@@ -195,6 +202,16 @@ def _remainder_of_remainder(n: Integers) -> list[z3.BoolRef]:
     return [nested == flat]
 
 
+def _remainder_of_digits(n: Integers) -> list[z3.BoolRef]:
+    x, z, c, d, m = n.any("x", "z", "c", "d", "m")
+    y, k = n.positive("y", "k")
+    n.facts += [c == d * y + m * k]
+    quotient, low = n.divmod(x, y)
+    _, digits = n.divmod(c * quotient + d * low + z, k)
+    _, joined = n.divmod(d * x + z, k)
+    return [c * quotient + d * low == d * x + m * k * quotient, digits == joined]
+
+
 def _recombine(n: Integers) -> list[z3.BoolRef]:
     x, c = n.any("x", "c")
     y, z = n.positive("y", "z")
@@ -231,6 +248,7 @@ STATEMENTS: dict[Callable[..., object], Statement] = {
     division.quotient_of_sum: _quotient_of_quotient,
     division.quotient_of_remainder: _quotient_of_remainder,
     division.remainder_of_remainder: _remainder_of_remainder,
+    division.remainder_of_digits: _remainder_of_digits,
     sym.add: _recombine,
     sym.lt: _drop_low_of_comparison,
 }
@@ -255,6 +273,8 @@ def test_rule_holds_for_all_integers(statement: Statement) -> None:
         ((i // 4) * 4 + i % 4, i),
         ((s // A) * A + s % A, s),
         (((i // 2) % 3) * 2 + i % 2, i % 6),
+        ((18 * a + i) // 6 * 2 + (i // 3) % 2, (18 * a + i) // 3),
+        ((18 * K + i) // 9 * 3 + (9 * K + i) // 3 % 3, (18 * K + i) // 3),
         ((64 * a + k) // 63 * 63 + (64 * a + k) % 63, 64 * a + k),
         (((64 * a + k) // 63 % 9) * 63 * K + (64 * a + k) % 63 * K, (64 * a + k) % 567 * K),
         ((i // A % B) * A * K + (i % A) * K, (i % (A * B)) * K),

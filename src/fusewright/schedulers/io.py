@@ -148,6 +148,7 @@ def vectorize_ports(
             assert node is not None
             in_pieces = port.unaligned and loads_along_lane(node, width, port.unaligned)
             if _innermost_is(port, width) and (in_pieces or merged_run(node, width, merged)):
+                _split_wide(schedule, port, width)
                 schedule.parallelize(port, -1, ParallelType.vectorize)
         return
     for load in ports.loads:

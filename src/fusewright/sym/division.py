@@ -255,6 +255,30 @@ def remainder_of_remainder(x: Expr, k: Expr) -> Expr | None:
     return mod(replacement, k) if _keeps_sign(x, replacement, k) else None
 
 
+def remainder_of_digits(x: Expr, k: Expr) -> Expr | None:
+    """(c * (y // a) + d * (y % a) + z) % k -> (d*y + z) % k  where c is d*a, less a multiple of k
+
+    Coefficients of a remainder are reduced, perhaps before its symbols are replaced by digits of another one:
+    add finds only digits with their own coefficients.
+    """
+    if not isinstance(k, Const) or len(x.terms) < 2:
+        return None
+    coefficients = dict(x.terms)
+    for low, d in x.terms:
+        if not isinstance(low, Mod) or not isinstance(low.divisor, Const):
+            continue
+        y, a = low.args
+        quotient = floordiv(y, a)
+        for high, c in coefficients.items():
+            if high is low or (c - d * low.divisor.value) % k.value:
+                continue
+            whole = y if high is quotient else _whole_of(high, quotient, y, a)
+            if whole is not None:
+                replacement = combine([(x, 1), (low, -d), (high, -c), (whole, d)])
+                return mod(replacement, k) if _keeps_sign(x, replacement, k) else None
+    return None
+
+
 FLOORDIV_RULES: tuple[Rule, ...] = (
     quotient_extract,
     quotient_known,
@@ -270,6 +294,7 @@ MOD_RULES: tuple[Rule, ...] = (
     remainder_extract,
     remainder_known,
     remainder_of_remainder,
+    remainder_of_digits,
     remainder_split_low,
     remainder_cancel,
 )
@@ -418,9 +443,15 @@ def _whole_of(digit: Expr, quotient: Expr, x: Expr, a: Expr) -> Expr | None:
 
 
 def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
-    if not isinstance(quotient, FloorDiv) or quotient.divisor is not a:
+    """y  for  y // a , and  y // b  for  y // (a*b)  where x is  z // b : x, or z, less y is a multiple."""
+    if not isinstance(quotient, FloorDiv):
         return None
-    y = quotient.dividend
+    y, divisor = quotient.args
+    if divisor is not a:
+        if not isinstance(x, FloorDiv) or not isinstance(divisor, Const) or not isinstance(a, Const):
+            return None
+        is_nested = divisor is multiply(x.divisor, a) and divides(divisor, minus(y, x.dividend))
+        return floordiv(y, x.divisor) if is_nested else None
     if isinstance(a, Const):
         return y if divides(a, minus(y, x)) else None
     return y if mod(y, a) is mod(x, a) else None

@@ -75,6 +75,7 @@ class Swept:
         state_bytes: the bytes that a thread passes on for one row or column.
         sizes: the reduced sizes, if the kernel is specialized for them; else ().
         sweeps: the number of sweeps over all elements, including the first.
+        reductions: the number of reductions, for whose results all blocks wait one after another.
         has_welford: whether Welford's steps compute a variance.
     """
 
@@ -86,6 +87,7 @@ class Swept:
     state_bytes: int
     sizes: tuple[int, ...]
     sweeps: int
+    reductions: int
     has_welford: bool
 
     def vectors_of(self, bytes_in_flight: int) -> int:
@@ -112,6 +114,7 @@ def swept(planner: ReductionPlanner, width: int, constant: bool, facts: Facts) -
         state_bytes=planner.state_bytes,
         sizes=space.reduction_sizes(facts) if constant else (),
         sweeps=1 + planner.chain,
+        reductions=planner.reductions,
         has_welford=has_welford(planner.fusion),
     )
 
@@ -249,7 +252,7 @@ def _held(
         reason=f"{params.reason}, which hold {steps} of {grid.steps} steps of {grid.vectors} vectors of "
         f"{what.width}",
     )
-    waits = (what.sweeps - 1) * grid.turns
+    waits = what.reductions * grid.turns
     computing = what.sweeps * cost.computing_seconds(facts, hardware)
     exposed, speed = EXPOSED_OF_COLUMNS * computing, SPEED * busy_share(grid.blocks, hardware)
     if params.fastest_dim:

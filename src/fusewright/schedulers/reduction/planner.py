@@ -63,6 +63,11 @@ class ReductionPlanner:
         return max(depth.values(), default=0)
 
     @cached_property
+    def reductions(self) -> int:
+        """The number of reductions."""
+        return sum(isinstance(node, Reduction) for node in self.fusion.nodes)
+
+    @cached_property
     def _inside(self) -> DimensionsInside | None:
         return dimensions_inside(self.fusion, self.space)
 

@@ -39,6 +39,7 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.cost import (
     GRID_REDUCTION_SECONDS,
+    JOINED_GRID_REDUCTIONS,
     LATENCY_SECONDS,
     CostModel,
     busy_share,
@@ -228,7 +229,7 @@ class _Planner(ReductionPlanner):
         joined = joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
         # What blocks exchange of several states is not known to be worth it; of several reductions, the last
         # would stand in a loop.
-        several = self._states > 1 or self._reductions > 1
+        several = self._states > 1 or self.reductions > 1
         return None if joined is not None and joined.cross_grid_inner_reduction and several else joined
 
     def _is_short_split(self, rows: int, length: int, width: int, hardware: HardwareInfo) -> bool:
@@ -284,7 +285,8 @@ class _Planner(ReductionPlanner):
         cost: CostModel | None = None,
     ) -> Proposal:
         cost = cost or self._cost
-        steps = self._reductions * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
+        exchanges = ceil_div(self.reductions, JOINED_GRID_REDUCTIONS)
+        steps = exchanges * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
         threads = params.lparams.bdimx * params.lparams.bdimy
         resident = min(hardware.max_blocks_per_sm, max(1, hardware.max_threads_per_sm // threads))
@@ -311,10 +313,6 @@ class _Planner(ReductionPlanner):
     def _states(self) -> int:
         """The most that a reduction has."""
         return max(len(node.outputs) for node in self.fusion.nodes if isinstance(node, Reduction))
-
-    @cached_property
-    def _reductions(self) -> int:
-        return sum(isinstance(node, Reduction) for node in self.fusion.nodes)
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:

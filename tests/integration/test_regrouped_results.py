@@ -1,0 +1,55 @@
+"""Results of rows or columns in another shape: each kernel is the one that was proposed first."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from fusewright import DataType, FusionDefinition
+
+
+@pytest.mark.parametrize(
+    ("shape", "reduced", "regrouped", "is_constant"),
+    [
+        ([16, 6, 5], 0, [5, 6, 16], True),
+        ([16, 7, 9], 0, [56, 18], False),
+    ],
+    ids=str,
+)
+def test_results_are_stored_in_vectors_of_another_shape(
+    shape: Sequence[int],
+    reduced: int,
+    regrouped: Sequence[int],
+    is_constant: bool,
+    target: torch.device,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with FusionDefinition() as fd:
+        declared = list(shape) if is_constant else [-1] * len(shape)
+        x, y = (fd.define_tensor(declared, contiguity=True, dtype=DataType.Float) for _ in range(2))
+        centered = x - fd.ops.sum(y, [reduced], keepdim=True)
+        fd.add_output(fd.ops.reshape(centered, list(regrouped)))
+    a, b = torch.randn(*shape, device=target), torch.randn(*shape, device=target)
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        (made,) = fd.execute([a, b])
+    assert not caplog.records
+    torch.testing.assert_close(made, (a - b.sum(reduced, keepdim=True)).reshape(*regrouped))
+
+
+def test_a_vector_of_a_narrow_result_is_several_loads_of_what_it_is_made_from(
+    target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FusionDefinition() as fd:
+        sizes = fd.define_tensor([-1, -1, 1, -1], contiguity=True, dtype=DataType.Float)
+        x, y = (fd.define_tensor([-1, 1, -1, -1], contiguity=True, dtype=DataType.Float) for _ in range(2))
+        smaller = fd.ops.le(x, fd.ops.sum(y, [0, 1, 2, 3], keepdim=True))
+        rows = fd.ops.size(sizes, 0)
+        fd.add_output(fd.ops.reshape(smaller, [-1, rows, rows]))
+    a, b = (torch.randn(8, 1, 1, 1, device=target) for _ in range(2))
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        (made,) = fd.execute([torch.ones(1, 8, 1, 1, device=target), a, b])
+    assert not caplog.records
+    assert torch.equal(made.flatten(), (a <= b.sum()).flatten())
