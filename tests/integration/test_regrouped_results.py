@@ -53,3 +53,15 @@ def test_a_vector_of_a_narrow_result_is_several_loads_of_what_it_is_made_from(
         (made,) = fd.execute([torch.ones(1, 8, 1, 1, device=target), a, b])
     assert not caplog.records
     assert torch.equal(made.flatten(), (a <= b.sum()).flatten())
+
+
+def test_rows_of_a_product_of_sizes_may_be_divided_by_it(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], contiguity=True, dtype=DataType.Float)
+        scaled = x * fd.ops.sum(x, [2], keepdim=True)
+        made = fd.ops.reshape(scaled, [fd.ops.size(x, 2), fd.ops.size(x, 0) * fd.ops.size(x, 1)])
+        fd.add_output(made)
+        fd.add_output(made, stride_order=[0, 1])
+    t = torch.randn(3, 40, 3, device=target)
+    for result in fd.execute([t]):
+        torch.testing.assert_close(result, (t * t.sum(2, keepdim=True)).reshape(3, 120))

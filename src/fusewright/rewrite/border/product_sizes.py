@@ -9,21 +9,28 @@ all of x divides by i0 * i3, which is then a constant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fusewright.ir.fusion import Fusion
-from fusewright.sym import ZERO, Expr, Mul, Symbol, replace
+from fusewright.sym import ZERO, Expr, Mul, Symbol, replace, symbol
 
 
 def name_products(fusion: Fusion) -> None:
     """Names such sizes of `fusion`, in place."""
     products = list(dict.fromkeys([a.extent for a in fusion.axes() if isinstance(a.extent, Mul)]))
-    placeholders: dict[Expr, Expr] = dict.fromkeys(products, ZERO)
     elsewhere: set[Symbol] = set()
     for e in _sizes(fusion) if products else ():
-        elsewhere |= replace(e, placeholders, {}).free_symbols
+        elsewhere |= _symbols_beside(products, e)
     alone = (e for e in products if elsewhere.isdisjoint(e.free_symbols))
     fusion.name_sizes({e: e.coefficient for e in alone})
+
+
+def _symbols_beside(products: Sequence[Expr], e: Expr) -> frozenset[Symbol]:
+    """The symbols of `e` that are not in one of the products, nor beside one in a product of more."""
+    try:
+        return replace(e, dict.fromkeys(products, ZERO), {}).free_symbols
+    except ZeroDivisionError:  # positions divided by a product: one that cannot be taken to be 0
+        return replace(e, {each: symbol(f"product{i}") for i, each in enumerate(products)}, {}).free_symbols
 
 
 def _sizes(fusion: Fusion) -> Iterator[Expr]:
