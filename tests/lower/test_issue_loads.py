@@ -1,11 +1,13 @@
-"""Loads are issued before a thread waits for an index that others need."""
+"""Loads are issued before a thread waits for many indices, or for what it stores to a tile."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from fusewright import DataType, FusionDefinition
+from bench.operation import traced
+from fusewright import DataType
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.issue_loads import MAX_INDICES, MAX_REGISTERS, issue_loads
 from fusewright.sym import Expr, const, lt, symbol
@@ -28,16 +30,6 @@ def gather(place: Expr | int = 0) -> tuple[k.Stmt, k.Stmt]:
 
 def issued(*body: k.Stmt) -> list[str]:
     return lines(issue_loads(kernel(*body, allocs=(ROW, GATHERED, INDEX))))
-
-
-def test_other_loads_are_issued_before_the_wait_for_an_index():
-    for loads in ((ROW_LOAD, INDEX_LOAD), (INDEX_LOAD, ROW_LOAD)):
-        found = issued(*loads, *gather())
-        assert found[2] == "issue loads" and found.count("issue loads") == 1
-    body = (ROW_LOAD, INDEX_LOAD, *gather())
-    assert issued(loop(4, *body)).index("issue loads") == 3
-    for other in (loop(4, *body, unroll=True), k.If(lt(T, N), body)):
-        assert "issue loads" not in issued(other)
 
 
 @pytest.mark.parametrize("count", [MAX_INDICES, 2 * MAX_INDICES])
@@ -66,22 +58,26 @@ def test_all_of_a_tile_is_loaded_before_any_of_it_is_stored(count: int):
     )
 
 
-def test_nothing_is_issued_where_an_index_is_all_that_is_loaded():
+def test_few_indices_are_left_to_the_assembler():
     store = copy(Y.buffer, ROW, T, 0)
-    for body in ((INDEX_LOAD, *gather()), (ROW_LOAD, store), (*gather(), ROW_LOAD)):
+    for body in ((INDEX_LOAD, *gather()), (ROW_LOAD, INDEX_LOAD, *gather()), (ROW_LOAD, store)):
         assert "issue loads" not in issued(*body)
-    named, _ = gather()
-    assert "issue loads" not in issued(ROW_LOAD, INDEX_LOAD, named, copy(Y.buffer, ROW, PLACE, 0))
 
 
-def test_tokens_are_loaded_before_their_rows_are_waited_for(target: str):
-    with FusionDefinition() as fd:
-        index = fd.define_tensor([512], dtype=DataType.Int)
-        table, x = (fd.define_tensor([n, 256], dtype=DataType.Float) for n in (64, 512))
-        fd.add_output(fd.ops.add(fd.ops.embedding_fwd(index, table, None, None, None, False, False), x))
-    inputs = [torch.randint(64, (512,)), torch.randn(64, 256), torch.randn(512, 256)]
-    inputs = [each.to(target) for each in inputs]
-    torch.testing.assert_close(fd.execute(inputs)[0], inputs[1][inputs[0]] + inputs[2])
-    [kernel] = fd.kernels_for(inputs)
+@pytest.mark.parametrize("unroll", [False, True])
+def test_loads_of_a_loop_are_issued_in_each_iteration_unless_these_overlap(unroll: bool):
+    indices = loop(2 * MAX_INDICES, copy(INDEX, INDICES.buffer, J, J), index=J, unroll=True)
+    rows = loop(2 * MAX_INDICES, *gather(J), index=J, unroll=True)
+    assert ("issue loads" in issued(loop(4, indices, rows, unroll=unroll))) != unroll
+    assert "issue loads" not in issued(k.If(lt(T, N), (indices, rows)))
+
+
+def test_indices_of_a_bag_are_loaded_before_its_rows(target: torch.device):
+    index = torch.randint(32, (1024, 2 * MAX_INDICES), device=target)
+    table = torch.randn(32, 512, device=target).bfloat16()
+    fd = traced(lambda index, table: F.embedding(index, table).float().sum(1), (index, table))
+    [sums] = fd.execute([index, table])
+    torch.testing.assert_close(sums, F.embedding(index, table).float().sum(1))
+    [kernel] = fd.kernels_for([index, table])
     before, after = kernel.cuda_text.split("fw::issue_loads();\n")
-    assert "fw::load<4>(T2_copy" in before and "fw::load_or<4>(" in after
+    assert "index_below" in after and "index_below" not in before

@@ -391,7 +391,7 @@ def test_long_runs_of_a_result_are_stored_by_tiles() -> None:
 
 @pytest.mark.parametrize(
     ("channels", "dtype", "along", "threads"),
-    [(4, BF16, 256, 128), (8, BF16, 128, 128), (2, F32, 256, 128), (12, torch.uint8, 256, 192)],
+    [(4, BF16, 256, 128), (8, BF16, 128, 128), (2, F32, 256, 128), (12, torch.uint8, 256, 256)],
     ids=str,
 )
 def test_tiles_of_few_channels_have_two_kilobytes(

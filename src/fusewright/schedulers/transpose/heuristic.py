@@ -447,14 +447,19 @@ class TransposePlanner:
 
 
 def _with_whole_side(first: Along, second: Along, tile: Tile, width1: int, width2: int) -> Tile:
-    """The tile, or one that is as long as one of its sides, if that is a small dimension."""
-    vectors, usual = first.size // width1, tile.along1 // width1
-    found = tile_of_whole_side(vectors, usual, second.size, tile.along2, width2, tile.threads)
-    if found is not None:
-        return Tile(vectors * width1, *found)
-    vectors, usual = second.size // width2, tile.along2 // width2
-    found = tile_of_whole_side(vectors, usual, first.size, tile.along1, width1, tile.threads)
-    return tile if found is None else Tile(found[0], vectors * width2, found[1])
+    """The tile, or one that is as long as one of its sides, if that is a small dimension that is accessed by
+    element. Vectors leave so few instructions to an element that idle threads cost nothing: 24 x 1048577
+    bfloat16 in vectors of 4 took 41.3 us in tiles of 24 and 38.7 in tiles of 32.
+    """
+    if width1 == 1:
+        found = tile_of_whole_side(first.size, tile.along1, second.size, tile.along2, width2, tile.threads)
+        if found is not None:
+            return Tile(first.size, *found)
+    if width2 == 1:
+        found = tile_of_whole_side(second.size, tile.along2, first.size, tile.along1, width1, tile.threads)
+        if found is not None:
+            return Tile(found[0], second.size, found[1])
+    return tile
 
 
 def _fill(sizes: Sequence[int], side: _Side, wanted: int) -> tuple[tuple[int, ...], int]:
