@@ -10,13 +10,13 @@
     for j: shared[j] = a[j]         ->    issue loads
                                           for j: shared[j] = a[j]
 
-The CUDA assembler orders a thread's instructions by the longest chain: index[j], then y[t]. Of many indices, it
-loads some only after rows of the first ones have arrived. And if more is loaded than it likes to have registers
-for, it stores the first elements to shared memory before it loads the last.
+The CUDA assembler orders a thread's instructions by the longest chain: index[j], then y[t]. Of many indices,
+it loads some only after rows of the first ones have arrived. And if more is loaded than it likes to have
+registers for, it stores the first elements to shared memory before it loads the last.
 
-Few indices are left to the assembler. It waits for all loads before a branch at once, so the wait for one index
-would become one for the loads that it does not concern (rotary embeddings at given positions took 43.3 us with
-such a branch and 39.4 without).
+Few indices are left to the assembler. It waits for all loads before a branch at once, so the wait for one
+index would become one for the loads that it does not concern (rotary embeddings at given positions took 43.3
+us with such a branch and 39.4 without).
 """
 
 from __future__ import annotations
