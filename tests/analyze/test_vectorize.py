@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusewright.analyze.runs import Run, divisors, expression_run, memory_run
+from fusewright.analyze.runs import Run, expression_run, memory_run
 from fusewright.analyze.vectorize import (
     lane_axis,
     loads_along_lane,
@@ -126,11 +126,3 @@ def test_trailing_broadcast_is_skipped_unless_consumers_iterate_over_it(fusion, 
     transforms.merge(fusion, wide, 0)
     transforms.split(fusion, wide, 0, 4)
     assert loads_along_lane(wide.definition, 4) == along
-
-
-def test_a_width_divides_a_product_of_sizes_or_each_size_that_an_index_is_divided_by() -> None:
-    """The product, not the factor that happens to be first."""
-    a, b = symbol("a", lo=0), symbol("b", lo=0)
-    assert divisors(a * b) == (a * b,) and divisors(2 * a) == (a,)
-    p0 = position(0, a * b)
-    assert expression_run(p0 % b, 0) == Run(True, (b,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -179,3 +180,22 @@ def test_a_vector_across_two_gathered_rows_reads_by_the_index_of_each(target, co
     index = torch.randint(-96, 96, (96,), generator=torch.Generator().manual_seed(3)).to(target)
     [found] = traced(lambda x, index: x[index] * 2.0, (x, index)).execute([x, index])
     torch.testing.assert_close(found, x[index] * 2.0, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [F, BF], ids=str)
+def test_rows_read_by_index_start_at_any_address(
+    dtype: torch.dtype, target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Heads that are merged into rows, of which each vector is one of a head."""
+    x = torch.randn(4 * 2 * 16 * 128 + 1, device=target).to(dtype)[1:].view(4, 2, 16, 128)
+
+    def merged(x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2).reshape(4, 16, 256) * 1.5
+
+    fd = traced(merged, (x,))
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        [made] = fd.execute([x])
+    assert "internal error" not in caplog.text
+    torch.testing.assert_close(made, merged(x), rtol=0, atol=0)
+    [kernel] = fd.kernels_for([x])
+    assert kernel.params.unaligned_inputs == (0,) and kernel.params.vectorization_factor > 1

@@ -11,7 +11,7 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.dtype import represents
-from fusewright.ir import Indexed, LibraryCall
+from fusewright.ir import LibraryCall
 from fusewright.ops.evaluate import evaluate_fusion
 from fusewright.rewrite import simplified
 
@@ -185,13 +185,6 @@ CASES: dict[str, tuple[Build, dict[str, int]]] = {
         _outputs(lambda o, x, y: o.sum(x, [1]), lambda o, x, y: o.slice(o.sum(x, [1]), [0], [2])),
         {"sum": 1, "Slice": 1},
     ),
-    "sums of what is permuted": (
-        _outputs(
-            lambda o, x, y: o.sum(o.exp(o.permute(x, [1, 0])), [1]),
-            lambda o, x, y: o.sum(o.permute(o.reshape(y, [2, 3, COLUMNS]), [2, 0, 1]), [2]),
-        ),
-        {"exp": 1, "sum": 2, "Reshape": 1, "Permute": 1},
-    ),
     "an output that is a view, too": (
         _outputs(lambda o, x, y: o.permute(x, [1, 0]), lambda o, x, y: o.exp(o.permute(x, [1, 0]))),
         {"Permute": 2, "exp": 1},
@@ -241,20 +234,6 @@ def test_symbolic_sizes_are_enough_where_they_are_the_same() -> None:
         fd.add_output(fd.ops.exp(fd.ops.slice(fd.ops.cat([x, y], 0), [0, 0], [rows, columns])))
     simple = simplified(fd._finished().fusion)
     assert [node.label for node in simple.ordered_nodes() if not node.is_scalar] == ["exp"]
-
-
-def test_a_reshape_keeps_the_dimensions_that_turn_out_to_be_equal() -> None:
-    """x has the rows of y, which is known once both are added."""
-    with FusionDefinition() as fd:
-        x, y = (fd.define_tensor([-1, -1], contiguity=True) for _ in range(2))
-        rows, halves = fd.ops.size(y, 0), fd.ops.div(fd.ops.size(y, 1), 2)
-        grouped = fd.ops.reshape(fd.ops.exp(x), [rows, 2, halves])
-        fd.add_output(fd.ops.sum(grouped, [2], keepdim=True) * grouped)
-        fd.add_output(x + y)
-    simple = simplified(fd._finished().fusion)
-    [read] = [node for node in simple.nodes if isinstance(node, Indexed)]
-    assert str(read.map.indices[0]) == "p0" and read.inverse is not None
-    assert str(read.inverse.indices[0]) == "p0"
 
 
 @pytest.mark.parametrize(

@@ -203,3 +203,32 @@ def test_rows_along_several_dimensions_are_one_run(swapped):
 def test_a_block_has_a_multiple_of_the_vector_of_rows():
     with pytest.raises(ParamsError, match=r"staged_vector.*a divisor of 4, the rows of a block"):
         _run(32, 4, 1, vector=8)
+
+
+@pytest.mark.parametrize("rows", [WHOLE, MORE])
+@pytest.mark.parametrize("dtype", [DataType.Int8, DataType.BFloat16], ids=str)
+def test_rows_that_lie_along_another_dimension(dtype: DataType, rows: int) -> None:
+    """Largest values of the middle dimension, which is the innermost in memory."""
+    with FusionDefinition() as fd:
+        shape, order = [2, -1, -1], [2, 0, 1]
+        x = fd.define_tensor(shape, contiguity=True, dtype=DataType.BFloat16, stride_order=order)
+        values = fd.ops.cast(x, dtype=DataType.Float)
+        largest = fd.ops.max(fd.ops.abs(values), dims=[1], keepdim=True)
+        fd.add_output(fd.ops.cast(fd.ops.round(values / largest * 100.0), dtype=dtype))
+    given = torch.randn(2, rows, LENGTH).bfloat16().transpose(1, 2)
+    [before] = fd.kernels_for([given], device="cpu")
+    params = replace(
+        before.params,
+        staged_vector=8,
+        whole_blocks=2 * rows % 8 == 0,
+        unroll_factor_inner_reduction=1,
+        vectorize_inner_reduction=False,
+        batches_per_block_inner_reduction=1,
+        assumed_reduction_sizes=(LENGTH,),
+        lparams=LaunchParams(bdimx=32, bdimy=8),
+    )
+    [found] = fd.execute([given], schedules={0: params})
+    expected = (given.float() / given.float().abs().amax(1, keepdim=True) * 100.0).round()
+    torch.testing.assert_close(found.float(), expected, rtol=0, atol=0)
+    copies = [stmt for stmt in k.walk(fd._last_kernels()[0].kernel.body) if isinstance(stmt, k.Copy)]
+    assert 8 in {copy.width for copy in copies if copy.dst.buffer.space is k.Space.GLOBAL}

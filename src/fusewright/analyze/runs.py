@@ -370,7 +370,7 @@ def _divisors(core: Expr, coefficient: int) -> tuple[Expr, ...] | None:
     known = known_multiple(core) * coefficient
     if known % _WIDEST == 0:
         return ()
-    sizes = [factor for factor in core.factors if is_size(factor)]
-    if sizes:
-        return (product(sizes),)
+    for factor in core.factors:
+        if is_size(factor):
+            return (factor,)
     return None if known in (1, -1) else (const(known),)

@@ -116,8 +116,8 @@ def merged_run(node: Node, width: int, count: int) -> bool:
     present = [axis for axis in ours if axis is not None]
     return (
         len(present) == count
-        and (source.memory is MemoryType.local or are_one_run(source, present))
         # Registers and shared memory are laid out along loops.
+        and (source.memory is not MemoryType.global_ or are_one_run(source, present))
         and (out.memory is not MemoryType.global_ or are_one_run(out, lanes))
     )
 

@@ -332,15 +332,6 @@ class Fusion:
             memo: dict[Expr, Expr] = {}
             self._rename_sizes(partial(replace, replacements=replacements, memo=memo))
 
-    def name_product(self, a: Symbol, b: Symbol) -> None:
-        """Gives a symbol to the product of two sizes, of which neither occurs without the other."""
-        name = self.new_extent()
-        known: dict[Symbol, Expr | int] = dict(self.computed_sizes)
-        self.computed_sizes[name] = defined(substitute(a * b, known))
-        table: dict[Symbol, Expr | int] = {a: name, b: 1}
-        memo: dict[Expr, Expr] = {}
-        self._rename_sizes(partial(substitute, replacements=table, memo=memo))
-
     def renumber(self, sizes: Mapping[Symbol, Symbol]) -> None:
         """Numbers values and axes from 0, in the order of `values`, and gives sizes these names.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.analyze.runs import Run, divisors, merged_indexed_run
 from fusewright.analyze.vectorize import are_one_run, power_of_two_divisor, unit_stride_axis, widest_aligned
@@ -97,8 +97,9 @@ class MergedVectorLimits:
         found = []
         for along, without in self._lanes:
             if along.dim >= first:
-                both = along.vectors(facts), without.vectors(facts)
-                found.append(both[0] if both[0].vectors.width >= both[1].vectors.width else both[1])
+                own, others = along.vectors(facts), without.vectors(facts)
+                width = others.vectors.width
+                found.append(own if own.vectors.width >= width else along.with_unaligned(others, facts))
         return found
 
 
@@ -112,6 +113,8 @@ class _Run:
         position: the position of the input that it reads; None for fresh memory, whose other strides are
             multiples of the run's length.
         outer: that input's other dimensions, and their extents.
+        sizes: what a vector by index must divide besides; 0 where that is not known.
+        by_index: whether the input is read by index.
     """
 
     element_bytes: int
@@ -119,6 +122,7 @@ class _Run:
     position: int | None
     outer: tuple[tuple[int, Expr], ...]
     sizes: tuple[int, ...] = ()
+    by_index: bool = False
 
     def width(self, facts: Facts, limit: int) -> int:
         """The widest vector up to `limit`, whose addresses are its multiples in this call."""
@@ -174,6 +178,23 @@ class _Lanes:
         positions = tuple(sorted({position for position in across if position is not None}))
         cost = (len(self.runs) + (UNALIGNED_COST - 1) * len(across)) / wide + self._by_element(wide)
         return MergedVectors(self.dim, Vectors(wide, positions, cost) if cost < aligned.cost else aligned)
+
+    def with_unaligned(self, merged: MergedVectors, facts: Facts) -> MergedVectors:
+        """The same, with reads by index from any element on, if the schedule makes vectors of them by what it
+        knows of the index, but this call's addresses are no multiples of these.
+        """
+        width = merged.vectors.width
+        across = {
+            run.position
+            for run in self.runs
+            if run.by_index
+            and all(size and size % width == 0 for size in run.sizes)
+            and run.width(facts, width) < width
+        }
+        if not across:
+            return merged
+        positions = tuple(sorted({*merged.vectors.unaligned, *(p for p in across if p is not None)}))
+        return replace(merged, vectors=replace(merged.vectors, unaligned=positions))
 
     def _by_element(self, width: int) -> float:
         """What the accesses cost that are no vectors of so many elements."""
@@ -274,4 +295,4 @@ def _run(
         if not axis.is_broadcast and axis not in inside
     )
     sizes = () if run is None else tuple([as_int(size) or 0 for size in run.sizes])
-    return _Run(tensor.dtype.size, most, fusion.inputs.index(tensor), outer, sizes)
+    return _Run(tensor.dtype.size, most, fusion.inputs.index(tensor), outer, sizes, run is not None)

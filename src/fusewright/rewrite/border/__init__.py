@@ -10,11 +10,9 @@ from fusewright.core.passes import Pass
 from fusewright.ir.fusion import Fusion
 from fusewright.rewrite.border.dense_views import view_dense_memory
 from fusewright.rewrite.border.merged_dimensions import merge_reduced_dimensions
-from fusewright.rewrite.border.read_together import merge_dimensions_read_together
 
 BORDER_REWRITES: tuple[Pass[Fusion], ...] = (
     ("view dense memory", view_dense_memory),
-    ("merge dimensions read together", merge_dimensions_read_together),
     ("merge reduced dimensions", merge_reduced_dimensions),
 )
 

@@ -50,7 +50,7 @@ def view_dense_memory(fusion: Fusion) -> Fusion:
 def _is_seen_reshaped(fusion: Fusion, source: TensorView) -> bool:
     """Whether all that reads an input sees all of it through the same reshape."""
     outputs = fusion.output_tensors()
-    if not is_dense(source) or any(output.alias is source for output in fusion.outputs):
+    if not _is_dense(source) or any(output.alias is source for output in fusion.outputs):
         return False
     shape = shape_of(source.uses[0].output)
     return all(
@@ -71,7 +71,7 @@ def _view_input(fusion: Fusion, source: TensorView) -> None:
         for use in list(node.output.uses):
             fusion.replace_inputs(use, {node.output: source})
         fusion.remove_node(node)
-    redefine(source, axes)
+    _redefine(source, axes)
 
 
 def _is_view(fusion: Fusion, node: Stored) -> bool:
@@ -80,7 +80,7 @@ def _is_view(fusion: Fusion, node: Stored) -> bool:
     if above is None or above.traits.indexed or node.source in fusion.output_tensors():
         return False
     has_home = any(out.tensor is output and out.alias is not None for out in fusion.outputs)
-    return not (output.uses or has_home) and is_dense(output) and _is_reshape(node.map, output, node.source)
+    return not (output.uses or has_home) and _is_dense(output) and _is_reshape(node.map, output, node.source)
 
 
 def _view_output(fusion: Fusion, node: Stored) -> None:
@@ -89,14 +89,14 @@ def _view_output(fusion: Fusion, node: Stored) -> None:
     above = stored.definition
     assert above is not None
     fusion.remove_node(node)
-    redefine(output, [fusion.copy_axis(axis) for axis in stored.logical])
+    _redefine(output, [fusion.copy_axis(axis) for axis in stored.logical])
     for use in list(stored.uses):
         fusion.replace_inputs(use, {stored: output})
     fusion.remove_node(above)
     fusion.add_node(above.copy({stored: output}))
 
 
-def is_dense(tensor: TensorView) -> bool:
+def _is_dense(tensor: TensorView) -> bool:
     """Whether elements lie in the order of the dimensions, without gaps."""
     if tensor.is_cpu or tensor.is_expanded or False in tensor.contiguity:
         return False
@@ -105,14 +105,10 @@ def is_dense(tensor: TensorView) -> bool:
 
 def _shows_all(node: Indexed) -> bool:
     """Whether a read has all elements of its source, in their order: a slice from 0 on has the same map."""
-    return has_all(node) and _is_reshape(node.map, node.source, node.output)
-
-
-def has_all(node: Indexed) -> bool:
-    """Whether a read is known to have each element of its source once."""
-    if node.inverse is not None and node.inverse.pred is TRUE:
-        return True
-    return product(node.source.extents) is product(node.output.extents)
+    source, view = node.source, node.output
+    is_whole = node.inverse is not None and node.inverse.pred is TRUE
+    is_whole |= product(source.extents) is product(view.extents)
+    return is_whole and _is_reshape(node.map, source, view)
 
 
 def _is_reshape(index_map: IndexMap, memory: TensorView, view: TensorView) -> bool:
@@ -132,8 +128,7 @@ def _factors(view: TensorView) -> set[Symbol]:
     return {symbol for e in view.extents if isinstance(e, Mul) for symbol in e.free_symbols}
 
 
-def redefine(tensor: TensorView, axes: Sequence[IterDomain]) -> None:
-    """Gives a tensor without gaps other dimensions of as many elements."""
+def _redefine(tensor: TensorView, axes: Sequence[IterDomain]) -> None:
     tensor.redefine(axes)
     tensor.loop = list(axes)
     tensor.allocation = tuple(axes)

@@ -11,13 +11,11 @@ from fusewright.ir.fusion import Fusion
 from fusewright.rewrite.candidate.computed_indices import compute_indices
 from fusewright.rewrite.candidate.equal_reads import share_equal_reads
 from fusewright.rewrite.candidate.implied import simplify_choices
-from fusewright.rewrite.candidate.joined_relabels import join_relabels
 from fusewright.rewrite.candidate.lift import lift_views
 from fusewright.rewrite.candidate.powers import expand_powers
 from fusewright.rewrite.candidate.reduced_views import store_beside_views
 from fusewright.rewrite.candidate.separate import separate_small_tensors
 from fusewright.rewrite.candidate.sink import sink_views
-from fusewright.rewrite.graph.row_factors import multiply_row_factors
 
 REWRITES: tuple[Pass[Fusion], ...] = (
     ("store beside views", store_beside_views),
@@ -26,8 +24,6 @@ REWRITES: tuple[Pass[Fusion], ...] = (
     ("compute indices", compute_indices),
     ("simplify choices", simplify_choices),
     ("share equal reads", share_equal_reads),
-    ("join relabels", join_relabels),
-    ("multiply row factors", multiply_row_factors),
     ("separate small tensors", separate_small_tensors),
     ("expand powers", expand_powers),
 )

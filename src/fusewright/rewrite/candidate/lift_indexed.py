@@ -237,9 +237,7 @@ class _Lift:
         twin = self.lifted[key] = self.fusion.new_tensor(axes, value.dtype)
         fill = None if pred is TRUE else self.fusion.new_scalar(value.dtype, value.dtype.zero)
         tensors = node.index_tensors if own.index_numbers else ()
-        # What varies along all dimensions of the original is read there and back as the original is.
-        is_whole = pred is self.map.pred and shape_of(value) == shape_of(node.source)
-        self._add_read(value, twin, own, tensors, fill, node.inverse if is_whole else None)
+        self._add_read(value, twin, own, tensors, fill)
         return twin
 
     def _axis(self, axis: IterDomain, dim: int, own: IndexMap) -> IterDomain:

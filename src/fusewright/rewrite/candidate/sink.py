@@ -208,9 +208,7 @@ class _Sink:
         fill = None
         if own.pred is not TRUE:
             fill = self.fusion.new_scalar(value.dtype, value.dtype.zero)
-        is_whole = own.pred is self.map.pred is TRUE and shape_of(value) == shape_of(self.result)
-        inverse = self.map if is_whole else None
-        self.fusion.add_node(Indexed(self.node.kind, value, twin, own, fill=fill, inverse=inverse))
+        self.fusion.add_node(Indexed(self.node.kind, value, twin, own, fill=fill, inverse=None))
         return twin
 
     def _places(self) -> Sequence[Expr]:

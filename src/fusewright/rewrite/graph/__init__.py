@@ -22,7 +22,6 @@ from fusewright.rewrite.graph.operand_views import view_operands
 from fusewright.rewrite.graph.partial_results import reduce_partial_results
 from fusewright.rewrite.graph.parts import read_parts
 from fusewright.rewrite.graph.reduced_reshapes import reduce_before_reshapes
-from fusewright.rewrite.graph.regrouped import regroup_reshapes
 from fusewright.rewrite.graph.roots import divide_by_roots
 from fusewright.rewrite.graph.round_trips import cancel_round_trips
 from fusewright.rewrite.graph.row_factors import multiply_row_factors
@@ -33,7 +32,6 @@ from fusewright.rewrite.graph.slices import move_slices_up
 from fusewright.rewrite.graph.uniform import read_scalars
 
 GRAPH_REWRITES: tuple[Pass[Fusion], ...] = (
-    ("regroup reshapes", regroup_reshapes),
     ("read scalars", read_scalars),
     ("choose single places", choose_single_places),
     ("fold casts", fold_casts),

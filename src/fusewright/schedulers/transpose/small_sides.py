@@ -1,8 +1,8 @@
 """Tiles that are exactly as long as a small side: no thread has places beyond it.
 
 Tiles of powers of two leave a fourth of all threads without an element of three channels. Here a block's
-threads are a multiple of the side's elements, so that each thread has one place along this side and goes along
-the other one, at a constant distance.
+threads are a multiple of the side's elements. So each thread has one place along this side and goes along the
+other one, at a constant distance.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.recorded import plain
 from fusewright.schedulers.sizes import ceil_div
 
-# Elements of the side of a usual tile, at most, and the share of them that the dimension has, at most; threads
-# of a block.
+# The most elements of a usual tile's side, the largest share of them that the dimension has, and the most
+# threads of a block.
 MOST_ELEMENTS, MOST_USED, MOST_THREADS = 32, 0.75, 256
 # Accesses of a thread along the other side whose addresses take little; what more cost that are at no
 # constant distance, and what guards cost. (SASS of sm_90, three channels of bfloat16: 7.8 instructions an
