@@ -98,8 +98,8 @@ class MergedVectorLimits:
         for along, without in self._lanes:
             if along.dim >= first:
                 own, others = along.vectors(facts), without.vectors(facts)
-                width = others.vectors.width
-                found.append(own if own.vectors.width >= width else along.with_unaligned(others, facts))
+                is_wider = others.vectors.width > own.vectors.width
+                found.append((is_wider and along.with_unaligned(others, facts)) or own)
         return found
 
 
@@ -126,12 +126,18 @@ class _Run:
 
     def width(self, facts: Facts, limit: int) -> int:
         """The widest vector up to `limit`, whose addresses are its multiples in this call."""
+        return self._aligned(facts, min(limit, self.most))
+
+    def starts_at(self, width: int, facts: Facts) -> bool:
+        """Whether vectors so wide start at multiples of their size in this call."""
+        return self._aligned(facts, width) == width
+
+    def _aligned(self, facts: Facts, width: int) -> int:
         alignment, strides = FRESH_ALIGNMENT, []
         if self.position is not None:
             alignment, own = facts.alignment[self.position], facts.strides[self.position]
             strides = [own[dim] for dim, extent in self.outer if facts.value(extent) > 1]
-        widest = widest_aligned(self.element_bytes, alignment)
-        return gcd(min(limit, self.most), widest, *strides, *self.sizes)
+        return gcd(width, widest_aligned(self.element_bytes, alignment), *strides, *self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,22 +185,22 @@ class _Lanes:
         cost = (len(self.runs) + (UNALIGNED_COST - 1) * len(across)) / wide + self._by_element(wide)
         return MergedVectors(self.dim, Vectors(wide, positions, cost) if cost < aligned.cost else aligned)
 
-    def with_unaligned(self, merged: MergedVectors, facts: Facts) -> MergedVectors:
+    def with_unaligned(self, merged: MergedVectors, facts: Facts) -> MergedVectors | None:
         """The same, with reads by index from any element on, if the schedule makes vectors of them by what it
-        knows of the index, but this call's addresses are no multiples of these.
+        knows of the index, but this call's addresses are no multiples of these. None: one access cannot move
+        such a vector.
         """
         width = merged.vectors.width
-        across = {
-            run.position
-            for run in self.runs
-            if run.by_index
-            and all(size and size % width == 0 for size in run.sizes)
-            and run.width(facts, width) < width
-        }
-        if not across:
-            return merged
-        positions = tuple(sorted({*merged.vectors.unaligned, *(p for p in across if p is not None)}))
-        return replace(merged, vectors=replace(merged.vectors, unaligned=positions))
+        across = set(merged.vectors.unaligned)
+        for run in self.runs:
+            own = min(width, MAX_VECTOR_BYTES // run.element_bytes)
+            is_known = run.by_index and all(size and size % width == 0 for size in run.sizes)
+            if not is_known or run.position is None or run.starts_at(own, facts):
+                continue
+            if own < width:
+                return None
+            across.add(run.position)
+        return replace(merged, vectors=replace(merged.vectors, unaligned=tuple(sorted(across))))
 
     def _by_element(self, width: int) -> float:
         """What the accesses cost that are no vectors of so many elements."""
