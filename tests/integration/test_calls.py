@@ -288,6 +288,19 @@ def test_nan_and_infinity_pass_through(target: torch.device) -> None:
     assert torch.allclose(total.cpu(), torch.tensor([torch.nan, torch.inf, -torch.inf]), equal_nan=True)
 
 
+def test_an_input_is_scaled_in_place_by_a_number_on_the_cpu_beside_its_mean(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, 1], contiguity=True, dtype=FLOAT)
+        scaled = x * fd.define_tensor([], dtype=DataType.Double, is_cpu=True)
+        fd.add_output(fd.ops.mean(scaled, [0, 1, 2]))
+        fd.add_output(scaled, alias_input=x)
+    t = torch.randn(3, 40, 1, device=target)
+    expected = 2.0 * t
+    [mean] = fd.execute([t, torch.tensor(2.0, dtype=torch.double)])
+    torch.testing.assert_close(mean, expected.mean())
+    torch.testing.assert_close(t, expected)
+
+
 # ---- several threads ---------------------------------------------------------------------------------------
 
 

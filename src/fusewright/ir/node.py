@@ -107,8 +107,12 @@ class Node:
         return isinstance(self.outputs[0], Scalar)
 
     def axis_map(self, operand: int) -> tuple[int | None, ...]:
-        """For each root axis of the outputs its position in `inputs[operand].shape`; None if it has none."""
-        return tuple(range(len(self.output.maybe_root)))
+        """For each root axis of the outputs its position in `inputs[operand].shape`; None if it has none.
+
+        A tensor of one element on the CPU, which stands for a number, has none of them.
+        """
+        rank, value = len(self.output.maybe_root), self.inputs[operand]
+        return (None,) * rank if isinstance(value, TensorView) and value.is_cpu else tuple(range(rank))
 
     def is_reduced(self) -> bool:
         """What `reduced` is to be, from the definitions of the inputs."""
