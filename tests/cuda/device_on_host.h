@@ -130,12 +130,16 @@ template <class... A> void run(void (*function)(A...), const unsigned* extents, 
   launch(grid, block, [=] { call(function, arguments, std::index_sequence_for<A...>()); });
 }
 
+// The linear index of the current thread in its block.
+inline size_t linear_index() {
+  const unsigned x = current->index.x, y = current->index.y, z = current->index.z;
+  return x + size_t(block_size.x) * (y + size_t(block_size.y) * z);
+}
+
 inline unsigned shuffle(unsigned value, int source) {
   current->shuffled = value;
   wait_at(AT_WARP_BARRIER);
-  const unsigned x = current->index.x, y = current->index.y, z = current->index.z;
-  const size_t self = x + size_t(block_size.x) * (y + size_t(block_size.y) * z);
-  const size_t from = self / 32 * 32 + source;
+  const size_t from = linear_index() / 32 * 32 + source;
   if (from >= threads.size()) exit(4);  // such a lane does not exist: its value is undefined on the device
   const unsigned result = threads[from]->shuffled;
   wait_at(AT_WARP_BARRIER);
@@ -145,18 +149,14 @@ inline unsigned shuffle(unsigned value, int source) {
 inline bool all_of_warp(bool vote) {
   current->shuffled = vote;
   wait_at(AT_WARP_BARRIER);
-  const unsigned x = current->index.x, y = current->index.y, z = current->index.z;
-  const size_t first = (x + size_t(block_size.x) * (y + size_t(block_size.y) * z)) / 32 * 32;
+  const size_t first = linear_index() / 32 * 32;
   bool all = true;
   for (size_t i = first; i < first + 32 && i < threads.size(); ++i) all = all && threads[i]->shuffled;
   wait_at(AT_WARP_BARRIER);
   return all;
 }
 
-inline int lane() {
-  const unsigned x = current->index.x, y = current->index.y, z = current->index.z;
-  return int((x + block_size.x * (y + block_size.y * z)) % 32);
-}
+inline int lane() { return int(linear_index() % 32); }
 
 template <class To, class From> To bit_cast(From from) {
   To to;

@@ -58,7 +58,7 @@ def test_snippet_states_all_it_requires(name: str) -> None:
 
 
 def test_lanes_of_a_warp_leave_loops_that_wait_together() -> None:
-    """The assembler may part lanes that wait from the others, and not join them before they shuffle."""
+    """Lanes that skip a loop which waits may otherwise run ahead of the others, up to a shuffle of all."""
     loops = [
         (name, body, condition)
         for name in snippets.names()

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from fusewright.core.enums import ParallelType
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.schedulers.sectors import SECTOR_BYTES
 from fusewright.sym import Expr, Symbol, as_int, evaluate, substitute
 
 WARP, BANKS, BANK_BYTES = 32, 32, 4
-SECTOR_BYTES = 32
 # 0 in the first warp of the first block, which is at least a warp wide.
 _BEYOND_THE_WARP = {
     k.index_name(kind) for kind in (ParallelType.block_y, ParallelType.block_z, ParallelType.grid_x)

@@ -15,7 +15,6 @@ from fusewright.core.dtype import DataType
 from fusewright.core.hardware import described
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_ptx
 from fusewright.ir import Fusion, TensorView
-from fusewright.kernel.ir import MAX_GRID_REDUCES
 from fusewright.ops.binary import BINARY
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_factory import iota
@@ -31,7 +30,6 @@ from fusewright.schedulers.base import Cost, Proposal, Reject
 from fusewright.schedulers.cost import (
     COPY_SHARE,
     GRID_REDUCTION_SECONDS,
-    JOINED_GRID_REDUCTIONS,
     KERNEL_SECONDS,
     UNWRITTEN_SHARE,
     CostModel,
@@ -210,7 +208,6 @@ def row_seconds(scheduler: Scheduler, functions: list[str], rejoined: bool) -> f
 
 
 def test_reductions_across_blocks_are_made_together_where_nobody_waits_for_them():
-    assert JOINED_GRID_REDUCTIONS == MAX_GRID_REDUCES
     functions = ["neg", "abs", "relu", "sign"]
     together = [row_seconds(ReductionScheduler(), functions[:n], False) for n in (1, 4)]
     assert together[1] - together[0] < 0.1 * GRID_REDUCTION_SECONDS

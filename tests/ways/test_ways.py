@@ -38,7 +38,6 @@ APART = {
     # Reads the sums of groups by quotient, which keeps the dimensions of images apart.
     ("group_norm_backward", 16, "over channels"),
     ("group_norm_backward", 32, "over channels"),
-    # Reads the weights of channels by quotient, as rows of another length.
     # Rows of groups have one dimension, those of the other ways two, with vectors through both.
     *(("group_norm", 16, way) for way in ("aten", "scale and shift", "scale and shift of channels")),
 }

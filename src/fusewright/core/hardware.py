@@ -26,6 +26,8 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS_PER_BLOCK = 1024
 WARP_SIZE = 32
+#: The most grid reductions that a kernel makes together, which is no limit of the GPU: each takes registers.
+MAX_GRID_REDUCES = 4
 # An SM gives a thread registers in steps of so many, to so many warps together, one for each of its four
 # parts (CUDA occupancy calculator, since sm_80).
 REGISTER_STEP, WARPS_TOGETHER = 8, 4

@@ -368,8 +368,6 @@ Stmt = (
 PACKED_OPERANDS = frozenset({DataType.Half, DataType.BFloat16})
 #: What `Convert` makes.
 PACKED_TYPES = frozenset({DataType.Float8_e4m3fn, DataType.BFloat16, DataType.Half})
-#: Grid reductions that are made together, at most: each takes registers.
-MAX_GRID_REDUCES = 4
 #: The classes of statements that all threads of a block arrive at.
 COLLECTIVES = (Barrier, BlockReduce, ClusterReduce, BlockScan, GridReduce, GridScan, GridBarrier)
 #: The classes of statements that have a body.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import ParallelType
+from fusewright.core.hardware import MAX_GRID_REDUCES
 from fusewright.core.op import ReductionOp
 from fusewright.kernel import ir as k
 from fusewright.kernel.access import read_buffers
@@ -123,8 +124,8 @@ def _grid_reduce(v: Verifier, stmt: k.GridReduce) -> None:
 def _grid_reduces(v: Verifier, stmt: k.GridReduces) -> None:
     exchanges: set[k.Buffer] = set()
     results: set[k.Buffer] = set()
-    if not 2 <= len(stmt.body) <= k.MAX_GRID_REDUCES:
-        v.fail(f"{len(stmt.body)} grid reductions together, not 2 to {k.MAX_GRID_REDUCES}")
+    if not 2 <= len(stmt.body) <= MAX_GRID_REDUCES:
+        v.fail(f"{len(stmt.body)} grid reductions together, not 2 to {MAX_GRID_REDUCES}")
     for each in stmt.body:
         if not isinstance(each, k.GridReduce) or each.is_last is None:
             v.fail("only grid reductions whose results the last block holds are made together")

@@ -48,11 +48,11 @@ LEAST_STORED = 0.3
 # wrote their input then take 1.00 to 1.03 of the time and others 0.96 to 0.99; with inputs of 45 to 90 MB,
 # 1.03 to 1.08 and 0.96 to 1.03 (cubes and normalizations of 45 to 268 MB, 2026-11-23).
 KEPT_CACHES = 2
-# A grid reduction: partial results go to memory, and the last block of each row or column sums them. So many
-# that need no other's result are made together (`kernel.ir.MAX_GRID_REDUCES`) and are counted as one. (An
-# H200, cross-entropy of 512,000 points of 5 classes, which has four: 13.9 us so, estimated as 16.7; 21 in
-# wider vectors where all blocks wait for one after the other, estimated as 26.)
-GRID_REDUCTION_SECONDS, JOINED_GRID_REDUCTIONS = 2.6e-6, 4
+# A grid reduction: partial results go to memory, and the last block of each row or column sums them. Up to
+# MAX_GRID_REDUCES that do not need each other are made together and counted as one. (An H200, cross-entropy
+# of 512,000 points of 5 classes, which has four: 14.0 us, estimated as 16.7; 21.6 in wider vectors where all
+# blocks wait for one reduction after the other, estimated as 26.)
+GRID_REDUCTION_SECONDS = 2.6e-6
 # Cycles of a thread for a slot (`core.op.Spelling`), with no other warp on its scheduler; and the factor if
 # other warps compute, too.
 CYCLES_A_SLOT, BESIDE_OTHERS = 2.3, 1.6

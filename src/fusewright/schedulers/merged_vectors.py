@@ -98,8 +98,10 @@ class MergedVectorLimits:
         for along, without in self._lanes:
             if along.dim >= first:
                 own, others = along.vectors(facts), without.vectors(facts)
-                is_wider = others.vectors.width > own.vectors.width
-                found.append((is_wider and along.with_unaligned(others, facts)) or own)
+                wider = None
+                if others.vectors.width > own.vectors.width:
+                    wider = along.with_unaligned(others, facts)
+                found.append(wider or own)
         return found
 
 
@@ -128,8 +130,8 @@ class _Run:
         """The widest vector up to `limit`, whose addresses are its multiples in this call."""
         return self._aligned(facts, min(limit, self.most))
 
-    def starts_at(self, width: int, facts: Facts) -> bool:
-        """Whether vectors so wide start at multiples of their size in this call."""
+    def is_aligned(self, width: int, facts: Facts) -> bool:
+        """Whether the addresses of vectors of this width are multiples of their size in this call."""
         return self._aligned(facts, width) == width
 
     def _aligned(self, facts: Facts, width: int) -> int:
@@ -186,16 +188,17 @@ class _Lanes:
         return MergedVectors(self.dim, Vectors(wide, positions, cost) if cost < aligned.cost else aligned)
 
     def with_unaligned(self, merged: MergedVectors, facts: Facts) -> MergedVectors | None:
-        """The same, with reads by index from any element on, if the schedule makes vectors of them by what it
-        knows of the index, but this call's addresses are no multiples of these. None: one access cannot move
-        such a vector.
+        """The same vectors, where reads by index that are misaligned in this call may start at any element.
+
+        The schedule vectorizes a read by index if its index allows it, and does not know addresses. None: the
+        vector is too wide for one access.
         """
         width = merged.vectors.width
         across = set(merged.vectors.unaligned)
         for run in self.runs:
             own = min(width, MAX_VECTOR_BYTES // run.element_bytes)
             is_known = run.by_index and all(size and size % width == 0 for size in run.sizes)
-            if not is_known or run.position is None or run.starts_at(own, facts):
+            if not is_known or run.position is None or run.is_aligned(own, facts):
                 continue
             if own < width:
                 return None

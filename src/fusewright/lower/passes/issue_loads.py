@@ -29,8 +29,8 @@ from fusewright.kernel import ir as k
 from fusewright.lower.passes.loads import before_gathers, is_load, used_symbols
 from fusewright.sym import as_int
 
-# Indices of a thread that the assembler loads together by itself (8 in a table's columns, not 16 of a bag's
-# rows).
+# Loads of a thread before the wait for an index, up to which the assembler issues all by itself (8 indices of
+# a table's columns, not 16 of a bag's rows).
 MAX_INDICES = 8
 # Registers that a thread loads before it stores to shared memory, up to which the assembler loads almost all
 # together by itself (SASS of sm_90: 24 elements of a transpose in one or two steps, 48 of a sum with a
@@ -71,7 +71,7 @@ def _has_own_branches(stmt: k.Stmt) -> bool:
 
 def _waits(stmt: k.Stmt, before: Sequence[k.Stmt], after: Sequence[k.Stmt]) -> bool:
     """Whether the assembler would let a statement wait for a load before all those `before` it are issued."""
-    if _indices(stmt, after):
+    if _names_an_index(stmt, after):
         return sum(map(_loads, before)) > MAX_INDICES
     if not any(map(_fills_a_tile, k.walk((stmt,)))) or sum(map(_registers, before)) <= MAX_REGISTERS:
         return False
@@ -89,12 +89,11 @@ def _fills_a_tile(stmt: k.Stmt) -> bool:
     )
 
 
-def _indices(stmt: k.Stmt, after: Sequence[k.Stmt]) -> set[k.Buffer]:
-    """The registers with indices that a statement names, by which it, or one `after` it, loads."""
-    named = {each.symbol: each.value for each in k.walk((stmt,)) if isinstance(each, k.LetValue)}
-    loads = [each for each in k.walk((stmt, *after)) if is_load(each)] if named else []
-    used = {symbol for load in loads for symbol in used_symbols(load)}
-    return {v.buffer for symbol, v in named.items() if symbol in used and isinstance(v, k.Ref)}
+def _names_an_index(stmt: k.Stmt, after: Sequence[k.Stmt]) -> bool:
+    """Whether a statement names a loaded index by which it, or one `after` it, loads."""
+    named = {each.symbol for each in k.walk((stmt,)) if isinstance(each, k.LetValue)}
+    loads = (each for each in k.walk((stmt, *after)) if is_load(each)) if named else ()
+    return any(not named.isdisjoint(used_symbols(load)) for load in loads)
 
 
 def _loads(stmt: k.Stmt) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeGuard
 
+from fusewright.core.hardware import MAX_GRID_REDUCES
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.loads import used_symbols
@@ -43,7 +44,7 @@ def _body(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
             result.append(stmt)
             continue
         together: list[k.GridReduce] = [stmt]
-        while len(together) < k.MAX_GRID_REDUCES and (found := _next(together, rest)) is not None:
+        while len(together) < MAX_GRID_REDUCES and (found := _next(together, rest)) is not None:
             early, other, rest = found
             result += early
             together.append(other)

@@ -109,9 +109,10 @@ def _with_room(held_bytes: int, params: ReductionParams, hardware: HardwareInfo)
     """The same with no more registers than let as many blocks, of so many bytes each, be on an SM at once as
     shared memory has room for; unchanged where these would be too few for the kernel.
 
-    Of several inputs, the compiler takes more or fewer by how the computation is written. (An H200, gradient
-    of a batch norm of 32 x 256 x 56 x 56 bfloat16: of the ways of tests/ways with about 950 instructions,
-    those of 33 registers, three blocks an SM, took 49.8 us, the one of 32, four blocks, 47.9.)
+    With several inputs, the number of registers depends on how the computation is written. (An H200, gradient
+    of a batch norm of 32 x 256 x 56 x 56 bfloat16: without this limit the ways of tests/ways took 47.3 to
+    54.4 us with 32 to 44 registers. With it, four take 46.7 to 47.0, and the three that spill 24 or 56 bytes
+    51.4 to 52.6.)
     """
     threads = params.lparams.bdimx
     by_memory = hardware.shared_memory_per_sm // (held_bytes + hardware.shared_memory_reserved)

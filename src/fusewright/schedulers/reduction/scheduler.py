@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.hardware import MAX_GRID_REDUCES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
@@ -39,7 +39,6 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.cost import (
     GRID_REDUCTION_SECONDS,
-    JOINED_GRID_REDUCTIONS,
     LATENCY_SECONDS,
     CostModel,
     busy_share,
@@ -285,7 +284,7 @@ class _Planner(ReductionPlanner):
         cost: CostModel | None = None,
     ) -> Proposal:
         cost = cost or self._cost
-        exchanges = ceil_div(self.reductions, JOINED_GRID_REDUCTIONS)
+        exchanges = ceil_div(self.reductions, MAX_GRID_REDUCES)
         steps = exchanges * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
         threads = params.lparams.bdimx * params.lparams.bdimy
