@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
 from fusewright.core.errors import TuneError
-from fusewright.tune.journal import Journal, Race, Status, Trial
+from fusewright.tune import journal as module
+from fusewright.tune.journal import Journal, Race, SearchRecord, Status, Trial
 from fusewright.tune.plot import svg
 from fusewright.tune.report import outcomes
 from tests.tune.problems import column_sum
@@ -42,6 +44,41 @@ def test_the_last_trial_of_the_same_params_and_version_counts(tmp_path, problem)
     path.chmod(0o444)
     with Journal(path, None) as read:
         assert read.version == "a" and len(read.trials(problem.key)) == 2
+
+
+def test_an_interrupt_between_any_two_steps_of_a_write_leaves_a_journal_that_can_be_written(
+    tmp_path, problem
+):
+    def add_a_trial(journal, steps):
+        """Interrupted before the step of that number. Whether it was."""
+
+        def trace(frame, event, _):
+            nonlocal steps
+            frame.f_trace_opcodes = frame.f_code.co_filename == module.__file__
+            steps -= event == "opcode"
+            if event == "opcode" and steps < 0:
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            journal.add_trial(problem.key, Trial(params(1), "heuristic", Status.COMPILED))
+            return False
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+
+    path, steps = tmp_path / "j.sqlite", 0
+    with Journal(path, "a") as journal, Journal(path, "a") as other:
+        journal.add_problem(problem)
+        while add_a_trial(journal, steps):
+            steps += 1
+            journal.add_search(problem.key, SearchRecord([], "interrupted", steps, 0))
+            other.add_search(problem.key, SearchRecord([], "interrupted", steps, 1))  # no lock was left
+            assert journal.search(problem.key).tried == steps
+    assert steps > 50
 
 
 def test_report_and_plot_of_a_recorded_journal(tmp_path, problem):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import fusewright
 import fusewright.frontend.tuned.tuned_calls as tuned_calls
 from fusewright import FusionDefinition, OptionError
+from fusewright.core.errors import TuneError
 from fusewright.frontend.tuned.active_tuning import ACTIVE
 from fusewright.torch_compile import from_fx
 from fusewright.tune.journal import Journal, Status, Trial
@@ -96,13 +98,34 @@ def test_a_block_tunes_what_is_new_and_bad_efforts_are_refused(timed):
         with ThreadPoolExecutor(4) as threads:  # one of them tunes, the others wait for it
             made = list(threads.map(lambda rows: fd.execute([torch.rand(rows, 64)]), [32] * 8))
             with tuned_calls._calls._lock:  # as while this thread tunes: a tuned call of another one goes on
-                threads.submit(fd.execute, [torch.rand(32, 64)]).result(timeout=10)
+                threads.submit(fd.execute, [torch.rand(32, 64)]).result(timeout=100)
     assert len(session.results) == 3 and len(made) == 8
     fd.execute([torch.rand(24, 64)])
     assert len(session.results) == 3 and ACTIVE.every is None
     for effort in ("slow", -1, True, float("nan")):
         with pytest.raises(OptionError, match="tune: no effort"):
             fd.execute([torch.rand(8, 64)], tune=effort)
+
+
+@pytest.mark.parametrize("can_record", [True, False], ids=["", "full disk"])
+def test_an_interrupt_ends_the_tuning_of_all_later_calls(timed, monkeypatch, can_record):
+    def interrupt(progress) -> None:
+        if not progress[0].stop:
+            raise KeyboardInterrupt
+
+    def failing(*_):
+        raise TuneError("the disk is full")
+
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.define_tensor(shape=[-1, -1], contiguity=True)))
+    with fusewright.tuning(tuned_calls.Effort(4), journal=timed, report=interrupt) as session:
+        with monkeypatch.context() as patch:
+            if not can_record:
+                patch.setattr(Journal, "add_search", failing)
+            with nullcontext() if can_record else pytest.raises(TuneError, match="disk is full"):
+                fd.execute([torch.rand(8, 64)])
+        fd.execute([torch.rand(16, 64)])
+    assert [each.stop for each in session.results] == ["interrupted"] * can_record
 
 
 SCRIPT = """

@@ -342,8 +342,10 @@ class Journal:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         db = self._connection
-        db.execute("BEGIN IMMEDIATE")
+        if db.in_transaction:  # an interrupt came before the last one could be rolled back
+            db.execute("ROLLBACK")
         try:
+            db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("COMMIT")
         finally:

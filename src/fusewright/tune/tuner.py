@@ -136,6 +136,9 @@ class Tuner:
         load: converts problems to something to run, in this process.
         heuristics: asked for seeds.
         race: whether the best are timed again in turns.
+
+    Attributes:
+        is_interrupted: whether the user interrupted a search.
     """
 
     def __init__(
@@ -153,6 +156,7 @@ class Tuner:
         self._options = options
         self._heuristics = heuristics
         self._races = race and runner.on_gpu
+        self.is_interrupted = False
 
     def tune(
         self,
@@ -182,6 +186,7 @@ class Tuner:
             reason = "the time is up"
         except KeyboardInterrupt:
             reason = INTERRUPTED
+            self.is_interrupted = True
         found = [each.ended(reason) for each in searches]
         report(progress)
         return found

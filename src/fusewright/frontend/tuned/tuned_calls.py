@@ -36,7 +36,7 @@ from fusewright.tune.policy import policy_of
 from fusewright.tune.problem import Problem
 from fusewright.tune.runner import COMPILERS, Runner
 from fusewright.tune.table import measurements_of, params_types
-from fusewright.tune.tuner import EFFORTS, INTERRUPTED, Effort, Progress, Tuned, Tuner
+from fusewright.tune.tuner import EFFORTS, Effort, Progress, Tuned, Tuner
 
 # Digits of the generator's digest: trials of another generator are not counted.
 VERSION_DIGITS = 16
@@ -227,12 +227,14 @@ class TuningSession:
             known = chosen_entries(list(measurements_of(journal, "journal")))
             heuristics = (*default_heuristics(), NearSizes(known), *self._heuristics)
             tuner = Tuner(self._runner, journal, load, options, heuristics)
-            found = tuner.tune(distinct, effort, self._seeds, self._report)
+            try:
+                found = tuner.tune(distinct, effort, self._seeds, self._report)
+            finally:  # also if what was found until then cannot be recorded
+                self.is_interrupted |= tuner.is_interrupted
             learned = policy_of(measurements_of(journal, "journal"))
             ACTIVE.learned = learned.over(ACTIVE.given)
         self.results += found
-        if any(each.stop == INTERRUPTED for each in found):
-            self.is_interrupted = True
+        if tuner.is_interrupted:
             logger.warning("tuning was interrupted: calls have the best so far, and the next are not tuned")
         return found
 
