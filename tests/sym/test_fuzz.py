@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from random import Random
 
 from fusewright import sym
@@ -207,3 +208,25 @@ def _divides_like_c(e: Expr) -> bool:
     return all(_divides_like_c(arg) for arg in e.args) and (
         not isinstance(e, (sym.FloorDiv, sym.Mod)) or sym.is_nonneg_dividend(e.dividend, e.divisor)
     )
+
+
+def test_digits_of_a_position_join_however_they_are_divided() -> None:
+    """Of vectors, threads and blocks: a layout's address is the position again if its digits all are there."""
+    for seed in range(300):
+        rng = Random(f"digits {seed}")
+        width = rng.choice([2, 4, 8])
+        sizes = [rng.choice([2, 3, 4, 5, 6, 7, 8, 9, 12, 16]) for _ in range(rng.randint(2, 4))]
+        threads = prod(rng.sample(sizes, rng.randint(0, len(sizes))))
+        thread = symbol("thread", hi=threads - 1)
+        block = symbol("block", hi=prod(sizes) * width // threads - 1)
+        position = rest = symbol("lane", hi=width - 1) + width * (thread + threads * block)
+        digits, stride = [], 1
+        for size in sizes:
+            digits.append(rest % size * stride)
+            rest, stride = rest // size, stride * size
+        digits.append(rest * stride)
+        rng.shuffle(digits)
+        total = digits[0]
+        for digit in digits[1:]:
+            total = total + digit
+        assert total is position, (seed, sizes, total, position)

@@ -443,18 +443,25 @@ def _whole_of(digit: Expr, quotient: Expr, x: Expr, a: Expr) -> Expr | None:
 
 
 def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
-    """y  for  y // a , and  y // b  for  y // (a*b)  where x is  z // b : x, or z, less y is a multiple."""
+    """y  for  y // a , or for a nested quotient of the same value, if  x - y  is a multiple of a."""
     if not isinstance(quotient, FloorDiv):
         return None
     y, divisor = quotient.args
-    if divisor is not a:
-        if not isinstance(x, FloorDiv) or not isinstance(divisor, Const) or not isinstance(a, Const):
-            return None
-        is_nested = divisor is multiply(x.divisor, a) and divides(divisor, minus(y, x.dividend))
-        return floordiv(y, x.divisor) if is_nested else None
-    if isinstance(a, Const):
-        return y if divides(a, minus(y, x)) else None
-    return y if mod(y, a) is mod(x, a) else None
+    if divisor is a:
+        return y if _is_congruent(x, y, a) else None
+    if isinstance(x, FloorDiv) and divisor is multiply(x.divisor, a):
+        return floordiv(y, x.divisor) if _is_congruent(x.dividend, y, divisor) else None
+    for core, coefficient in y.terms:  # (z + w // c) // d  is  (c*z + w) // (c*d)
+        if coefficient == 1 and isinstance(core, FloorDiv) and multiply(core.divisor, divisor) is a:
+            whole = plus(multiply(core.divisor, minus(y, core)), core.dividend)
+            if _is_congruent(x, whole, a):
+                return whole
+    return None
+
+
+def _is_congruent(x: Expr, y: Expr, a: Expr) -> bool:
+    """Whether  x - y  is known to be a multiple of a."""
+    return divides(a, minus(y, x)) if isinstance(a, Const) else mod(y, a) is mod(x, a)
 
 
 def _whole_of_sum(e: Expr, x: Expr, a: Expr) -> Expr | None:
