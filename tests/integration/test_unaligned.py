@@ -199,3 +199,27 @@ def test_rows_read_by_index_start_at_any_address(
     torch.testing.assert_close(made, merged(x), rtol=0, atol=0)
     [kernel] = fd.kernels_for([x])
     assert kernel.params.unaligned_inputs == (0,) and kernel.params.vectorization_factor > 1
+
+
+@pytest.mark.parametrize("computed", [False, True], ids=["index of an input", "computed index"])
+def test_a_vector_that_begins_before_its_row_reads_by_the_index_of_that_row(
+    computed: bool, target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows of odd length beside others: vectors start where those of the other input are aligned."""
+    draw = torch.Generator().manual_seed(5)
+    x, y = (torch.randn(n, 2045, generator=draw).half().to(target) for n in (16, 64))
+    index = torch.randint(-16 if computed else 0, 16, (64,), generator=draw).to(target)
+
+    def both(x: torch.Tensor, y: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = (x[index] if computed else torch.index_select(x, 0, index)).float()
+        return (rows * 2.0).half(), (rows * y).sum(-1)
+
+    fd = traced(both, (x, y, index))
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        doubled, sums = fd.execute([x, y, index])
+    assert "internal error" not in caplog.text
+    expected = both(x.cpu(), y.cpu(), index.cpu())
+    torch.testing.assert_close(doubled.cpu(), expected[0], rtol=0, atol=0)
+    torch.testing.assert_close(sums.cpu(), expected[1], rtol=1e-5, atol=1e-3)
+    [kernel] = fd.kernels_for([x, y, index])
+    assert kernel.params.shift_rows

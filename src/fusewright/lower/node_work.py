@@ -14,11 +14,25 @@ from fusewright.ir.value import TensorView
 from fusewright.kernel import ir as k
 from fusewright.kernel.access import is_at_hand
 from fusewright.lower.context import Context
-from fusewright.lower.guards import guarded, necessary, zero
+from fusewright.lower.guards import guarded, lanes_of, necessary, zero
 from fusewright.lower.indexing import NodeIndices
 from fusewright.lower.loops import Item, Loop
 from fusewright.ops.elementwise import CAST
-from fusewright.sym import FALSE, TRUE, ZERO, Expr, Symbol, as_int, const, land, le, lt, substitute, symbol
+from fusewright.sym import (
+    FALSE,
+    TRUE,
+    ZERO,
+    Expr,
+    Symbol,
+    as_int,
+    const,
+    land,
+    le,
+    lor,
+    lt,
+    substitute,
+    symbol,
+)
 
 
 def item_of(
@@ -244,8 +258,11 @@ def index_values(
     pred: Expr,
     lane: Symbol | None = None,
 ) -> list[k.Stmt]:
-    """Names the loaded index values that the node's expressions use, where `pred` holds: those of lane 0 of a
-    vector. What is in memory is brought into registers first.
+    """Names the loaded index values that the node's expressions use, where `pred` holds. Values in memory are
+    loaded into registers first.
+
+    The lanes of a vector share a value if it is the same for all that exist. If they do not, it is that of a
+    lane that exists, lane 0 of whole vectors (see `values_of_lanes`).
     """
     first = 2 if isinstance(node, Choose) else 1  # of the index operands
     used = {s for e in expressions for s in e.free_symbols if value_of(s) is not None}
@@ -255,14 +272,37 @@ def index_values(
         assert number is not None
         name, extent = indices.value(number, s), ctx.domains.known(value_extent(s))
         read = ctx.operand(node, first + number, indices)
-        if lane is not None and isinstance(read, k.Ref):
-            read = k.Ref(read.buffer, substitute(read.index, {lane: 0}))
-        if isinstance(read, k.Ref) and not is_at_hand(read):
-            held = ctx.register(f"{read.buffer.name}_{len(ctx.registers)}", read.buffer.dtype, 1)
-            found.append(Work((), pred, None, False).load(k.Ref(held, ZERO), read))
-            read = k.Ref(held, ZERO)
-        found.append(k.LetValue(name, read, extent, pred, strict=isinstance(node, Update)))
+        lanes = [(read, pred)]
+        if lane is not None and isinstance(read, k.Ref) and lane in read.index.free_symbols:
+            lanes = [
+                (k.Ref(read.buffer, substitute(read.index, at)), own) for at, own in _some_lanes(pred, lane)
+            ]
+        read, own = lanes[0]
+        if isinstance(read, k.Ref) and not (is_at_hand(read) and len(lanes) == 1):
+            held = k.Ref(ctx.register(f"{read.buffer.name}_{len(ctx.registers)}", read.buffer.dtype, 1), ZERO)
+            found.append(Work((), own, None, False).load(held, read))
+            for other, own in lanes[1:]:
+                found += guarded([own], [k.Copy(held, other)])
+            read = held
+        exists = pred if lane is None else _in_some_lane(pred, lane)
+        found.append(k.LetValue(name, read, extent, exists, strict=isinstance(node, Update)))
     return found
+
+
+def _some_lanes(pred: Expr, lane: Symbol) -> list[tuple[dict[Symbol, int], Expr]]:
+    """Lanes of a vector of which at least one exists, if any does, each with the condition that it exists."""
+    assert isinstance(lane.hi, int)
+    count = lane.hi + 1 if lane in pred.free_symbols else 1
+    return [({lane: n}, substitute(pred, {lane: n})) for n in range(count)]
+
+
+def _in_some_lane(pred: Expr, lane: Symbol) -> Expr:
+    """The condition that `pred` holds in at least one lane of a vector."""
+    if lane not in pred.free_symbols:
+        return pred
+    assert isinstance(lane.hi, int)
+    lanes = lanes_of(pred, lane, lane.hi + 1)
+    return lor(*(own for _, own in _some_lanes(pred, lane))) if lanes is None else lanes.some
 
 
 def values_of_lanes(
