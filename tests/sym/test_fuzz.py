@@ -211,7 +211,7 @@ def _divides_like_c(e: Expr) -> bool:
 
 
 def test_digits_of_a_position_join_however_they_are_divided() -> None:
-    """Of vectors, threads and blocks: a layout's address is the position again if its digits all are there."""
+    """The digits of a position of vectors, threads and blocks add up to the position again."""
     for seed in range(300):
         rng = Random(f"digits {seed}")
         width = rng.choice([2, 4, 8])
