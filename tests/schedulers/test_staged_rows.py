@@ -12,7 +12,7 @@ from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import described
 from fusewright.kernel import ir as k
 from fusewright.kernel.collectives import BlockReduce
-from fusewright.schedulers.params import LaunchParams
+from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.staged_rows import staged
 
 LENGTH = 21
@@ -27,6 +27,20 @@ def _definition(x: torch.Tensor, weight: torch.Tensor) -> FusionDefinition:
         found = e / fd.ops.sum(e, dims=[1], keepdim=True) * scale
         fd.add_output(fd.ops.cast(found, dtype=DataType.Half))
     return fd
+
+
+def _staged(params: ReductionParams, rows: int) -> ReductionParams:
+    """A warp for each row, and eight rows of a block."""
+    return replace(
+        params,
+        staged_vector=8,
+        whole_blocks=rows % 8 == 0,
+        unroll_factor_inner_reduction=1,
+        vectorize_inner_reduction=False,
+        batches_per_block_inner_reduction=1,
+        assumed_reduction_sizes=(LENGTH,),
+        lparams=LaunchParams(bdimx=32, bdimy=8),
+    )
 
 
 def _run(
@@ -217,18 +231,26 @@ def test_rows_that_lie_along_another_dimension(dtype: DataType, rows: int) -> No
         fd.add_output(fd.ops.cast(fd.ops.round(values / largest * 100.0), dtype=dtype))
     given = torch.randn(2, rows, LENGTH).bfloat16().transpose(1, 2)
     [before] = fd.kernels_for([given], device="cpu")
-    params = replace(
-        before.params,
-        staged_vector=8,
-        whole_blocks=2 * rows % 8 == 0,
-        unroll_factor_inner_reduction=1,
-        vectorize_inner_reduction=False,
-        batches_per_block_inner_reduction=1,
-        assumed_reduction_sizes=(LENGTH,),
-        lparams=LaunchParams(bdimx=32, bdimy=8),
-    )
+    params = _staged(before.params, 2 * rows)
     [found] = fd.execute([given], schedules={0: params})
     expected = (given.float() / given.float().abs().amax(1, keepdim=True) * 100.0).round()
     torch.testing.assert_close(found.float(), expected, rtol=0, atol=0)
     copies = [stmt for stmt in k.walk(fd._last_kernels()[0].kernel.body) if isinstance(stmt, k.Copy)]
     assert 8 in {copy.width for copy in copies if copy.dst.buffer.space is k.Space.GLOBAL}
+
+
+def test_a_reduction_of_two_results_of_staged_rows() -> None:
+    """The place of each row's largest value, beside the row without that value."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
+        values = fd.ops.cast(x, dtype=DataType.Float)
+        largest = fd.ops.max(values, dims=[1], keepdim=True)
+        fd.add_output(fd.ops.cast(values - largest, dtype=DataType.BFloat16))
+        fd.add_output(fd.ops.argmax(values, dim=1))
+    given = torch.randn(WHOLE, LENGTH).bfloat16()
+    [before] = fd.kernels_for([given], device="cpu")
+    params = _staged(before.params, WHOLE)
+    without, place = fd.execute([given], schedules={0: params})
+    expected = given.float() - given.float().amax(1, keepdim=True)
+    torch.testing.assert_close(without.float(), expected.bfloat16().float(), rtol=0, atol=0)
+    assert torch.equal(place, given.float().argmax(1))

@@ -197,7 +197,7 @@ def distribute(
     selected = [tensor for tensor in computed if tensor not in apart] if apart else []
     schedule.transform_like(reference, selected)
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
-    selected += partials if apart else []
+    selected += [sibling for partial in partials for sibling in partial.siblings] if apart else []
     schedule.transform_like(partials[0], selected)
     schedule.parallelize_like(partials[0], selected=selected)
     vectorize_ports(schedule, ports, width, through, unaligned)
