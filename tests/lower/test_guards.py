@@ -11,11 +11,11 @@ from fusewright import DataType, FusionDefinition
 from fusewright.core.dtype import Category
 from fusewright.kernel import ir as k
 from fusewright.kernel.text import statement_text
-from fusewright.lower.guards import necessary
+from fusewright.lower.guards import lanes_of, necessary
 from fusewright.lower.passes.guards import gather_guards
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.reductions import SUM
-from fusewright.sym import Expr, ceildiv, evaluate, floordiv, land, le, lnot, lt, symbol
+from fusewright.sym import Expr, as_int, ceildiv, evaluate, floordiv, land, le, lnot, lt, symbol
 from tests.kernel import builders as b
 from tests.lower.statements import N, R, S, T, X, Y, kernel, lines, loop
 
@@ -72,6 +72,30 @@ def test_a_size_of_0_is_not_proved_away() -> None:
     thread = symbol("threadIdx.x", hi=n - 1)
     nonempty = lt(0, n)
     assert necessary([nonempty, lt(thread // 2, n)]) == [nonempty]
+
+
+LANE = symbol("lane", hi=3)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lt(MIDDLE * 4 + LANE, SIZE),
+        land(le(INNER, MIDDLE * 4 + LANE), lt(MIDDLE * 4 + LANE, SIZE)),
+        lt(OUTER + (MIDDLE * 4 + LANE) // 3, SIZE),
+        lt(OUTER * 4 + (MIDDLE * 4 + LANE) // 3, 12),  # a block of rows ends where a vector does
+    ],
+    ids=str,
+)
+def test_which_lanes_of_a_vector_exist(condition: Expr) -> None:
+    found = lanes_of(condition, LANE, 4)
+    assert found is not None
+    others = sorted(condition.free_symbols - {LANE}, key=lambda s: s.name)
+    for values in itertools.product(*(range(as_int(s.hi) + 1) for s in others)):
+        env = dict(zip(others, values))
+        each = [evaluate(condition, {**env, LANE: lane}) for lane in range(4)]
+        assert evaluate(found.all, env) == all(each), env
+        assert evaluate(found.some, env) or not any(each), env
 
 
 def test_an_access_has_one_guard_for_a_dimension_that_is_split_twice() -> None:

@@ -151,14 +151,13 @@ def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
     some: list[Expr] = []
     steps: set[int] = set()
     for part in sorted(conditions_of(condition), key=lambda e: e.order):
-        if lane not in part.free_symbols:
+        if lane in part.free_symbols and _step(part, lane) is None:
+            part = _without_subtracted_quotient(part, lane)
+        if lane not in part.free_symbols:  # perhaps without the quotient: then lanes exist together
             every.append(part)
             some.append(part)
             continue
         step = _step(part, lane)
-        if step is None:
-            part = _without_subtracted_quotient(part, lane)
-            step = _step(part, lane)
         if step is None:
             return None
         steps.add(step)
