@@ -170,19 +170,21 @@ def test_rows_that_vectors_do_not_divide_are_joined() -> None:
         apply(SCHEDULER, Schedule(p.reduced((0, 2), 3)), JOINED, p.H200)
 
 
-def test_rows_are_joined_whatever_order_dimensions_have() -> None:
+@pytest.mark.parametrize("keepdim", [False, True], ids=["", "keepdim"])
+def test_rows_are_joined_whatever_order_dimensions_have(keepdim: bool) -> None:
     """What threads found lies in shared memory along loops, not in the order of the input's dimensions."""
     x = torch.randn(300, 64, 31, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
     for order in itertools.permutations(range(3)):
         shown = x.permute(order)
         reduced = order.index(1)
         with FusionDefinition() as fd:
-            fd.add_output(fd.ops.sum(fd.ops.cast(fd.from_pytorch(shown), DataType.Float), [reduced]))
+            wide = fd.ops.cast(fd.from_pytorch(shown), DataType.Float)
+            fd.add_output(fd.ops.sum(wide, [reduced], keepdim) / 64.0)
         [kernel] = fd.kernels_for([shown])
         assert kernel.params.joined_rows == 8
         if order == (2, 1, 0):
             [result] = fd.execute([shown])
-            torch.testing.assert_close(result, shown.float().sum(reduced), rtol=1e-5, atol=1e-4)
+            torch.testing.assert_close(result, shown.float().mean(reduced, keepdim), rtol=1e-5, atol=1e-5)
 
 
 def test_what_joined_rows_find_for_two_reductions_meets() -> None:

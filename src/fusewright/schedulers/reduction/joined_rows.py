@@ -209,7 +209,8 @@ def _finish(schedule: Schedule, reductions: list[TensorView], rows: int, among: 
         schedule.reorder(tensor, {len(tensor.loop) - 1: first})
         _bind(schedule, tensor, bound)
     for tensor in _after(reductions):
-        _bind(schedule, tensor, {**grid, -1: ParallelType.block_x})
+        columns = max(i for i, axis in enumerate(tensor.loop) if not axis.is_broadcast)
+        _bind(schedule, tensor, {**grid, columns: ParallelType.block_x})
 
 
 def _bind(schedule: Schedule, tensor: TensorView, bound: Mapping[int, ParallelType]) -> None:
