@@ -33,22 +33,31 @@ MOST_ELEMENTS = 120_000_000
 DTYPES = (torch.bfloat16, torch.bfloat16, torch.float16, torch.float32)
 PLAIN, TRANSPOSED, MISALIGNED = "plain", "transposed", "misaligned"
 LAYOUTS = (PLAIN, PLAIN, PLAIN, TRANSPOSED, MISALIGNED)
+#: Each input lies in its own way, which the number behind the name draws.
+MIXED = "mixed"
+ALL_LAYOUTS = (PLAIN, TRANSPOSED, MISALIGNED, MIXED, MIXED)
+#: Elements between the rows of a mixed input that is a part of a larger tensor.
+GAPS = (1, 3, 8, 16)
 
 
-def drawn_cases(seed: int, count: int, operations: Sequence[Operation]) -> list[Case]:
+def drawn_cases(
+    seed: int, count: int, operations: Sequence[Operation], layouts: Sequence[str] = LAYOUTS
+) -> list[Case]:
     """So many cases, the same ones for a seed; each operation once before any comes again.
 
     An operation's name says its case's type and layout. Shapes that torch refuses are drawn again.
     """
-    return list(itertools.islice(_cases(random.Random(seed), operations), count))
+    return list(itertools.islice(_cases(random.Random(seed), operations, layouts), count))
 
 
-def _cases(draw: random.Random, operations: Sequence[Operation]) -> Iterator[Case]:
+def _cases(draw: random.Random, operations: Sequence[Operation], layouts: Sequence[str]) -> Iterator[Case]:
     order = list(operations)
     draw.shuffle(order)
     for operation in itertools.cycle(order):
         shape = _varied(draw, draw.choice(operation.shapes))
-        dtype, layout = draw.choice(DTYPES), draw.choice(LAYOUTS)
+        dtype, layout = draw.choice(DTYPES), draw.choice(layouts)
+        if layout == MIXED:
+            layout = f"{MIXED}{draw.randrange(1000)}"
         if math.prod(shape) > MOST_ELEMENTS:
             continue
         case = _laid_out(operation, dtype, layout)
@@ -74,6 +83,9 @@ def _laid_out(operation: Operation, dtype: torch.dtype, layout: str) -> Operatio
 
     def inputs(shape: Shape, given: Inputs) -> tuple[torch.Tensor, ...]:
         made = operation.inputs(shape, Inputs(given.device, dtype=dtype))
+        if layout.startswith(MIXED):
+            draws = (random.Random(f"{layout} {position}") for position in range(len(made)))
+            return tuple(map(_mixed, made, draws))
         return tuple(_moved(tensor, layout) for tensor in made)
 
     name = f"{operation.name} {str(dtype).removeprefix('torch.')} {layout}"
@@ -88,6 +100,20 @@ def _moved(tensor: torch.Tensor, layout: str) -> torch.Tensor:
         moved = tensor.new_empty(tensor.numel() + 1)[1:].view(tensor.shape)
         return moved.copy_(tensor)
     return tensor
+
+
+def _mixed(tensor: torch.Tensor, draw: random.Random) -> torch.Tensor:
+    """The same values, with dimensions in any order, in a larger tensor, or at a misaligned address."""
+    order = list(range(tensor.dim()))
+    if draw.random() < 0.5:
+        draw.shuffle(order)
+    sizes = [tensor.shape[dim] for dim in order]
+    gap = draw.choice(GAPS) if sizes and draw.random() < 0.3 else 0
+    start = int(draw.random() < 0.3)
+    widened = [*sizes[:-1], sizes[-1] + gap] if sizes else []
+    memory = tensor.new_empty(math.prod(widened) + start)[start:].view(widened)
+    part = memory[..., : sizes[-1]] if sizes else memory
+    return part.permute([order.index(dim) for dim in range(tensor.dim())]).copy_(tensor)
 
 
 def _is_valid(operation: Operation, shape: Shape) -> bool:
