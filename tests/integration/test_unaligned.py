@@ -223,3 +223,23 @@ def test_a_vector_that_begins_before_its_row_reads_by_the_index_of_that_row(
     torch.testing.assert_close(sums.cpu(), expected[1], rtol=1e-5, atol=1e-3)
     [kernel] = fd.kernels_for([x, y, index])
     assert kernel.params.shift_rows
+
+
+def test_parts_of_rows_that_lie_at_any_element(
+    target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The address of a later part is known not to be before the memory; that of the first is not."""
+    x = torch.randn(15, 3 * 1536 + 1, device=target)[:, : 3 * 1536]
+    y = torch.randn(15, 1536, device=target)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        first, second, third = x.chunk(3, -1)
+        return first * second + third + y
+
+    fd = traced(function, (x, y))
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        [made] = fd.execute([x, y])
+    assert "internal error" not in caplog.text
+    torch.testing.assert_close(made, function(x, y), rtol=1e-6, atol=1e-6)
+    [kernel] = fd.kernels_for([x, y])
+    assert kernel.params.unaligned_inputs == (0,)

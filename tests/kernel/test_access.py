@@ -13,6 +13,7 @@ from fusewright.core.dtype import DataType
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.ops.reductions import SUM
+from fusewright.sym import lt, substitute, symbol
 from tests.kernel import builders as b
 
 STATEMENTS = typing.get_args(k.Stmt)
@@ -67,3 +68,12 @@ def test_a_buffer_that_is_written_as_a_whole_is_an_access(monkeypatch) -> None:
     assert access.written_buffers(stmt) == [signal] and not access.written_refs(stmt)
     assert access.read_buffers(stmt) == [source] and access.operands(stmt) == [stmt.src]
     assert access.map_expressions(stmt, lambda e: e + 1).src.index is b.at(source).index + 1
+
+
+def test_a_load_whose_predicate_becomes_true_has_no_fill() -> None:
+    r, x = b.local("r", DataType.Float), b.shared("x", DataType.Float, 8)
+    n = symbol("n", hi=9)
+    load = k.Copy(b.at(r), b.at(x), pred=lt(n, 8), fill=k.Imm(0.0, DataType.Float), fill_is_value=True)
+    always = access.map_expressions(load, lambda e: substitute(e, {n: 3}))
+    assert (always.pred, always.fill, always.fill_is_value) == (k.TRUE, None, False)
+    assert access.map_expressions(load, lambda e: substitute(e, {n: n + 1})).fill is load.fill

@@ -292,6 +292,8 @@ def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
         covering = k.Covering(stmt.covering.lane, change(stmt.covering.wanted))
         if covering.wanted is not stmt.covering.wanted:
             changed["covering"] = covering
+    if isinstance(stmt, k.Copy) and changed.get("pred") is k.TRUE:  # a load that always takes place
+        changed |= {"fill": None, "fill_is_value": False}
     return dataclasses.replace(stmt, **changed) if changed else stmt  # type: ignore[arg-type]
 
 
