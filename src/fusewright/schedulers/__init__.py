@@ -6,7 +6,12 @@ extend it), `params` (the decisions).
 
 The schedulers, a package for each subject: `pointwise`, `transpose`, `reduction`, `persistent`
 (normalizations), `inner_outer` (their gradients); `scan` and `expr_eval` are one file each. In a package,
-`scheduler` applies what `heuristic` chooses.
+`scheduler` applies what a heuristic chooses.
+
+Heuristics are measured. The comment of a constant says what it limits, in which unit and why. Below it,
+indented, is the evidence: the GPU, the element type, then shapes with times in microseconds, or with
+fractions of the speed of a copy of as many bytes ("of a copy's speed"). Of two numbers, the first is with the
+constant as it is, and the second with what the text names instead.
 
 Shared parts: `reference_map` (how tensors relate to the dimensions that a kernel iterates over), `io` (caches
 of inputs and outputs), `merged_vectors` and `shifted_rows` (vectors that cross or are shifted against single

@@ -17,15 +17,30 @@ from collections.abc import Sequence
 
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import ParallelType
+from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.io import VectorLimits
+from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.reduction.grid_reduction import blocks_of_column, partials_read_at_once
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
+
+# Threads of a block.
+THREADS = 512
+# Threads of a block along rows at most, which read a line of memory together.
+MAX_THREADS_ALONG = 16
+# Elements of a thread's square along a row at most: larger squares take registers that more threads use
+# better.
+#   H200, bf16: sums of 4096 columns of 8192 from two inputs 48.6 us, in squares of 8 x 8 58.5.
+MAX_ALONG = 4
+# Bytes that a thread has in flight. The number of blocks is chosen as if they were half as many.
+BYTES_IN_FLIGHT = 128
 
 
 def loads_down_columns(space: ReductionSpace) -> tuple[Access, ...]:
@@ -77,3 +92,33 @@ def crossed_widths(limits: tuple[VectorLimits, VectorLimits], facts: Facts) -> t
     """Elements of the vectors along rows and down columns; None where one of them would be a single one."""
     along, down = (limit.width(facts) for limit in limits)
     return (along, down) if min(along, down) > 1 else None
+
+
+def crossed_params(
+    rows: int, length: int, along: int, down: int, element_bytes: int, hardware: HardwareInfo
+) -> ReductionParams:
+    """Returns params that reduce `rows` columns of `length`, of which some inputs are read in vectors of
+    `along` elements of a row, and others in vectors of `down` elements of a column.
+    """
+    along = min(along, MAX_ALONG)
+    threads_x = min(MAX_THREADS_ALONG, power_of_two_at_least(ceil_div(rows, along)))
+    threads_y = max(1, min(THREADS // threads_x, power_of_two_at_least(length // down)))
+    square_bytes = along * down * element_bytes
+    unroll = max(1, min(BYTES_IN_FLIGHT // square_bytes, length // (down * threads_y)))
+    grid = blocks_of_column(
+        blocks=ceil_div(rows, along * threads_x),
+        steps=length // (down * threads_y * unroll),
+        bytes_in_flight=unroll * square_bytes // 2,
+        read_at_once=partials_read_at_once(threads_y, along),
+        hardware=hardware,
+    )
+    return ReductionParams(
+        fastest_dim=False,
+        unroll_factor_inner_reduction=unroll,
+        vector_down_columns=down,
+        vectorize_iter_dom=True,
+        unroll_factor_iter_dom=along,
+        lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid),
+        reason=f"{rows} columns of {length}, of which inputs are contiguous along rows and along columns: "
+        f"{threads_x} x {threads_y} threads with {along} x {down} elements, {grid} blocks a column",
+    )

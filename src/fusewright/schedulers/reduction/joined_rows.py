@@ -26,7 +26,7 @@ from fusewright.schedulers.io import (
     vectorize_ports,
 )
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.reduction.heuristic import WAITS_A_STEP, WORDS_HEARD_AT_ONCE
+from fusewright.schedulers.reduction.grid_reduction import WAITS_A_STEP, WORDS_READ_AT_ONCE
 from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, reduction_space
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
@@ -103,7 +103,7 @@ def _shared_columns(
     blocks = hardware.sm_count // batches
     if steps < MANY_STEPS * blocks:
         blocks //= 2
-    waits = blocks / (down * WORDS_HEARD_AT_ONCE)
+    waits = blocks / (down * WORDS_READ_AT_ONCE)
     if blocks < 2 or steps < max(FEWEST_STEPS, waits / WAITS_A_STEP) * blocks:
         return None
     return _params(batches, length, row, width, unroll, LaunchParams(bdimx=row, bdimy=down, gdimy=blocks))

@@ -47,26 +47,16 @@ from fusewright.schedulers.cost import (
 from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction.column_heuristic import Columns, outer_params, with_words_in_flight
 from fusewright.schedulers.reduction.crossed_loads import (
     crossed_limits,
+    crossed_params,
     crossed_sectors,
     crossed_widths,
     loads_down_columns,
     vectorize_down,
 )
 from fusewright.schedulers.reduction.few_elements import elementwise_reductions
-from fusewright.schedulers.reduction.heuristic import (
-    FEWEST_SPLIT_VECTORS,
-    SHORT_INNER,
-    Columns,
-    RowAccesses,
-    crossed_params,
-    inner_params,
-    outer_params,
-    short_split_params,
-    split_params,
-    with_words_in_flight,
-)
 from fusewright.schedulers.reduction.joined_rows import join_rows, joined_params, joins_rows
 from fusewright.schedulers.reduction.loops import (
     bind_rows,
@@ -78,9 +68,16 @@ from fusewright.schedulers.reduction.loops import (
     merge_to_rows_and_reduction,
 )
 from fusewright.schedulers.reduction.planner import ReductionPlanner
+from fusewright.schedulers.reduction.row_heuristic import RowAccesses, inner_params
 from fusewright.schedulers.reduction.shared_elements import rows_share_elements, sharing_rows
 from fusewright.schedulers.reduction.short_runs import columns_first
 from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, reduction_space
+from fusewright.schedulers.reduction.split_rows import (
+    MAX_INNERMOST,
+    MAX_VECTORS_OF_A_THREAD,
+    short_split_params,
+    split_params,
+)
 from fusewright.schedulers.reduction.wider_vectors import (
     LEAST_SHIFTED,
     wider_vectors,
@@ -151,7 +148,7 @@ class _Planner(ReductionPlanner):
             return crossed
         if space.is_inner or not space.iteration:
             inner, several = space.reduced_inside(facts), self._through_several(facts)
-            if _is_split(space) and width == 1 and inner <= SHORT_INNER and several is None:
+            if _is_split(space) and width == 1 and inner <= MAX_INNERMOST and several is None:
                 outer = length // max(1, inner)
                 params = split_params(rows, outer, inner, width, self.space.element_bytes, hardware)
             elif self._is_short_split(rows, length, width, hardware):
@@ -233,8 +230,10 @@ class _Planner(ReductionPlanner):
 
     def _is_short_split(self, rows: int, length: int, width: int, hardware: HardwareInfo) -> bool:
         """Whether rows in two stretches of memory are so short, and so many, that a thread reduces each."""
-        few = _is_split(self.space) and ceil_div(length, width) <= FEWEST_SPLIT_VECTORS and self._states == 1
-        return few and rows >= hardware.sm_count * hardware.max_threads_per_sm
+        if not _is_split(self.space) or self._states > 1:
+            return False
+        is_short = ceil_div(length, width) <= MAX_VECTORS_OF_A_THREAD
+        return is_short and rows >= hardware.sm_count * hardware.max_threads_per_sm
 
     def _inner(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
