@@ -49,7 +49,8 @@ from fusewright.schedulers.params import TransposeParams
 from fusewright.schedulers.pointwise.space import iteration_order
 from fusewright.schedulers.transpose.access_groups import AccessGroups, access_groups
 from fusewright.schedulers.transpose.banks import padding
-from fusewright.schedulers.transpose.heuristic import TransposePlanner, assumable, merged_dimensions
+from fusewright.schedulers.transpose.heuristic import TransposePlanner
+from fusewright.schedulers.transpose.merged_dimensions import assumable, merged_dimensions
 from fusewright.schedulers.transpose.narrow_borders import narrow_borders
 
 # Neighbouring threads access so many bytes before others go elsewhere, two lines of the L2 cache. (An H200:
