@@ -5,7 +5,7 @@ The interface: `base` (the protocol and its arguments), `registry` (ordered list
 extend it), `params` (the decisions).
 
 The schedulers, a package for each subject: `pointwise`, `transpose`, `reduction`, `persistent`
-(normalizations), `inner_outer` (their gradients); `scan` and `expr_eval` are one file each. In a package,
+(normalizations), `inner_outer` (their gradients), `scan`; `expr_eval` is one file. In a package,
 `scheduler` applies what a heuristic chooses.
 
 Heuristics are measured. The comment of a constant says what it limits, in which unit and why. Below it,
@@ -94,7 +94,7 @@ from fusewright.schedulers.plugins import (
 from fusewright.schedulers.pointwise.scheduler import PointwiseScheduler
 from fusewright.schedulers.reduction.scheduler import ReductionScheduler
 from fusewright.schedulers.registry import Registry
-from fusewright.schedulers.scan import ScanScheduler
+from fusewright.schedulers.scan.scheduler import ScanScheduler
 from fusewright.schedulers.transpose.scheduler import TransposeScheduler
 
 __all__ = [
