@@ -31,7 +31,7 @@ from fusewright.schedulers.params import HeuristicParams
 from fusewright.schedulers.reference_map import Access
 from fusewright.sym import Const, Expr, const, product
 
-# Bytes that torch's allocator aligns a fresh tensor to are more than any vector needs.
+# Bytes to which torch's allocator aligns a fresh tensor at least: more than any vector needs.
 FRESH_ALIGNMENT = 256
 
 
@@ -49,7 +49,7 @@ class Ports:
 
 
 def input_hint(params: HeuristicParams) -> CacheOp:
-    """The cache hint of inputs that are read at every point, by the fields `streams_inputs` and
+    """Returns the cache hint of inputs that are read at every point, by the fields `streams_inputs` and
     `keeps_inputs`.
     """
     if getattr(params, "streams_inputs", False):
@@ -101,7 +101,7 @@ def cache_inputs_and_outputs(
 
 
 def find_loads(fusion: Fusion) -> tuple[TensorView, ...]:
-    """Tensors in registers that are copied from inputs."""
+    """Returns the tensors in registers that are copied from inputs."""
     outputs = set(fusion.output_tensors())
     return tuple(t for t in fusion.tensors() if _is_load(fusion, t) and t not in outputs)
 
@@ -166,10 +166,10 @@ def vectorize_ports(
 
 
 def _split_wide(schedule: Schedule, port: TensorView, width: int) -> int:
-    """Makes a vector of elements that are too wide for one access several accesses, of as many elements as
-    are returned.
+    """Makes a vector of elements that are too wide for one access several accesses, and returns the elements
+    of each.
 
-    Those that may start at any element, or may not be whole, stay as they are.
+    Vectors that may start at any element, or may not be whole, stay as they are.
     """
     own = min(width, MAX_VECTOR_BYTES // port.dtype.size)
     if own == width or port.unaligned or is_shifted(port):
@@ -241,11 +241,13 @@ class _Limit:
     is_split: bool = False
 
     def width(self, facts: Facts, limit: int) -> int:
-        """The widest vector up to `limit`, a power of two, whose addresses are its multiples in this call."""
+        """Returns the widest vector up to `limit`, a power of two, whose addresses are its multiples in this
+        call.
+        """
         return gcd(limit, *self.multiples(facts))
 
     def multiples(self, facts: Facts) -> list[int]:
-        """What a vector of a power of two has to divide in this call."""
+        """Returns the numbers that a vector of a power of two has to divide in this call."""
         alignment = FRESH_ALIGNMENT if self.position is None else facts.alignment[self.position]
         splits = self.is_split and alignment % MAX_VECTOR_BYTES == 0
         widest = MAX_VECTOR_BYTES if splits else widest_aligned(self.element_bytes, alignment)
@@ -285,17 +287,18 @@ class Vectors:
     keeps_aligned: bool = False
 
 
-# What a vector that may start anywhere costs, in accesses: two loads, and as many instructions as a third.
+# Cost of a vector that may start anywhere, in accesses: two loads, and as many instructions as a third.
 UNALIGNED_COST = 3
-# The same where it starts beside aligned vectors, of which neighbours share those that they are chosen from
-# (an H200: the seven neighbours in 258 x 514 x 258 float take 85 us by vectors of 2 of which five start so,
-# 106 by vectors of 4 that start anywhere).
+# The same if it starts beside aligned vectors, since neighbours share the vectors from which theirs are
+# chosen.
+#   H200, the seven neighbours in 258x514x258 float: 85 us by vectors of 2 of which five start so, 106 by
+#   vectors of 4 that start anywhere.
 BESIDE_COST = 1.5
 
 
 def unaligned_pieces(fusion: Fusion, access: Access, inner: IterDomain) -> tuple[Expr, ...] | None:
-    """The sizes at whose multiples vectors of a load along the reference's axis `inner` are split, if they
-    may start at any element; None if they may not.
+    """Returns the sizes at whose multiples vectors of a load along the reference's axis `inner` are split, if
+    they may start at any element; None if they may not.
 
     They may not if an output is stored in the input: neighbouring elements may be written meanwhile.
     """
@@ -311,8 +314,8 @@ def are_long(pieces: Iterable[Expr] | None, element_bytes: int, facts: Facts) ->
 
 
 def shared_width(access: Access, axis: IterDomain | None, facts: Facts) -> int:
-    """Elements of the widest vector along an axis of the reference that are one element of a tensor; 1 if
-    neighbours are others.
+    """Returns the elements of the widest vector along an axis of the reference that read one element of a
+    tensor; 1 if neighbours read different ones.
     """
     if axis is None or axis not in access.shared:
         return 1
@@ -361,7 +364,7 @@ class VectorLimits:
         self._widest = max(1, min(sizes, default=1))
 
     def width(self, facts: Facts) -> int:
-        """The widest vector, in elements, that all of the accesses allow in this call."""
+        """Returns the widest vector, in elements, that all of the accesses allow in this call."""
         if self._is_empty(facts):
             return 1  # nothing is accessed, and nothing is known of the other sizes
         return gcd(self._divided(facts), *[each for limit in self._limits for each in limit.multiples(facts)])
@@ -370,14 +373,14 @@ class VectorLimits:
         return 0 in [facts.value(extent) for extent in self._extents]
 
     def _divided(self, facts: Facts) -> int:
-        """The widest vector that divides the dimension."""
+        """Returns the widest vector that divides the dimension."""
         width = 1 if self._sizes is None else MAX_VECTOR_BYTES
         for each in self._sizes or ():
             width = power_of_two_divisor(facts.value(each), width)
         return width
 
     def vectors(self, facts: Facts, width: int | None = None) -> Vectors:
-        """The vectors with the fewest accesses, if loads may start at any element.
+        """Returns the vectors with the fewest accesses, if loads may start at any element.
 
         Args:
             width: of the aligned vectors.
@@ -396,7 +399,7 @@ class VectorLimits:
         return min([aligned, *found], key=lambda vectors: vectors.cost)
 
     def _from_anywhere(self, facts: Facts, width: int) -> Vectors:
-        """Those of a width at which not all accesses are aligned."""
+        """Returns the vectors of a width at which not all accesses are aligned."""
         across = [limit for limit in self._limits if limit.width(facts, width) < width]
         positions = {limit.position for limit in across if limit.position is not None}
         read = [limit for limit in self._limits if limit.position in positions]
@@ -410,7 +413,13 @@ class VectorLimits:
 def _limit(
     tensor: TensorView, inner: Collection[IterDomain], position: int | None, may_be_elsewhere: bool
 ) -> _Limit:
-    """`inner`: the dimensions that vectors go along, as through one."""
+    """Returns the limits of a tensor's access.
+
+    Args:
+        inner: the dimensions that vectors go along, as through one.
+        position: the position of the input that it reads or may be stored in; None for fresh memory.
+        may_be_elsewhere: whether it may be stored in that input or in memory of its own.
+    """
     size = product([axis.extent for axis in inner])
     if position is None:
         return _Limit(tensor.dtype.size, size, None, ())
@@ -421,7 +430,7 @@ def _limit(
 
 
 def _steps(sizes: Sequence[int]) -> list[int]:
-    """The strides of all but the innermost dimension, from the inside, of dense memory."""
+    """Returns the strides of dense memory, from the inside, without the innermost dimension's."""
     steps, step = [], 1
     for size in sizes[:-1]:
         step *= max(size, 1)

@@ -47,33 +47,45 @@ from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 from fusewright.sym import as_int
 
-# Threads of a block: eight warps, of which an SM holds enough blocks to be full; or one block an SM, which
-# leaves a quarter of the partial results, where each thread reads so many vectors or more and has one float
-# for a row and a column (an H200: 32768 x 1024 bfloat16 in 0.85 of the time, 16384 x 4096 in 0.94; but 1.04
-# for the 26 vectors of 2554 x 11072).
-BLOCK, WHOLE_SM_BLOCK = 256, 1024
-WHOLE_SM_VECTORS, WHOLE_SM_STATE_BYTES = 30, 4
-# Half as many blocks of twice the threads, where a row has one warp of a block and an SM's threads have so
-# many vectors each (an H200, bfloat16: 60000 x 512 in 0.78 of the time, 39054 x 576 0.83, 20000 x 1024 0.92,
-# 9287 x 2072 and 6000 x 3072 0.98, 5913 x 3968 1.02).
-HALF_SM_BLOCK, HALF_SM_VECTORS = 512, 16
-# Shared memory for such a block's results of rows, and what its threads exchange.
+# ---- blocks ----
+
+# Threads of a block: eight warps, of which an SM holds enough blocks to be full.
+BLOCK = 256
+# Blocks for each SM: all of them resident, with half of its threads or more.
+BLOCKS_AN_SM = 4
+# The same if threads share rows with others of their block, and have more bytes of results of columns than
+# this: such threads take more than 64 registers, so that fewer blocks are resident.
+#   H200, seven shapes of bf16 from 738x10456 to 6648x4160, which would have 440 to 528 blocks, of which 396
+#   are resident: 0.79 to 0.92 of the time in half as many.
+FEWER_BLOCKS_AN_SM = 3
+FEW_COLUMN_BYTES = 16
+# Threads of the one block of an SM, which leaves a quarter of the partial results, where each thread reads so
+# many vectors or more, and has no more bytes than this for a row and for a column.
+#   H200, bf16: 32768x1024 takes 0.85 of the time, 16384x4096 0.94; but 2554x11072, of 26 vectors, 1.04.
+WHOLE_SM_BLOCK = 1024
+WHOLE_SM_VECTORS = 30
+WHOLE_SM_STATE_BYTES = 4
+# Bytes of shared memory for such a block's results of rows, and for what its threads exchange.
 WHOLE_SM_SHARED_BYTES = 128 * 1024
-# Bytes that a thread has in flight, in as many rows.
+# Threads of each of half as many blocks, where a row has one warp of a block, and an SM's threads have so
+# many vectors each.
+#   H200, bf16: 60000x512 takes 0.78 of the time, 39054x576 0.83, 20000x1024 0.92, 9287x2072 and 6000x3072
+#   0.98, 5913x3968 1.02.
+HALF_SM_BLOCK = 512
+HALF_SM_VECTORS = 16
+
+# ---- threads ----
+
+# Bytes that a thread has in flight, and rows of them at most.
 BYTES_IN_FLIGHT = 64
 MAX_ROWS_IN_FLIGHT = 8
-# Blocks for each SM: all of them resident, with half of its threads or more. Threads that share rows with
-# others of their block and have more bytes of results of columns than that take more than 64 registers, so
-# that fewer blocks are resident. (An H200, seven shapes of bfloat16 from 738 x 10456 to 6648 x 4160, which
-# would have 440 to 528 blocks, of which 396 are resident: 0.79 to 0.92 of the time in half as many.)
-BLOCKS_A_SM, FEWER_BLOCKS_A_SM, FEW_COLUMN_BYTES = 4, 3, 16
-# Shared memory that may hold results of rows: few of an SM's bytes for each of its blocks.
-HELD_BYTES = 16 * 1024
-# Registers of a thread that hold what its columns have come to, at most.
+# Bytes of a thread's registers that hold what its columns have come to, at most.
 COLUMN_BYTES = 256
-# Partial results of a row that one thread combines, at most, while all others wait.
+# Bytes of shared memory that may hold results of rows: few of an SM's for each of its blocks.
+HELD_BYTES = 16 * 1024
+# Partial results of a row that one thread combines at most, while all others wait.
 MAX_PARTIALS = 32
-# Of a copy's speed, what reading alone reaches.
+# Share of a copy's speed that reading alone reaches.
 SPEED = 0.9
 
 # Loop positions of the reference, and what they are bound to.
@@ -232,11 +244,11 @@ class _Planner:
 
     @cached_property
     def _element_bytes(self) -> int:
-        """Of all loads of every point."""
+        """The bytes of an element of all loads of every point."""
         return sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
 
     def _state_bytes(self, side: Side) -> int:
-        """Of the results of one row or column, before they are complete."""
+        """Returns the bytes of the results of one row or column, before they are complete."""
         reductions = self.space.reductions[side]
         return sum(out.dtype.size for tensor in reductions for out in tensor.siblings)
 
@@ -273,8 +285,8 @@ class _Planner:
     def _block(
         self, rows: int, vectors: int, threads_x: int, width: int, hardware: HardwareInfo
     ) -> tuple[int, int, int]:
-        """The threads of a block, for rows of so many vectors; how many parts of a row lie side by side in
-        it, and how many blocks there are to be.
+        """Returns the threads of a block, for rows of so many vectors; the number of parts of a row that lie
+        side by side in it; and the number of blocks that there are to be.
         """
         of_thread = rows * vectors // (WHOLE_SM_BLOCK * hardware.sm_count)
         fits = WARP_SIZE <= vectors <= WHOLE_SM_BLOCK * hardware.sm_count
@@ -283,12 +295,12 @@ class _Planner:
             self._state_bytes(side) <= WHOLE_SM_STATE_BYTES for side in (Side.rows, Side.columns, Side.one)
         )
         block = WHOLE_SM_BLOCK if fits and of_thread >= WHOLE_SM_VECTORS else BLOCK
-        blocks = BLOCKS_A_SM * BLOCK // block * hardware.sm_count
+        blocks = BLOCKS_AN_SM * BLOCK // block * hardware.sm_count
         threads_z = _threads_along_a_row(ceil_div(vectors, threads_x), block // threads_x, blocks)
         if block == BLOCK and threads_z == 1 and fits and of_thread >= HALF_SM_VECTORS:
-            block, blocks = HALF_SM_BLOCK, BLOCKS_A_SM * BLOCK // HALF_SM_BLOCK * hardware.sm_count
+            block, blocks = HALF_SM_BLOCK, BLOCKS_AN_SM * BLOCK // HALF_SM_BLOCK * hardware.sm_count
         elif block == BLOCK and threads_z > 1 and width * self._state_bytes(Side.columns) > FEW_COLUMN_BYTES:
-            blocks = FEWER_BLOCKS_A_SM * hardware.sm_count
+            blocks = FEWER_BLOCKS_AN_SM * hardware.sm_count
         return block, threads_z, blocks
 
     def _params(self, rows: int, columns: int, width: int, hardware: HardwareInfo) -> InnerOuterParams:
@@ -324,7 +336,7 @@ class _Planner:
 
 
 def _threads_along_a_row(parts: int, warps: int, blocks: int) -> int:
-    """How many of a block's warps lie side by side along a row, which takes `parts` of them.
+    """Returns how many of a block's warps lie side by side along a row, which takes `parts` of them.
 
     The choice leaves a thread the fewest partial results to combine, of a row and of a column together, if
     there are so many blocks.

@@ -75,27 +75,41 @@ from fusewright.schedulers.reduction.space import ReductionSpace, reduction_spac
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Const
 
-# Bytes of a tile's row of the narrowest tensor that is read, and the share of a copy's speed that is kept
-# with the last: each doubling adds to it, as memory is read and written in longer runs. (An H200: columns of
-# 512 to 4096 bfloat16, of which the mean is subtracted.)
+# ---- tiles that a block holds in registers ----
+
+# Bytes of a tile's row of the narrowest tensor that is read, the longest first: memory is read and written in
+# longer runs then.
 TILE_ROW_BYTES = (256, 128, 64, 32)
-LEAST_SHARE, SHARE_A_DOUBLING = 0.6, 0.1
 # Threads of a block: as few as hold a tile, since several blocks on an SM have their phases at other times.
 BLOCKS_OF_THREADS = (128, 256, 512)
-# Batches that a thread holds at most, and registers for them, of inputs alone or of all that is needed again.
+# Batches that a thread holds at most, and where no vectors are loaded.
 MAX_BATCHES = 16
-REGISTERS_TO_HOLD, REGISTERS_TO_HOLD_ALL = 64, 32
-# Where no vectors are loaded, more batches.
 MAX_SINGLE_BATCHES = 32
-# Rows that a thread combines as a run, where an operation does that in less. (An H200, a maximum with its sum
-# of exponentials of 4096 rows: 0.70 of a copy's speed, 0.60 one by one; of 1024 rows 0.88 and 0.80.) The
-# results of an operation that gains by it, at most. (An H200, Welford's three of 243 to 1224 rows: 1.06 times
-# as long in runs.)
-LONGEST_RUN, MOST_RUN_STATES = 4, 2
-# The share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
-# stores. (An H200: softmax down 300 to 4096 bfloat16 takes 0.92 to 1.12 times as long as is estimated so.)
+# Registers for them at most, if only inputs are held, and if all that is needed again is.
+REGISTERS_TO_HOLD = 64
+REGISTERS_TO_HOLD_ALL = 32
+
+# ---- runs ----
+
+# Rows that a thread combines as a run, where an operation does that in fewer steps.
+#   H200, a maximum with its sum of exponentials, of a copy's speed, and one by one: of 4096 rows 0.70 and
+#   0.60, of 1024 0.88 and 0.80.
+LONGEST_RUN = 4
+# Results of an operation that gains by runs, at most.
+#   H200, Welford's three of 243 to 1224 rows: 1.06 times as long in runs.
+MAX_RUN_STATES = 2
+
+# ---- cost ----
+
+# Share of a copy's speed that is kept with the shortest of TILE_ROW_BYTES, and what each doubling adds.
+#   Measured on an H200 for columns of 512 to 4096 bf16, of which the mean is subtracted.
+SPEED_OF_SHORTEST_ROWS = 0.6
+SPEED_A_DOUBLING = 0.1
+# Share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
+# stores.
+#   H200: softmax down 300 to 4096 bf16 takes 0.92 to 1.12 times as long as is estimated with it.
 EXPOSED_ARITHMETIC = 0.2
-# What holding adds to a kernel, whose last blocks nothing overlaps with.
+# Seconds that holding adds to a kernel, whose last blocks nothing overlaps with.
 HELD_SECONDS = 0.5e-6
 
 
@@ -173,11 +187,11 @@ class _Planner(ReductionPlanner):
     def _combines_runs(self) -> bool:
         """Whether there are operations that combine a run in less, and all of these gain by it."""
         runs = [node for node in self.fusion.nodes if isinstance(node, Reduction) and node.op.combine_run]
-        return bool(runs) and all(len(node.outputs) <= MOST_RUN_STATES for node in runs)
+        return bool(runs) and all(len(node.outputs) <= MAX_RUN_STATES for node in runs)
 
     @cached_property
     def _element_bytes(self) -> int:
-        """Of the narrowest tensor that is read at every point."""
+        """The bytes of an element of the narrowest tensor that is read at every point."""
         return min((a.tensor.dtype.size for a in self.space.full_loads), default=REGISTER_BYTES)
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
@@ -242,7 +256,10 @@ class _Planner(ReductionPlanner):
         )
 
     def _tile(self, facts: Facts, hardware: HardwareInfo) -> ColumnTile | None:
-        """Short columns in wide rows of registers, others in clusters, the rest as registers allow."""
+        """Returns the tile that holds the columns; None if they are too long.
+
+        Short columns are in wide rows of registers, others in clusters, and the rest as registers allow.
+        """
         columns = self._columns(facts)
         few = short_tile(columns, hardware)
         if few is not None:
@@ -257,7 +274,9 @@ class _Planner(ReductionPlanner):
         return held or next(iter(tiles), None)
 
     def _tiles(self, columns: int, length: int, width: int) -> Iterator[ColumnTile]:
-        """The tiles that a block can hold in registers: the longest rows first, in the fewest threads."""
+        """Yields the tiles that a block can hold in registers: the longest rows first, in the fewest
+        threads.
+        """
         most = MAX_BATCHES if width > 1 else MAX_SINGLE_BATCHES
         for row_bytes in TILE_ROW_BYTES:
             threads_x = max(1, row_bytes // (width * self._element_bytes))
@@ -274,9 +293,9 @@ class _Planner(ReductionPlanner):
                         yield ColumnTile(row_bytes, threads_x, threads_y, batches, width, bool(project))
 
     def _speed(self, tile: ColumnTile, blocks: int, facts: Facts, hardware: HardwareInfo) -> float:
-        """The share of a copy's speed that is kept."""
+        """Returns the share of a copy's speed that is kept."""
         row_bytes = min(tile.row_bytes, TILE_ROW_BYTES[0])
-        share = LEAST_SHARE + SHARE_A_DOUBLING * log2(row_bytes / TILE_ROW_BYTES[-1])
+        share = SPEED_OF_SHORTEST_ROWS + SPEED_A_DOUBLING * log2(row_bytes / TILE_ROW_BYTES[-1])
         moving = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
         computing = EXPOSED_ARITHMETIC * self._cost.computing_seconds(facts, hardware)
         kept = moving / (moving / share + computing) if moving else 1.0
