@@ -1,6 +1,6 @@
 """Rows that the blocks of a cluster hold together: when that pays, and how such rows are split.
 
-Measured on an H200 for rows of 49,152 to 524,288 bfloat16 of softmax, RMS norm, layer norm and log-softmax.
+Measured on an H200 for rows of 49152 to 524288 bf16 of softmax, RMS norm, layer norm and log-softmax.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from fusewright.schedulers.reduction.grid_reduction import (
     most_blocks_of_column,
     partials_read_at_once,
 )
-from fusewright.schedulers.reduction.shared_elements import MOST_OF_A_THREAD
+from fusewright.schedulers.reduction.shared_elements import MAX_COLUMNS_OF_A_THREAD
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Bytes of a line of the L1 and L2 caches.
@@ -156,7 +156,7 @@ class Columns:
     @property
     def are_innermost_of_a_thread(self) -> bool:
         """Whether all loads are broadcasts, and a thread may have all columns of the innermost dimension."""
-        return self.width == 1 and not self.element_bytes and 1 < self.innermost <= MOST_OF_A_THREAD
+        return self.width == 1 and not self.element_bytes and 1 < self.innermost <= MAX_COLUMNS_OF_A_THREAD
 
     @property
     def fit_single_blocks(self) -> bool:

@@ -85,7 +85,7 @@ from fusewright.schedulers.reduction.wider_vectors import (
 )
 from fusewright.schedulers.sizes import ceil_div
 
-# Vectors of so many bytes, and less, read memory slower than wider ones.
+# Bytes of vectors up to which they read memory slower than wider ones.
 NARROW_VECTOR_BYTES = 4
 
 

@@ -25,9 +25,9 @@ LEAST_SHIFTED = 512
 def is_narrow_to_stage(width: int, other: Vectors, shares_loads: bool) -> bool:
     """Whether vectors of `width` elements are so narrow that rows pay that are staged in `other` ones.
 
-    So they are of 4 bytes, too, unless rows read something in common (an H200: softmax of 258 elements 0.90
-    of a copy's speed so, 0.82 by pairs, 1002 0.96 and 0.88, 257 floats 0.99 and 0.87; layer norm of 514 0.75
-    and 0.78).
+    Vectors of 4 bytes are narrow, too, unless rows read something in common.
+    H200, of a copy's speed, staged and by vectors of 4 bytes: softmax of 258 bf16 0.90 and 0.82, of 1002 0.96
+    and 0.88, of 257 float 0.99 and 0.87; layer norm of 514 0.75 and 0.78.
     """
     return is_narrow(width, other, ENOUGH_BYTES if shares_loads else ENOUGH_BYTES + 1)
 
@@ -41,15 +41,16 @@ def wider_vectors(
     facts: Facts,
     enough: int = ENOUGH_BYTES,
 ) -> tuple[Vectors, bool] | None:
-    """Vectors of rows that pay where aligned ones are narrow; None where there are none, or aligned ones of
-    `enough` bytes do (of ENOUGH_BYTES, where some would be loaded from any element on).
-
-    The bool says whether the vectors of each row begin at an aligned address of its own.
+    """Returns vectors of rows that pay where aligned ones are narrow, and whether those of each row begin at
+    its own aligned address; None where there are none, or aligned vectors are wide enough.
 
     Inputs with unaligned vectors have an element for each point: those of weights cost more than they save
     (layer norm on an H200).
 
-    aligned: elements of the aligned ones.
+    Args:
+        aligned: elements of the aligned vectors.
+        enough: bytes from which on aligned vectors are wide enough. Where some of the others would start at
+            any element, ENOUGH_BYTES are.
     """
     anywhere = limits.vectors(facts, aligned) if limits is not None else None
     for found, shifts in ((anywhere, False), (shifted.vectors(facts), True)):
