@@ -54,8 +54,8 @@ GRID_REDUCTION_SECONDS = 2.6e-6
 #   H200, whose cache has 60 MiB, of the time without the mark: sums of 17 MB 0.86 to 0.95, of 21 MB 0.91, of
 #   25 MB 0.81 and 0.87; of rows and columns at once, of 14 to 16 MB, 0.92 to 0.97. Sums of bf16 with the mark
 #   and without, us: 4194304x64 147 and 134, 2048x65536 71 and 73.
-MIN_STREAMED_CACHES = 0.2
-MAX_STREAMED_CACHES = 8
+MIN_STREAMED_CACHES = 0.2  # caches
+MAX_STREAMED_CACHES = 8  # caches
 # Bytes of all inputs, as a multiple of the L2 cache, from which on inputs of a kernel that stores much are
 # marked to leave the cache last.
 #   H200, cubes and normalizations of 45 to 268 MB, of the time without the mark, behind the kernel that wrote

@@ -29,15 +29,15 @@ from fusewright.sym import Const, Expr, Symbol, as_int, product
 # Accesses by element lie a vector apart in neighbouring threads: with 8 bytes, those of a warp span two cache
 # lines of 128 bytes, twice as many as elements of 4 bytes need.
 #   H200, joins of three odd rows of float, of a copy's speed: 0.98 with vectors of 4, 0.79 with vectors of 2.
-MIXED_ELEMENTS = 4
-MIXED_BYTES = 8
+MIXED_ELEMENTS = 4  # elements
+MIXED_BYTES = 8  # bytes
 # Loads by element of one tensor, a window of it, from which on they are what takes time; and the bytes of a
 # vector beside them. Those that a warp makes at once lie a vector apart, and the L1 cache serves a line a
 # cycle, which has all of them if a vector has no more bytes than this.
 #   H200, us, by vectors of 4 and of 1: eleven taps along rows of 159991 float 71 and 39, 3 x 3 pixels of
 #   720x1279 float 162 and 113. Of bytes vectors of 8 are as fast as any.
-MANY_IN_A_WINDOW = 4
-WINDOW_BYTES = 4
+MANY_IN_A_WINDOW = 4  # loads of one tensor
+WINDOW_BYTES = 4  # bytes of a vector beside them
 
 # ---- inputs that come from the caches ----
 

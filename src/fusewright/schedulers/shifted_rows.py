@@ -31,9 +31,9 @@ from fusewright.sym import Expr
 # bytes or more.
 #   H200, softmax by vectors of 16 bytes and of 4, of a copy's speed: 4097 float 1.00 and 0.94, 50257 float
 #   0.95 and 0.58, 50258 bf16 0.95 and 0.76. Of accesses of 2 bytes they are faster.
-ENOUGH_BYTES = 4
-ENOUGH_OF_LONG_ROWS = 8
-LONG_ROW = 16 * KIB
+ENOUGH_BYTES = 4  # bytes of an access
+ENOUGH_OF_LONG_ROWS = 8  # bytes of an access to a long row
+LONG_ROW = 16 * KIB  # bytes of a row
 # The same of rows that are scanned, of which threads pass on a sum of each vector.
 #   H200, bf16, running sums so and by element, us: 65536 rows of 257 25 and 39, 131072 of 129 28 and 48, 4096
 #   of 4097 25 and 46, 262144 of 65 28 and 51, 524288 of 33 34 and 84; of float 4097 39 and 48, 1023 38 and

@@ -13,8 +13,8 @@ from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 # Lanes of a row at least; and by which factor half as many lanes must have fewer places in vain to have the
 # row.
 #   H200, RMS norm backward of 131072x65 bf16: 29.9 us by half a warp, 35.3 by a warp; 16384x257 no faster.
-MIN_LANES = 16
-MIN_GAIN_OF_HALF = 1.1
+MIN_LANES = 16  # of a row
+MIN_GAIN_OF_HALF = 1.1  # factor of the places
 # Blocks of a cluster that hold a row. SMs come in pairs, so all of them have clusters of two at once; of
 # larger ones an H200 leaves a few SMs idle.
 #   1024 rows of 65536 bf16, us, by clusters of four blocks, of eight (two blocks an SM), and by two kernels:

@@ -57,28 +57,28 @@ BLOCKS_AN_SM = 4
 # this: such threads take more than 64 registers, so that fewer blocks are resident.
 #   H200, seven shapes of bf16 from 738x10456 to 6648x4160, which would have 440 to 528 blocks, of which 396
 #   are resident: 0.79 to 0.92 of the time in half as many.
-FEWER_BLOCKS_AN_SM = 3
-FEW_COLUMN_BYTES = 16
+FEWER_BLOCKS_AN_SM = 3  # blocks
+FEW_COLUMN_BYTES = 16  # of results of a thread
 # Threads of the one block of an SM, which leaves a quarter of the partial results, where each thread reads so
 # many vectors or more, and has no more bytes than this for a row and for a column.
 #   H200, bf16: 32768x1024 takes 0.85 of the time, 16384x4096 0.94; but 2554x11072, of 26 vectors, 1.04.
-WHOLE_SM_BLOCK = 1024
-WHOLE_SM_VECTORS = 30
-WHOLE_SM_STATE_BYTES = 4
+WHOLE_SM_BLOCK = 1024  # threads
+WHOLE_SM_VECTORS = 30  # of a thread
+WHOLE_SM_STATE_BYTES = 4  # of a row, and of a column
 # Bytes of shared memory for such a block's results of rows, and for what its threads exchange.
 WHOLE_SM_SHARED_BYTES = 128 * 1024
 # Threads of each of half as many blocks, where a row has one warp of a block, and an SM's threads have so
 # many vectors each.
 #   H200, bf16: 60000x512 takes 0.78 of the time, 39054x576 0.83, 20000x1024 0.92, 9287x2072 and 6000x3072
 #   0.98, 5913x3968 1.02.
-HALF_SM_BLOCK = 512
-HALF_SM_VECTORS = 16
+HALF_SM_BLOCK = 512  # threads
+HALF_SM_VECTORS = 16  # of an SM's thread
 
 # ---- threads ----
 
 # Bytes that a thread has in flight, and rows of them at most.
-BYTES_IN_FLIGHT = 64
-MAX_ROWS_IN_FLIGHT = 8
+BYTES_IN_FLIGHT = 64  # of a thread
+MAX_ROWS_IN_FLIGHT = 8  # of a thread
 # Bytes of a thread's registers that hold what its columns have come to, at most.
 COLUMN_BYTES = 256
 # Bytes of shared memory that may hold results of rows: few of an SM's for each of its blocks.

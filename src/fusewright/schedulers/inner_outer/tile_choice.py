@@ -58,8 +58,8 @@ BYTES_IN_FLIGHT = 40 * 1024
 # Turns of a block up to which a row has more threads, of FEW_ELEMENTS each.
 #   H200, layer norm backward of bf16 with 16 elements a thread and with 32: 2048x4096, 5 turns, 22.9 us and
 #   25.1; 4096x2048 23.1 and 24.7; 4096x4096, 10 turns, 35.8 and 35.3.
-FEW_TURNS = 6
-FEW_ELEMENTS = 16
+FEW_TURNS = 6  # of a block
+FEW_ELEMENTS = 16  # of a thread
 
 # ---- rows that are read element by element, or by other narrow accesses ----
 
@@ -67,8 +67,8 @@ FEW_ELEMENTS = 16
 # the fewest rows at once for which that pays.
 #   H200, RMS norm backward of bf16: 7814x749 24.9 us, ahead 30.3; 16384x1025 52.9 and 56.6. Of more turns,
 #   131072x257 76.5 and 73.1. Of three rows, 1024x4097 22.8 and 19.0.
-MAX_TURNS_NOT_AHEAD = 12
-MIN_ROWS_NOT_AHEAD = 8
+MAX_TURNS_NOT_AHEAD = 12  # of a block
+MIN_ROWS_NOT_AHEAD = 8  # at once on an SM
 # Threads on an SM from which on fewer elements a thread are faster.
 #   H200, layer norm backward of 8191x4097 bf16 88 us by 480 threads of 9 elements, 95 by 256 of 33; RMS norm
 #   backward 84.5 and 88.9, and 127 by 512 threads of 17 elements, which spill.
@@ -82,8 +82,8 @@ FEW_ROWS_AN_SM = 2
 # of these numbers for which FEW_ROWS_THREADS suffice.
 #   H200, RMS norm backward of bf16: 33x4096 7.3 us, with twice the vectors 7.7; 200x1000 6.7 and 7.1; 33x1024
 #   7.2 with one vector, 7.8 with four.
-FEW_ROWS_VECTORS = (1, 2, 4)
-FEW_ROWS_THREADS = 256
+FEW_ROWS_VECTORS = (1, 2, 4)  # of a thread
+FEW_ROWS_THREADS = 256  # of a row
 # Elements from which on rows, of which there are no more than SMs, are left to two kernels, which pass on
 # nothing.
 #   H200, RMS norm backward of bf16 by two kernels and by clusters, us: 33 rows of 32768 11.6 and 15.9, of
@@ -99,13 +99,13 @@ SHIFTED_STAGES = 3
 # column comes to one sum, and if it comes to more.
 #   H200, 8191x4097 bf16: RMS norm backward 0.75 of a copy's speed with 384 threads, 0.67 with 576, 0.55 with
 #   320, 0.66 by element; layer norm backward 101 us with 384 threads, 88 by element.
-SHIFTED_THREADS_OF_ONE_SUM = 384
-SHIFTED_THREADS_OF_SUMS = 448
+SHIFTED_THREADS_OF_ONE_SUM = 384  # on an SM
+SHIFTED_THREADS_OF_SUMS = 448  # on an SM
 # The same of clusters. The second is smaller, as the alternative, two kernels, is slower.
 #   H200, layer norm backward: 2048x32769 289 us with 384 threads, 449 by two kernels; 1024x50257 248 with
 #   320, and 270.
-CLUSTER_THREADS_OF_ONE_SUM = 384
-CLUSTER_THREADS_OF_SUMS = 320
+CLUSTER_THREADS_OF_ONE_SUM = 384  # on an SM
+CLUSTER_THREADS_OF_SUMS = 320  # on an SM
 
 
 @dataclass(frozen=True, eq=False)

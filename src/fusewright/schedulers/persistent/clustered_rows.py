@@ -26,8 +26,8 @@ ROW_OF_A_GRID = 160 * KIB
 # Bytes that a thread holds of a row, in vectors of 16 bytes of one input or less of several.
 HELD_BYTES = 128
 # Threads of a block, and of the largest clusters' blocks if fewer would have more than MAX_BATCHES vectors.
-THREADS = 256
-MAX_THREADS = 512
+THREADS = 256  # of a block
+MAX_THREADS = 512  # of a block of the largest clusters
 # Vectors of a thread of the largest clusters, before these have blocks of more threads.
 #   H200, rows of 262144 float, of a copy's speed: softmax 0.95, with 512 threads 0.94, in sweeps 0.60; group
 #   norm 0.92, 0.77 and 0.58.
@@ -46,9 +46,9 @@ EXCHANGE_BYTES = 16 * KIB
 # shared memory, by blocks of more threads.
 #   H200, softmax, of a copy's speed: 50258 bf16 0.97 in registers of 4 blocks, 0.95 in shared memory and in
 #   registers of 2 blocks; 50257 float 0.97 and 0.95, by one block 0.92.
-SHIFTED_BYTES = 208
-SHIFTED_BLOCKS = (4, 8)
-SHIFTED_THREADS = 416
+SHIFTED_BYTES = 208  # of registers of a thread
+SHIFTED_BLOCKS = (4, 8)  # of a cluster
+SHIFTED_THREADS = 416  # of a block that holds rows in shared memory
 
 # ---- rows that are few ----
 
@@ -60,8 +60,8 @@ LEAST_SPREAD = 16 * KIB
 # Rows from which on that is known to be faster than sweeps by all blocks.
 LEAST_ROWS = 8
 # Blocks of a cluster, and threads of a block, at least.
-MIN_BLOCKS = 4
-MIN_THREADS = 128
+MIN_BLOCKS = 4  # of a cluster
+MIN_THREADS = 128  # of a block
 # Rows for each SM and block of a cluster, times the blocks again, at most.
 ROWS_TIMES_BLOCKS = 40
 # Vectors in registers of a thread of the largest clusters at most, which share rows that are fewer than
@@ -76,8 +76,8 @@ FEW_BATCHES = 4
 #   and 10.4, softmax 11.0 and 11.5; 64 rows, layer norm 20.0 and 16.5.
 BLOCKS_AN_SM = 4
 # Threads of a block and vectors of each in registers, at most, of shifted rows beside weights.
-THREADS_BESIDE_WEIGHTS = 352
-BATCHES_BESIDE_WEIGHTS = 3
+THREADS_BESIDE_WEIGHTS = 352  # of a block
+BATCHES_BESIDE_WEIGHTS = 3  # vectors of a thread
 
 # ---- two rows at a time, beside weights of more bytes than theirs ----
 
@@ -85,12 +85,12 @@ BATCHES_BESIDE_WEIGHTS = 3
 #   H200, bf16, us: layer norm of 4096x32768 136, one row at a time by one block in shared memory 144, in
 #   registers 163; of 1000x32768 40.3 and 48.1; of 24576 136, in registers 132; of 65536, which takes clusters
 #   of four, no faster.
-MIN_PAIRED = 56 * KIB
-ROWS_OF_PAIRS = 6
+MIN_PAIRED = 56 * KIB  # bytes of a row
+ROWS_OF_PAIRS = 6  # for each SM
 # Blocks of a cluster, vectors of each row a thread, and blocks for which an SM must have room.
-PAIRED_CLUSTER = 2
-PAIRED_VECTORS = 4
-PAIRED_BLOCKS = 3
+PAIRED_CLUSTER = 2  # blocks of a cluster
+PAIRED_VECTORS = 4  # of each row a thread
+PAIRED_BLOCKS = 3  # on an SM
 # Bytes of shared memory besides the rows.
 EXCHANGED_BY_PAIRS = 4 * KIB
 
@@ -99,8 +99,8 @@ EXCHANGED_BY_PAIRS = 4 * KIB
 # Share of a copy's speed that clusters keep, and those of the largest size, of which all blocks have to be
 # free at once in one part of the GPU.
 #   H200: clusters of 16 blocks keep 0.82 where those of 8 keep 0.89.
-SPEED = 0.96
-LARGEST_SPEED = 0.9
+SPEED = 0.96  # of other clusters
+LARGEST_SPEED = 0.9  # of the largest clusters
 # Seconds that a block of a cluster spends on each row with no loads or stores in flight.
 #   H200, softmax of 131072 bf16 by clusters of two, one block an SM: 0.85 of a copy's speed.
 ROW_SECONDS = 2e-6

@@ -18,17 +18,17 @@ MAX_BATCHES = 16
 # The same in registers, and of columns that up to FEW_BLOCKS hold in shared memory.
 #   H200, softmax down 4096, 1024 and 512 bf16, of a copy's speed: 0.74, 0.85 and 0.81; with 512 threads that
 #   hold tiles alone 0.55, 0.64 and 0.62.
-FEWER_BATCHES = 8
-FEW_BLOCKS = 2
+FEWER_BATCHES = 8  # rows of a thread
+FEW_BLOCKS = 2  # that hold a column
 # Bytes of shared memory of a block, and of registers of a thread, that rows take at most.
-TILE_BYTES = 64 * KIB
-REGISTER_TILE_BYTES = 256
+TILE_BYTES = 64 * KIB  # of shared memory of a block
+REGISTER_TILE_BYTES = 256  # of registers of a thread
 # Bytes of a tile's row: the widest for columns that few blocks hold, and so on. Larger clusters leave more
 # SMs idle between them, which costs more than runs of memory half as long.
 #   H200, of a copy's speed: 150 rows in the widest ones 0.97, otherwise 0.87; 512 rows 0.84, otherwise 0.71.
-WIDEST_ROW = 256
-WIDE_ROW = 128
-NARROW_ROW = 64
+WIDEST_ROW = 256  # bytes, for columns that few blocks hold with MAX_BATCHES
+WIDE_ROW = 128  # bytes, for columns that more blocks hold
+NARROW_ROW = 64  # bytes, for all others
 # Blocks that hold wide rows of columns of a constant length at most. Where the length is no constant, more
 # than FEW_BLOCKS are no faster with wide rows.
 MAX_BLOCKS_OF_WIDE_ROWS = 8
@@ -40,12 +40,12 @@ COPIED_BYTES = 4
 # Rows of a column that one thread holds at most, and that a few threads do.
 #   H200, of a copy's speed, with 8 threads a column or more, and so: 8 rows 0.39 and 0.97, 10 rows 0.64 and
 #   0.97, 21 rows 0.66 and 0.98, 64 rows 0.95 and 0.99.
-MAX_ROWS_OF_A_THREAD = 24
-MAX_ROWS_OF_SHORT = 64
+MAX_ROWS_OF_A_THREAD = 24  # rows of a column
+MAX_ROWS_OF_SHORT = 64  # rows of a column that a few threads hold
 # Threads of a block of such columns, the bytes of their vectors, and those that each thread holds, at most.
-SHORT_THREADS = 128
-SHORT_VECTOR_BYTES = 8
-SHORT_BYTES = 192
+SHORT_THREADS = 128  # of a block
+SHORT_VECTOR_BYTES = 8  # of a vector
+SHORT_BYTES = 192  # of registers of a thread
 
 # ---- longer columns in registers of a cluster ----
 
@@ -54,9 +54,9 @@ SHORT_BYTES = 192
 #   H200, softmax of bf16, of a copy's speed with tiles in shared memory, and so: 300 rows 0.89 and 0.93, 600
 #   rows 0.91 and 1.01, 1200 rows 0.78 and 0.91, 2048 rows 0.81 and 0.83. Twice the threads in half as many
 #   blocks: 0.92, 0.95, 0.86, 0.71.
-ROWS_IN_REGISTERS = 16
-THREADS_IN_REGISTERS = 256
-MAX_BLOCKS_IN_REGISTERS = 8
+ROWS_IN_REGISTERS = 16  # of a thread
+THREADS_IN_REGISTERS = 256  # of a block
+MAX_BLOCKS_IN_REGISTERS = 8  # of a cluster
 # Bytes that a thread then holds at most.
 MAX_BYTES_IN_REGISTERS = 128
 

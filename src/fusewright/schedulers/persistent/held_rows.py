@@ -24,16 +24,16 @@ from fusewright.sym import Expr
 # Share of a kernel's speed that is left where Welford's steps, with a division each, take the place of two
 # sums of a held row; and the seconds of their last chain of divisions.
 #   H200: 0.93 in layer norm, 0.94 and 0.81 in its gradients, of 1024 and 4096 elements.
-WELFORD_SPEED = 0.93
-WELFORD_SECONDS = 0.4e-6
+WELFORD_SPEED = 0.93  # of the speed without these steps
+WELFORD_SECONDS = 0.4e-6  # for the last chain of divisions
 # Factor by which the nodes of a fusion may grow by what is computed anew for each reduction: beyond it
 # several kernels are cheaper.
 MAX_GROWTH = 4
 # Slots of a node up to which it may be computed any number of times, and the most times for others.
 #   H200, six layers of RMS norm and SiLU on a stream of floats, us: 8192x4096 888, as two kernels 248;
 #   16384x1024 421 and 127.
-CHEAP_SLOTS = 4
-MAX_TIMES = 5
+CHEAP_SLOTS = 4  # of a node
+MAX_TIMES = 5  # for nodes of more slots
 
 
 @dataclass(frozen=True)

@@ -83,11 +83,11 @@ TILE_ROW_BYTES = (256, 128, 64, 32)
 # Threads of a block: as few as hold a tile, since several blocks on an SM have their phases at other times.
 BLOCKS_OF_THREADS = (128, 256, 512)
 # Batches that a thread holds at most, and where no vectors are loaded.
-MAX_BATCHES = 16
-MAX_SINGLE_BATCHES = 32
+MAX_BATCHES = 16  # of vectors
+MAX_SINGLE_BATCHES = 32  # of elements
 # Registers for them at most, if only inputs are held, and if all that is needed again is.
-REGISTERS_TO_HOLD = 64
-REGISTERS_TO_HOLD_ALL = 32
+REGISTERS_TO_HOLD = 64  # inputs only
+REGISTERS_TO_HOLD_ALL = 32  # everything
 
 # ---- runs ----
 
@@ -103,8 +103,8 @@ MAX_RUN_STATES = 2
 
 # Share of a copy's speed that is kept with the shortest of TILE_ROW_BYTES, and what each doubling adds.
 #   Measured on an H200 for columns of 512 to 4096 bf16, of which the mean is subtracted.
-SPEED_OF_SHORTEST_ROWS = 0.6
-SPEED_A_DOUBLING = 0.1
+SPEED_OF_SHORTEST_ROWS = 0.6  # of a copy's speed
+SPEED_A_DOUBLING = 0.1  # of a copy's speed, added by each doubling
 # Share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
 # stores.
 #   H200: softmax down 300 to 4096 bf16 takes 0.92 to 1.12 times as long as is estimated with it.

@@ -15,8 +15,8 @@ from fusewright.schedulers.sizes import ceil_div, whole_warps
 BATCHES = 4
 # Bytes of narrow vectors that a thread has in flight, and vectors that it holds at most then, where that
 # leaves a row to one warp, which needs no barrier.
-BYTES_IN_FLIGHT = 64
-MAX_BATCHES_A_WARP = 16
+BYTES_IN_FLIGHT = 64  # of a thread
+MAX_BATCHES_A_WARP = 16  # vectors of a thread
 # Rows for each SM that make up for a warp's having few threads.
 ROWS_AN_SM = 64
 # Vectors of a lane at least, where a part of a warp has a row. Of narrow vectors it has a quarter of those

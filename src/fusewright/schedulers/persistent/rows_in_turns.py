@@ -23,8 +23,8 @@ from fusewright.schedulers.sizes import ceil_div, whole_warps
 #   49.
 THREADS_AN_SM = 1280
 # Threads of a block, and vectors that each holds of its row, at most.
-MAX_THREADS = 288
-MAX_VECTORS = 2
+MAX_THREADS = 288  # of a block
+MAX_VECTORS = 2  # of a thread
 # Registers of a thread besides what it holds.
 REGISTERS_TO_WORK = 32
 
@@ -35,18 +35,18 @@ REGISTERS_TO_WORK = 32
 #   H200, layer norm, of a copy's speed: 8191x4095 0.74, in registers 0.61; 16384x2047 0.79 and 0.55;
 #   5400x6001 0.81, by element 0.55; 4095x16385 by one block 0.88, by element 0.59. The first two with two
 #   vectors a thread 0.70 and 0.65, with one 0.52 and 0.61.
-COPIED_THREADS_AN_SM = 768
-MAX_COPIED_THREADS = 704
-COPIED_VECTORS = 3
-COPIED_STAGES = 3
+COPIED_THREADS_AN_SM = 768  # of all blocks
+MAX_COPIED_THREADS = 704  # of a block
+COPIED_VECTORS = 3  # of a thread
+COPIED_STAGES = 3  # rows of a ring
 # Blocks of a cluster, and vectors of each thread, that do the same with longer rows: the first pair that
 # fits.
 #   H200, layer norm, of a copy's speed: 1024x50257 by clusters of two 0.86, by one block with chunks of a row
 #   in a ring 0.57; rows of 65537 by three 0.70 and 0.59; 1335x50257 float by four 0.77, by element 0.48.
 COPIED_BY_CLUSTERS = ((2, 4), (2, 5), (3, 4), (3, 5), (4, 4), (4, 5))
 # Rows of a cluster's ring at least, and the share of the SMs that clusters must have.
-MIN_STAGES_OF_CLUSTER = 2
-MIN_SHARE_OF_SMS = 0.7
+MIN_STAGES_OF_CLUSTER = 2  # rows of a ring
+MIN_SHARE_OF_SMS = 0.7  # of all SMs
 # Bytes of shared memory of a block besides: what reductions exchange, mbarriers, and the alignment of all
 # buffers.
 OTHER_BYTES = 1 * KIB

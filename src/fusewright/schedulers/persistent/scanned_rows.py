@@ -16,8 +16,8 @@ from fusewright.schedulers.sizes import ceil_div, whole_warps
 # and for what is computed of the input beside it.
 #   H200, masks of the most probable of 32000 bf16: 36 us, 38 with half or twice the elements; 53 and more
 #   where registers spill.
-ELEMENTS = 16
-REGISTERS = 64
+ELEMENTS = 16  # of a thread at a time
+REGISTERS = 64  # of a thread
 # Threads of a block at least: more blocks of an SM have the same threads in all.
 #   H200, the same masks: two blocks of 512 threads 36 us, four of 256, which hold less, 40; one of 1024 41.
 #   One alone has room for rows of 128256.
@@ -26,8 +26,8 @@ MIN_THREADS = 512
 #   H200, running sums of softmaxes of bf16, us: 65536 rows of 257 by 8 lanes with five vectors 23, by 16 with
 #   three 29; 32768 of 513 by 16 with five 23, by 32 with three 29; 262144 of 65 by 4 with three 40, by 8 with
 #   two 43; 524288 of 33 by 4 with two 42, by 8 55.
-LANES = (4, 8, 16)
-MAX_VECTORS_OF_A_LANE = 5
+LANES = (4, 8, 16)  # that may hold a row
+MAX_VECTORS_OF_A_LANE = 5  # vectors
 # Warps of a block at least for that: blocks of fewer are those of few rows.
 MIN_WARPS = 4
 # Bytes of shared memory that the alignment of what a block holds and passes on may take.

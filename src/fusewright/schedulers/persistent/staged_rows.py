@@ -34,18 +34,18 @@ COUNTED_WIDTH = 8
 #   H200, bf16, of a copy's speed so and otherwise: softmax of 65 elements 0.75 and 0.35, 129 0.83 and 0.66,
 #   257 0.92 and 0.82, 513 0.94 and 0.69, 1023 1.03 and 0.91; layer norm of 513 0.75 and 0.41, 1023 0.71 and
 #   0.52.
-MIN_LANES = WARP_SIZE // 2
-ELEMENTS_A_LANE = 17
+MIN_LANES = WARP_SIZE // 2  # of a row
+ELEMENTS_A_LANE = 17  # before a row has more lanes
 # Elements of a lane of a warp at most, and of a row beside weights at most.
 #   H200, layer norm of 2047 elements by two warps, of a copy's speed: 0.70, copied ahead 0.79.
-MAX_ELEMENTS_A_LANE = 33
-MAX_ELEMENTS_BESIDE_WEIGHTS = 1536
+MAX_ELEMENTS_A_LANE = 33  # of a lane of a warp
+MAX_ELEMENTS_BESIDE_WEIGHTS = 1536  # of a row
 # Bytes of shared memory that the lanes of a row read at a time, a word of each bank: each lane takes so many
 # neighbours. It takes one if the row's places grow by more than this factor, as the others would be in vain.
 #   H200, bf16, and by one element, us: softmax of 257 by 4 neighbours 23.1 and 23.8, of 513 by 2 69.9 and
 #   75.5, layer norm of 513 87.1 and 94.2.
-BANKS_BYTES = 128
-MAX_GROWTH_OF_PLACES = 1.2
+BANKS_BYTES = 128  # of all banks
+MAX_GROWTH_OF_PLACES = 1.2  # factor
 
 # ---- rows of a block ----
 
@@ -65,10 +65,10 @@ BLOCKS_AN_SM = 3
 # the rows, so that what is read of weights serves more of each.
 #   H200, us, so and as other rows: layer norm of 65 19.8 and 22.3, of 97 23.2 and 26.4, of 129 36.2 and 32.6;
 #   RMS norm of 65 18.5 and 21.7; softmax, which has no weights, 18.0 and 17.2.
-MIN_SHORT = 64
-MAX_SHORT = 128
-SHORT_LANES = 8
-SHORT_TOGETHER = 3
+MIN_SHORT = 64  # elements, exclusive
+MAX_SHORT = 128  # elements, exclusive
+SHORT_LANES = 8  # of a row
+SHORT_TOGETHER = 3  # neighbouring elements of a lane
 
 # ---- rows of fewer elements than lanes ----
 

@@ -39,8 +39,8 @@ ROWS_AN_SM = 4
 # Threads of a block beside the warp that copies.
 THREADS = 512
 # Vectors of each thread in a chunk; the second where rows read something in common, which comes from L2.
-VECTORS = 2
-VECTORS_BESIDE_OTHERS = 4
+VECTORS = 2  # of a thread
+VECTORS_BESIDE_OTHERS = 4  # of a thread, beside what rows read in common
 # Bytes of shared memory besides the ring: what reductions exchange, mbarriers, and the alignment of all
 # buffers.
 OTHER_BYTES = 8 * KIB

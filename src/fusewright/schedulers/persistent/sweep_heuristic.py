@@ -24,9 +24,9 @@ from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_o
 # whose threads pass on more and need the registers for that.
 #   H200, bf16, of a copy's speed: softmax down 131072 rows of 128 in tiles of 64 columns 0.69, 0.62 with
 #   twice as many threads; batch norm of 64x64x112x112, channels last, 0.52 to 0.56, and 0.47.
-THREADS_OF_ROWS = 448
-THREADS_AN_SM = 896
-THREADS_OF_COLUMNS = 512
+THREADS_OF_ROWS = 448  # of a block
+THREADS_AN_SM = 896  # of all blocks
+THREADS_OF_COLUMNS = 512  # of a block
 # Threads of a block at least, of small tensors, before each has several vectors in flight.
 FEW_THREADS = 256
 # Blocks that share a row at least.
@@ -41,8 +41,8 @@ BYTES_IN_FLIGHT = 64
 # Registers of a thread, and steps, from which on it loads the next step while it works on one.
 #   H200, bf16, of a copy's speed: softmax down 131072 rows of 128 0.72, without 0.69; of 65536 rows of 64,
 #   two steps, 0.52 so, 0.54 without.
-REGISTERS_TO_PREFETCH = 128
-STEPS_TO_PREFETCH = 4
+REGISTERS_TO_PREFETCH = 128  # of a thread
+STEPS_TO_PREFETCH = 4  # of a block
 
 # ---- tiles of columns ----
 
@@ -53,8 +53,8 @@ TILE_ROW_BYTES = (256, 512)
 # and no more nor less than this. Blocks have fewer columns to tell each other of then.
 #   H200, softmax of bf16, of a copy's speed: of 131072 rows of 128 0.69 with 128 bytes, 0.55 with 256, 0.54
 #   with 64; of 65536 rows of 64 0.52 with 64 bytes, 0.42 with 128.
-NEAR_ROW_BYTES = 128
-LEAST_ROW_BYTES = 64
+NEAR_ROW_BYTES = 128  # at most
+LEAST_ROW_BYTES = 64  # at least
 
 # ---- what is held from sweep to sweep ----
 

@@ -45,8 +45,8 @@ MAX_ELEMENTS_OF_PLANES = 16
 # whole pairs, else in narrower vectors.
 #   H200, bf16: 1024x1024 without its border, by vectors of 8, of 4, and by pairs, us: five neighbours 54, 44
 #   and 34, nine 88, 57 and 40. Three of 8192x4096: 45, 48 and 44.
-MAX_SHIFTED_ELEMENTS = 36
-PAIR = 2
+MAX_SHIFTED_ELEMENTS = 36  # of a thread
+PAIR = 2  # elements
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,16 +35,16 @@ MAX_COLUMNS_A_THREAD = 4
 # Threads of a block. Twice as many if one block has all neighbouring columns: the work is down the columns
 # then.
 #   H200, the middle of 8x65536x128 with 512 threads and with 256: float 73.3 and 78.0 us, bf16 41.3 and 41.5.
-THREADS = 256
-THREADS_OF_FEW_COLUMNS = 512
+THREADS = 256  # in general
+THREADS_OF_FEW_COLUMNS = 512  # if one block has all neighbouring columns
 # Threads along rows at most, where these are not whole warps.
 #   Of two tiles of 33 columns one would have a single column. H200, bf16: 2000003x33 takes 0.62 of the time,
 #   100003x333 without vectors 0.92.
 MAX_THREADS_ALONG = 48
 # Rows that a thread has in flight at most: of vectors, of single elements, and where bytes would allow more.
-MAX_ROWS_OF_VECTORS = 8
-MAX_ROWS_OF_ELEMENTS = 16
-MAX_ROWS_IN_FLIGHT = 32
+MAX_ROWS_OF_VECTORS = 8  # of vectors
+MAX_ROWS_OF_ELEMENTS = 16  # of single elements
+MAX_ROWS_IN_FLIGHT = 32  # where bytes would allow more
 # Rows that a thread has in flight where all loads are broadcasts, which have no bytes to count.
 ROWS_OF_BROADCASTS = 8
 # Bytes that a thread has in flight where memory has a short row of a few columns, in vectors of any width.
@@ -55,14 +55,14 @@ BYTES_IN_FLIGHT_OF_FEW_COLUMNS = 128
 # Length of columns up to which a thread sums whole ones, all loads in flight at once, if the GPU has so many
 # threads per SM for them.
 #   H200: [1024, 3, 4096] over dimension 1 takes 0.54 times as long as with two threads a column.
-SHORT_COLUMN = 16
-MIN_THREADS_AN_SM = 256
+SHORT_COLUMN = 16  # elements
+MIN_THREADS_AN_SM = 256  # threads
 # Rows that each thread down a short column sums, if they are neighbours in memory.
 NEIGHBOURING_ROWS_A_THREAD = 4
 # Bytes of a row of memory from which on threads sum whole columns of any length, in the widest vectors; and
 # the threads of such a block.
-LONG_ROW_BYTES = 1 << 16
-LONG_ROW_THREADS = 64
+LONG_ROW_BYTES = 1 << 16  # of a row of memory
+LONG_ROW_THREADS = 64  # of a block
 
 # ---- memory with short rows ----
 
@@ -70,24 +70,24 @@ LONG_ROW_THREADS = 64
 BLOCK_ROW_BYTES = 256
 # Threads along rows of less than a line, and down them.
 #   H200: 65536x32x32 bf16 0.95 of a copy's speed, 0.89 with narrower vectors.
-SHORT_ROW_THREADS = 16
-SHORT_ROW_THREADS_DOWN = 8
+SHORT_ROW_THREADS = 16  # along rows
+SHORT_ROW_THREADS_DOWN = 8  # down the columns
 
 # ---- columns that are read element by element ----
 
 # Columns from which on a block reads ELEMENT_COLUMNS of them, its threads with more rows in flight.
 #   H200, bf16: 20000x4095 takes 0.86 of the time. Not if each element is stored as well: GELU's gradient with
 #   a bias's, 5215x1417, 26.7 us with 16 rows in flight, 39.9 with 32 (float 767x4329: 22.7 and 22.5).
-MANY_ELEMENT_COLUMNS = 1024
-ELEMENT_COLUMNS = 128
-BYTES_IN_FLIGHT_OF_ELEMENTS = 128
+MANY_ELEMENT_COLUMNS = 1024  # columns
+ELEMENT_COLUMNS = 128  # of a block
+BYTES_IN_FLIGHT_OF_ELEMENTS = 128  # of a thread
 # Fewer columns are not shared between blocks if a single block takes their length: the columns and the
 # threads down each of such a block, and how many blocks there have to be.
 #   H200, bf16, and in blocks that share columns, us: 1024x257 6.3 and 7.7, 1024x513 6.6 and 7.7, 512x1023 6.5
 #   and 7.7.
-SINGLE_BLOCK_COLUMNS = 8
-SINGLE_BLOCK_DOWN = 64
-MIN_SINGLE_BLOCKS = 32
+SINGLE_BLOCK_COLUMNS = 8  # of a block
+SINGLE_BLOCK_DOWN = 64  # threads down the columns
+MIN_SINGLE_BLOCKS = 32  # blocks
 # Blocks per SM for which registers are left, for columns that are read by narrow vectors.
 #   H200, of the time without this limit: columns of 511 bf16 beside two broadcasts 0.19, of 3333 half 0.54,
 #   of 256 from two inputs 0.70, of 2000 0.83.
@@ -101,8 +101,8 @@ WIDEST_BLOCK = 1024
 # steps.
 #   H200, bf16, of the time of smaller blocks that share columns: 512x768 and 1024x4096 0.77, 1024x16384 0.87,
 #   8192x16384 and the middle of 16x4096x1024 0.98, of 7x170x3776 0.90, of 431x560x64 float 0.94.
-MIN_BUSY_SMS = 0.9
-MAX_WHOLE_BLOCKS_AN_SM = 2
+MIN_BUSY_SMS = 0.9  # of all SMs
+MAX_WHOLE_BLOCKS_AN_SM = 2  # blocks
 # Length of columns beyond which the threads of such a block along a row are a whole warp.
 MAX_LENGTH_OF_NARROW_BLOCK = 1024
 # Blocks that an SM has at least if not all are resident at once: one loads while others compute.
@@ -114,9 +114,9 @@ MIN_RESIDENT_IN_TURNS = 4
 # Threads of such a block, how many blocks an SM has, and how many steps each takes at most.
 #   H200, bf16, of the time of smaller blocks: 60000x192 0.84, 16384x1024 0.91, 5000x2048 0.95, GELU's
 #   gradient with a bias's of 4319x1088 0.71; 100003x1000, 24 steps, 1.02.
-FEW_STEPS_THREADS = 512
-FEW_STEPS_BLOCKS_AN_SM = 2
-MAX_FEW_STEPS = 12
+FEW_STEPS_THREADS = 512  # of a block
+FEW_STEPS_BLOCKS_AN_SM = 2  # blocks
+MAX_FEW_STEPS = 12  # of a block
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ BLOCKS_AN_SM = 4
 MIN_STEPS = 2
 # Blocks of a column from which on only a share of the blocks is used, since the last one adds up all results.
 #   H200, bf16: sums of 100003x1000 columns take 0.98 of the time with three quarters of the blocks.
-MANY_BLOCKS_DOWN = 32
-SHARE_OF_MANY = 0.75
+MANY_BLOCKS_DOWN = 32  # of a column
+SHARE_OF_MANY = 0.75  # of the blocks
 # How often the last block may wait for partial results, per step that each block takes before.
 #   H200, bf16: 60000x192 takes 0.84 of the time with this limit, GELU's gradient with a bias's of 4319x1088
 #   0.90.

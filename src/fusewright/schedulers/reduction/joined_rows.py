@@ -31,8 +31,8 @@ from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, 
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Threads of a block, at least where a row has fewer elements, and at most.
-THREADS = 256
-MAX_THREADS = 512
+THREADS = 256  # at least
+MAX_THREADS = 512  # at most
 # Bytes that each thread has in flight.
 #   H200, 4096x512x33 and 512x1024x99 bf16, of a copy's speed: 0.97, with 64 bytes 0.94.
 BYTES_IN_FLIGHT = 128

@@ -36,16 +36,16 @@ ELEMENTS_A_THREAD = 9
 MAX_THREADS_A_ROW = 512
 # Rows for each SM from which on a row may have WIDEST_BLOCK threads. The SM then reads fewer rows at a time.
 #   H200, bf16: 8192x16384 takes 0.95 of the time, 2048x65536 0.99.
-ROWS_OF_WIDEST_BLOCKS = 8
-WIDEST_BLOCK = 1024
+ROWS_OF_WIDEST_BLOCKS = 8  # for each SM
+WIDEST_BLOCK = 1024  # threads
 
 # ---- the same for several states, whose exchange between threads costs more ----
 
 # Vectors of a thread, in rows that a warp reduces with as many.
 STATES_VECTORS_OF_WARP = 4
 # Vectors of a thread in longer rows, and how many of them it has in flight.
-STATES_VECTORS_A_THREAD = 16
-STATES_VECTORS_IN_FLIGHT = 8
+STATES_VECTORS_A_THREAD = 16  # of a thread
+STATES_VECTORS_IN_FLIGHT = 8  # of a thread
 # Threads of a longer row at most, unless the rows would leave half of the GPU idle.
 STATES_MAX_THREADS_A_ROW = 128
 
@@ -55,9 +55,9 @@ STATES_MAX_THREADS_A_ROW = 128
 SHORT_ROWS_BLOCK = 128
 # Rows that a thread sums side by side at most: rows of a few elements have too few bytes by themselves. There
 # are as many as have ROWS_IN_FLIGHT_ELEMENTS in a vector each, within these two limits.
-MIN_ROWS_IN_FLIGHT = 2
-MAX_ROWS_IN_FLIGHT = 8
-ROWS_IN_FLIGHT_ELEMENTS = 16
+MIN_ROWS_IN_FLIGHT = 2  # rows of a thread
+MAX_ROWS_IN_FLIGHT = 8  # rows of a thread
+ROWS_IN_FLIGHT_ELEMENTS = 16  # elements of all rows' vectors
 
 
 @dataclass(frozen=True, slots=True)

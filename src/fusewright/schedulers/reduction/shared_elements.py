@@ -18,14 +18,14 @@ from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 # more.
 #   H200, us: the potentials of 4096 points 13.6, by a row each 19.3; of 20000 309, by four rows 334; of 2048
 #   by two rows 7.0 and 7.7; the distances of 4096 points from the nearest of as many others 16.4 and 20.0.
-ROWS = 8
-ROWS_OF_STATES = 4
+ROWS = 8  # of one state
+ROWS_OF_STATES = 4  # of several
 # Share of the threads that the GPU holds at once which there must be for so many rows of each, by states.
-LEAST_SHARE = 0.75
-SHARE_OF_STATES = 0.45
+LEAST_SHARE = 0.75  # of one state
+SHARE_OF_STATES = 0.45  # of several
 # Elements of each row that a thread has in flight, and that it goes through at least.
-IN_FLIGHT = 4
-ELEMENTS_A_THREAD = 8
+IN_FLIGHT = 4  # elements of each row
+ELEMENTS_A_THREAD = 8  # of each row
 # Threads of a block at most. Of several states a warp has the rows.
 #   H200, us, by a warp and by blocks: the nearest of 1024 points for each of 16384 15.7 and 19.5, of 256 for
 #   65536 19.6 and 21.6.
@@ -35,8 +35,8 @@ WIDEST_BLOCK = 256
 
 # Vectors of a row from which on a thread has two of them, of so many rows: neighbours share an operand.
 #   H200, distances of 2048x2048 pairs of 32 bf16: 26.8 us, by a vector of two rows each 44.0.
-SHARED_VECTORS = 4
-ROWS_OF_VECTORS = 8
+SHARED_VECTORS = 4  # of a row
+ROWS_OF_VECTORS = 8  # of a thread
 
 # ---- columns ----
 

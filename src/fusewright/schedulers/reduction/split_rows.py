@@ -17,8 +17,8 @@ MAX_INNERMOST = 64
 # Threads of a block whose threads go along the innermost dimension.
 THREADS = 256
 # Bytes and loads that such a thread has in flight at most.
-MAX_BYTES_IN_FLIGHT = 128
-MAX_LOADS_IN_FLIGHT = 16
+MAX_BYTES_IN_FLIGHT = 128  # bytes
+MAX_LOADS_IN_FLIGHT = 16  # loads
 
 # Vectors of a row up to which one thread reduces it, if that makes enough threads for the GPU.
 MAX_VECTORS_OF_A_THREAD = 4

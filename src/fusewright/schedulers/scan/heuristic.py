@@ -46,14 +46,14 @@ MAX_INNER_UNROLL = 4
 # rows.
 #   H200, bf16, of a copy's speed: 65536 elements by 512 threads 0.93, by 128 0.87; 4096 by 256 threads 0.99,
 #   by 128 with four vectors 0.97; 1024 by 64 1.00, by 128 0.97.
-ROW_THREADS = 512
-LEAST_VECTORS = 2
+ROW_THREADS = 512  # of a row
+LEAST_VECTORS = 2  # of a thread
 # The same where vectors have no more than FEW_ELEMENTS, so that threads pass fewer sums to each other.
 #   H200, sums of bools as Int: 8192 rows of 2048 43.0 us by 256 threads with four vectors of two, 45.1 by
 #   512; 2048 rows of 8192 47.2 and 56.3.
-FEW_ELEMENTS = 2
-NARROW_ROW_THREADS = 256
-NARROW_LEAST_VECTORS = 4
+FEW_ELEMENTS = 2  # of a vector
+NARROW_ROW_THREADS = 256  # of a row
+NARROW_LEAST_VECTORS = 4  # of a thread
 
 # ---- shifted rows ----
 
@@ -61,13 +61,13 @@ NARROW_LEAST_VECTORS = 4
 #   H200, bf16, us: 262144 rows of 65 by 8 lanes 28, by 4 38, by 32 one element at a time 51; 524288 of 33 by
 #   8 34, by 4 39, one at a time 84; 131072 of 129 by 8 lanes with three vectors 24, by 16 with two 28; 32768
 #   of 1023 by a warp with five 37, with four 43, by 96 threads 48.
-LEAST_LANES = 8
-MAX_VECTORS_OF_A_LANE = 5
+LEAST_LANES = 8  # of a row
+MAX_VECTORS_OF_A_LANE = 5  # vectors
 # Threads that scan a longer row in a single step at most, and the vectors of each.
 #   H200, bf16, us: 16384 rows of 2047 by 96 threads with three vectors 37, by a warp 41, by 160 threads 49;
 #   4096 of 4097 by 192 threads 22, by 288 with two 23.
-MAX_THREADS_OF_ONE_STEP = 256
-VECTORS_OF_ONE_STEP = 3
+MAX_THREADS_OF_ONE_STEP = 256  # of a row
+VECTORS_OF_ONE_STEP = 3  # of a thread
 
 # ---- columns ----
 
@@ -85,8 +85,8 @@ LEAST_THREADS_ALONG = 16
 # Bytes of neighbouring elements that a block accesses at least: two sectors of memory; and at most: more
 # blocks then share an SM.
 #   H200, 65536 columns of 2048 bf16, of a copy's speed: 0.90, with twice as many bytes 0.84.
-LEAST_ROW_BYTES = 64
-MAX_ROW_BYTES = 256
+LEAST_ROW_BYTES = 64  # of a block
+MAX_ROW_BYTES = 256  # of a block
 
 # ---- blocks that share rows ----
 
@@ -95,10 +95,10 @@ MAX_ROW_BYTES = 256
 #   H200, 2 rows of 16777216 bf16, of a copy's speed: 0.76; 0.72 with one block of twice as many threads, 0.64
 #   with 64 bytes. Twice as many threads of an SM have registers for 64 bytes without the next step's loads:
 #   0.66.
-SHARING_BLOCKS_AN_SM = 2
-SHARING_THREADS = 256
-SHARING_BYTES = 128
-MAX_SHARING_UNROLL = 8
+SHARING_BLOCKS_AN_SM = 2  # blocks
+SHARING_THREADS = 256  # of a block
+SHARING_BYTES = 128  # of loads of a thread
+MAX_SHARING_UNROLL = 8  # accesses of a thread
 # Blocks that share a row at least.
 LEAST_SHARE = 2
 # Steps of one block that a shared row has at least: blocks wait for each other after each of theirs.

@@ -19,12 +19,12 @@ from fusewright.schedulers.sizes import ceil_div
 # ---- tiles that are tried ----
 
 # Sides are multiples of the step, up to the longest of each group.
-STEP = 8
-MAX_ALONG_1 = 264
-MAX_ALONG_2 = 72
+STEP = 8  # elements
+MAX_ALONG_1 = 264  # elements along the first side
+MAX_ALONG_2 = 72  # elements along the second side
 # Threads of a block.
-MIN_THREADS = 192
-MAX_THREADS = 576
+MIN_THREADS = 192  # at least
+MAX_THREADS = 576  # at most
 # Elements of a thread at most.
 MAX_ELEMENTS = 24
 
@@ -44,8 +44,8 @@ ACCESSES = 4
 
 # For sectors that a row of a tile shares with others, where it ends: another block reads the rest of these
 # from a cache, or writes it.
-PARTLY_READ_COST = 0.25
-PARTLY_WRITTEN_COST = 1.0
+PARTLY_READ_COST = 0.25  # of the second side
+PARTLY_WRITTEN_COST = 1.0  # of the first side
 # For threads for which an SM has room, but not for a whole block of them.
 IDLE_COST = 0.3
 

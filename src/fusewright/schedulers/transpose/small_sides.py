@@ -26,8 +26,8 @@ MAX_THREADS = 256
 # cost, if they are at no constant distance.
 #   SASS of sm_90, three channels of bf16, instructions an element: 7.8, at no constant distance 10.2, with
 #   guards 16.
-FEW_ACCESSES = 2
-APART_COST = 0.5
+FEW_ACCESSES = 2  # of a thread
+APART_COST = 0.5  # of the cost of an element
 # Cost of guards, where tiles go beyond the other side's dimension.
 GUARD_COST = 1.0
 # Cost of the start of a block, in elements along the other side.

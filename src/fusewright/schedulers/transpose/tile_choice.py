@@ -29,9 +29,9 @@ from fusewright.schedulers.transpose.small_sides import tile_of_whole_side
 
 # Elements along a side without vectors at least, and along any side at most. Between them a tile's row has so
 # many bytes of the smallest element in global memory: full lines of the L2 cache.
-MIN_TILE = 32
-MAX_TILE = 64
-ROW_BYTES = 128
+MIN_TILE = 32  # elements
+MAX_TILE = 64  # elements
+ROW_BYTES = 128  # between them
 # Blocks that should fit in an SM's shared memory: with 16 KiB of loads each, eight hide their latency.
 BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
@@ -43,28 +43,28 @@ MAX_LOADED_BYTES = 256
 #   H200, six permutations and transposes of 8 and 8 bf16, of a copy's speed in geometric mean: 0.97 in tiles
 #   of 64x128 by 256 threads, 0.96 of 64x64 by 128, 0.91 of 128x64 by 128. Four of float: 0.99 in tiles of
 #   64x64 by 256, 0.97 of 64x32 by 128.
-VECTOR_TILE = 64
-VECTOR_BYTES = 256
-MAX_VECTOR_ALONG = 128
-VECTOR_THREADS = 256
+VECTOR_TILE = 64  # elements along the first side
+VECTOR_BYTES = 256  # along the second side
+MAX_VECTOR_ALONG = 128  # elements along the second side
+VECTOR_THREADS = 256  # of a block
 # The same where the narrower of the two vectors, and the wider one, have so many bytes at most. Blocks are
 # larger, as a thread has few bytes of each vector, and long pieces of the output count more. Threads have
 # more than one vector each.
 #   H200, bf16: 84x194x990 takes 0.75 of the time, 2910x10140 0.92. Channels of 12 bytes, by threads of a
 #   single vector: 29.3 us with 512 threads a tile, 22.9 with 256.
-NARROW_BYTES = (4, 8)
-NARROW_TILE = 256
-NARROW_ALONG = 64
-NARROW_THREADS = 512
+NARROW_BYTES = (4, 8)  # of the narrower vector and of the wider one
+NARROW_TILE = 256  # elements along the first side
+NARROW_ALONG = 64  # elements along the second side
+NARROW_THREADS = 512  # of a block
 # The same where vectors of the second side are as wide as an access, and elements have WIDE_ELEMENT bytes, of
 # which alone this is known: elements along both sides, and bytes of a vector along the second.
 #   H200, bf16: five permutations and transposes with narrower vectors along the first side take 0.88 to 0.96
 #   of the time with 16 bytes in tiles of 64x128 or 64x64; seventeen with as wide ones 0.87 to 1.05 of that in
 #   tiles of 64x128, 0.97 in geometric mean.
-WIDE_ELEMENT = 2
-WIDE_TILE = 128
-WIDE_ALONG = 64
-WIDE_BYTES = 8
+WIDE_ELEMENT = 2  # bytes
+WIDE_TILE = 128  # elements along the first side
+WIDE_ALONG = 64  # elements along the second side
+WIDE_BYTES = 8  # of a vector along the second side
 
 # ---- vectors along one side ----
 
@@ -73,10 +73,10 @@ WIDE_BYTES = 8
 #   H200: with vectors along the first side ten permutations and transposes take 0.82 to 1.04 of the time that
 #   they take in tiles of 64x64 and, of float, 32x32; with vectors along the second six of float 0.81 to 0.98
 #   of that in 32x32 with 16 bytes, eighteen of bf16 0.93 to 1.06 of that with 8 bytes.
-LONE_TILE = 128
-LONE_FIRST_ALONG = 32
-LONE_ALONG_BYTES = 128
-LONE_VECTOR_BYTES = 4
+LONE_TILE = 128  # elements along the first side
+LONE_FIRST_ALONG = 32  # elements along the second side without vectors
+LONE_ALONG_BYTES = 128  # along the second side with vectors
+LONE_VECTOR_BYTES = 4  # of these vectors
 
 # ---- no vectors ----
 
@@ -84,16 +84,16 @@ LONE_VECTOR_BYTES = 4
 # at most. Long pieces of the output count more than those of the input, and more stores a thread keep loads
 # waiting.
 #   H200, 8191x4095 bf16: 50 us in tiles of 128x32 by 256 threads, 64 in tiles of 64x64 by 128.
-SINGLE_TILE = 128
-SINGLE_BYTES = 64
-SINGLE_STORES = 16
-SINGLE_THREADS = 256
+SINGLE_TILE = 128  # elements along the first side
+SINGLE_BYTES = 64  # along the second side
+SINGLE_STORES = 16  # elements that a thread stores
+SINGLE_THREADS = 256  # of a block
 # Where an SM has so many of their blocks, tiles that are no powers of two are looked for, which take this
 # share of their time at most by `tile_cost`.
 #   H200, bf16: at 0.52 and 0.68 of it 16x67x16899 and 7x33x1071x65 take 31.1 and 29.2 us, otherwise 32.7 and
 #   37.8. At 0.8 65x513x1021 takes 52.2, otherwise 50.8.
-MANY_BLOCKS = 4
-MAX_SHARE_OF_USUAL = 0.75
+MANY_BLOCKS = 4  # for each SM
+MAX_SHARE_OF_USUAL = 0.75  # of the usual tile's time
 
 # ---- small dimensions ----
 
@@ -106,8 +106,8 @@ MAX_LONG_TILE = 512
 # Smaller blocks are launched no faster than they are done; larger tiles gain nothing.
 #   H200, 34 MB in, by 128 elements of 1 kB and by 512 or 256 of 2 to 4 kB, us: four channels of bf16 23.9 and
 #   20.3, two of float 23.9 and 20.4, eight bytes 24.1 and 20.5.
-MAX_LONG_VECTOR_TILE = 128
-LEAST_TILE_BYTES = 2048
+MAX_LONG_VECTOR_TILE = 128  # elements
+LEAST_TILE_BYTES = 2048  # of a tile
 
 #: The positions of the dimensions that are merged with the first tiled one, and with the second.
 Merged = tuple[tuple[int, ...], tuple[int, ...]]
