@@ -29,31 +29,31 @@ COUNTED_WIDTH = 8
 
 # ---- threads of a row ----
 
-# Lanes of a row at least, and the elements of each at most. Longer rows have a warp, and rows beside weights
-# two where a lane of one would have more.
+# A row has half a warp, if each of its lanes has few elements then, else a warp. Rows beside weights have two
+# warps, if the lanes of one would have more elements.
 #   H200, bf16, of a copy's speed so and otherwise: softmax of 65 elements 0.75 and 0.35, 129 0.83 and 0.66,
 #   257 0.92 and 0.82, 513 0.94 and 0.69, 1023 1.03 and 0.91; layer norm of 513 0.75 and 0.41, 1023 0.71 and
 #   0.52.
 MIN_LANES = WARP_SIZE // 2  # of a row
-ELEMENTS_A_LANE = 17  # before a row has more lanes
-# Elements of a lane of a warp at most, and of a row beside weights at most.
+ELEMENTS_A_LANE = 17  # at most, before a row has more lanes
+# Elements at most of rows that are staged: longer ones are held in other ways.
 #   H200, layer norm of 2047 elements by two warps, of a copy's speed: 0.70, copied ahead 0.79.
 MAX_ELEMENTS_A_LANE = 33  # of a lane of a warp
 MAX_ELEMENTS_BESIDE_WEIGHTS = 1536  # of a row
-# Bytes of shared memory that the lanes of a row read at a time, a word of each bank: each lane takes so many
-# neighbours. It takes one if the row's places grow by more than this factor, as the others would be in vain.
+# The lanes of a row read a word of each bank at a time: each lane takes as many neighbouring elements. It
+# takes one element if otherwise the row would have too many places beyond its end.
 #   H200, bf16, and by one element, us: softmax of 257 by 4 neighbours 23.1 and 23.8, of 513 by 2 69.9 and
 #   75.5, layer norm of 513 87.1 and 94.2.
 BANKS_BYTES = 128  # of all banks
-MAX_GROWTH_OF_PLACES = 1.2  # factor
+MAX_GROWTH_OF_PLACES = 1.2  # factor, from one element a lane
 
 # ---- rows of a block ----
 
 # Rows of a block at least where a row has less than a warp. There are as many as a vector has elements: whole
 # vectors are a block's then.
 MIN_ROWS_A_BLOCK = 8
-# Elements up to which each thread has two rows in flight. All rows beside weights that half a warp has are
-# two, too, as both share the weights.
+# Elements of a row up to which each thread has two rows in flight. Beside weights it also has two longer
+# rows, if half a warp has each, as both share the weights.
 #   H200: softmax of 65 0.75 of a copy's speed, with one 0.69; layer norm of 257 47.7 us, with one 50.6.
 TWO_IN_FLIGHT = 160
 # Blocks for each SM that make up for the phases in which a block loads or stores nothing, as many resident.
@@ -61,8 +61,8 @@ BLOCKS_AN_SM = 3
 
 # ---- rows of a few elements beside weights ----
 
-# Elements between which rows beside weights have fewer lanes, each with several neighbours, and blocks twice
-# the rows, so that what is read of weights serves more of each.
+# Rows between these lengths have fewer lanes, each with several neighbouring elements, and blocks twice the
+# rows, so that what is read of weights serves more rows.
 #   H200, us, so and as other rows: layer norm of 65 19.8 and 22.3, of 97 23.2 and 26.4, of 129 36.2 and 32.6;
 #   RMS norm of 65 18.5 and 21.7; softmax, which has no weights, 18.0 and 17.2.
 MIN_SHORT = 64  # elements, exclusive
@@ -72,8 +72,8 @@ SHORT_TOGETHER = 3  # neighbouring elements of a lane
 
 # ---- rows of fewer elements than lanes ----
 
-# Threads of a block, each of which has one or several rows to itself, as many as load a vector by each.
-# Blocks have fewer, if only then as many of them as each SM is to have find rows.
+# Threads of a block at most, each of which has one or several rows to itself, as many as load a whole vector.
+# Blocks have fewer threads if there are too few rows for BLOCKS_AN_SM.
 #   Rows with lanes would leave some of these without elements, and a block with less to load than threads.
 #   H200, 4194304 rows of 3 bf16, eight a block of 64 threads: 0.05 of a copy's speed.
 THREADS_WITH_ROWS = 128

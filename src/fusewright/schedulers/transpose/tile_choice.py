@@ -27,11 +27,11 @@ from fusewright.schedulers.transpose.small_sides import tile_of_whole_side
 
 # ---- in general ----
 
-# Elements along a side without vectors at least, and along any side at most. Between them a tile's row has so
-# many bytes of the smallest element in global memory: full lines of the L2 cache.
-MIN_TILE = 32  # elements
+# A side of a tile has the elements of ROW_BYTES in global memory, full lines of the L2 cache, within these
+# limits.
+MIN_TILE = 32  # elements, of a side without vectors
 MAX_TILE = 64  # elements
-ROW_BYTES = 128  # between them
+ROW_BYTES = 128  # of the smallest element
 # Blocks that should fit in an SM's shared memory: with 16 KiB of loads each, eight hide their latency.
 BLOCKS_PER_SM = 8
 # Bytes of loads that a thread may hold: a quarter of its registers.
@@ -39,25 +39,24 @@ MAX_LOADED_BYTES = 256
 
 # ---- vectors along both sides ----
 
-# Elements along the first side, bytes and at most elements along the second, and threads.
+# Tiles in general, and the threads of their blocks.
 #   H200, six permutations and transposes of 8 and 8 bf16, of a copy's speed in geometric mean: 0.97 in tiles
 #   of 64x128 by 256 threads, 0.96 of 64x64 by 128, 0.91 of 128x64 by 128. Four of float: 0.99 in tiles of
 #   64x64 by 256, 0.97 of 64x32 by 128.
 VECTOR_TILE = 64  # elements along the first side
-VECTOR_BYTES = 256  # along the second side
-MAX_VECTOR_ALONG = 128  # elements along the second side
+VECTOR_BYTES = 256  # along the second side,
+MAX_VECTOR_ALONG = 128  # of so many elements at most
 VECTOR_THREADS = 256  # of a block
-# The same where the narrower of the two vectors, and the wider one, have so many bytes at most. Blocks are
-# larger, as a thread has few bytes of each vector, and long pieces of the output count more. Threads have
-# more than one vector each.
+# Tiles of narrow vectors. Blocks are larger, as a thread has few bytes of each vector, and long pieces of the
+# output count more. Each thread has more than one vector.
 #   H200, bf16: 84x194x990 takes 0.75 of the time, 2910x10140 0.92. Channels of 12 bytes, by threads of a
 #   single vector: 29.3 us with 512 threads a tile, 22.9 with 256.
-NARROW_BYTES = (4, 8)  # of the narrower vector and of the wider one
+NARROW_BYTES = (4, 8)  # at most, of the narrower vector and of the wider one
 NARROW_TILE = 256  # elements along the first side
 NARROW_ALONG = 64  # elements along the second side
 NARROW_THREADS = 512  # of a block
-# The same where vectors of the second side are as wide as an access, and elements have WIDE_ELEMENT bytes, of
-# which alone this is known: elements along both sides, and bytes of a vector along the second.
+# Tiles of vectors that are as wide as an access along the second side, which are narrowed there. This is
+# known for elements of WIDE_ELEMENT bytes only.
 #   H200, bf16: five permutations and transposes with narrower vectors along the first side take 0.88 to 0.96
 #   of the time with 16 bytes in tiles of 64x128 or 64x64; seventeen with as wide ones 0.87 to 1.05 of that in
 #   tiles of 64x128, 0.97 in geometric mean.
@@ -68,8 +67,7 @@ WIDE_BYTES = 8  # of a vector along the second side
 
 # ---- vectors along one side ----
 
-# Elements along the first side; along the second where that has no vectors; and where it alone has them, the
-# bytes along it, and those of its vectors.
+# Tiles of one side with vectors. If that is the second side, its vectors are narrowed.
 #   H200: with vectors along the first side ten permutations and transposes take 0.82 to 1.04 of the time that
 #   they take in tiles of 64x64 and, of float, 32x32; with vectors along the second six of float 0.81 to 0.98
 #   of that in 32x32 with 16 bytes, eighteen of bf16 0.93 to 1.06 of that with 8 bytes.
@@ -80,16 +78,15 @@ LONE_VECTOR_BYTES = 4  # of these vectors
 
 # ---- no vectors ----
 
-# Elements along the first side, bytes along the second, elements that a thread stores one by one, and threads
-# at most. Long pieces of the output count more than those of the input, and more stores a thread keep loads
-# waiting.
+# Tiles in general. Long pieces of the output count more than those of the input, and more stores of a thread
+# keep loads waiting.
 #   H200, 8191x4095 bf16: 50 us in tiles of 128x32 by 256 threads, 64 in tiles of 64x64 by 128.
 SINGLE_TILE = 128  # elements along the first side
 SINGLE_BYTES = 64  # along the second side
-SINGLE_STORES = 16  # elements that a thread stores
-SINGLE_THREADS = 256  # of a block
-# Where an SM has so many of their blocks, tiles that are no powers of two are looked for, which take this
-# share of their time at most by `tile_cost`.
+SINGLE_STORES = 16  # elements that a thread stores one by one
+SINGLE_THREADS = 256  # of a block, at most
+# If there are many blocks, tiles whose sides are no powers of two are tried (`single_tiles`), and taken if
+# their time by `tile_cost` is clearly less.
 #   H200, bf16: at 0.52 and 0.68 of it 16x67x16899 and 7x33x1071x65 take 31.1 and 29.2 us, otherwise 32.7 and
 #   37.8. At 0.8 65x513x1021 takes 52.2, otherwise 50.8.
 MANY_BLOCKS = 4  # for each SM
@@ -97,13 +94,13 @@ MAX_SHARE_OF_USUAL = 0.75  # of the usual tile's time
 
 # ---- small dimensions ----
 
-# How many times all elements tiles may cover that are lengthened to fill a block: rows of 129 are two tiles
-# of 128, the second nearly empty.
+# Factor by which tiles that are lengthened to fill a block may cover more than all elements: rows of 129 are
+# two tiles of 128, the second nearly empty.
 MAX_COVERED = 1.25
-# Elements of a side at most that is lengthened as the other one is cut short by a small dimension.
+# Elements at most of a side that is lengthened because the other one is cut short by a small dimension.
 MAX_LONG_TILE = 512
-# The same of the first side where both have vectors: so many elements, or those of so many bytes in a tile.
-# Smaller blocks are launched no faster than they are done; larger tiles gain nothing.
+# The same of the first side where both have vectors: the greater of these. Smaller blocks are launched no
+# faster than they are done; larger tiles gain nothing.
 #   H200, 34 MB in, by 128 elements of 1 kB and by 512 or 256 of 2 to 4 kB, us: four channels of bf16 23.9 and
 #   20.3, two of float 23.9 and 20.4, eight bytes 24.1 and 20.5.
 MAX_LONG_VECTOR_TILE = 128  # elements
