@@ -14,8 +14,9 @@ fractions of the speed of a copy of as many bytes ("of a copy's speed"). Of two 
 constant as it is, and the second with what the text names instead.
 
 Shared parts: `reference_map` (how tensors relate to the dimensions that a kernel iterates over), `io` (caches
-of inputs and outputs), `merged_vectors` and `shifted_rows` (vectors that cross or are shifted against single
-dimensions), `cost` with `sectors` and `contraction` (estimates), `sizes` (arithmetic).
+of inputs and outputs), `vector_limits` (vectors along one dimension), `merged_vectors` and `shifted_rows`
+(vectors that cross or are shifted against single dimensions), `cost` with `sectors` and `contraction`
+(estimates), `sizes` (arithmetic).
 
 Schedulers do not import each other, and packages import each other in one direction only (a contract in
 pyproject.toml). All may import core, sym, ir, ops, analyze, rewrite and schedule.

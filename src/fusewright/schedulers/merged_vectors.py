@@ -19,8 +19,8 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Indexed
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
 from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.vector_limits import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
 from fusewright.sym import Const, Expr, Symbol, as_int, product
 
 # ---- vectors beside accesses by element ----

@@ -17,14 +17,14 @@ from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import (
+from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.vector_limits import (
     FRESH_ALIGNMENT,
     UNALIGNED_COST,
     Vectors,
     are_long,
     unaligned_pieces,
 )
-from fusewright.schedulers.reference_map import Access
 from fusewright.sym import Expr
 
 # Bytes of an access from which on shifted vectors are not known to be faster; the same of rows of LONG_ROW

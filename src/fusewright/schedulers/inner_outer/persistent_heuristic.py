@@ -16,13 +16,13 @@ from fusewright.schedulers.inner_outer.block_resources import MAX_COLUMNS_A_THRE
 from fusewright.schedulers.inner_outer.persistent_space import InnerOuterPersistentSpace
 from fusewright.schedulers.inner_outer.row_tiles import Rank, Rows, RowTile, blocks_text, groups_of, in_turns
 from fusewright.schedulers.inner_outer.tile_choice import SHIFTED_STAGES, TileChoice
-from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
 from fusewright.schedulers.persistent.held_length import are_stable, for_any_length, for_this_length
 from fusewright.schedulers.persistent.held_rows import has_welford, with_welford
 from fusewright.schedulers.reduction.wider_vectors import LEAST_SHIFTED, rows_of_reductions
 from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
 from fusewright.schedulers.sizes import among_few, ceil_div, power_of_two_at_least, whole_warps
+from fusewright.schedulers.vector_limits import VectorLimits
 
 # Loads of an element up to which one block of an SM takes several rows of several warps at once.
 #   H200, gradients of normalizations within those of GPT-2 and LLaMA, 16384x4096, of more loads: two blocks

@@ -34,17 +34,11 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.cost import CostModel, busy_share
 from fusewright.schedulers.inner_outer.space import InnerOuterSpace, Side, inner_outer_space
-from fusewright.schedulers.io import (
-    Ports,
-    VectorLimits,
-    cache_inputs_and_outputs,
-    inline_rest,
-    input_hint,
-    vectorize_ports,
-)
+from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, inline_rest, input_hint, vectorize_ports
 from fusewright.schedulers.params import InnerOuterParams, LaunchParams
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.schedulers.vector_limits import VectorLimits
 from fusewright.sym import as_int
 
 # ---- blocks ----

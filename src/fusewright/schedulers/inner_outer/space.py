@@ -17,7 +17,6 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reduction.space import (
     computed_after,
     main_load,
@@ -26,6 +25,7 @@ from fusewright.schedulers.reduction.space import (
     unrelated,
 )
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
+from fusewright.schedulers.vector_limits import VectorLimits
 
 
 class Side(Enum):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.schedulers.base import Facts, Proposal
-from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.persistent import clustered_rows, staged_rows
 from fusewright.schedulers.persistent.block_rows import REGISTERS_TO_HOLD, block_params
@@ -48,6 +47,7 @@ from fusewright.schedulers.shifted_rows import (
     is_narrow,
 )
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.vector_limits import Vectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusewright.core.hardware import BULK_BYTES, BULK_COPIES_SINCE, KIB, REGISTER_BYTES, HardwareInfo
-from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.held_rows import Held
 from fusewright.schedulers.sizes import ceil_div, whole_warps
+from fusewright.schedulers.vector_limits import Vectors
 
 # ---- rows that registers hold ----
 

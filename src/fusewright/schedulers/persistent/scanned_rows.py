@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
-from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.row_threads import COMFORTABLE_BLOCK
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.sizes import ceil_div, whole_warps
+from fusewright.schedulers.vector_limits import Vectors
 
 # Elements that a thread scans at a time, and the registers that it needs for that: for what it adds to each,
 # and for what is computed of the input beside it.

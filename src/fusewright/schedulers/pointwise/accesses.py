@@ -16,12 +16,12 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.merged_vectors import CACHED_COST, MANY_IN_A_WINDOW, is_cached, parts_of_joins
 from fusewright.schedulers.pointwise.row_windows import rows_loaded
 from fusewright.schedulers.pointwise.space import PointwiseSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.vector_limits import Vectors
 
 # An input of so many times fewer elements than are computed, which is read by index, comes from the caches.
 #   H200, 16384x4096 int4 with a scale for each group of 128 elements: 0.55 of the time.

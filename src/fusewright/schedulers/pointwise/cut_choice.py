@@ -17,7 +17,6 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Iota, Random
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.cost import CostModel
-from fusewright.schedulers.io import UNALIGNED_COST, VectorLimits, Vectors, shared_width
 from fusewright.schedulers.merged_vectors import MergedVectorLimits, mixed_width
 from fusewright.schedulers.pointwise.accesses import PointwiseAccesses
 from fusewright.schedulers.pointwise.arithmetic import PointwiseArithmetic
@@ -30,6 +29,7 @@ from fusewright.schedulers.pointwise.tiles import TILE_COLUMNS, Tile, short_run
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
+from fusewright.schedulers.vector_limits import UNALIGNED_COST, VectorLimits, Vectors, shared_width
 
 # Cost of dividing the index of an access to a broadcast input, in accesses. Rows and columns save it, but
 # leave threads idle beyond a row's end.

@@ -22,7 +22,6 @@ from fusewright.schedulers.cost import (
     overlap,
     thread_seconds,
 )
-from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
 from fusewright.schedulers.params.launch import UNSET
 from fusewright.schedulers.pointwise.accesses import PointwiseAccesses
@@ -40,6 +39,7 @@ from fusewright.schedulers.pointwise.cut_choice import CutChoice
 from fusewright.schedulers.pointwise.divided_sizes import divided_sizes
 from fusewright.schedulers.pointwise.space import PointwiseSpace
 from fusewright.schedulers.pointwise.tiles import Tile
+from fusewright.schedulers.vector_limits import Vectors
 from fusewright.sym import Symbol
 
 # ---- bytes of loads that a thread has in flight ----

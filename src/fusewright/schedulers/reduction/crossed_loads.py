@@ -23,13 +23,13 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction.grid_reduction import blocks_of_column, partials_read_at_once
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
+from fusewright.schedulers.vector_limits import VectorLimits
 
 # Threads of a block.
 THREADS = 512

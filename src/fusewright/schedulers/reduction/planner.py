@@ -11,7 +11,6 @@ from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.cost import CostModel
-from fusewright.schedulers.io import VectorLimits, shared_width
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reduction.wider_vectors import (
     DimensionsInside,
@@ -20,6 +19,7 @@ from fusewright.schedulers.reduction.wider_vectors import (
     rows_of_reductions,
 )
 from fusewright.schedulers.shifted_rows import ShiftedRows
+from fusewright.schedulers.vector_limits import VectorLimits, shared_width
 
 
 @dataclass(frozen=True, eq=False)

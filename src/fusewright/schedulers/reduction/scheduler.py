@@ -44,7 +44,7 @@ from fusewright.schedulers.cost import (
     busy_share,
     overlap,
 )
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned, input_hint
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.column_heuristic import Columns, outer_params, with_words_in_flight
@@ -84,6 +84,7 @@ from fusewright.schedulers.reduction.wider_vectors import (
     with_wider_vectors,
 )
 from fusewright.schedulers.sizes import ceil_div
+from fusewright.schedulers.vector_limits import VectorLimits
 
 # Bytes of vectors up to which they read memory slower than wider ones.
 NARROW_VECTOR_BYTES = 4

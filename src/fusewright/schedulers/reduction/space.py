@@ -18,10 +18,10 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.slots import LONG_SLOTS, slots_of
+from fusewright.schedulers.vector_limits import VectorLimits
 from fusewright.sym import Expr, Mul, Symbol, as_int, const
 
 # The size of a dimension of results at most, all of which a thread computes for what it shares along it.

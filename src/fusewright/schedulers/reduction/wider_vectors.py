@@ -10,12 +10,12 @@ from fusewright.analyze.vectorize import power_of_two_divisor
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import VectorLimits, Vectors
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.shifted_rows import ENOUGH_BYTES, ShiftedRows, is_narrow, memory_order
+from fusewright.schedulers.vector_limits import VectorLimits, Vectors
 from fusewright.sym import Expr
 
 # Elements of a row below which its two edges cost more than vectors save.

@@ -13,12 +13,12 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Scan
 from fusewright.schedulers.base import Facts, Proposal
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
-from fusewright.schedulers.io import VectorLimits, Vectors
 from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
 from fusewright.schedulers.scan.space import ScanSpace
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.shifted_rows import ENOUGH_TO_SCAN, LEAST_SCANNED, ShiftedRows, is_narrow
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
+from fusewright.schedulers.vector_limits import VectorLimits, Vectors
 
 # Bytes of loads that a thread has in flight: as many as a reduction's. Down columns, where the steps of a
 # block wait for each other, the next step's are loaded meanwhile, too.

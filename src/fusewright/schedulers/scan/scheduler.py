@@ -22,12 +22,7 @@ from fusewright.ir.node import Copy
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Planner, Reject, accepted, planner_of
-from fusewright.schedulers.io import (
-    cache_inputs_and_outputs,
-    check_unaligned,
-    inline_rest,
-    vectorize_ports,
-)
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, inline_rest, vectorize_ports
 from fusewright.schedulers.params import ScanParams
 from fusewright.schedulers.scan.heuristic import ScanPlanner
 from fusewright.schedulers.scan.space import ScanSpace, scan_space

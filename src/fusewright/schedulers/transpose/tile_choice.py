@@ -17,13 +17,13 @@ from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.params import TRANSPOSE_THREADS
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 from fusewright.schedulers.transpose.access_groups import AccessAlong, AccessGroups
 from fusewright.schedulers.transpose.single_tiles import Along, Tile, cheapest_tile, least_cost, tile_cost
 from fusewright.schedulers.transpose.small_sides import tile_of_whole_side
+from fusewright.schedulers.vector_limits import VectorLimits
 
 # ---- in general ----
 
