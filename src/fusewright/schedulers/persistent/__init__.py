@@ -1,7 +1,7 @@
 """Normalizations: the reduced data is read again with the results, and is held meanwhile.
 
 `inner` handles reductions along the contiguous dimension, with params from `inner_heuristic`; `outer` handles
-other dimensions.
+other dimensions, with params from `outer_heuristic`.
 
 What is held: `held_rows` and `row_buffers` (which values, how many bytes), `held_length` and
 `constant_length` (what is assumed of the length), `row_threads` (how much each thread holds). Where it is
