@@ -259,7 +259,7 @@ class _Walk:
 
     @property
     def _dims(self) -> list[IterDomain]:
-        """Those of the axes that are dimensions of the map."""
+        """The axes that are dimensions of the index map."""
         return [axis for axis in self.axes if axis in self.access.dims] if self._map is not None else []
 
     @property

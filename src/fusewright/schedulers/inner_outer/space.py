@@ -64,7 +64,7 @@ class InnerOuterSpace:
     inner: IterDomain | None
 
     def vector_limits(self, fusion: Fusion) -> VectorLimits | None:
-        """What bounds the vectors that points are read and written by, if the columns are contiguous."""
+        """Returns the limits on the vectors of points; None if the columns are not contiguous."""
         if self.inner is None:
             return None
         accesses = [each for each in (*self.loads, *self.stores) if self._is_of_points(each)]

@@ -178,7 +178,7 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 
 
 def _length_of(params: ReductionParams) -> HeldLength:
-    """How the threads of a row cover it, if it is held."""
+    """Returns how the threads of a row cover it, if it is held."""
     return HeldLength(
         what="rows",
         path="lparams.bdimx",

@@ -110,7 +110,7 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 
 
 def _length_of(params: ReductionParams) -> HeldLength:
-    """How the threads down the columns cover them: blocks are whole warps."""
+    """Returns how the threads down the columns cover them: blocks are whole warps."""
     return HeldLength(
         what="columns",
         path="lparams.bdimy",

@@ -45,7 +45,7 @@ class PointwiseAccesses:
 
     @cached_property
     def concrete(self) -> list[Access]:
-        """Those that are no broadcast of one element."""
+        """The accesses that are no broadcast of one element."""
         return [access for access in self.all if access.concrete]
 
     @cached_property

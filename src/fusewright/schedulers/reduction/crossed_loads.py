@@ -44,9 +44,8 @@ BYTES_IN_FLIGHT = 128
 
 
 def loads_down_columns(space: ReductionSpace) -> tuple[Access, ...]:
-    """The loads of every element that are contiguous along the innermost reduced dimension, in a fusion in
-    which others are along the innermost of those that are kept; none if there are not both, or if elements
-    are stored as well.
+    """Returns the loads of every element that are contiguous along the innermost reduced dimension, if others
+    are contiguous along the innermost kept one, and no element is stored; else none.
     """
     if not space.iteration or not space.reduction or space.stores_all:
         return ()
@@ -60,7 +59,7 @@ def _along(space: ReductionSpace, inner: IterDomain) -> tuple[Access, ...]:
 
 
 def crossed_limits(fusion: Fusion, space: ReductionSpace) -> tuple[VectorLimits, VectorLimits] | None:
-    """What bounds the vectors along rows and down columns; None where not both are there."""
+    """Returns the limits on vectors along rows and down columns; None where not both are there."""
     if not loads_down_columns(space):
         return None
     rows, columns = space.iteration[-1], space.reduction[-1]
@@ -71,7 +70,7 @@ def crossed_limits(fusion: Fusion, space: ReductionSpace) -> tuple[VectorLimits,
 
 
 def crossed_sectors(fusion: Fusion, space: ReductionSpace) -> Sectors:
-    """Each access goes along its own contiguous dimension."""
+    """Returns the sectors of a kernel in which each access goes along its own contiguous dimension."""
     down = set(loads_down_columns(space))
     rows, columns = (*space.reduction, *space.iteration), (*space.iteration, *space.reduction)
     accesses = (*space.loads, *space.stores)
@@ -89,7 +88,7 @@ def vectorize_down(schedule: Schedule, space: ReductionSpace, loads: Sequence[Te
 
 
 def crossed_widths(limits: tuple[VectorLimits, VectorLimits], facts: Facts) -> tuple[int, int] | None:
-    """Elements of the vectors along rows and down columns; None where one of them would be a single one."""
+    """Returns the elements of vectors along rows and down columns; None if either would be a single one."""
     along, down = (limit.width(facts) for limit in limits)
     return (along, down) if min(along, down) > 1 else None
 

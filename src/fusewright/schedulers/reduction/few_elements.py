@@ -79,7 +79,7 @@ def _is_of_what_readers_read(node: Reduction) -> bool:
 
 
 def _read_for(tensors: Iterable[TensorView]) -> set[TensorView]:
-    """What kernels read that compute these tensors by elementwise work and short reductions."""
+    """Returns the tensors from which these are computed by elementwise work and short reductions."""
     read: set[TensorView] = set()
     seen: set[TensorView] = set()
     left = list(tensors)

@@ -181,8 +181,8 @@ class _Planner(ReductionPlanner):
         return self._proposal(params, blocks, facts, hardware)
 
     def reads_few(self, facts: Facts) -> bool:
-        """Whether what is reduced is of elements that many results share, which are not read in vectors along
-        what is reduced.
+        """Whether many results share the elements that are reduced, and these are not read in vectors along
+        the reduced dimensions.
         """
         is_along = self.space.is_inner or not self.space.iteration
         return not self.space.full_loads and not (is_along and self._width(facts) > 1)
@@ -196,7 +196,9 @@ class _Planner(ReductionPlanner):
         return CostModel(self.fusion, crossed_sectors(self.fusion, self.space))
 
     def _crossed(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
-        """Squares of elements for each thread, where inputs are contiguous along rows and down columns."""
+        """Returns a proposal of squares of elements for each thread, where inputs are contiguous along rows
+        and down columns; else None.
+        """
         widths = crossed_widths(self._crossed_limits, facts) if self._crossed_limits is not None else None
         if widths is None:
             return None
@@ -207,14 +209,16 @@ class _Planner(ReductionPlanner):
 
     @cached_property
     def _runs(self) -> MergedVectorLimits | None:
-        """What vectors there can be through several rows of memory."""
+        """The limits on vectors through several rows of memory; None if rows are not read as one."""
         space = self.space
         if not joins_rows(self.fusion, space):
             return None
         return MergedVectorLimits(self.fusion, memory_order(space.reference, space.main), space.loads)
 
     def _joined_rows(self, facts: Facts, width: int, hardware: HardwareInfo) -> ReductionParams | None:
-        """Several rows read as one, where vectors along one are narrower than memory is fast with."""
+        """Returns params that read several rows as one, where vectors along one are narrower than memory is
+        fast with; else None.
+        """
         if self._runs is None or width * self.space.element_bytes > NARROW_VECTOR_BYTES:
             return None
         length, row = self.space.reduction_size(facts), self.space.side_by_side(facts)
@@ -239,8 +243,8 @@ class _Planner(ReductionPlanner):
     def _inner(
         self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
     ) -> ReductionParams:
-        """How contiguous rows are reduced, by vectors that are `width` wide, or by wider ones that go through
-        several dimensions or start at any element.
+        """Returns params for contiguous rows, in vectors that are `width` wide, or in wider ones that go
+        through several dimensions or start at any element.
         """
         sharing = rows_share_elements(self.space) and width == 1
         shared = sharing_rows(rows, length, self._states, hardware) if sharing else None
@@ -310,7 +314,7 @@ class _Planner(ReductionPlanner):
 
     @cached_property
     def _states(self) -> int:
-        """The most that a reduction has."""
+        """The most states of a reduction."""
         return max(len(node.outputs) for node in self.fusion.nodes if isinstance(node, Reduction))
 
 

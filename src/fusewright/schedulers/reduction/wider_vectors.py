@@ -110,7 +110,7 @@ class DimensionsInside:
 
 
 def dimensions_inside(fusion: Fusion, space: ReductionSpace) -> DimensionsInside | None:
-    """Those of a fusion; None where there are not several."""
+    """Returns the innermost reduced dimensions of a fusion; None where there are not several."""
     inside = space.reduced_axes_inside
     if not space.is_inner or len(inside) < 2:
         return None
@@ -120,7 +120,7 @@ def dimensions_inside(fusion: Fusion, space: ReductionSpace) -> DimensionsInside
 
 
 def with_wider_vectors(params: ReductionParams, vectors: Vectors, shifts: bool) -> ReductionParams:
-    """As `params`, with vectors that `wider_vectors` found."""
+    """Returns the params with vectors that `wider_vectors` found."""
     how = "aligned by the start of each row" if shifts else "loaded from any element on"
     return replace(
         params, shift_rows=shifts, unaligned_inputs=vectors.unaligned, reason=f"{params.reason}; {how}"

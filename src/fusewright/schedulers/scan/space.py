@@ -97,7 +97,7 @@ def scan_space(fusion: Fusion) -> ScanSpace | str:
 
 
 def _dimensions(tensor: TensorView) -> tuple[int, int]:
-    """How many dimensions a tensor has, those of one point apart."""
+    """Returns a tensor's number of dimensions of more than one point, and of all."""
     return sum(not axis.is_broadcast for axis in tensor.shape), tensor.ndim
 
 

@@ -54,7 +54,7 @@ class TransposePlanner:
 
     @cached_property
     def _staged(self) -> frozenset[Access]:
-        """Those of group 2."""
+        """The accesses of group 2."""
         second = {(a.tensor, a.access.node) for a in self.groups.second}
         return frozenset(a for a in self._accesses if (a.tensor, a.node) in second)
 
