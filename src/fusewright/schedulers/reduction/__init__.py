@@ -1,8 +1,8 @@
 """Reductions whose results are not read again with the same elements, and code that all reductions share.
 
-`scheduler` asks a heuristic for params, by where the elements of a reduction lie in memory, and applies
-them: `row_heuristic` (contiguous rows), `column_heuristic` (columns), `split_rows` (rows in several
-stretches), `shared_elements` (rows that read the same elements), `joined_rows` (columns of short rows) and
+`scheduler` applies the params that `heuristic` chooses. That asks, by where the elements of a reduction lie
+in memory, `row_heuristic` (contiguous rows), `column_heuristic` (columns), `split_rows` (rows in several
+stretches), `shared_elements` (rows that read the same elements), `joined_rows` (columns of short rows) or
 `crossed_loads` (inputs that are contiguous along different dimensions). The last two also apply params.
 `grid_reduction` decides how many blocks share a reduction.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction.grid_reduction import blocks_of_column, partials_read_at_once
+from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
 # Size of the innermost reduced dimension up to which threads go only along it, if there are no vectors: this
@@ -27,6 +28,11 @@ THREADS_WITH_ROWS = 128
 # Bytes that such a thread has in flight, of several rows if these are short.
 #   H200, bf16: squares of 2 x 2 22.9 us so, 25.1 by two threads each; of 4 x 4 21.5 and 22.8.
 BYTES_IN_FLIGHT_WITH_ROWS = 32
+
+
+def is_split(space: ReductionSpace) -> bool:
+    """Whether a dimension that is kept lies between reduced ones, of which one is the innermost."""
+    return 0 < len(space.reduced_axes_inside) < len(space.reduction)
 
 
 def short_split_params(rows: int, vectors: int, width: int, element_bytes: int) -> ReductionParams:
