@@ -22,8 +22,8 @@ VECTORS_A_THREAD = 2
 # Vectors that a thread has in flight at most, of all loads together: further ones take registers only.
 #   H200, bf16: a loss of 8192x4096 from three inputs 57.0 us with one vector of each, 64.3 with four.
 MAX_VECTORS_IN_FLIGHT = 4
-# Share of the loads of a row's last step that may be wasted on threads beyond the row's end. Beyond it the
-# row is read in one step, by another number of threads.
+# Share of a row's loads that may be wasted, as its last step goes beyond its end. If more are, the row is
+# read in one step, by another number of threads.
 #   A row of one vector more than a power of two would take one more step. H200, bf16, of a copy's speed:
 #   4097 elements 0.98 in one step, 0.63 by 512 threads with two vectors; 513 0.91 by 16 threads, 0.73 by 32
 #   with three; 2049 0.99 by 64 threads, 0.94 by 32 with nine.
@@ -41,7 +41,7 @@ WIDEST_BLOCK = 1024  # threads
 
 # ---- the same for several states, whose exchange between threads costs more ----
 
-# Vectors of a thread, in rows that a warp reduces with as many.
+# Vectors of a thread at most, in rows for which a warp then suffices.
 STATES_VECTORS_OF_WARP = 4
 # Vectors of a thread in longer rows, and how many of them it has in flight.
 STATES_VECTORS_A_THREAD = 16  # of a thread
