@@ -10,10 +10,10 @@ from fusewright import DataType, schedulers
 from fusewright.core.hardware import described
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler
-from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.persistent.clustered_rows import clustered, spread
 from fusewright.schedulers.persistent.held_rows import Held
 from fusewright.schedulers.persistent.rows_in_turns import copied_in_turns
+from fusewright.schedulers.vector_limits import Vectors
 from tests.schedulers.proposals import facts_of, normalized
 
 

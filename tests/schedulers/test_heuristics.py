@@ -22,7 +22,8 @@ from fusewright.schedulers import (
     propose,
 )
 from fusewright.schedulers.persistent.row_threads import threads_and_batches
-from fusewright.schedulers.reduction.heuristic import Columns, RowAccesses, inner_params, outer_params
+from fusewright.schedulers.reduction.column_heuristic import Columns, outer_params
+from fusewright.schedulers.reduction.row_heuristic import RowAccesses, inner_params
 from tests.schedulers import proposals as p
 
 POINTWISE, REDUCTION, PERSISTENT = PointwiseScheduler(), ReductionScheduler(), InnerPersistentScheduler()

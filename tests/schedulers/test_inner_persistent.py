@@ -24,7 +24,7 @@ from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.held_rows import Held, held_bytes
 from fusewright.schedulers.persistent.row_threads import part_of_a_warp, threads_and_batches
-from fusewright.schedulers.persistent.shared_rows import MOST_THREADS
+from fusewright.schedulers.persistent.shared_rows import MAX_THREADS
 from fusewright.schedulers.persistent.streamed_rows import chunk_elements, streamed
 from fusewright.sym import evaluate
 from tests.lower.running import run
@@ -180,7 +180,7 @@ def test_rows_of_which_registers_hold_one_on_an_sm_are_held_in_shared_memory() -
 
     for length in (32000, 30001):
         params = found(length)
-        assert params.persistent_in_shared_memory and params.lparams.bdimx <= MOST_THREADS
+        assert params.persistent_in_shared_memory and params.lparams.bdimx <= MAX_THREADS
         assert params.blocks_per_cluster == 1 and not params.circular_stages
         # Vectors that rows align by themselves are faster without a constant.
         assert params.assumed_reduction_sizes == (() if params.shift_rows else (length,))

@@ -8,8 +8,8 @@ import pytest
 
 from fusewright.core.hardware import DESCRIBED
 from fusewright.schedulers.transpose.single_tiles import (
-    MOST_ELEMENTS,
-    MOST_THREADS,
+    MAX_ELEMENTS,
+    MAX_THREADS,
     Along,
     Tile,
     cheapest_tile,
@@ -34,13 +34,13 @@ def covered(size: int, tile: int) -> int:
 @pytest.mark.parametrize("first", SIZES)
 @pytest.mark.parametrize("second", SIZES)
 def test_a_thread_has_one_place_along_each_side(first: int, second: int) -> None:
-    found = cheapest_tile(along(first), along(second), MOST_ELEMENTS, MOST, H200)
+    found = cheapest_tile(along(first), along(second), MAX_ELEMENTS, MOST, H200)
     if found is None:
         assert min(first, second) < 16
         return
     cost, tile = found
     assert tile.threads % tile.along1 == tile.threads % tile.along2 == 0
-    assert tile.along1 * tile.along2 % tile.threads == 0 and tile.threads <= MOST_THREADS
+    assert tile.along1 * tile.along2 % tile.threads == 0 and tile.threads <= MAX_THREADS
     assert tile.along1 * tile.along2 <= MOST
     assert cost == tile_cost(along(first), along(second), tile, H200)
     assert cost >= least_cost(along(first), along(second))
@@ -48,7 +48,7 @@ def test_a_thread_has_one_place_along_each_side(first: int, second: int) -> None
 
 @pytest.mark.parametrize("sizes", [(67, 16899), (257, 8127), (16899, 67), (1071, 65)], ids=str)
 def test_few_places_lie_beyond_the_dimensions(sizes: tuple[int, int]) -> None:
-    found = cheapest_tile(along(sizes[0]), along(sizes[1]), MOST_ELEMENTS, MOST, H200)
+    found = cheapest_tile(along(sizes[0]), along(sizes[1]), MAX_ELEMENTS, MOST, H200)
     assert found is not None
     tile = found[1]
     assert covered(sizes[0], tile.along1) * covered(sizes[1], tile.along2) < 1.2 * sizes[0] * sizes[1]
@@ -58,7 +58,7 @@ def test_few_places_lie_beyond_the_dimensions(sizes: tuple[int, int]) -> None:
 def test_registers_and_shared_memory_bound_tiles() -> None:
     _, tile = cheapest_tile(along(4095), along(4095), 8, MOST, H200) or (0, USUAL)
     assert tile.along1 * tile.along2 <= 8 * tile.threads
-    _, tile = cheapest_tile(along(4095), along(4095), MOST_ELEMENTS, 2048, H200) or (0, USUAL)
+    _, tile = cheapest_tile(along(4095), along(4095), MAX_ELEMENTS, 2048, H200) or (0, USUAL)
     assert tile.along1 * tile.along2 <= 2048
 
 

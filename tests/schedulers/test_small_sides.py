@@ -13,7 +13,7 @@ from fusewright import DataType, FusionDefinition, TransposeParams
 from fusewright.core.hardware import DESCRIBED
 from fusewright.host.executor import FusionExecutor
 from fusewright.schedulers import Facts, Proposal, Reject, TransposeScheduler
-from fusewright.schedulers.transpose.small_sides import MOST_THREADS, tile_of_whole_side
+from fusewright.schedulers.transpose.small_sides import MAX_THREADS, tile_of_whole_side
 from tests.integration.cases import widened
 from tests.integration.tolerance import assert_close
 from tests.schedulers.banks import loaded_sectors, shared_accesses
@@ -105,12 +105,12 @@ def seconds(body: Define, inputs: Sequence[torch.Tensor]) -> float:
 @pytest.mark.parametrize("width", [1, 4, 8])
 def test_threads_have_one_place_along_the_side(vectors: int, usual: int, size: int, width: int) -> None:
     found = tile_of_whole_side(vectors, usual, size, 256, width, 128)
-    if vectors > 0.75 * usual or lcm(vectors, 32) > MOST_THREADS:
+    if vectors > 0.75 * usual or lcm(vectors, 32) > MAX_THREADS:
         assert found is None
         return
     assert found is not None
     along, threads = found
-    assert threads % vectors == threads % 32 == 0 and threads <= MOST_THREADS
+    assert threads % vectors == threads % 32 == 0 and threads <= MAX_THREADS
     assert along <= 256 and along % (threads // vectors) == along % width == 0
 
 

@@ -14,14 +14,16 @@ from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import COPY_SHARE, KERNEL_SECONDS, Traffic, busy_share
 from fusewright.schedulers.sizes import ceil_div
 
-# The part of the result that a block computes, where the result is as large. Libraries have tiles up to 128 x
-# 256, which are the most efficient, and take smaller ones where these are few (NVIDIA, Matrix Multiplication
-# Background User's Guide, "Tile Quantization"): the smallest counts here, so that nothing is taken to be slow
-# which a library has blocks enough for.
-TILE_ROWS, TILE_COLUMNS = 64, 64
+# Rows and columns of the result that a block computes, where the result is as large. Libraries have tiles up
+# to 128x256, which are the most efficient, and take smaller ones where these are few (NVIDIA, Matrix
+# Multiplication Background User's Guide, "Tile Quantization"). The smallest counts here, so that nothing is
+# taken to be slow for which a library has blocks enough.
+TILE_ROWS = 64
+TILE_COLUMNS = 64
 # Elements of the inner dimension that a library leaves to a block where tiles are few: it splits the sum
-# itself. On an H200 cuBLAS takes 15 us for 64 x 64 x 65536 bfloat16, and 45 us for its parts and their sum;
-# of floats 35 and 40, 64 x 64 x 16384 18 and 22, 256 x 256 x 16384 58 and 60.
+# itself.
+#   H200, cuBLAS, us, and its parts with their sum: 64x64x65536 bf16 15 and 45; of float 35 and 40,
+#   64x64x16384 18 and 22, 256x256x16384 58 and 60.
 SPLIT_LENGTH = 512
 
 

@@ -28,40 +28,53 @@ from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.slots import LONG_SLOTS, RoundedSlots, slots_of
 from fusewright.sym import Expr, Product
 
-# The time of a kernel besides its traffic: its launch, the ramp until the memory is busy, and the last
-# blocks' tail.
+# ---- memory ----
+
+# Seconds of a kernel besides its traffic: its launch, the ramp until the memory is busy, and the last blocks'
+# tail.
 KERNEL_SECONDS = 4.7e-6
-# The share of the nominal bandwidth that a copy of 2,000 MB reaches.
+# Share of the nominal bandwidth that a copy of 2,000 MB reaches.
 COPY_SHARE = 0.895
-# The fraction of the L2 cache with data of the previous kernel that is not yet written to memory when a
-# kernel starts, and that must make room for the kernel's reads.
+# Share of the L2 cache with data of the previous kernel that is not yet written to memory when a kernel
+# starts, and that must make room for the kernel's reads.
 UNWRITTEN_SHARE = 0.4
-# Inputs of more than this fraction of the L2 cache are marked to leave it first, unless they are more than so
-# many times as large: the unwritten data then matters less than the cost of such loads (an H200: 4194304 x 64
-# bfloat16 is summed in 134 us without, 147 with them; 2048 x 65536 in 73 and 71). Of 60 MiB, sums of 17 MB
-# take 0.86 to 0.95 of the time so, of 21 MB 0.91, of 25 MB 0.81 and 0.87; of rows and columns at once, of 14
-# to 16 MB, 0.92 to 0.97.
-STREAMED_SHARE, MOST_STREAMED = 0.2, 8
-# Kernels that gained from inputs that leave the L2 cache last stored a third or more of what they read.
-LEAST_STORED = 0.3
-# Inputs that leave the L2 cache last are larger than so many of them. On an H200 kernels behind the one that
-# wrote their input then take 1.00 to 1.03 of the time and others 0.96 to 0.99; with inputs of 45 to 90 MB,
-# 1.03 to 1.08 and 0.96 to 1.03 (cubes and normalizations of 45 to 268 MB, 2026-11-23).
-KEPT_CACHES = 2
-# A grid reduction: partial results go to memory, and the last block of each row or column sums them. Up to
-# MAX_GRID_REDUCES that do not need each other are made together and counted as one. (An H200, cross-entropy
-# of 512,000 points of 5 classes, which has four: 14.0 us, estimated as 16.7; 21.6 in wider vectors where all
-# blocks wait for one reduction after the other, estimated as 26.)
-GRID_REDUCTION_SECONDS = 2.6e-6
-# Cycles of a thread for a slot (`core.op.Spelling`), with no other warp on its scheduler; and the factor if
-# other warps compute, too.
-CYCLES_A_SLOT, BESIDE_OTHERS = 2.3, 1.6
-# From the issue of a block's loads until the first of them is there.
+# Seconds from the issue of a block's loads until the first of them is there.
 LATENCY_SECONDS = 1e-6
+# Seconds of a grid reduction: partial results go to memory, and the last block of each row or column sums
+# them. Up to MAX_GRID_REDUCES that do not need each other are made together and counted as one.
+#   H200, cross-entropy of 512000 points of 5 classes, which has four: 14.0 us, estimated as 16.7. In wider
+#   vectors, where all blocks wait for one reduction after the other, 21.6, estimated as 26.
+GRID_REDUCTION_SECONDS = 2.6e-6
+
+# ---- hints for the L2 cache ----
+
+# Bytes of all inputs, as multiples of the L2 cache, between which inputs of a kernel that stores little are
+# marked to leave the cache first, so that they take no room from what the previous kernel has left to be
+# written. Beyond the second, that unwritten data matters less than the cost of such loads.
+#   H200, whose cache has 60 MiB, of the time without the mark: sums of 17 MB 0.86 to 0.95, of 21 MB 0.91, of
+#   25 MB 0.81 and 0.87; of rows and columns at once, of 14 to 16 MB, 0.92 to 0.97. Sums of bf16 with the mark
+#   and without, us: 4194304x64 147 and 134, 2048x65536 71 and 73.
+MIN_STREAMED_CACHES = 0.2  # caches
+MAX_STREAMED_CACHES = 8  # caches
+# Bytes of all inputs, as a multiple of the L2 cache, from which on inputs of a kernel that stores much are
+# marked to leave the cache last.
+#   H200, cubes and normalizations of 45 to 268 MB, of the time without the mark, behind the kernel that wrote
+#   their input and otherwise: 1.00 to 1.03 and 0.96 to 0.99. Of 45 to 90 MB: 1.03 to 1.08 and 0.96 to 1.03.
+MIN_KEPT_CACHES = 2
+# Bytes stored, as a share of those read, of a kernel that stores much: those that gained from the mark stored
+# a third or more.
+MIN_STORED_SHARE = 0.3
+
+# ---- arithmetic ----
+
+# Operations that a multiplication with an addition counts as in a GPU's nominal speed.
+OPERATIONS_A_SLOT = 2
+# Cycles of a thread for a slot (`core.op.Spelling`), with no other warp on its scheduler.
+CYCLES_A_SLOT = 2.3
+# Factor of a thread's cycles if other warps compute, too.
+BESIDE_OTHERS = 1.6
 # Registers that a thread needs besides the vectors that it loads and stores.
 REGISTERS_TO_ADDRESS = 8
-# The number of operations that a multiplication with an addition counts as in a GPU's nominal speed.
-OPERATIONS_A_SLOT = 2
 
 
 class Traffic:
@@ -80,16 +93,16 @@ class Traffic:
         ]
 
     def read(self, facts: Facts) -> int:
-        """Bytes."""
+        """Returns the bytes that are read."""
         return sum([each.bytes(facts) for each in self._reads])
 
     def written(self, facts: Facts) -> int:
-        """Bytes."""
+        """Returns the bytes that are written."""
         return sum([size * points.value(facts.sizes) for size, points in self._writes])
 
 
 class _Read:
-    """What is read of one input."""
+    """The elements that are read of one input."""
 
     def __init__(self, tensor: TensorView) -> None:
         self._element = tensor.dtype.size
@@ -131,13 +144,14 @@ class Arithmetic:
         self._slots = [(slots, Product(points)) for points, slots in of_points.items()]
 
     def slots(self, facts: Facts) -> int:
-        """In all: multiples of an addition in one thread."""
+        """Returns the arithmetic of all threads, in multiples of an addition in one thread."""
         return sum([each * points.value(facts.sizes) for each, points in self._slots])
 
 
 def index_arithmetic(fusion: Fusion) -> set[Node]:
-    """The nodes that compute integers and bools of positions alone, which lowering simplifies. Floats of
-    positions (frequencies, say) are computed like others.
+    """Returns the nodes that compute integers and bools from positions alone, which lowering simplifies.
+
+    Floats of positions (frequencies, say) are computed like others.
     """
     loaded = following_inputs(fusion)
     return {
@@ -154,8 +168,10 @@ def _extents(axes: Iterable[IterDomain]) -> tuple[Expr, ...]:
 
 
 def _reduced_points(fusion: Fusion) -> dict[Node, tuple[Expr, ...]]:
-    """For nodes that reductions follow from, which differ along what is reduced: the points that are. The
-    same of what takes long and is computed beside what is reduced, for each of its points again.
+    """Returns the points at which nodes are computed again, by node, if these are more than the node's own.
+
+    They are the points of a reduction's operand for nodes that the reduction follows from and that differ
+    along reduced dimensions; and for costly nodes that are computed beside such an operand.
     """
     found: dict[Node, tuple[Expr, ...]] = {}
     sources: list[tuple[TensorView, tuple[int, ...]]] = []
@@ -187,7 +203,7 @@ def _differs(node: Node, source: TensorView, dims: Sequence[int]) -> bool:
 
 
 def _repeated(fusion: Fusion) -> list[Node]:
-    """The nodes that take long, follow from no reduction and are read at more points than they have."""
+    """Returns the costly nodes that follow from no reduction and are read at more points than they have."""
     following: set[Node] = set()
     found = []
     for node in fusion.ordered_nodes():
@@ -227,10 +243,12 @@ class CostModel:
         accessing: float = 0.0,
         slots: float | None = None,
     ) -> Callable[[], Cost]:
-        """The cost of a kernel that reads its inputs `reads` times, at the fraction `speed` of a copy's
-        speed, and takes `steps` seconds in which it uses neither memory nor arithmetic.
+        """Returns the cost of a kernel.
 
         Args:
+            reads: how often it reads its inputs.
+            speed: the share of a copy's speed that it reaches.
+            steps: seconds in which it uses neither memory nor arithmetic.
             accessing: seconds of instructions for its accesses, in addition to its arithmetic; another kernel
                 might not need them.
             slots: the kernel's total arithmetic, including repeated work. None: each value is computed once
@@ -239,16 +257,19 @@ class CostModel:
         return partial(self._cost, facts, hardware, reads, speed, steps, accessing, slots)
 
     def computing_seconds(self, facts: Facts, hardware: HardwareInfo) -> float:
-        """What the arithmetic takes at the GPU's nominal speed, of each value once for each of its points."""
+        """Returns the seconds of the arithmetic at the GPU's nominal speed, if each value is computed once
+        for each of its points.
+        """
         return slot_seconds(self._arithmetic.slots(facts), hardware)
 
     def streams(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether inputs that are read once, by a kernel that stores little, are to leave the caches first.
 
-        They then take no room from what the kernel before has left to be written: sums of 134 MB take 0.9
-        times as long (an H200). A kernel that stores as much as it reads is slower by it (1.03 times).
+        H200: sums of 134 MB take 0.9 times as long. A kernel that stores as much as it reads would take 1.03
+        times as long.
         """
-        return STREAMED_SHARE < self._traffic.read(facts) / hardware.l2_bytes <= MOST_STREAMED
+        caches = self._traffic.read(facts) / hardware.l2_bytes
+        return MIN_STREAMED_CACHES < caches <= MAX_STREAMED_CACHES
 
     def keeps(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether inputs that are read once are to leave the L2 cache last, as the kernel stores much, too.
@@ -257,14 +278,14 @@ class CostModel:
         times little is found there again; of smaller ones a part, where the kernel before wrote them.
         """
         read, written = self._traffic.read(facts), self._traffic.written(facts)
-        return read > KEPT_CACHES * hardware.l2_bytes and written > LEAST_STORED * read
+        return read > MIN_KEPT_CACHES * hardware.l2_bytes and written > MIN_STORED_SHARE * read
 
     def moving_seconds(self, facts: Facts, hardware: HardwareInfo) -> float:
-        """What all of the traffic takes at a copy's speed."""
+        """Returns the seconds of all of the traffic at a copy's speed."""
         return copy_seconds(self._traffic.read(facts) + self._traffic.written(facts), hardware)
 
     def seconds_an_sm(self, facts: Facts, hardware: HardwareInfo) -> float:
-        """What one SM would take for all of the traffic, at its share of a copy's speed."""
+        """Returns the seconds of all of the traffic by one SM, at its share of a copy's speed."""
         return self.moving_seconds(facts, hardware) * hardware.sm_count
 
     def _cost(
@@ -290,27 +311,27 @@ class CostModel:
 
 
 def slot_seconds(slots: float, hardware: HardwareInfo) -> float:
-    """The time of so many slots (`core.op.Spelling`) of all threads at the GPU's nominal speed."""
+    """Returns the seconds of so many slots (`core.op.Spelling`) of all threads at the GPU's nominal speed."""
     return slots / (hardware.float_tflops * 1e12 / OPERATIONS_A_SLOT)
 
 
 def thread_seconds(slots: float, hardware: HardwareInfo) -> float:
-    """What one thread takes for so many slots: nothing hides the last ones' time."""
+    """Returns the seconds of one thread for so many slots: nothing hides the time of the last threads."""
     return slots * CYCLES_A_SLOT / (hardware.clock_mhz * 1e6)
 
 
 def copy_seconds(moved: float, hardware: HardwareInfo) -> float:
-    """What so many bytes, read or written, take at a copy's speed."""
+    """Returns the seconds of so many bytes, read or written, at a copy's speed."""
     return moved / _copy_speed(hardware)
 
 
 def _copy_speed(hardware: HardwareInfo) -> float:
-    """Bytes a second."""
+    """Returns the bytes per second of a copy, read and written."""
     return hardware.memory_bandwidth_gbs * 1e9 * COPY_SHARE
 
 
 def _unwritten(read: int, written: int, hardware: HardwareInfo) -> float:
-    """The bytes that are written to memory to make room in the L2 cache for what a kernel reads.
+    """Returns the bytes that are written to memory to make room in the L2 cache for what a kernel reads.
 
     Lines are replaced at random, so after as many bytes as the cache holds a share of 1 - 1/e is replaced.
     What a kernel writes leaves as much to be written after it.
@@ -323,7 +344,7 @@ def _unwritten(read: int, written: int, hardware: HardwareInfo) -> float:
 
 
 def busy_share(blocks: float, hardware: HardwareInfo) -> float:
-    """The share of the memory's speed that so many blocks reach, each of which an SM is kept busy by.
+    """Returns the share of the memory's speed that so many blocks reach, each of which keeps an SM busy.
 
     Half of the SMs are taken to be enough for all of it: an assumption, which only few blocks put to use.
     """
@@ -331,7 +352,11 @@ def busy_share(blocks: float, hardware: HardwareInfo) -> float:
 
 
 def overlap(resident: float, moving: float, idle: float) -> float:
-    """The share of the memory's speed that blocks keep, `resident` on an SM, which move bytes for `moving`
-    seconds at the SM's share of that speed, and have none in flight for `idle` seconds.
+    """Returns the share of the memory's speed that blocks keep.
+
+    Args:
+        resident: blocks on an SM.
+        moving: seconds for which each block moves bytes, at the SM's share of that speed.
+        idle: seconds for which it has none in flight.
     """
     return min(1.0, resident * moving / (moving + idle)) if moving else 1.0

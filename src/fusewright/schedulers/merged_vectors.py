@@ -19,27 +19,36 @@ from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Indexed
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
 from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.vector_limits import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
 from fusewright.sym import Const, Expr, Symbol, as_int, product
 
+# ---- vectors beside accesses by element ----
+
+# Elements of a vector beside accesses by element at most, or those of so many bytes if these are more.
 # Accesses by element lie a vector apart in neighbouring threads: with 8 bytes, those of a warp span two cache
-# lines of 128 bytes, twice as many as elements of 4 bytes need. Of these, vectors of 4 are faster than of 2
-# all the same: joins of three odd rows of float 0.98 and 0.79 of a copy's speed on an H200.
-MIXED_ELEMENTS, MIXED_BYTES = 4, 8
-# Loads by element of one tensor, a window of it, from which on they are what takes time: those that a warp
-# makes at once lie a vector apart, and the L1 cache serves a line a cycle, which has all of them if a vector
-# has as many bytes as this. (An H200, us by vectors of 4 and of 1: eleven taps along rows of 159991 floats
-# 71 and 39, 3 x 3 pixels of 720 x 1279 floats 162 and 113. Of bytes vectors of 8 are as fast as any.)
-MANY_IN_A_WINDOW, WINDOW_BYTES = 4, 4
-# What an access costs, of one to memory, to an input of fewer dimensions, which comes from the caches: rows
-# of 4097 bfloat16 and a bias by element reach 0.99 of a copy's speed on an H200, and 0.91 with vectors of the
-# bias, which start at any element.
+# lines of 128 bytes, twice as many as elements of 4 bytes need.
+#   H200, joins of three odd rows of float, of a copy's speed: 0.98 with vectors of 4, 0.79 with vectors of 2.
+MIXED_ELEMENTS = 4  # elements
+MIXED_BYTES = 8  # bytes
+# Loads by element of one tensor, a window of it, from which on they are what takes time; and the bytes of a
+# vector beside them. Those that a warp makes at once lie a vector apart, and the L1 cache serves a line a
+# cycle, which has all of them if a vector has no more bytes than this.
+#   H200, us, by vectors of 4 and of 1: eleven taps along rows of 159991 float 71 and 39, 3 x 3 pixels of
+#   720x1279 float 162 and 113. Of bytes vectors of 8 are as fast as any.
+MANY_IN_A_WINDOW = 4  # loads of one tensor
+WINDOW_BYTES = 4  # bytes of a vector beside them
+
+# ---- inputs that come from the caches ----
+
+# Cost of an access to an input of fewer dimensions, as a share of one to memory.
+#   H200, rows of 4097 bf16 and a bias, of a copy's speed: 0.99 with the bias by element, 0.91 with vectors of
+#   the bias, which start at any element.
 CACHED_COST = 0.1
-# The same for each byte of a vector that is read from the caches by element: what a warp reads at once lies a
-# vector apart, and the L1 cache serves a line of 128 bytes a cycle (an H200: two vectors of bfloat16 and two
-# of float beside three tensors of bfloat16 take twice as long as memory does; two of bfloat16 beside rows of
-# 4095 of two tensors 105 us by vectors of 8, 88 by vectors of 4).
+# The same for each byte of a vector that is read by element: what a warp reads at once lies a vector apart,
+# and the L1 cache serves a line of 128 bytes a cycle.
+#   H200: two vectors of bf16 and two of float beside three tensors of bf16 take twice as long as memory does.
+#   Two of bf16 beside rows of 4095 of two tensors: 105 us by vectors of 8, 88 by vectors of 4.
 CACHED_BYTE_COST = 0.02
 
 
@@ -91,7 +100,7 @@ class MergedVectorLimits:
             self._lanes.append((along, without))
 
     def vectors(self, first: int, facts: Facts) -> list[MergedVectors]:
-        """Those of a call, through none of the dimensions left of `first`."""
+        """Returns the vectors of a call that go through none of the dimensions left of `first`."""
         if any(facts.value(extent) == 0 for extent in self._extents):
             return []
         found = []
@@ -127,7 +136,7 @@ class _Run:
     by_index: bool = False
 
     def width(self, facts: Facts, limit: int) -> int:
-        """The widest vector up to `limit`, whose addresses are its multiples in this call."""
+        """Returns the widest vector up to `limit` whose addresses are its multiples in this call."""
         return self._aligned(facts, min(limit, self.most))
 
     def is_aligned(self, width: int, facts: Facts) -> bool:
@@ -164,7 +173,7 @@ class _Lanes:
     is_aligned: bool = False
 
     def vectors(self, facts: Facts) -> MergedVectors:
-        """Those of the fewest accesses, where loads may start at any element."""
+        """Returns the vectors of the fewest accesses, if loads may start at any element."""
         if not self.runs:
             return MergedVectors(self.dim, Vectors(1, (), self._by_element(1)))
         divided = MAX_VECTOR_BYTES
@@ -188,10 +197,10 @@ class _Lanes:
         return MergedVectors(self.dim, Vectors(wide, positions, cost) if cost < aligned.cost else aligned)
 
     def with_unaligned(self, merged: MergedVectors, facts: Facts) -> MergedVectors | None:
-        """The same vectors, where reads by index that are misaligned in this call may start at any element.
+        """Returns the same vectors, if reads by index that are misaligned in this call may start at any
+        element; None if the vector is too wide for one access.
 
-        The schedule vectorizes a read by index if its index allows it, and does not know addresses. None: the
-        vector is too wide for one access.
+        The schedule vectorizes a read by index if its index allows it, and does not know addresses.
         """
         width = merged.vectors.width
         across = set(merged.vectors.unaligned)
@@ -206,7 +215,7 @@ class _Lanes:
         return replace(merged, vectors=replace(merged.vectors, unaligned=tuple(sorted(across))))
 
     def _by_element(self, width: int) -> float:
-        """What the accesses cost that are no vectors of so many elements."""
+        """Returns the cost per element of the accesses that are no vectors, if others are of `width`."""
         return self.single + sum(max(CACHED_COST, CACHED_BYTE_COST * width * size) for size in self.cached)
 
 
@@ -219,7 +228,13 @@ def _lanes(
     sizes: tuple[Expr, ...] | None,
     is_aligned: bool = False,
 ) -> _Lanes:
-    """runs: the accesses that go along. sizes: what vectors divide; None: they divide nothing."""
+    """Returns the vectors across the dimensions from `dim` on.
+
+    Args:
+        runs: the accesses that can be vectors.
+        sizes: the numbers that a vector must divide; None: there is no vector.
+        is_aligned: whether every vector starts at an aligned element.
+    """
     lanes = axes[dim:]
     if sizes is None or not runs:
         return _Lanes(dim, (), (), len(accesses))
@@ -240,8 +255,8 @@ def _lanes(
 
 
 def parts_of_joins(fusion: Fusion, accesses: Sequence[Access]) -> list[Access]:
-    """The loads of parts that are chosen from, of which each element needs one; of the neighbours that a pad
-    has it needs all.
+    """Returns the loads of a join's parts, of which each element needs one. It needs all of the neighbours
+    that a pad has.
     """
     if not any(isinstance(node, Choose) for node in fusion.nodes):
         return []
@@ -265,7 +280,7 @@ def _is_run(access: Access, lanes: Sequence[IterDomain]) -> bool:
 
 
 def _indexed_run(access: Access, lanes: Sequence[IterDomain]) -> Run | None:
-    """How a load by index goes through these dimensions as through one, if it does."""
+    """Returns how a load by index goes through these dimensions as through one; None if it does not."""
     if not isinstance(access.node, Indexed) or any(axis not in access.dims for axis in lanes):
         return None
     dims = [access.dims[axis] for axis in lanes]
@@ -274,12 +289,14 @@ def _indexed_run(access: Access, lanes: Sequence[IterDomain]) -> Run | None:
 
 
 def mixed_width(element_bytes: int) -> int:
-    """Elements of vectors beside accesses by element."""
+    """Returns the elements of vectors beside accesses by element."""
     return min(MAX_VECTOR_BYTES // element_bytes, max(MIXED_ELEMENTS, MIXED_BYTES // element_bytes))
 
 
 def _most_beside_windows(fusion: Fusion, single: Sequence[Access]) -> int:
-    """Elements of a vector, at most, beside so many loads by element of one tensor."""
+    """Returns the most elements of a vector beside these accesses by element, of which several may be of one
+    tensor.
+    """
     parts = parts_of_joins(fusion, single)
     counts = Counter(
         access.tensor for access in single if access not in parts and fusion.is_input(access.tensor)

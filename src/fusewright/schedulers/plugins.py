@@ -17,7 +17,7 @@ from fusewright.schedulers.persistent.outer import OuterPersistentScheduler
 from fusewright.schedulers.pointwise.scheduler import PointwiseScheduler
 from fusewright.schedulers.reduction.scheduler import ReductionScheduler
 from fusewright.schedulers.registry import Registry
-from fusewright.schedulers.scan import ScanScheduler
+from fusewright.schedulers.scan.scheduler import ScanScheduler
 from fusewright.schedulers.transpose.scheduler import TransposeScheduler
 
 Plugin = TypeVar("Plugin", bound=type)

@@ -27,12 +27,13 @@ from fusewright.schedulers.base import Facts
 from fusewright.schedulers.reference_map import Access
 from fusewright.sym import Product, Symbol, evaluate
 
+# Bytes of a sector, which memory and the L2 cache move as a whole.
 SECTOR_BYTES = 32
-# The L1 cache looks up lines of so many bytes, one after the other, for all threads of a warp's access.
+# Bytes of a line of the L1 cache, which looks up one line after the other for all threads of a warp's access.
 LINE_BYTES = 128
-# A sector of which a part is written is read and written.
+# Factor of the bytes of a sector of which a part is written: it is read and written.
 PARTLY_WRITTEN = 2
-# Elements of a larger tensor that are read by index again and again are not in an SM's L1 cache.
+# Bytes of a tensor up to which elements that are read by index again and again are in an SM's L1 cache.
 CACHED_BYTES = 256 * 1024
 
 
@@ -50,11 +51,11 @@ class Sectors:
 
     @classmethod
     def along(cls, fusion: Fusion, accesses: Iterable[Access], axes: Sequence[IterDomain]) -> Sectors:
-        """Of accesses that are all made by threads that go along the last of `axes`."""
+        """Returns the sectors of accesses by threads that all go along the last of `axes`."""
         return cls(fusion, tuple([(access, tuple(axes)) for access in accesses]))
 
     def in_vain(self, facts: Facts) -> int:
-        """Bytes that are moved besides the accessed elements."""
+        """Returns the bytes that are moved besides the accessed elements."""
         return sum(_in_vain(walks, facts) for walks in self._walks)
 
     def are_apart(self, access: Access, facts: Facts) -> bool:
@@ -66,7 +67,8 @@ class Sectors:
         return step >= SECTOR_BYTES or -step >= SECTOR_BYTES
 
     def more_lines(self, access: Access, facts: Facts, apart: int = 1) -> int:
-        """The lines that a warp's elements of one access are in, besides those that as many neighbours fill.
+        """Returns the number of lines that a warp's elements of one access are in, beyond those that as many
+        neighbours fill.
 
         Args:
             apart: the places from the element of each thread to that of the next along the first axis.
@@ -80,7 +82,7 @@ class Sectors:
 
     @cached_property
     def _walks(self) -> list[list[_Walk]]:
-        """Loads of one tensor by threads that go along the same axes are together."""
+        """How threads go through tensors: loads of one tensor along the same axes are together."""
         aliases = {output.tensor: output.alias for output in self.fusion.outputs if output.alias is not None}
         positions = {value: i for i, value in enumerate(self.fusion.inputs)}
         loaded = following_inputs(self.fusion) if any(a.by_index for a, _ in self.accesses) else set()
@@ -95,7 +97,7 @@ class Sectors:
 
 
 def _in_vain(walks: Sequence[_Walk], facts: Facts) -> int:
-    """Bytes that walks through one tensor move besides the elements that they touch."""
+    """Returns the bytes that walks through one tensor move besides the elements that they touch."""
     touched: set[int] = set()
     most = 0.0  # bytes for each place among those of a warp
     for walk in walks:
@@ -133,10 +135,13 @@ class _Walk:
     loaded: Collection[Node]
 
     def touched(self, facts: Facts, apart: int = 1) -> tuple[set[int], int]:
-        """Where in memory, in bytes, a warp's first elements lie; and the bytes that all touch in all.
+        """Returns where in memory, in bytes, a warp's first elements lie; and the bytes that all threads
+        touch.
 
-        Nowhere, if they follow one another, as most do: then nothing is in vain. Elements of neighbours are
-        `apart` along the first axis.
+        Returns no places and 0 if the elements follow one another, as most do: nothing is moved in vain then.
+
+        Args:
+            apart: the places from the element of each thread to that of the next along the first axis.
         """
         tensor = self.access.tensor
         size, points = tensor.dtype.size, self._points.value(facts.sizes)
@@ -174,7 +179,7 @@ class _Walk:
         return True
 
     def _places(self, strides: Mapping[IterDomain, int], facts: Facts, apart: int) -> set[int]:
-        """Where in memory, in bytes, a warp's first elements lie."""
+        """Returns where in memory, in bytes, a warp's first elements lie."""
         places = [self._first(strides, facts)]
         for axis in self.axes:
             every = apart if axis is self.axes[0] else 1
@@ -187,7 +192,7 @@ class _Walk:
         return {plain(place) * self.access.tensor.dtype.size for place in places}
 
     def _first(self, strides: Mapping[IterDomain, int], facts: Facts) -> int:
-        """Where the first element lies, in elements."""
+        """Returns where the first element lies, in elements."""
         if self._map is None:
             return 0
         first = _start(self._map, facts)
@@ -195,7 +200,7 @@ class _Walk:
         return sum(evaluate(e, first) * strides.get(ours, 0) for ours, e in own)
 
     def _strides(self, facts: Facts) -> Mapping[IterDomain, int]:
-        """Of the tensor's axes, in elements."""
+        """Returns the strides of the tensor's axes, in elements."""
         tensor = self.access.tensor
         if self.position is not None and facts.strides:
             return dict(zip(tensor.shape, facts.strides[self.position]))
@@ -204,7 +209,7 @@ class _Walk:
     def _steps(
         self, axis: IterDomain, count: int, strides: Mapping[IterDomain, int], facts: Facts
     ) -> Sequence[int]:
-        """Where the first `count` elements along an axis lie, in elements."""
+        """Returns where the first `count` elements along an axis lie, in elements."""
         access = self.access
         index_map, dim = self._map, access.dims.get(axis)
         if index_map is None or dim is None:
@@ -227,7 +232,7 @@ class _Walk:
         return [place(step) - start for step in range(count)]
 
     def step(self, facts: Facts) -> int:
-        """Elements from one to the next along the first axis."""
+        """Returns the elements from one to the next along the first axis."""
         strides, axis = self._strides(facts), self.axes[0]
         if self._map is None or self.access.dims.get(axis) is None:
             return strides.get(self.access.axes.get(axis), 0)  # type: ignore[arg-type]
@@ -248,13 +253,13 @@ class _Walk:
         return any(node is None or node in self.loaded for node in definitions)
 
     def _indices_along(self, axis: IterDomain) -> list[int]:
-        """The numbers of the index tensors that differ along an axis."""
+        """Returns the numbers of the index tensors that differ along an axis."""
         dim = self.access.dims[axis]
         return [n for n, each in enumerate(self._index_tensors) if not each.shape[dim].is_broadcast]
 
     @property
     def _dims(self) -> list[IterDomain]:
-        """Those of the axes that are dimensions of the map."""
+        """The axes that are dimensions of the index map."""
         return [axis for axis in self.axes if axis in self.access.dims] if self._map is not None else []
 
     @property
@@ -264,7 +269,7 @@ class _Walk:
 
 
 def _start(index_map: IndexMap, facts: Facts) -> dict[Symbol, int]:
-    """The values of what a map is made of at the first position."""
+    """Returns the values of a map's symbols at the first position."""
     values: dict[Symbol, int] = {}
     for e in index_map.indices:
         for s in e.free_symbols:
@@ -273,7 +278,7 @@ def _start(index_map: IndexMap, facts: Facts) -> dict[Symbol, int]:
 
 
 def _dense_strides(tensor: TensorView, facts: Facts) -> Iterator[tuple[IterDomain, int]]:
-    """The strides of a tensor in memory of its own."""
+    """Yields the axes and strides of a tensor in memory of its own."""
     step = 1
     for axis in reversed(tensor.allocation):
         if not axis.is_broadcast and not axis.is_reduction:

@@ -17,30 +17,36 @@ from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import (
+from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.vector_limits import (
     FRESH_ALIGNMENT,
     UNALIGNED_COST,
     Vectors,
     are_long,
     unaligned_pieces,
 )
-from fusewright.schedulers.reference_map import Access
 from fusewright.sym import Expr
 
-# Bytes of an access from which on shifted vectors are not known to be faster (of 2 bytes they are: softmax),
-# and of rows of so many bytes. (An H200, softmax by vectors of 16 bytes and of 4, of a copy's speed: 4,097
-# floats 1.00 and 0.94, 50,257 floats 0.95 and 0.58, 50,258 bfloat16 0.95 and 0.76.)
-ENOUGH_BYTES, ENOUGH_OF_LONG_ROWS, LONG_ROW = 4, 8, 16 * KIB
-# The same of rows that are scanned, of which threads pass on a sum of each vector. (An H200, us, running sums
-# so and by element: of 65536 rows of 257 bfloat16 25 and 39, of 131072 of 129 28 and 48, of 4096 of 4097 25
-# and 46, of 4097 floats 39 and 48, of 1023 38 and 43; of 262144 of 65 bfloat16 28 and 51, of
-# 524288 of 33 34 and 84; 257 normalized probabilities 30 and 37.)
-ENOUGH_TO_SCAN, LEAST_SCANNED = 8, 32
+# Bytes of an access from which on shifted vectors are not known to be faster; the same of rows of LONG_ROW
+# bytes or more.
+#   H200, softmax by vectors of 16 bytes and of 4, of a copy's speed: 4097 float 1.00 and 0.94, 50257 float
+#   0.95 and 0.58, 50258 bf16 0.95 and 0.76. Of accesses of 2 bytes they are faster.
+ENOUGH_BYTES = 4  # bytes of an access
+ENOUGH_OF_LONG_ROWS = 8  # bytes of an access to a long row
+LONG_ROW = 16 * KIB  # bytes of a row
+# The same of rows that are scanned, of which threads pass on a sum of each vector.
+#   H200, bf16, running sums so and by element, us: 65536 rows of 257 25 and 39, 131072 of 129 28 and 48, 4096
+#   of 4097 25 and 46, 262144 of 65 28 and 51, 524288 of 33 34 and 84; of float 4097 39 and 48, 1023 38 and
+#   43; 257 normalized probabilities 30 and 37.
+ENOUGH_TO_SCAN = 8
+# Elements of a scanned row from which on it is shifted.
+LEAST_SCANNED = 32
 
 
 def is_narrow(width: int, other: Vectors, enough: int = ENOUGH_BYTES) -> bool:
-    """Whether vectors of `width` elements are so narrow that `other` ones, of 16 bytes, pay. `enough`: bytes
-    from which on they do not.
+    """Whether vectors of `width` elements are so narrow that `other` ones, of 16 bytes, pay.
+
+    enough: bytes of a vector from which on they do not.
     """
     return width * MAX_VECTOR_BYTES < enough * other.width
 

@@ -8,7 +8,7 @@ from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView
 from fusewright.ops.approximate import PERIODIC, ROUNDED_TYPES, STAND_INS
 
-# Of an index expression or a choice by position, for each element.
+# Slots of an index expression or a choice by position, for each element.
 INDEX_SLOTS = 2
 # Slots of a node that is worth another kernel, or registers, rather than to be computed again: those of one
 # special function.
@@ -16,7 +16,9 @@ LONG_SLOTS = 8
 
 
 def slots_of(node: Node) -> int:
-    """Of one point. A step of a reduction computes each of its states from all of them."""
+    """Returns the slots of a node for one point. A step of a reduction computes each of its states from all
+    of them.
+    """
     if node.is_scalar:
         return 0
     if isinstance(node, Pointwise):
@@ -37,7 +39,7 @@ class RoundedSlots:
         self._exact = _exact_nodes(fusion)
 
     def of(self, node: Node) -> int:
-        """Of one point."""
+        """Returns the slots of a node for one point."""
         if isinstance(node, Pointwise) and node not in self._exact:
             stand_in = STAND_INS.get(node.op)
             if stand_in is not None and node.output.dtype in (DataType.Float, *ROUNDED_TYPES):

@@ -31,8 +31,8 @@ from fusewright.schedulers.base import (
     accepted,
     planner_of,
 )
+from fusewright.schedulers.inner_outer.block_resources import EXCHANGED_BYTES
 from fusewright.schedulers.inner_outer.persistent_heuristic import (
-    EXCHANGED_BYTES,
     InnerOuterPersistentPlanner,
 )
 from fusewright.schedulers.inner_outer.persistent_space import (

@@ -10,20 +10,30 @@ from enum import IntEnum
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 
-# Half a warp has a row if a warp would leave so many times as many places in vain (an H200, RMS norm
-# backward of 131072 x 65 bfloat16 29.9 us so and 35.3, of 16384 x 257 no faster).
-LEAST_LANES, MOST_IN_VAIN = 16, 1.1
+# Lanes of a row at least; and by which factor half as many lanes must have fewer places in vain to have the
+# row.
+#   H200, RMS norm backward of 131072x65 bf16: 29.9 us by half a warp, 35.3 by a warp; 16384x257 no faster.
+MIN_LANES = 16  # of a row
+MIN_GAIN_OF_HALF = 1.1  # factor of the places
 # Blocks of a cluster that hold a row. SMs come in pairs, so all of them have clusters of two at once; of
-# larger ones an H200 leaves a few SMs idle. (1024 rows of 65536 bfloat16: RMS norm backward 123 us by
-# clusters of four blocks, 114 by clusters of eight, two blocks an SM, by two kernels 167; layer norm
-# backward 137, 131 and 174.)
+# larger ones an H200 leaves a few SMs idle.
+#   1024 rows of 65536 bf16, us, by clusters of four blocks, of eight (two blocks an SM), and by two kernels:
+#   RMS norm backward 123, 114 and 167; layer norm backward 137, 131 and 174.
 BLOCKS_OF_CLUSTER = (2, 4, 8, 16)
-# The share of the SMs that blocks which take shifted rows in turns have at least.
-SMS_IN_TURNS = 0.7
+# Share of the SMs that blocks which take shifted rows in turns have at least.
+MIN_SHARE_OF_SMS = 0.7
 
 
 class Rank(IntEnum):
-    """The priority of a choice: the highest that fits is taken."""
+    """The priority of a choice: the highest that fits is taken.
+
+    Attributes:
+        AT_LEAST: for rows that fit nothing else.
+        NOT_AHEAD: the next row is not loaded ahead.
+        STARVED: it is, into registers, but too few bytes are in flight.
+        IN_SHARED_MEMORY, IN_REGISTERS: where the next row is ahead.
+        FEW_TURNS: not ahead, but blocks take so few turns that this is faster.
+    """
 
     AT_LEAST = 0
     NOT_AHEAD = 1
@@ -54,7 +64,8 @@ class Choice:
         return self.prefetches and not self.stages
 
 
-# Many elements a thread make its part of a row's reductions cheap.
+# The choices for rows, of which many elements a thread make its part of a row's reductions cheap; those for
+# shifted rows; and those that do not load the next row ahead.
 CHOICES = (
     Choice(32, prefetches=True, rank=Rank.IN_REGISTERS),
     Choice(16, prefetches=True, rank=Rank.IN_REGISTERS),
@@ -113,7 +124,7 @@ class RowTile:
 
     @property
     def threads(self) -> int:
-        """Of one row."""
+        """The threads of one row."""
         return self.lanes * self.along
 
     @property
@@ -121,13 +132,13 @@ class RowTile:
         return self.at_once * self.resident
 
     def turns(self, hardware: HardwareInfo) -> float:
-        """The number of turns in which all SMs together process so many rows."""
+        """Returns the number of turns in which all SMs together process the rows."""
         return self.rows.count / (hardware.sm_count * self.rows_an_sm)
 
 
 def lanes_of(vectors: int, most: int) -> int:
-    """Threads x of a row: a warp, or the part of it that leaves fewer places in vain, with up to `most`
-    vectors each.
+    """Returns the threads x of a row: a warp, or the part of it that leaves fewer places in vain, with up to
+    `most` vectors each.
     """
 
     def places(lanes: int) -> int:
@@ -135,29 +146,31 @@ def lanes_of(vectors: int, most: int) -> int:
 
     lanes = min(WARP_SIZE, power_of_two_at_least(vectors))
     half = lanes // 2
-    fits = half >= LEAST_LANES and places(half) <= half * most
-    return half if fits and places(lanes) > MOST_IN_VAIN * places(half) else lanes
+    fits = half >= MIN_LANES and places(half) <= half * most
+    return half if fits and places(lanes) > MIN_GAIN_OF_HALF * places(half) else lanes
 
 
 def clusters_of(hardware: HardwareInfo) -> tuple[int, ...]:
-    """The numbers of blocks of a cluster that may hold a row."""
+    """Returns the numbers of blocks of a cluster that may hold a row."""
     return tuple(blocks for blocks in BLOCKS_OF_CLUSTER if blocks <= hardware.max_cluster)
 
 
 def part_of(rows: Rows, cluster: int) -> Rows:
-    """The part of each row that a block of a cluster has."""
+    """Returns the part of each row that a block of a cluster has."""
     return replace(rows, length=ceil_div(ceil_div(rows.length, rows.width), cluster) * rows.width)
 
 
 def groups_of(tile: RowTile, hardware: HardwareInfo) -> int:
-    """Blocks, or clusters of them, that are resident at once."""
+    """Returns the number of blocks, or of clusters of them, that are resident at once."""
     return hardware.resident_clusters(tile.cluster, tile.resident)
 
 
 def in_turns(tile: RowTile, hardware: HardwareInfo) -> int:
-    """The same for blocks that take shifted rows in turns; 0 if these have too few of the SMs."""
+    """Returns the number of blocks, or clusters, that take shifted rows in turns; 0 if these have too few of
+    the SMs.
+    """
     groups = groups_of(tile, hardware) // tile.rows.width * tile.rows.width
-    return groups if groups * tile.cluster >= SMS_IN_TURNS * hardware.sm_count * tile.resident else 0
+    return groups if groups * tile.cluster >= MIN_SHARE_OF_SMS * hardware.sm_count * tile.resident else 0
 
 
 def blocks_text(tile: RowTile) -> str:
@@ -165,7 +178,7 @@ def blocks_text(tile: RowTile) -> str:
 
 
 def resident_blocks(threads: int, registers: int, hardware: HardwareInfo) -> int:
-    """How many blocks of so many threads, with so many registers each, an SM holds; at least one."""
+    """Returns how many blocks of so many threads, with so many registers each, an SM holds; at least one."""
     warps = ceil_div(threads, WARP_SIZE)
     by_registers = hardware.resident_warps(registers) // warps
     by_threads = hardware.max_threads_per_sm // (warps * WARP_SIZE)

@@ -14,67 +14,23 @@ everything that depends on a result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from fusewright.core.enums import MemoryType, ParallelType, SchedulerType
 from fusewright.core.errors import ParamsError
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
-from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
     BuiltInScheduler,
-    Facts,
     Planner,
-    Proposal,
     Reject,
     accepted,
     planner_of,
 )
-from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.inner_outer.heuristic import InnerOuterPlanner
 from fusewright.schedulers.inner_outer.space import InnerOuterSpace, Side, inner_outer_space
-from fusewright.schedulers.io import (
-    Ports,
-    VectorLimits,
-    cache_inputs_and_outputs,
-    inline_rest,
-    input_hint,
-    vectorize_ports,
-)
-from fusewright.schedulers.params import InnerOuterParams, LaunchParams
-from fusewright.schedulers.sectors import Sectors
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
-from fusewright.sym import as_int
-
-# Threads of a block: eight warps, of which an SM holds enough blocks to be full; or one block an SM, which
-# leaves a quarter of the partial results, where each thread reads so many vectors or more and has one float
-# for a row and a column (an H200: 32768 x 1024 bfloat16 in 0.85 of the time, 16384 x 4096 in 0.94; but 1.04
-# for the 26 vectors of 2554 x 11072).
-BLOCK, WHOLE_SM_BLOCK = 256, 1024
-WHOLE_SM_VECTORS, WHOLE_SM_STATE_BYTES = 30, 4
-# Half as many blocks of twice the threads, where a row has one warp of a block and an SM's threads have so
-# many vectors each (an H200, bfloat16: 60000 x 512 in 0.78 of the time, 39054 x 576 0.83, 20000 x 1024 0.92,
-# 9287 x 2072 and 6000 x 3072 0.98, 5913 x 3968 1.02).
-HALF_SM_BLOCK, HALF_SM_VECTORS = 512, 16
-# Shared memory for such a block's results of rows, and what its threads exchange.
-WHOLE_SM_SHARED_BYTES = 128 * 1024
-# Bytes that a thread has in flight, in as many rows.
-BYTES_IN_FLIGHT = 64
-MAX_ROWS_IN_FLIGHT = 8
-# Blocks for each SM: all of them resident, with half of its threads or more. Threads that share rows with
-# others of their block and have more bytes of results of columns than that take more than 64 registers, so
-# that fewer blocks are resident. (An H200, seven shapes of bfloat16 from 738 x 10456 to 6648 x 4160, which
-# would have 440 to 528 blocks, of which 396 are resident: 0.79 to 0.92 of the time in half as many.)
-BLOCKS_A_SM, FEWER_BLOCKS_A_SM, FEW_COLUMN_BYTES = 4, 3, 16
-# Shared memory that may hold results of rows: few of an SM's bytes for each of its blocks.
-HELD_BYTES = 16 * 1024
-# Registers of a thread that hold what its columns have come to, at most.
-COLUMN_BYTES = 256
-# Partial results of a row that one thread combines, at most, while all others wait.
-MAX_PARTIALS = 32
-# Of a copy's speed, what reading alone reaches.
-SPEED = 0.9
+from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, inline_rest, input_hint, vectorize_ports
+from fusewright.schedulers.params import InnerOuterParams
 
 # Loop positions of the reference, and what they are bound to.
 _BLOCKS_X, _BLOCKS_Y, _THREADS_Z, _THREADS_Y, _STEPS, _THREADS_X, _UNROLL, _VECTOR = range(8)
@@ -102,7 +58,7 @@ class InnerOuterScheduler(BuiltInScheduler):
     merges_last = True
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        return planner_of(_Planner, fusion, inner_outer_space(fusion))
+        return planner_of(InnerOuterPlanner, fusion, inner_outer_space(fusion))
 
     def apply(self, schedule: Schedule, params: InnerOuterParams) -> None:
         original = accepted(self, inner_outer_space(schedule.fusion))
@@ -211,129 +167,3 @@ def _bind_last(schedule: Schedule, tensor: TensorView, results: Sequence[TensorV
 
 def _all_outputs(tensors: Sequence[TensorView]) -> list[TensorView]:
     return [out for tensor in tensors for out in tensor.siblings]
-
-
-@dataclass(frozen=True, eq=False)
-class _Planner:
-    """Derives params from the sizes of a call."""
-
-    fusion: Fusion
-    space: InnerOuterSpace
-
-    @cached_property
-    def _cost(self) -> CostModel:
-        space = self.space
-        axes = (*space.rows, *space.columns)
-        return CostModel(self.fusion, Sectors.along(self.fusion, (*space.loads, *space.stores), axes))
-
-    @cached_property
-    def _vectors(self) -> VectorLimits | None:
-        return self.space.vector_limits(self.fusion)
-
-    @cached_property
-    def _element_bytes(self) -> int:
-        """Of all loads of every point."""
-        return sum(a.tensor.dtype.size for a in self.space.loads if self.space.is_full(a))
-
-    def _state_bytes(self, side: Side) -> int:
-        """Of the results of one row or column, before they are complete."""
-        reductions = self.space.reductions[side]
-        return sum(out.dtype.size for tensor in reductions for out in tensor.siblings)
-
-    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
-        rows, columns = self.space.row_count(facts), self.space.column_count(facts)
-        width = self._vectors.width(facts) if self._vectors is not None else 1
-        width = min(width, power_of_two_at_most(COLUMN_BYTES // max(1, self._state_bytes(Side.columns))))
-        params = self._params(rows, columns, width, hardware)
-        along = ceil_div(columns, params.columns_per_block)
-        if along > MAX_PARTIALS * params.lparams.bdimz:
-            return Reject(
-                f"rows of {columns} are spread over {along} blocks, whose results one has to combine"
-            )
-        stores = any(self.space.is_full(access) for access in self.space.stores)
-        if not stores and self._cost.streams(facts, hardware):
-            params = replace(params, streams_inputs=True)
-        if self._are_stable(facts):
-            axes = (*self.space.rows, *self.space.columns)
-            sizes = tuple(facts.value(axis.extent) for axis in axes)
-            reason = f"{params.reason}; for these sizes only"
-            # Registers that guards and addresses leave.
-            ahead = params.rows_per_block > params.rows_in_flight
-            params = replace(params, assumed_sizes=sizes, prefetch_rows=ahead, reason=reason)
-        blocks = along * ceil_div(rows, params.rows_per_block)
-        speed = SPEED * busy_share(blocks, hardware)
-        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
-
-    def _are_stable(self, facts: Facts) -> bool:
-        """Whether to take the sizes as constants: else half of the instructions are guards and addresses."""
-        extents = [axis.extent for axis in (*self.space.rows, *self.space.columns)]
-        unknown = {size for size in extents if as_int(size) is None}
-        return bool(unknown) and facts.stable.issuperset(unknown) and all(map(facts.value, extents))
-
-    def _block(
-        self, rows: int, vectors: int, threads_x: int, width: int, hardware: HardwareInfo
-    ) -> tuple[int, int, int]:
-        """The threads of a block, for rows of so many vectors; how many parts of a row lie side by side in
-        it, and how many blocks there are to be.
-        """
-        of_thread = rows * vectors // (WHOLE_SM_BLOCK * hardware.sm_count)
-        fits = WARP_SIZE <= vectors <= WHOLE_SM_BLOCK * hardware.sm_count
-        fits = fits and hardware.shared_memory_per_block_optin >= WHOLE_SM_SHARED_BYTES
-        fits = fits and all(
-            self._state_bytes(side) <= WHOLE_SM_STATE_BYTES for side in (Side.rows, Side.columns, Side.one)
-        )
-        block = WHOLE_SM_BLOCK if fits and of_thread >= WHOLE_SM_VECTORS else BLOCK
-        blocks = BLOCKS_A_SM * BLOCK // block * hardware.sm_count
-        threads_z = _threads_along_a_row(ceil_div(vectors, threads_x), block // threads_x, blocks)
-        if block == BLOCK and threads_z == 1 and fits and of_thread >= HALF_SM_VECTORS:
-            block, blocks = HALF_SM_BLOCK, BLOCKS_A_SM * BLOCK // HALF_SM_BLOCK * hardware.sm_count
-        elif block == BLOCK and threads_z > 1 and width * self._state_bytes(Side.columns) > FEW_COLUMN_BYTES:
-            blocks = FEWER_BLOCKS_A_SM * hardware.sm_count
-        return block, threads_z, blocks
-
-    def _params(self, rows: int, columns: int, width: int, hardware: HardwareInfo) -> InnerOuterParams:
-        vectors = max(1, ceil_div(columns, width))
-        threads_x = min(WARP_SIZE, power_of_two_at_least(vectors))
-        block, threads_z, blocks = self._block(rows, vectors, threads_x, width, hardware)
-        warps = block // threads_x
-        threads_y = min(warps // threads_z, power_of_two_at_least(max(1, rows)))
-        in_flight = BYTES_IN_FLIGHT // max(1, width * self._element_bytes)
-        unroll = power_of_two_at_most(max(1, min(MAX_ROWS_IN_FLIGHT, in_flight, rows // threads_y)))
-        step = threads_y * unroll
-        wanted = max(1, blocks // ceil_div(vectors, threads_x * threads_z))
-        # All blocks are resident: a second turn of a few takes as long as the first (an H200: 6000 x 3072
-        # bfloat16 in 0.82 of the time). A power of two, as each number is a kernel of its own, unless that
-        # left SMs idle.
-        steps = ceil_div(rows, wanted * step)
-        per_block = step * (steps if block == WHOLE_SM_BLOCK else power_of_two_at_least(steps))
-        places = threads_z if block == WHOLE_SM_BLOCK else 1
-        room = HELD_BYTES * block // (BLOCK * places)
-        held = power_of_two_at_most(room // max(1, self._state_bytes(Side.rows)))
-        per_block = max(step, min(per_block, held))
-        in_all = ceil_div(vectors, threads_x * threads_z) * ceil_div(rows, per_block)
-        if width > 1 and 2 * in_all <= hardware.sm_count:
-            width //= 2  # twice the blocks (an H200: 512 x 768 bfloat16 in 0.90 of the time)
-        return InnerOuterParams(
-            vectorization_factor=width,
-            unroll_factor=unroll,
-            rows_per_block=per_block,
-            lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, bdimz=threads_z),
-            reason=f"{rows} rows of {columns}: {threads_x} x {threads_z} threads of {width} columns, "
-            f"{threads_y} down the columns with {unroll} rows in flight, {per_block} rows a block",
-        )
-
-
-def _threads_along_a_row(parts: int, warps: int, blocks: int) -> int:
-    """How many of a block's warps lie side by side along a row, which takes `parts` of them.
-
-    The choice leaves a thread the fewest partial results to combine, of a row and of a column together, if
-    there are so many blocks.
-    """
-
-    def left(along: int) -> float:
-        blocks_along = parts / along
-        blocks_down = blocks / blocks_along
-        return blocks_along / along + blocks_down * along / warps
-
-    choices = [1 << n for n in range(warps.bit_length()) if 1 << n <= min(warps, parts)]
-    return min(choices, key=left)

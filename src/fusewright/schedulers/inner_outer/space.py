@@ -17,7 +17,6 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reduction.space import (
     computed_after,
     main_load,
@@ -26,6 +25,7 @@ from fusewright.schedulers.reduction.space import (
     unrelated,
 )
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
+from fusewright.schedulers.vector_limits import VectorLimits
 
 
 class Side(Enum):
@@ -64,7 +64,7 @@ class InnerOuterSpace:
     inner: IterDomain | None
 
     def vector_limits(self, fusion: Fusion) -> VectorLimits | None:
-        """What bounds the vectors that points are read and written by, if the columns are contiguous."""
+        """Returns the limits on the vectors of points; None if the columns are not contiguous."""
         if self.inner is None:
             return None
         accesses = [each for each in (*self.loads, *self.stores) if self._is_of_points(each)]

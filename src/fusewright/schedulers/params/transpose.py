@@ -30,7 +30,7 @@ class TransposeParams(HeuristicParams):
             are merged with the tiled ones, from the inside: dimensions that are adjacent to them in all
             tensors, and small ones, which only together fill a tile.
         assumed_sizes: the sizes of the reference's dimensions, in memory order, that the kernel has as
-            constants (`transpose.heuristic.assumable`): it serves no others. (): it serves all.
+            constants (`transpose.merged_dimensions.assumable`): it serves no others. (): it serves all.
     """
 
     lparams: LaunchParams = launch(bdimx=Extent(tried=WHOLE_WARPS))

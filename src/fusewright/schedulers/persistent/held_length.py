@@ -46,7 +46,7 @@ class HeldLength:
     turn: int = 0
 
     def threads_needed(self, length: int) -> int:
-        """To hold so many elements."""
+        """Returns the number of threads that hold so many elements."""
         return threads_to_hold(length + self.before, self.elements, self.step)
 
     def check(self, space: ReductionSpace) -> None:
@@ -66,9 +66,8 @@ class HeldLength:
             )
 
     def assume(self, schedule: Schedule, space: ReductionSpace) -> None:
-        """The sizes that the params state, or those that just so many threads cover.
-
-        The block is constant then, if the length is not anyway.
+        """Assumes the sizes that the params state, or those that exactly so many threads cover, so that the
+        block has a constant size.
         """
         if self.sizes:
             ranges = [(size, size) for size in self.sizes]
@@ -82,7 +81,7 @@ class HeldLength:
         assume_sizes(schedule, space, ranges)
 
     def _length(self, space: ReductionSpace) -> int | None:
-        """The elements, if the fusion or the params say how many.
+        """Returns the number of elements, if the fusion or the params state it.
 
         Raises:
             ParamsError: the params assume sizes that the dimensions cannot have.
@@ -102,8 +101,9 @@ class HeldLength:
 
 
 def assume_sizes(schedule: Schedule, space: ReductionSpace, ranges: Iterable[tuple[int, int]]) -> None:
-    """Assumes the least and the greatest of the reduced sizes, of those that are not constant; `ranges`: of
-    all, or none.
+    """Assumes the least and the greatest value of each reduced size that is not constant.
+
+    ranges: of all reduced sizes, or none.
     """
     given = dict(zip(space.reduced_extents, ranges))
     for extent, (low, high) in given.items():
@@ -125,18 +125,19 @@ def are_stable(space: ReductionSpace, facts: Facts) -> bool:
 
 
 def for_this_length(params: P, space: ReductionSpace, facts: Facts, what: str) -> P:
-    """As `params`, for a kernel that takes the sizes of the reduced dimensions as constants.
+    """Returns the params for a kernel that takes the sizes of the reduced dimensions as constants.
 
-    `what`: "rows" or "columns".
+    what: "rows" or "columns".
     """
     reason = f"{params.reason}; for {what} of this length only"
     return replace(params, assumed_reduction_sizes=space.reduction_sizes(facts), reason=reason)
 
 
 def for_any_length(params: P, space: ReductionSpace, threads: str) -> P:
-    """As `params`, for a kernel that takes any length.
+    """Returns the params for a kernel that takes any length. The threads follow from the length where nothing
+    can be assumed of it.
 
-    The threads follow from the length where nothing can be assumed of it; `threads`: their field of lparams.
+    threads: their field of lparams.
     """
     if is_one_size(space):
         return params

@@ -21,15 +21,19 @@ from fusewright.schedulers.reduction.space import ReductionSpace, reduction_spac
 from fusewright.schedulers.slots import slots_of
 from fusewright.sym import Expr
 
-# What is left of a kernel's speed where Welford's steps, with a division each, take the place of two sums of
-# a held row, and the seconds of their last chain of divisions (an H200: 0.93 in layer norm, 0.94 and 0.81 in
-# its gradients, of 1024 and 4096 elements).
-WELFORD_SPEED, WELFORD_SECONDS = 0.93, 0.4e-6
-# Beyond this growth by what is computed anew for each reduction several kernels are cheaper; and if anything
-# of more slots than these is computed more than so many times (an H200, six layers of RMS norm and SiLU on a
-# stream of floats: 8192 x 4096 888 us, as two kernels 248; 16384 x 1024 421 and 127).
+# Share of a kernel's speed that is left where Welford's steps, with a division each, take the place of two
+# sums of a held row; and the seconds of their last chain of divisions.
+#   H200: 0.93 in layer norm, 0.94 and 0.81 in its gradients, of 1024 and 4096 elements.
+WELFORD_SPEED = 0.93  # of the speed without these steps
+WELFORD_SECONDS = 0.4e-6  # for the last chain of divisions
+# Factor by which the nodes of a fusion may grow by what is computed anew for each reduction: beyond it
+# several kernels are cheaper.
 MAX_GROWTH = 4
-CHEAP_SLOTS, MOST_TIMES = 4, 5
+# Slots of a node up to which it may be computed any number of times, and the most times for others.
+#   H200, six layers of RMS norm and SiLU on a stream of floats, us: 8192x4096 888, as two kernels 248;
+#   16384x1024 421 and 127.
+CHEAP_SLOTS = 4  # of a node
+MAX_TIMES = 5  # for nodes of more slots
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,10 @@ class Held:
 
 
 def held_bytes(fusion: Fusion, *, project: bool) -> Held:
-    """What a schedule would hold, counted of the buffers that it makes. `project`: inputs alone are held."""
+    """Returns what a schedule would hold, counted from the buffers that it makes.
+
+    project: whether only inputs are held.
+    """
     schedule = Schedule(fusion)
     cache_inputs_and_outputs(schedule)
     space = reduction_space(schedule.fusion, with_scans=True)
@@ -74,7 +81,9 @@ def has_welford(fusion: Fusion) -> bool:
 
 
 def with_welford(speed: float, steps: float) -> tuple[float, float]:
-    """The share of a copy's speed, and the seconds besides, of a kernel that takes Welford's steps."""
+    """Returns the share of a copy's speed, and the seconds besides, of a kernel that takes Welford's
+    steps.
+    """
     return speed * WELFORD_SPEED, steps + WELFORD_SECONDS
 
 
@@ -137,16 +146,17 @@ def _has(value: Val, extents: set[Expr]) -> bool:
 
 
 def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:
-    """The tensors that are read before and after a reduction and have an element for each point, with those
-    reductions.
+    """Returns the tensors that are read before and after a reduction and have an element for each point, with
+    those reductions.
     """
     return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
 
 
 def most_held(fusion: Fusion, held: Mapping[TensorView, Sequence[TensorView]]) -> int:
-    """The most bytes for each element that are held at once, of `held_tensors`: across any one reduction, or
-    for what is computed with results of several that do not depend on each other. A scan has all of its
-    elements at once.
+    """Returns the most bytes for each element that are held at once, of `held_tensors`: across any one
+    reduction, or for what is computed with the results of several that do not depend on each other.
+
+    A scan has all of its elements at once.
     """
     scans = [node.output for node in fusion.tensor_nodes() if isinstance(node, Scan)]
     across = {tensor: tensor.dtype.size for tensor in scans}
@@ -164,7 +174,7 @@ def most_held(fusion: Fusion, held: Mapping[TensorView, Sequence[TensorView]]) -
 
 
 def _computed_with(tensor: TensorView, held: Collection[TensorView]) -> set[TensorView]:
-    """What is computed in one loop with a tensor, but for what follows from others that are held."""
+    """Returns what is computed in one loop with a tensor, except what follows from others that are held."""
     found: set[TensorView] = set()
     stack = [tensor]
     while stack:
@@ -182,7 +192,7 @@ def grows_too_much(fusion: Fusion) -> bool:
     for node in reversed(fusion.ordered_nodes()):
         users = [ends[user] for out in node.outputs for user in out.uses if user in ends]
         ends[node] = {node} if node.reduced or not users else set().union(*users)
-        if slots_of(node) > CHEAP_SLOTS and len(ends[node]) > MOST_TIMES:
+        if slots_of(node) > CHEAP_SLOTS and len(ends[node]) > MAX_TIMES:
             return True
     return sum(map(len, ends.values())) > MAX_GROWTH * len(fusion.nodes)
 
@@ -224,7 +234,7 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
 
 
 def _first_of_each_sweep(fusion: Fusion) -> dict[Node, Node]:
-    """For each reduction the first one that depends on as many reductions."""
+    """Returns for each reduction the first one that depends on as many reductions."""
     depths: dict[Val, int] = {}
     first: dict[int, Node] = {}
     found: dict[Node, Node] = {}
@@ -258,11 +268,11 @@ def hold_in_shared(schedule: Schedule, held: Iterable[TensorView], first: int = 
 
 
 def _is_cheap(fusion: Fusion, tensor: TensorView, space: ReductionSpace) -> bool:
-    """Whether it is cheaper to do again than to hold.
+    """Whether it is cheaper to compute a tensor again than to hold it.
 
-    That is so of a cast to a wider type, also where one instruction follows that brings in nothing but
-    values a row (`x - mean`); of a broadcast of what was computed; and of a load that is the same for all
-    rows, which comes from the caches.
+    That is so for a cast to a wider type, also with one instruction after it that adds only values of a row
+    (`x - mean`); for a broadcast of what was computed; and for a load that is the same for all rows, which
+    comes from the caches.
     """
     node = tensor.definition
     assert node is not None

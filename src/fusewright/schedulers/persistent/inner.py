@@ -70,10 +70,10 @@ from fusewright.schedulers.reduction.loops import (
 from fusewright.schedulers.reduction.short_runs import columns_first
 from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
 
-# From so many bytes of a row on, one pass computes its maximum and its sum of exponentials. An H200, rows of
-# bfloat16: up to 0.06 of a copy's speed slower for 128 to 16,384 elements, up to 0.13 faster for 24,576 and
-# more.
-LEAST_ONE_PASS = 40 * KIB
+# Bytes of a row from which on one pass computes its maximum and its sum of exponentials.
+#   H200, bf16 rows, of a copy's speed: up to 0.06 slower for 128 to 16384 elements, up to 0.13 faster for
+#   24576 and more.
+MIN_ONE_PASS_BYTES = 40 * KIB
 
 
 class InnerPersistentScheduler(BuiltInScheduler):
@@ -156,7 +156,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         if (
             rewrite is None
             and isinstance(planner, InnerPersistentPlanner)
-            and planner.row_bytes(facts) >= LEAST_ONE_PASS
+            and planner.row_bytes(facts) >= MIN_ONE_PASS_BYTES
         ):
             rewrite = softmax_in_one_pass(part)
         return rewrite or elementwise_reductions(part)
@@ -178,7 +178,7 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 
 
 def _length_of(params: ReductionParams) -> HeldLength:
-    """How the threads of a row cover it, if it is held."""
+    """Returns how the threads of a row cover it, if it is held."""
     return HeldLength(
         what="rows",
         path="lparams.bdimx",

@@ -11,16 +11,13 @@ columns that are too long for both are left to other schedulers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any, ClassVar
 
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
-from fusewright.core.once import cached_property
-from fusewright.core.recorded import gcd, log2
+from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
@@ -28,75 +25,29 @@ from fusewright.schedulers.base import (
     Facts,
     Part,
     Planner,
-    Proposal,
     Reject,
     Rewrite,
     accepted,
     planner_of,
 )
-from fusewright.schedulers.cost import busy_share
 from fusewright.schedulers.io import cache_inputs_and_outputs, input_hint
-from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.persistent.column_tiles import (
-    FEWER_BATCHES,
-    THREADS,
-    ColumnsToHold,
-    ColumnTile,
-    clustered_tile,
-    fewest_threads,
-    register_tile,
-    short_tile,
-)
+from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.persistent.held_length import (
     HeldLength,
-    are_stable,
-    for_any_length,
-    for_this_length,
-    is_one_size,
 )
 from fusewright.schedulers.persistent.held_rows import (
-    Held,
     grows_too_much,
-    has_welford,
-    held_bytes,
     held_tensors,
     hold_in_shared,
     recompute,
     softmax_in_one_pass,
     variance_in_two_passes,
-    with_welford,
 )
-from fusewright.schedulers.persistent.sweep_heuristic import sweep_columns, swept
+from fusewright.schedulers.persistent.outer_heuristic import OuterPersistentPlanner
 from fusewright.schedulers.persistent.two_sweeps import sweep
 from fusewright.schedulers.reduction.few_elements import elementwise_reductions
 from fusewright.schedulers.reduction.loops import distribute, inline, merge_to_rows_and_reduction
-from fusewright.schedulers.reduction.planner import ReductionPlanner
 from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
-from fusewright.schedulers.sizes import ceil_div
-from fusewright.sym import Const
-
-# Bytes of a tile's row of the narrowest tensor that is read, and the share of a copy's speed that is kept
-# with the last: each doubling adds to it, as memory is read and written in longer runs. (An H200: columns of
-# 512 to 4096 bfloat16, of which the mean is subtracted.)
-TILE_ROW_BYTES = (256, 128, 64, 32)
-LEAST_SHARE, SHARE_A_DOUBLING = 0.6, 0.1
-# Threads of a block: as few as hold a tile, since several blocks on an SM have their phases at other times.
-BLOCKS_OF_THREADS = (128, 256, 512)
-# Batches that a thread holds at most, and registers for them, of inputs alone or of all that is needed again.
-MAX_BATCHES = 16
-REGISTERS_TO_HOLD, REGISTERS_TO_HOLD_ALL = 64, 32
-# Where no vectors are loaded, more batches.
-MAX_SINGLE_BATCHES = 32
-# Rows that a thread combines as a run, where an operation does that in less. (An H200, a maximum with its sum
-# of exponentials of 4096 rows: 0.70 of a copy's speed, 0.60 one by one; of 1024 rows 0.88 and 0.80.) The
-# results of an operation that gains by it, at most. (An H200, Welford's three of 243 to 1224 rows: 1.06 times
-# as long in runs.)
-LONGEST_RUN, MOST_RUN_STATES = 4, 2
-# The share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
-# stores. (An H200: softmax down 300 to 4096 bfloat16 takes 0.92 to 1.12 times as long as is estimated so.)
-EXPOSED_ARITHMETIC = 0.2
-# What holding adds to a kernel, whose last blocks nothing overlaps with.
-HELD_SECONDS = 0.5e-6
 
 
 class OuterPersistentScheduler(BuiltInScheduler):
@@ -107,7 +58,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
     fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": True, "fastest_dim": False}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        return planner_of(_Planner, fusion, _space(fusion))
+        return planner_of(OuterPersistentPlanner, fusion, _space(fusion))
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
@@ -136,7 +87,8 @@ class OuterPersistentScheduler(BuiltInScheduler):
         """Two sums in place of Welford's steps; one exchange in place of two where blocks share columns; no
         reduction where it is of a few elements.
         """
-        shared = isinstance(part.planner, _Planner) and part.planner.shares_columns(facts, hardware)
+        planner = part.planner
+        shared = isinstance(planner, OuterPersistentPlanner) and planner.shares_columns(facts, hardware)
         return (
             variance_in_two_passes(part) or softmax_in_one_pass(part, shared) or elementwise_reductions(part)
         )
@@ -157,134 +109,8 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
     return space
 
 
-class _Planner(ReductionPlanner):
-    """Derives params from the sizes of a call."""
-
-    @cached_property
-    def _held(self) -> tuple[Held, Held]:
-        """What is held: all that is needed again, or inputs alone."""
-        return held_bytes(self.fusion, project=False), held_bytes(self.fusion, project=True)
-
-    @cached_property
-    def _has_welford(self) -> bool:
-        return has_welford(self.fusion)
-
-    @cached_property
-    def _combines_runs(self) -> bool:
-        """Whether there are operations that combine a run in less, and all of these gain by it."""
-        runs = [node for node in self.fusion.nodes if isinstance(node, Reduction) and node.op.combine_run]
-        return bool(runs) and all(len(node.outputs) <= MOST_RUN_STATES for node in runs)
-
-    @cached_property
-    def _element_bytes(self) -> int:
-        """Of the narrowest tensor that is read at every point."""
-        return min((a.tensor.dtype.size for a in self.space.full_loads), default=REGISTER_BYTES)
-
-    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal | Reject:
-        space = self.space
-        width = self._width(facts)
-        columns, length = space.iteration_size(facts), space.reduction_size(facts)
-        if not columns or not length:
-            return Reject("there is nothing to hold")
-        # As constants, sizes leave guards of the last batch alone.
-        stable = are_stable(space, facts)
-        tile = self._tile(facts, hardware)
-        if tile is None:
-            what = swept(self, width, stable, facts)
-            sweeps = None if what is None else sweep_columns(what, self._cost, facts, hardware)
-            if sweeps is None:
-                return Reject(f"columns of {length} do not fit in a block, and are too many to share out")
-            return Proposal(sweeps.params, sweeps.estimate)
-        width = tile.width
-        blocks = ceil_div(columns, tile.threads_x * width) * tile.blocks
-        params = ReductionParams(
-            fastest_dim=False,
-            persistent_kernel=True,
-            project_persistent_buffers=tile.project,
-            persistent_in_shared_memory=tile.shared,
-            blocks_per_cluster=tile.blocks,
-            batches_per_block_inner_reduction=tile.batches,
-            vectorize_iter_dom=width > 1,
-            unroll_factor_iter_dom=width,
-            unroll_factor_inner_reduction=gcd(tile.batches, LONGEST_RUN) if self._combines_runs else 1,
-            lparams=LaunchParams(bdimx=tile.threads_x, bdimy=tile.threads_y),
-            reason=f"{columns} contiguous columns of {length}: {tile.threads_x} threads of {width} columns, "
-            f"{tile.threads_y} down the columns of {tile.blocks} blocks hold {tile.batches} rows each"
-            f"{' in shared memory' if tile.shared else ''}{', inputs only' if tile.project else ''}",
-        )
-        if stable:
-            params = for_this_length(params, space, facts, "columns")
-        else:
-            params = for_any_length(params, space, threads="bdimy")
-        speed, steps = self._speed(tile, blocks, facts, hardware), HELD_SECONDS
-        if self._has_welford:
-            speed, steps = with_welford(speed, steps)
-        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
-
-    def shares_columns(self, facts: Facts, hardware: HardwareInfo) -> bool:
-        """Whether several blocks have a column together."""
-        if not self.space.iteration_size(facts) or not self.space.reduction_size(facts):
-            return False
-        tile = self._tile(facts, hardware)
-        return tile is None or tile.blocks > 1
-
-    def _columns(self, facts: Facts) -> ColumnsToHold:
-        space = self.space
-        constant = are_stable(space, facts) or all(isinstance(axis.extent, Const) for axis in space.reduction)
-        return ColumnsToHold(
-            space.iteration_size(facts),
-            space.reduction_size(facts),
-            self._width(facts),
-            self._element_bytes,
-            self._held[True],
-            constant,
-            known=constant or is_one_size(space),
-        )
-
-    def _tile(self, facts: Facts, hardware: HardwareInfo) -> ColumnTile | None:
-        """Short columns in wide rows of registers, others in clusters, the rest as registers allow."""
-        columns = self._columns(facts)
-        few = short_tile(columns, hardware)
-        if few is not None:
-            return few
-        tiles = list(self._tiles(columns.count, columns.length, columns.width))
-        short = [
-            tile for tile in tiles if tile.row_bytes == TILE_ROW_BYTES[0] and tile.batches <= FEWER_BATCHES
-        ]
-        if short and short[0].threads_x * short[0].threads_y <= THREADS:
-            return short[0]
-        held = register_tile(columns, hardware) or clustered_tile(columns, hardware)
-        return held or next(iter(tiles), None)
-
-    def _tiles(self, columns: int, length: int, width: int) -> Iterator[ColumnTile]:
-        """The tiles that a block can hold in registers: the longest rows first, in the fewest threads."""
-        most = MAX_BATCHES if width > 1 else MAX_SINGLE_BATCHES
-        for row_bytes in TILE_ROW_BYTES:
-            threads_x = max(1, row_bytes // (width * self._element_bytes))
-            if threads_x // 2 * width >= columns and row_bytes > TILE_ROW_BYTES[-1]:
-                continue
-            for block in BLOCKS_OF_THREADS:
-                batches = ceil_div(length, max(1, block // threads_x))
-                if batches > most:
-                    continue
-                threads_y, batches = fewest_threads(length, threads_x, batches)
-                for project, held in enumerate(self._held):
-                    registers = REGISTERS_TO_HOLD if project else REGISTERS_TO_HOLD_ALL
-                    if batches * width * held.at_once <= registers * REGISTER_BYTES:
-                        yield ColumnTile(row_bytes, threads_x, threads_y, batches, width, bool(project))
-
-    def _speed(self, tile: ColumnTile, blocks: int, facts: Facts, hardware: HardwareInfo) -> float:
-        """The share of a copy's speed that is kept."""
-        row_bytes = min(tile.row_bytes, TILE_ROW_BYTES[0])
-        share = LEAST_SHARE + SHARE_A_DOUBLING * log2(row_bytes / TILE_ROW_BYTES[-1])
-        moving = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
-        computing = EXPOSED_ARITHMETIC * self._cost.computing_seconds(facts, hardware)
-        kept = moving / (moving / share + computing) if moving else 1.0
-        return busy_share(blocks, hardware) * kept
-
-
 def _length_of(params: ReductionParams) -> HeldLength:
-    """How the threads down the columns cover them: blocks are whole warps."""
+    """Returns how the threads down the columns cover them: blocks are whole warps."""
     return HeldLength(
         what="columns",
         path="lparams.bdimy",

@@ -8,45 +8,59 @@ from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.sizes import ceil_div, whole_warps
 
+# ---- vectors of a row that a thread holds (batches) ----
+
+# In general: enough loads in flight, few enough registers. Up to twice as many where that keeps a block
+# comfortable.
+BATCHES = 4
+# Bytes of narrow vectors that a thread has in flight, and vectors that it holds at most then, where that
+# leaves a row to one warp, which needs no barrier.
+BYTES_IN_FLIGHT = 64  # of a thread
+MAX_BATCHES_A_WARP = 16  # vectors of a thread
+# Rows for each SM that make up for a warp's having few threads.
+ROWS_AN_SM = 64
+# Vectors of a lane at least, where a part of a warp has a row. Of narrow vectors it has a quarter of those
+# that may be in flight, four floats, say.
+MIN_BATCHES_OF_A_LANE = 2
+
+# ---- threads of a block ----
+
 # Threads of the widest block: more leave fewer than 64 registers each.
 WIDEST_BLOCK = 1024
-# Vectors that a thread holds of a row: enough loads in flight, few enough registers.
-BATCHES = 4
-# More of narrow vectors, up to so many bytes and accesses in flight a thread, where that leaves a row
-# to one warp, which needs no barrier; and rows for each SM that make up for fewer threads.
-BYTES_IN_FLIGHT, MAX_BATCHES_A_WARP, ROWS_AN_SM = 64, 16, 64
-# The fewest that a lane holds of a row of a part of a warp; of narrow vectors a quarter of those that may be
-# in flight, four floats, say.
-FEWEST_OF_A_LANE = 2
-# Fewer where the threads of all rows are less than a quarter of those that the GPU holds at once; but rows of
-# two vectors a lane, if each SM has so many, stay a warp's. (An H200: softmax of 2048 x 512 bfloat16 in 0.96
-# of the time. Two batches that leave no thread idle, not three that do: 512 x 4096 in 0.97, layer norm in
-# 0.94; of 1024 x 1024 floats 0.97 and 0.90.)
-BUSY_SHARE, ROWS_OF_WARPS = 4, 8
-# A thread needs this many registers besides the row: addresses, partial results, work in flight.
-REGISTERS_TO_WORK = 32
-# Where a thread has its results at hand, and computes none again, fewer will do.
-FEWEST_TO_WORK = 16
-# Registers that a thread needs besides a row of a constant length that it reads element by element: one
-# address serves all of them. (sm_90a: softmax, RMS norm and corrected softmax of 9999 bfloat16 beside a
-# vector of floats take 28 to 32 with ten floats held, of 2047 and 4999 24 to 32 with eight.)
-REGISTERS_ONE_BY_ONE = 22
-# Up to twice as many as BATCHES while that keeps a block at this size: its barriers are cheaper. Of inputs
-# that come from the caches twice as many as are in flight (an H200: rows of 4608 products of two broadcast
-# inputs take 19.6 us with 18 elements a thread, 23.7 with 8). Where each row has an SM for itself, a block
-# may be as large as there are (a layer norm of one row of 4097 bfloat16 takes 5.1 us with a vector a thread,
-# 6.0 with three; of 64 x 4096 5.4, with two 5.8).
+# Threads of a block whose barriers are cheap.
+#   Of inputs that come from the caches a thread holds twice as many vectors as are in flight to stay below
+#   it. H200: rows of 4608 products of two broadcast inputs 19.6 us with 18 elements a thread, 23.7 with 8.
+#   Where each row has an SM for itself, a block may be as large as there are. H200, layer norm of bf16: one
+#   row of 4097 5.1 us with a vector a thread, 6.0 with three; 64x4096 5.4, with two 5.8.
 COMFORTABLE_BLOCK = 256
+# Divisor of the threads that the GPU holds at once. If all rows together have fewer threads than that gives,
+# each thread holds less.
+BUSY_SHARE = 4
+# Rows for each SM from which on rows of two vectors a lane stay a warp's all the same.
+#   H200: softmax of 2048x512 bf16 takes 0.96 of the time. Two batches that leave no thread idle, not three
+#   that do: 512x4096 0.97, layer norm 0.94; of 1024x1024 float 0.97 and 0.90.
+ROWS_OF_WARPS = 8
+
+# ---- registers of a thread besides its row ----
+
+# For addresses, partial results and work in flight.
+REGISTERS_TO_WORK = 32
+# For a thread that has its results at hand, and computes none again.
+MIN_REGISTERS_TO_WORK = 16
+# For a thread that reads a row of a constant length element by element: one address serves all elements.
+#   sm_90a, softmax, RMS norm and corrected softmax of bf16 beside a vector of floats take in all: rows of
+#   9999 with ten floats held 28 to 32, of 2047 and 4999 with eight 24 to 32.
+REGISTERS_ONE_BY_ONE = 22
 
 
 def threads_and_batches(
     rows: int, vectors: int, most: int, hardware: HardwareInfo, cached: bool = False
 ) -> tuple[int, int]:
-    """The number of threads for each of `rows` of `vectors`, and the number of vectors that each thread
-    holds.
+    """Returns the number of threads for each of `rows` of `vectors`, and the number of vectors that each
+    thread holds.
 
-    It is a part of a warp, or one warp for as much as it holds with `most` vectors per thread; else whole
-    warps. Up to BATCHES vectors per thread are preferred to more than one warp, since a warp needs no
+    The threads are a part of a warp, or one warp for as much as it holds with `most` vectors per thread; else
+    whole warps. Up to BATCHES vectors per thread are preferred to more than one warp, since a warp needs no
     barrier, and loads in flight keep the memory busy. There are fewer if the rows leave most of the GPU idle.
 
     Args:
@@ -55,7 +69,7 @@ def threads_and_batches(
     """
     if rows >= hardware.sm_count * ROWS_AN_SM:
         if vectors <= WARP_SIZE * BATCHES // 2:
-            return part_of_a_warp(vectors, max(FEWEST_OF_A_LANE, most // BATCHES))
+            return part_of_a_warp(vectors, max(MIN_BATCHES_OF_A_LANE, most // BATCHES))
         if vectors <= WARP_SIZE * most:
             return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
     batches = min(BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
@@ -67,8 +81,10 @@ def threads_and_batches(
 
 
 def _for_few_rows(rows: int, vectors: int, batches: int, hardware: HardwareInfo) -> int:
-    """Fewer batches where the rows leave most of the GPU idle, and fewer still while whole warps hold less
-    in vain so; but not than make one warp of two vectors a lane, where the rows are not that few.
+    """Returns fewer batches if the rows leave most of the GPU idle, and still fewer while whole warps then
+    hold less in vain.
+
+    A warp with two vectors a lane keeps them, unless rows are too few for that.
     """
     busy = hardware.sm_count * hardware.max_threads_per_sm // BUSY_SHARE
     usual, warps = batches, rows >= ROWS_OF_WARPS * hardware.sm_count
@@ -84,12 +100,12 @@ def _for_few_rows(rows: int, vectors: int, batches: int, hardware: HardwareInfo)
 
 
 def _places(vectors: int, batches: int) -> int:
-    """Vectors that whole warps hold in so many batches, of which a row leaves some in vain."""
+    """Returns the vectors that whole warps hold in so many batches; a row may have fewer."""
     return whole_warps(ceil_div(vectors, batches)) * batches
 
 
 def least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
-    """The threads and vectors per thread that leave the fewest threads idle, near the given ones.
+    """Returns the threads and vectors per thread that leave the fewest threads idle, near the given ones.
 
     A row of a power of two plus a few elements has one vector more than fits: for example in 4 batches of 128
     threads, for which it would take a fifth warp.
@@ -102,9 +118,9 @@ def least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
     return best
 
 
-def part_of_a_warp(vectors: int, least: int = FEWEST_OF_A_LANE) -> tuple[int, int]:
-    """A power of two of lanes, and the vectors of each: `least` at least, so that loads are in flight
-    together, and as few loads in vain as there can be.
+def part_of_a_warp(vectors: int, least: int = MIN_BATCHES_OF_A_LANE) -> tuple[int, int]:
+    """Returns the lanes that have a row, a power of two, and the vectors of each: at least `least`, so that
+    loads are in flight together, and otherwise with the fewest loads in vain.
     """
     lanes = [1 << i for i in range(6)]
     found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
@@ -114,17 +130,21 @@ def part_of_a_warp(vectors: int, least: int = FEWEST_OF_A_LANE) -> tuple[int, in
 
 
 def makes_room(threads: int, everything: int, inputs: int, hardware: HardwareInfo) -> bool:
-    """Whether an SM has room for a second block of `threads` that hold `inputs` registers, not `everything`.
+    """Whether an SM has room for a second block of `threads` if each holds `inputs` registers, but not if it
+    holds `everything`.
 
-    On an H200 a softmax of 4096x32768 bfloat16 is 1.25 times as fast so.
+    H200: softmax of 4096x32768 bf16 is 1.25 times as fast with a second block.
     """
     shared_by_two = hardware.registers_per_sm // (2 * threads)
-    return FEWEST_TO_WORK + everything > shared_by_two >= REGISTERS_TO_WORK + inputs
+    return MIN_REGISTERS_TO_WORK + everything > shared_by_two >= REGISTERS_TO_WORK + inputs
 
 
 def with_room_for_another(params: ReductionParams, words: int, hardware: HardwareInfo) -> ReductionParams:
-    """The same with no more registers than let two blocks have room on an SM, which each hold a row of a
-    constant length, element by element, in `words` registers of a thread; unchanged where they need more.
+    """Returns the params with a limit on registers that leaves room for two blocks on an SM, if they read a
+    row of a constant length element by element.
+
+    words: registers of a thread that hold its part of the row. The params are unchanged if these and others
+    exceed the limit.
     """
     threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
     most = hardware.registers_a_thread(2 * threads)

@@ -11,46 +11,66 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusewright.core.hardware import BULK_BYTES, BULK_COPIES_SINCE, KIB, REGISTER_BYTES, HardwareInfo
-from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.held_rows import Held
 from fusewright.schedulers.sizes import ceil_div, whole_warps
+from fusewright.schedulers.vector_limits import Vectors
 
-# Threads of all blocks on an SM, of one block, and the vectors that each holds of its row. On an H200 a layer
-# norm of 32768 x 1025 took 74 us so, and 95 us by element; one of 8191 x 4095 60 and 62; an RMS norm 46 and
-# 49.
-THREADS_AN_SM, MOST_THREADS, MOST_VECTORS = 1280, 288, 2
-# Rows a block, so that the last turn, which not all blocks have, is a small part.
-ROWS_A_BLOCK = 8
-# The same of rows that are copied ahead, that many at most, and the vectors that each thread has of a row. An
-# H200, layer norm: 8191 x 4095 0.74 of a copy's speed, 0.61 in registers, 16384 x 2047 0.79 and 0.55, 5400 x
-# 6001 0.81, 0.55 by element; the first two with two vectors a thread 0.70 and 0.65, with one 0.52 and 0.61;
-# 4095 x 16385 0.88 by one block, 0.59 by element.
-COPIED_THREADS_AN_SM, MOST_COPIED_THREADS, COPIED_VECTORS, COPIED_STAGES = 768, 704, 3, 3
-# Clusters, blocks of each and vectors of each thread, that do the same with longer rows, in two stages if
-# need be, if they have such a share of the SMs (1024 x 50257: 0.86 by clusters of two, by one block with
-# chunks of a row in a ring 0.57; of 65537 by three 0.70 and 0.59; 1335 x 50257 floats by four 0.77, by
-# element 0.48).
-COPIED_BY_CLUSTERS, FEWEST_STAGES, SMS_IN_TURNS = ((2, 4), (2, 5), (3, 4), (3, 5), (4, 4), (4, 5)), 2, 0.7
-# Shared memory of a block besides: what reductions exchange, mbarriers, and the alignment of all buffers.
-OTHER_BYTES = 1 * KIB
-# A thread needs this many registers besides what it holds.
+# ---- rows that registers hold ----
+
+# Threads of all blocks on an SM.
+#   H200, us, so and by element: layer norm of 32768x1025 74 and 95, of 8191x4095 60 and 62; RMS norm 46 and
+#   49.
+THREADS_AN_SM = 1280
+# Threads of a block, and vectors that each holds of its row, at most.
+MAX_THREADS = 288  # of a block
+MAX_VECTORS = 2  # of a thread
+# Registers of a thread besides what it holds.
 REGISTERS_TO_WORK = 32
+
+# ---- rows that are copied ahead ----
+
+# Threads of all blocks on an SM, and of one block at most; vectors that each has of a row, and rows of a
+# ring.
+#   H200, layer norm, of a copy's speed: 8191x4095 0.74, in registers 0.61; 16384x2047 0.79 and 0.55;
+#   5400x6001 0.81, by element 0.55; 4095x16385 by one block 0.88, by element 0.59. The first two with two
+#   vectors a thread 0.70 and 0.65, with one 0.52 and 0.61.
+COPIED_THREADS_AN_SM = 768  # of all blocks
+MAX_COPIED_THREADS = 704  # of a block
+COPIED_VECTORS = 3  # of a thread
+COPIED_STAGES = 3  # rows of a ring
+# Blocks of a cluster, and vectors of each thread, that do the same with longer rows: the first pair that
+# fits.
+#   H200, layer norm, of a copy's speed: 1024x50257 by clusters of two 0.86, by one block with chunks of a row
+#   in a ring 0.57; rows of 65537 by three 0.70 and 0.59; 1335x50257 float by four 0.77, by element 0.48.
+COPIED_BY_CLUSTERS = ((2, 4), (2, 5), (3, 4), (3, 5), (4, 4), (4, 5))
+# Rows of a cluster's ring at least, and the share of the SMs that clusters must have.
+MIN_STAGES_OF_CLUSTER = 2  # rows of a ring
+MIN_SHARE_OF_SMS = 0.7  # of all SMs
+# Bytes of shared memory of a block besides: what reductions exchange, mbarriers, and the alignment of all
+# buffers.
+OTHER_BYTES = 1 * KIB
+
+# ---- both ----
+
+# Rows of a block at least, so that the last turn, which not all blocks have, is a small part.
+MIN_ROWS_A_BLOCK = 8
 
 
 def in_turns(
     rows: int, length: int, vectors: Vectors, held_bytes: int, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """How blocks take `rows` of a constant `length` in turns; None if that is not known to be faster.
+    """Returns params of blocks that take `rows` of a constant `length` in turns and hold them in registers;
+    None if that is not known to be faster.
 
-    `held_bytes`: in registers, for each element of a row and of the weights.
+    held_bytes: bytes of registers for each element of a row and of the weights.
     """
     needed = ceil_div(length + vectors.width - 1, vectors.width)
-    batches = ceil_div(needed, MOST_THREADS)
+    batches = ceil_div(needed, MAX_THREADS)
     threads = whole_warps(ceil_div(needed, batches))
     resident = THREADS_AN_SM // threads
     blocks = hardware.sm_count * resident // vectors.width * vectors.width
-    if batches > MOST_VECTORS or rows < ROWS_A_BLOCK * blocks or not blocks:
+    if batches > MAX_VECTORS or rows < MIN_ROWS_A_BLOCK * blocks or not blocks:
         return None
     registers = hardware.registers_a_thread(resident * threads)
     if REGISTERS_TO_WORK + batches * vectors.width * held_bytes // REGISTER_BYTES > registers:
@@ -65,9 +85,12 @@ def in_turns(
 def copied_in_turns(
     rows: int, length: int, vectors: Vectors, held: Held, weight_bytes: int, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """Like `in_turns`, for rows that are copied ahead. Also None if the copy engine cannot move these.
+    """Returns params like `in_turns` for rows that are copied ahead; also None if the copy engine cannot move
+    these.
 
-    `held`: the bytes of a row if only its inputs are held. `weight_bytes`: for each element of the weights.
+    Args:
+        held: the bytes of an element of a row if only inputs are held.
+        weight_bytes: the bytes of an element of the weights.
     """
     if hardware.compute_capability < BULK_COPIES_SINCE or held.in_all != held.copied:
         return None
@@ -76,19 +99,19 @@ def copied_in_turns(
     needed = ceil_div(length + vectors.width - 1, vectors.width)
     for cluster, batches in ((1, COPIED_VECTORS), *COPIED_BY_CLUSTERS):
         threads = whole_warps(ceil_div(needed, cluster * batches))
-        if cluster > hardware.max_cluster or threads > MOST_COPIED_THREADS:
+        if cluster > hardware.max_cluster or threads > MAX_COPIED_THREADS:
             continue
         resident = COPIED_THREADS_AN_SM // threads if cluster == 1 else 1
         places = threads * batches * vectors.width
         room = min(hardware.shared_memory_per_sm // resident, hardware.shared_memory_per_block_optin)
         stages = (room - OTHER_BYTES - places * weight_bytes) // (places * held.copied)
-        if stages >= (COPIED_STAGES if cluster == 1 else FEWEST_STAGES):
+        if stages >= (COPIED_STAGES if cluster == 1 else MIN_STAGES_OF_CLUSTER):
             break
     else:
         return None
     clusters = hardware.resident_clusters(cluster, resident) // vectors.width * vectors.width
-    idle = clusters * cluster < SMS_IN_TURNS * resident * hardware.sm_count
-    if rows < ROWS_A_BLOCK * clusters or idle:
+    idle = clusters * cluster < MIN_SHARE_OF_SMS * resident * hardware.sm_count
+    if rows < MIN_ROWS_A_BLOCK * clusters or idle:
         return None
     registers = hardware.registers_a_thread(resident * threads)
     return replace(

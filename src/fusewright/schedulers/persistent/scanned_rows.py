@@ -6,30 +6,36 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE, HardwareInfo
-from fusewright.schedulers.io import Vectors
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.row_threads import COMFORTABLE_BLOCK
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.sizes import ceil_div, whole_warps
+from fusewright.schedulers.vector_limits import Vectors
 
 # Elements that a thread scans at a time, and the registers that it needs for that: for what it adds to each,
-# and for what is computed of the input beside it. (An H200, masks of the most probable of 32000 bfloat16: 36
-# us so, 38 with half or twice the elements; 53 and more where registers spill.)
-ELEMENTS, REGISTERS = 16, 64
-# Threads of a block at least: more blocks of an SM have the same threads in all. (An H200, as before: two
-# blocks of 512 threads 36 us, four of 256 that hold less 40; one of 1024 41, which rows of 128256 have room
-# for alone.)
-FEWEST_THREADS = 512
-# Lanes that hold a row of a part of a warp, and vectors of each at most. (An H200, us, running sums of
-# softmaxes of bfloat16: 65536 rows of 257 by 8 lanes with five vectors 23, by 16 with three 29; 32768 of 513
-# by 16 with five 23, by 32 with three 29; 262144 of 65 by 4 with three 40, by 8 with two 43; 524288 of 33 by
-# 4 with two 42, by 8 55.) Blocks of fewer warps are those of few rows.
-LANES, MOST_OF_A_LANE, FEWEST_WARPS = (4, 8, 16), 5, 4
-# Shared memory that the alignment of what a block holds and passes on may take.
+# and for what is computed of the input beside it.
+#   H200, masks of the most probable of 32000 bf16: 36 us, 38 with half or twice the elements; 53 and more
+#   where registers spill.
+ELEMENTS = 16  # of a thread at a time
+REGISTERS = 64  # of a thread
+# Threads of a block at least: more blocks of an SM have the same threads in all.
+#   H200, the same masks: two blocks of 512 threads 36 us, four of 256, which hold less, 40; one of 1024 41.
+#   One alone has room for rows of 128256.
+MIN_THREADS = 512
+# Lanes that hold a row, if a part of a warp does, and vectors of each at most.
+#   H200, running sums of softmaxes of bf16, us: 65536 rows of 257 by 8 lanes with five vectors 23, by 16 with
+#   three 29; 32768 of 513 by 16 with five 23, by 32 with three 29; 262144 of 65 by 4 with three 40, by 8 with
+#   two 43; 524288 of 33 by 4 with two 42, by 8 55.
+LANES = (4, 8, 16)  # that may hold a row
+MAX_VECTORS_OF_A_LANE = 5  # vectors
+# Warps of a block at least for that: blocks of fewer are those of few rows.
+MIN_WARPS = 4
+# Bytes of shared memory that the alignment of what a block holds and passes on may take.
 SHARED_SLACK = 1024
-# The share of its arithmetic that each sweep adds to the time of its memory: it waits for what it loads at
-# each step, as long as threads take to scan it. (An H200, us, estimated so and measured: the mask above 36
-# and 36, of 128256 probabilities 74 and 79, what is kept normalized 46 and 69.)
+# Share of its arithmetic that each sweep adds to the time of its memory: it waits for what it loads at each
+# step, as long as threads take to scan it.
+#   H200, us, estimated with it and measured: the masks above 36 and 36, of 128256 probabilities 74 and 79,
+#   what is kept normalized 46 and 69.
 EXPOSED_ARITHMETIC = 0.2
 
 
@@ -51,15 +57,17 @@ class Steps:
 def in_steps(
     rows: int, length: int, vectors: Vectors, anywhere: bool, space: ReductionSpace, hardware: HardwareInfo
 ) -> Steps:
-    """Of `rows` of `length` elements; `anywhere`: vectors of a row begin at aligned addresses of its own, or
-    are loaded from any element on, and are not held.
+    """Returns the steps of `rows` of `length` elements.
+
+    anywhere: whether vectors of a row begin at its own aligned address, or are loaded from any element on.
+        Such vectors are not held.
     """
     width = vectors.width
     in_flight = max(1, ELEMENTS // width)
     threads_an_sm = hardware.registers_per_sm // REGISTERS
     # Threads may pass on the sums of all their vectors.
     of_thread = in_flight * sum(scan.dtype.size for scan in space.scans)
-    for resident in range(threads_an_sm // FEWEST_THREADS, 0, -1):
+    for resident in range(threads_an_sm // MIN_THREADS, 0, -1):
         threads = threads_an_sm // resident // WARP_SIZE * WARP_SIZE
         step = threads * in_flight * width
         steps, each = ceil_div(length + (width - 1) * anywhere, step), step * space.element_bytes
@@ -89,10 +97,14 @@ def in_steps(
 def for_scans(
     held: ReductionParams, vectors_a_row: int, shifts: bool, bytes_an_element: int, most_registers: int
 ) -> ReductionParams:
-    """`held`, by which rows that are reduced alone would be held, for rows that are scanned, too.
+    """Returns params for rows that are scanned, too, from those by which rows that are reduced alone are
+    held.
 
-    shifts: vectors of a row begin at aligned addresses. bytes_an_element: of all that is held.
-    most_registers: that a thread holds them in.
+    Args:
+        held: the latter.
+        shifts: whether vectors of a row begin at its own aligned address.
+        bytes_an_element: the bytes of all that may be held of an element.
+        most_registers: the most registers in which a thread may hold it.
     """
     if shifts:
         held = _in_fewer_lanes(held, vectors_a_row)
@@ -102,13 +114,13 @@ def for_scans(
 
 
 def _in_fewer_lanes(held: ReductionParams, vectors_a_row: int) -> ReductionParams:
-    """Params by which a part of a warp has as few places in vain as there can be: a row has often one vector
-    more than a power of two.
+    """Returns params by which a part of a warp has as few places in vain as possible: a row has often one
+    vector more than a power of two.
     """
     lanes, rows_a_block = held.lparams.bdimx, held.lparams.bdimy
     found = [(n, ceil_div(vectors_a_row, n)) for n in LANES]
-    fit = [(n, each) for n, each in found if each <= MOST_OF_A_LANE]
-    is_full = lanes <= WARP_SIZE <= lanes * rows_a_block // FEWEST_WARPS
+    fit = [(n, each) for n, each in found if each <= MAX_VECTORS_OF_A_LANE]
+    is_full = lanes <= WARP_SIZE <= lanes * rows_a_block // MIN_WARPS
     if not is_full or held.batches_per_block_inner_reduction < 2 or not fit:
         return held
     threads, batches = min(fit, key=prod)
@@ -123,11 +135,12 @@ def _in_fewer_lanes(held: ReductionParams, vectors_a_row: int) -> ReductionParam
 def _with_everything(
     held: ReductionParams, vectors_a_row: int, bytes_an_element: int, most_registers: int
 ) -> ReductionParams:
-    """Params by which more threads hold all that is needed again in registers, where `held` computes it anew;
-    `held` where there is no room.
+    """Returns params by which more threads hold all that is needed again in registers, where `held` computes
+    it anew; `held` itself if there is no room.
 
-    A scan's elements beside its input take registers anyway. (An H200, masks of the most probable of 4096
-    bfloat16: 29 us by 256 threads that hold 16 elements of three tensors, 32 by 128 that hold 32 of two.)
+    A scan's elements beside its input take registers anyway.
+    H200, masks of the most probable of 4096 bf16: 29 us by 256 threads that hold 16 elements of three
+    tensors, 32 by 128 that hold 32 of two.
     """
     batches, width = held.batches_per_block_inner_reduction // 2, held.unroll_factor_inner_reduction
     if not batches:

@@ -21,38 +21,62 @@ from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reduction.wider_vectors import aligned_rows
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
-# Lanes of a row, and elements of each at most: rows of up to 16 * 17 elements have half a warp, longer ones a
-# warp, and rows beside weights two where a lane of one would have more. (An H200, bfloat16, of a copy's speed
-# so and otherwise: softmax of 65 elements 0.75 and 0.35, 129 0.83 and 0.66, 257 0.92 and 0.82, 513 0.94 and
-# 0.69, 1023 1.03 and 0.91; layer norm of 513 0.75 and 0.41, 1023 0.71 and 0.52.)
-FEWEST_LANES, ELEMENTS_A_LANE, MOST_ELEMENTS_A_LANE = WARP_SIZE // 2, 17, 33
-# Rows of so few elements beside weights have fewer lanes, each with so many neighbours of them, and blocks
-# twice the rows, so that what is read of weights serves more of each (an H200, layer norm of 65 19.8 us so
-# and 22.3, of 97 23.2 and 26.4, of 129 36.2 and 32.6; RMS norm of 65 18.5 and 21.7; softmax, which has none,
-# 18.0 and 17.2).
-SHORTEST_COUNTED, SHORT_COUNTED, SHORT_LANES, SHORT_TOGETHER = 64, 128, 8, 3
-# A row of no more elements than its fewest lanes would leave some of these without any, and a block of eight
-# such rows less to load than it has threads: each thread has a row to itself, or several, as many as load a
-# vector by each. (4194304 rows of 3 bfloat16, eight a block of 64 threads: 0.05 of a copy's speed on an
-# H200.) Blocks have so many threads, where as many of them as each SM is to have find rows.
-THREADS_OF_ROWS = 128
-# All counts of elements are of those of 2 bytes, of which a vector has so many. (Softmax of 257 floats: 0.99
-# by a warp and 4 rows a block, 0.88 by half a warp, 0.87 by element.)
+# All counts of elements below are of those of 2 bytes, of which a vector has COUNTED_WIDTH; rows of wider
+# elements count as longer.
+#   H200, softmax of 257 float, of a copy's speed: 0.99 by a warp and 4 rows a block, 0.88 by half a warp,
+#   0.87 by element.
 COUNTED_WIDTH = 8
-# Elements of a row beside weights up to which two warps have it (2047: 0.70, and 0.79 copied ahead).
-MOST_BESIDE_WEIGHTS = 1536
-# Rows of a block at least, as many as a vector has elements: whole vectors are a block's then.
-ROWS_A_BLOCK = 8
-# Bytes of shared memory that the lanes of a row read at a time, a word of each bank: each lane takes so many
-# neighbours, unless more than such a share of the row's places would be in vain. (An H200, bfloat16, by one
-# element: softmax of 257 23.1 us by 4 and 23.8, of 513 69.9 by 2 and 75.5, layer norm of 513 87.1 and 94.2.)
-BANKS_BYTES, MOST_IN_VAIN = 128, 1.2
-# Elements up to which each thread has two rows in flight (softmax of 65: 0.75, 0.69 with one), as it has
-# beside weights, which both share, of all rows that half a warp has (layer norm of 257: 47.7 us, with one
-# 50.6).
+
+# ---- threads of a row ----
+
+# A row has half a warp, if each of its lanes has few elements then, else a warp. Rows beside weights have two
+# warps, if the lanes of one would have more elements.
+#   H200, bf16, of a copy's speed so and otherwise: softmax of 65 elements 0.75 and 0.35, 129 0.83 and 0.66,
+#   257 0.92 and 0.82, 513 0.94 and 0.69, 1023 1.03 and 0.91; layer norm of 513 0.75 and 0.41, 1023 0.71 and
+#   0.52.
+MIN_LANES = WARP_SIZE // 2  # of a row
+ELEMENTS_A_LANE = 17  # at most, before a row has more lanes
+# Elements at most of rows that are staged: longer ones are held in other ways.
+#   H200, layer norm of 2047 elements by two warps, of a copy's speed: 0.70, copied ahead 0.79.
+MAX_ELEMENTS_A_LANE = 33  # of a lane of a warp
+MAX_ELEMENTS_BESIDE_WEIGHTS = 1536  # of a row
+# The lanes of a row read a word of each bank at a time: each lane takes as many neighbouring elements. It
+# takes one element if otherwise the row would have too many places beyond its end.
+#   H200, bf16, and by one element, us: softmax of 257 by 4 neighbours 23.1 and 23.8, of 513 by 2 69.9 and
+#   75.5, layer norm of 513 87.1 and 94.2.
+BANKS_BYTES = 128  # of all banks
+MAX_GROWTH_OF_PLACES = 1.2  # factor, from one element a lane
+
+# ---- rows of a block ----
+
+# Rows of a block at least where a row has less than a warp. There are as many as a vector has elements: whole
+# vectors are a block's then.
+MIN_ROWS_A_BLOCK = 8
+# Elements of a row up to which each thread has two rows in flight. Beside weights it also has two longer
+# rows, if half a warp has each, as both share the weights.
+#   H200: softmax of 65 0.75 of a copy's speed, with one 0.69; layer norm of 257 47.7 us, with one 50.6.
 TWO_IN_FLIGHT = 160
 # Blocks for each SM that make up for the phases in which a block loads or stores nothing, as many resident.
 BLOCKS_AN_SM = 3
+
+# ---- rows of a few elements beside weights ----
+
+# Rows between these lengths have fewer lanes, each with several neighbouring elements, and blocks twice the
+# rows, so that what is read of weights serves more rows.
+#   H200, us, so and as other rows: layer norm of 65 19.8 and 22.3, of 97 23.2 and 26.4, of 129 36.2 and 32.6;
+#   RMS norm of 65 18.5 and 21.7; softmax, which has no weights, 18.0 and 17.2.
+MIN_SHORT = 64  # elements, exclusive
+MAX_SHORT = 128  # elements, exclusive
+SHORT_LANES = 8  # of a row
+SHORT_TOGETHER = 3  # neighbouring elements of a lane
+
+# ---- rows of fewer elements than lanes ----
+
+# Threads of a block at most, each of which has one or several rows to itself, as many as load a whole vector.
+# Blocks have fewer threads if there are too few rows for BLOCKS_AN_SM.
+#   Rows with lanes would leave some of these without elements, and a block with less to load than threads.
+#   H200, 4194304 rows of 3 bf16, eight a block of 64 threads: 0.05 of a copy's speed.
+THREADS_WITH_ROWS = 128
 
 
 def staged(
@@ -64,7 +88,8 @@ def staged(
     shares_loads: bool,
     hardware: HardwareInfo,
 ) -> ReductionParams | None:
-    """How blocks stage `rows` of a constant `length`, by vectors of `width`; None if other ways are as fast.
+    """Returns params of blocks that stage `rows` of a constant `length`, by vectors of `width`; None if other
+    ways are as fast.
 
     Args:
         side_by_side: the number of rows along the innermost of their dimensions, or a divisor of it.
@@ -77,25 +102,25 @@ def staged(
     if thin is not None:
         return thin
     counted = length * COUNTED_WIDTH // width
-    lanes = FEWEST_LANES if counted <= FEWEST_LANES * ELEMENTS_A_LANE else WARP_SIZE
+    lanes = MIN_LANES if counted <= MIN_LANES * ELEMENTS_A_LANE else WARP_SIZE
     if shares_loads and counted > lanes * ELEMENTS_A_LANE:
         lanes = 2 * WARP_SIZE
-    short = shares_loads and SHORTEST_COUNTED < counted < SHORT_COUNTED and width == COUNTED_WIDTH
-    rows_a_block = 2 * width if short else width
-    tiles = rows_a_block * length * element_bytes
-    most = MOST_BESIDE_WEIGHTS if shares_loads else WARP_SIZE * MOST_ELEMENTS_A_LANE
-    if counted > most or BLOCKS_AN_SM * tiles > hardware.shared_memory_per_sm:
+    is_short = shares_loads and MIN_SHORT < counted < MAX_SHORT and width == COUNTED_WIDTH
+    rows_a_block = 2 * width if is_short else width
+    block_bytes = rows_a_block * length * element_bytes
+    most = MAX_ELEMENTS_BESIDE_WEIGHTS if shares_loads else WARP_SIZE * MAX_ELEMENTS_A_LANE
+    if counted > most or BLOCKS_AN_SM * block_bytes > hardware.shared_memory_per_sm:
         return None
     if rows < BLOCKS_AN_SM * rows_a_block * hardware.sm_count:
         return None
-    if rows_a_block < ROWS_A_BLOCK and lanes < WARP_SIZE:  # too few threads
+    if rows_a_block < MIN_ROWS_A_BLOCK and lanes < WARP_SIZE:  # too few threads
         return None
     in_flight = 2 if counted <= TWO_IN_FLIGHT or (shares_loads and lanes < WARP_SIZE) else 1
-    if short:
-        lanes = SHORT_LANES
-    together = max(1, BANKS_BYTES * width // (MAX_VECTOR_BYTES * min(lanes, WARP_SIZE)))
-    together = SHORT_TOGETHER if short else together
-    if _places(length, lanes, together) > MOST_IN_VAIN * _places(length, lanes, 1):
+    if is_short:
+        lanes, together = SHORT_LANES, SHORT_TOGETHER
+    else:
+        together = max(1, BANKS_BYTES * width // (MAX_VECTOR_BYTES * min(lanes, WARP_SIZE)))
+    if _places(length, lanes, together) > MAX_GROWTH_OF_PLACES * _places(length, lanes, 1):
         together = 1
     return ReductionParams(
         fastest_dim=True,
@@ -116,8 +141,8 @@ def staged(
 def _row_a_thread(
     rows: int, side_by_side: int, length: int, width: int, element_bytes: int, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """How threads have whole rows, if these have so few elements and are so many."""
-    if length > FEWEST_LANES:
+    """Returns params of threads that have whole rows; None if rows are too long or too few for that."""
+    if length > MIN_LANES:
         return None
     in_flight = min(width, power_of_two_at_least(ceil_div(width, length)))
     most = rows // (BLOCKS_AN_SM * hardware.sm_count)  # of a block
@@ -125,7 +150,7 @@ def _row_a_thread(
         in_flight //= 2
     if in_flight > most // WARP_SIZE:
         return None
-    threads = min(THREADS_OF_ROWS, power_of_two_at_most(most // in_flight))
+    threads = min(THREADS_WITH_ROWS, power_of_two_at_most(most // in_flight))
     rows_a_block = threads * in_flight
     if BLOCKS_AN_SM * rows_a_block * length * element_bytes > hardware.shared_memory_per_sm:
         return None
@@ -145,7 +170,7 @@ def _row_a_thread(
 
 
 def _places(length: int, lanes: int, together: int) -> int:
-    """The elements that so many lanes have, of which they leave some in vain."""
+    """Returns the elements for which so many lanes have places, some of them beyond the row."""
     return ceil_div(length, lanes * together) * lanes * together
 
 

@@ -30,15 +30,19 @@ from fusewright.schedulers.reduction.loops import (
 from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
 from fusewright.schedulers.sizes import ceil_div
 
-# Rows of fewer bytes are held in registers as fast. Measured on an H200 for rows of one input: softmax of
-# 32,768 to 98,304 bfloat16, 0.84 to 0.90 of a copy (0.77 to 0.85 in registers or by clusters), RMS norm of
-# 65,536 0.91 (0.86), layer norm of 65,536 0.86 (0.77).
-LEAST_ROW = 64 * KIB
-# Fewer rows for each SM leave little to copy ahead.
+# Bytes of a row from which on copying ahead is faster than registers.
+#   H200, bf16 rows of one input, of a copy's speed, and in registers or by clusters: softmax of 32768 to
+#   98304 0.84 to 0.90, and 0.77 to 0.85; RMS norm of 65536 0.91 and 0.86; layer norm of 65536 0.86 and 0.77.
+MIN_ROW_BYTES = 64 * KIB
+# Rows for each SM at least: fewer leave little to copy ahead.
 ROWS_AN_SM = 4
-# Threads of a block beside the warp that copies, and vectors of each in a chunk.
-THREADS, VECTORS, VECTORS_BESIDE_OTHERS = 512, 2, 4
-# Shared memory besides the ring: what reductions exchange, mbarriers, and the alignment of all buffers.
+# Threads of a block beside the warp that copies.
+THREADS = 512
+# Vectors of each thread in a chunk; the second where rows read something in common, which comes from L2.
+VECTORS = 2  # of a thread
+VECTORS_BESIDE_OTHERS = 4  # of a thread, beside what rows read in common
+# Bytes of shared memory besides the ring: what reductions exchange, mbarriers, and the alignment of all
+# buffers.
 OTHER_BYTES = 8 * KIB
 
 
@@ -110,15 +114,17 @@ def _hold_weights(
 def streamed(
     rows: int, length: int, width: int, held: Held, loads_ahead: bool, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """Params for `rows` of `length` elements, of which `held` are the bytes to hold of each; None where rings
-    do not hold them, or other ways are as fast.
+    """Returns params for `rows` of `length` elements; None if rings do not hold them, or other ways are as
+    fast.
 
-    loads_ahead: rows read something in common. That comes from L2, with as many loads in flight as a chunk
-    has vectors, so chunks are larger.
+    Args:
+        held: the bytes to hold of each element.
+        loads_ahead: whether rows read something in common. That comes from L2, with as many loads in flight
+            as a chunk has vectors, so chunks are larger.
     """
     if hardware.compute_capability < BULK_COPIES_SINCE or held.copied * width != BULK_BYTES:
         return None
-    if held.in_all != held.copied or length * held.in_all < LEAST_ROW:
+    if held.in_all != held.copied or length * held.in_all < MIN_ROW_BYTES:
         return None
     if rows < ROWS_AN_SM * hardware.sm_count:
         return None
@@ -146,12 +152,12 @@ def streamed(
 
 
 def _row_position(params: ReductionParams) -> int:
-    """Where the loops of a row begin, inside those over rows and the axes of blocks."""
+    """Returns where the loops of a row begin, inside those over rows and the axes of blocks."""
     return 3 if params.blocks_per_cluster > 1 else 2
 
 
 def chunk_elements(params: ReductionParams) -> int:
-    """The elements of a row that lie in one stage."""
+    """Returns the elements of a row that lie in one stage."""
     return (
         params.lparams.bdimx * params.batches_per_block_inner_reduction * params.unroll_factor_inner_reduction
     )
@@ -165,7 +171,7 @@ def _is_one_chunk(params: ReductionParams) -> bool:
 
 
 def _assume_length(schedule: Schedule, space: ReductionSpace, params: ReductionParams) -> None:
-    """A row of this length, or of any that fits into the ring."""
+    """Assumes the length that the params state, or any that fits into the ring."""
     stages = params.circular_stages - (not params.warp_specialized)
     chunk = chunk_elements(params) * params.blocks_per_cluster
     low, high = 1, chunk * stages - params.places_before

@@ -18,48 +18,70 @@ from fusewright.schedulers.persistent.held_rows import has_welford
 from fusewright.schedulers.reduction.planner import ReductionPlanner
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
-# Threads of a block: two blocks share an SM with rows; one has it with columns, whose threads pass on more
-# and need the registers for that. (An H200, softmax down 131072 rows of 128 bfloat16 in tiles of 64 columns:
-# 0.69 of a copy's speed, 0.62 with twice as many threads; batch norm of 64x64x112x112, channels last, 0.52 to
-# 0.56, and 0.47.)
-THREADS_OF_ROWS, THREADS_OF_COLUMNS, THREADS_AN_SM = 448, 512, 896
-# Of small tensors blocks have fewer threads, this many at least before each has several vectors in flight.
+# ---- threads ----
+
+# Threads of a block: two blocks share an SM with rows, of so many threads together. One has it with columns,
+# whose threads pass on more and need the registers for that.
+#   H200, bf16, of a copy's speed: softmax down 131072 rows of 128 in tiles of 64 columns 0.69, 0.62 with
+#   twice as many threads; batch norm of 64x64x112x112, channels last, 0.52 to 0.56, and 0.47.
+THREADS_OF_ROWS = 448  # of a block
+THREADS_AN_SM = 896  # of all blocks
+THREADS_OF_COLUMNS = 512  # of a block
+# Threads of a block at least, of small tensors, before each has several vectors in flight.
 FEW_THREADS = 256
-# Bytes that a thread has in flight: the vectors of one step of its loop. (An H200, batch norm of 256 channels
-# of 802,816 bfloat16, in turns of 32: 0.70 of a copy's speed with 64 bytes, 0.68 with 32.)
-BYTES_IN_FLIGHT = 64
-# Registers of a thread, and steps, from which on it loads the next step while it works on one. (An H200,
-# softmax down 131072 rows of 128 bfloat16, of a copy's speed: 0.72 so, 0.69 without; of 65536 rows of 64, two
-# steps, 0.52 so, 0.54 without.)
-REGISTERS_TO_PREFETCH, STEPS_TO_PREFETCH = 128, 4
 # Blocks that share a row at least.
 LEAST_SHARE = 4
-# Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; wider for many columns. Of
-# what is near once it was read, where blocks mostly wait for each other, half of a row at most, and less:
-# they have fewer columns to tell each other of. (An H200, softmax of 131072 rows of 128 bfloat16, of a
-# copy's speed: 0.55 with 256 bytes, 0.69 with 128, 0.54 with 64; of 65536 rows of 64 0.42 with 128, 0.52 with
-# 64.)
+
+# ---- what is in flight ----
+
+# Bytes that a thread has in flight: the vectors of one step of its loop.
+#   H200, batch norm of 256 channels of 802816 bf16, in turns of 32, of a copy's speed: 0.70, with 32 bytes
+#   0.68.
+BYTES_IN_FLIGHT = 64
+# Registers of a thread, and steps, from which on it loads the next step while it works on one.
+#   H200, bf16, of a copy's speed: softmax down 131072 rows of 128 0.72, without 0.69; of 65536 rows of 64,
+#   two steps, 0.52 so, 0.54 without.
+REGISTERS_TO_PREFETCH = 128  # of a thread
+STEPS_TO_PREFETCH = 4  # of a block
+
+# ---- tiles of columns ----
+
+# Bytes of a tile's row, of the narrowest tensor, which memory is read in runs of; the second for many
+# columns.
 TILE_ROW_BYTES = (256, 512)
-NEAR_ROW_BYTES, LEAST_ROW_BYTES = 128, 64
-# Shared memory that the alignment of all buffers may take.
+# The same of what is near once it was read, where blocks mostly wait for each other: half of a row at most,
+# and no more nor less than this. Blocks have fewer columns to tell each other of then.
+#   H200, softmax of bf16, of a copy's speed: of 131072 rows of 128 0.69 with 128 bytes, 0.55 with 256, 0.54
+#   with 64; of 65536 rows of 64 0.52 with 64 bytes, 0.42 with 128.
+NEAR_ROW_BYTES = 128  # at most
+LEAST_ROW_BYTES = 64  # at least
+
+# ---- what is held from sweep to sweep ----
+
+# Bytes of shared memory that the alignment of all buffers may take.
 SHARED_SLACK = 512
-# The share of the L2 cache that holds what a sweep read last when the next begins there.
+# Share of the L2 cache that holds what a sweep read last when the next begins there.
 FOUND_IN_L2 = 0.5
-# Of a copy's speed, what is left: all blocks wait for each other after each sweep.
+
+# ---- cost ----
+
+# Share of a copy's speed that is left, as all blocks wait for each other after each sweep.
 SPEED = 0.88
-# The share of its arithmetic that a sweep of rows adds to the time of its memory, where it waits for what it
-# loads at each step: two blocks of an SM have too few threads to hide it. (An H200, us, estimated without it
-# and measured: a LAMB step 92 and 131, x + r by its norm 39 and 73, rows of 2097152 standardized 163 and 320;
-# a LARS step, with a quarter of the arithmetic, 66 and 61. Without sweeps they take 91, 50, 172 and 71.)
+# Share of its arithmetic that a sweep of rows adds to the time of its memory, where it waits for what it
+# loads at each step: two blocks of an SM have too few threads to hide it.
+#   H200, us, estimated without it, measured, and measured without sweeps: a LAMB step 92, 131 and 91; x + r
+#   by its norm 39, 73 and 50; rows of 2097152 standardized 163, 320 and 172; a LARS step, with a quarter of
+#   the arithmetic, 66, 61 and 71.
 EXPOSED_ARITHMETIC = 1.0
-# The same of columns, of which threads have several steps in flight. (An H200, us, estimated so and
-# measured, for 131072 rows of 128: centered 28 and 25, standard scores in two passes 32 and 31, of floats 55
-# and 56, GELU by the root of its mean square 34 and 34, softmax 33 and 29; standard scores of a sum that is
-# stored, which rounds it in each sweep, 57 and 74.)
+# The same of columns, of which threads have several steps in flight.
+#   H200, 131072 rows of 128, us, estimated with it and measured: centered 28 and 25, standard scores in two
+#   passes 32 and 31, of floats 55 and 56, GELU by the root of its mean square 34 and 34, softmax 33 and 29;
+#   standard scores of a sum that is stored, which rounds it in each sweep, 57 and 74.
 EXPOSED_OF_COLUMNS = 0.15
-# Of a copy's speed beside that, what is left where Welford's steps find a variance down columns: with a
-# division each, in few threads. (An H200, us, estimated so and measured: standard scores of 16.8 million
-# bfloat16 45 and 42 to 52, floats 84 and 70, of a sum that is stored, too, 86 and 91 to 117.)
+# Share of that speed that is left where Welford's steps find a variance down columns: with a division each,
+# in few threads.
+#   H200, us, estimated with it and measured: standard scores of 16.8 million bf16 45 and 42 to 52, floats 84
+#   and 70, of a sum that is stored, too, 86 and 91 to 117.
 WELFORD_SPEED = 0.55
 
 
@@ -95,10 +117,10 @@ class Swept:
 
 
 def swept(planner: ReductionPlanner, width: int, constant: bool, facts: Facts) -> Swept | None:
-    """The data that a planner's fusion sweeps, in vectors of `width`; `constant`: a kernel for only these
-    sizes is acceptable.
+    """Returns the data that a planner's fusion sweeps, in vectors of `width`; None if there is nothing to
+    read, or no vector.
 
-    None if there is nothing to read, or no vector.
+    constant: whether a kernel for only these sizes is acceptable.
     """
     space = planner.space
     full = [access.tensor.dtype.size for access in space.full_loads]
@@ -149,11 +171,11 @@ class _Grid:
 
 
 def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInfo) -> Sweeping | None:
-    """Params for blocks that share rows; None if one block per row is enough.
+    """Returns params for blocks that share rows; None if one block per row is enough.
 
     Rows are processed in turns of as many as stay close after they were read, in shared memory or in the L2
-    cache. (An H200, 256 channels of 802,816 bfloat16: 0.70 of a copy's speed in turns of 32, 0.66 of 64, 0.63
-    of 16.)
+    cache.
+    H200, 256 channels of 802816 bf16, of a copy's speed: 0.70 in turns of 32, 0.66 of 64, 0.63 of 16.
     """
     resident = THREADS_AN_SM // THREADS_OF_ROWS
     places = resident * hardware.sm_count
@@ -187,7 +209,7 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
 
 
 def sweep_columns(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInfo) -> Sweeping | None:
-    """Params for blocks that share tiles of columns; None if there are too many columns for that."""
+    """Returns params for blocks that share tiles of columns; None if there are too many columns for that."""
     near = hardware.sm_count * hardware.shared_memory_per_sm + FOUND_IN_L2 * hardware.l2_bytes
     half = max(LEAST_ROW_BYTES, power_of_two_at_most(what.rows * what.narrowest_bytes // 2))
     is_near = what.rows * what.length * what.element_bytes <= near
@@ -199,6 +221,7 @@ def sweep_columns(what: Swept, cost: CostModel, facts: Facts, hardware: Hardware
 
 
 def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[ReductionParams, _Grid] | None:
+    """Returns params for tiles whose rows have so many bytes; None if these are too many to be shared."""
     unroll = what.vectors_of(BYTES_IN_FLIGHT)
     along = max(1, row_bytes // (what.width * what.narrowest_bytes))
     along = min(along, power_of_two_at_least(ceil_div(what.rows, what.width)))
@@ -227,7 +250,7 @@ def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[Reductio
 def _held(
     what: Swept, params: ReductionParams, grid: _Grid, cost: CostModel, facts: Facts, hardware: HardwareInfo
 ) -> Sweeping:
-    """With what blocks hold of their steps."""
+    """Returns the params with what blocks hold of their steps from sweep to sweep, and the kernel's cost."""
     each = grid.vectors * what.width * what.element_bytes
     of_block = hardware.shared_memory_per_sm // grid.resident - hardware.shared_memory_reserved
     room = min(of_block, hardware.shared_memory_per_block_optin) - SHARED_SLACK - grid.exchanged

@@ -78,7 +78,9 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
 
 
 def _sweeps(schedule: Schedule, partials: Collection[TensorView]) -> dict[TensorView, int]:
-    """In which sweep each tensor is computed: after so many reductions, each of which depends on the last."""
+    """Returns the sweep in which each tensor is computed: the number of reductions before it, each of which
+    depends on the last.
+    """
     nodes = schedule.fusion.tensor_nodes()
     sweeps: dict[TensorView, int] = {}
     for node in nodes:

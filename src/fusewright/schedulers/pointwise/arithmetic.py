@@ -14,16 +14,20 @@ from fusewright.schedulers.pointwise.space import PointwiseSpace
 from fusewright.schedulers.slots import LONG_SLOTS, RoundedSlots
 from fusewright.sym import Expr, Product
 
-# Rows of a thread at most, and the share of them that may be beyond the last.
-MOST_ROWS, MOST_BEYOND = 8, 0.05
-# Rows share what is repeated where all arithmetic takes more than this share of the memory's time.
+# Rows of a thread at most that share what is repeated.
+MAX_ROWS = 8
+# Share of the rows that may be beyond the last.
+MAX_BEYOND = 0.05
+# Share of the memory's time beyond which arithmetic makes a thread have several rows.
 MUCH_COMPUTING = 0.8
 
 
 class PointwiseArithmetic:
-    """A kernel that goes over a space has no loops over a part of its dimensions: a value that lacks some is
-    computed again for each point along these, but by a thread that has several of the points. What has one
-    point in all is not counted: a thread computes it once.
+    """The arithmetic of a kernel that goes over a space.
+
+    The kernel has no loops over a part of its dimensions. So a value that lacks some of them is computed
+    again for each point along these, except that a thread with several of the points computes it once. A
+    value that has one point in all is not counted.
 
     Attributes:
         repeated: slots (`core.op.Spelling`) of all values that lack dimensions.
@@ -52,8 +56,9 @@ class PointwiseArithmetic:
         self.repeated = sum(lacking)
 
     def slots(self, facts: Facts, break_point: int, rows: int, width: int) -> float:
-        """In all, of threads that have `rows` accesses of `width` elements. break_point: how many dimensions
-        are rows.
+        """Returns the slots of all threads, if each has `rows` accesses of `width` elements.
+
+        break_point: the number of dimensions that are rows.
         """
         total = prod([size.value(facts.sizes) for size in self._sizes])
         cut = sum(self._concrete[:break_point])
@@ -69,7 +74,10 @@ class PointwiseArithmetic:
     def repeats_long(
         self, facts: Facts, hardware: HardwareInfo, memory: float, break_point: int, width: int
     ) -> bool:
-        """Whether threads of one row compute for long, as they repeat much. memory: its seconds."""
+        """Whether threads of one row compute for long, as they repeat much.
+
+        memory: seconds of the memory's traffic.
+        """
         if self.repeated < LONG_SLOTS:
             return False
         return slot_seconds(self.slots(facts, break_point, 1, width), hardware) > MUCH_COMPUTING * memory
@@ -77,17 +85,19 @@ class PointwiseArithmetic:
     def sharing_rows(
         self, facts: Facts, hardware: HardwareInfo, memory: float, break_point: int, rows: int, width: int
     ) -> int:
-        """How many rows a thread has, `rows` at least, to compute for no longer than the memory takes."""
+        """Returns how many rows a thread has, at least `rows`, to compute for no longer than the memory
+        takes.
+        """
         if not self.repeats_long(facts, hardware, memory, break_point, width):
             return rows
         sizes = [size.value(facts.sizes) for size in self._sizes]
         count, total = prod(sizes[:break_point]), prod(sizes)
         wave = hardware.sm_count * hardware.max_threads_per_sm * width
         computing = slot_seconds(self.slots(facts, break_point, rows, width), hardware)
-        while computing > MUCH_COMPUTING * memory and 2 * rows <= MOST_ROWS:
+        while computing > MUCH_COMPUTING * memory and 2 * rows <= MAX_ROWS:
             beyond = -count % (2 * rows)
             fewer = slot_seconds(self.slots(facts, break_point, 2 * rows, width), hardware)
-            if total < wave * 2 * rows or beyond > MOST_BEYOND * count or fewer > MUCH_COMPUTING * computing:
+            if total < wave * 2 * rows or beyond > MAX_BEYOND * count or fewer > MUCH_COMPUTING * computing:
                 break
             rows, computing = 2 * rows, fewer
         return rows

@@ -10,20 +10,27 @@ from math import prod
 from fusewright.core.hardware import MAX_GRID, HardwareInfo
 from fusewright.schedulers.sizes import ceil_div
 
-# Accesses of one thread, where elements are so small that their bytes allow more: code and registers grow.
+# Threads of a block in general: enough to hide latency with few blocks' tails, and a multiple of the warp
+# that divides an SM's 2048.
+THREADS = 128
+# Vectors that a thread has in flight at most, where elements are so small that their bytes allow more: code
+# and registers grow.
 MAX_ACCESSES_IN_FLIGHT = 4
-# The same of single elements, whose addresses take most of a thread's instructions (an H200: 513 x 1023 x 129
-# bfloat16, the first two dimensions exchanged, takes 82.0 us with eight, 91.5 with four).
+# The same of single elements, whose addresses take most of a thread's instructions.
+#   H200, 513x1023x129 bf16, the first two dimensions exchanged: 82.0 us with eight, 91.5 with four.
 MAX_SINGLES_IN_FLIGHT = 8
-# From the start of one block to that of the next, over the whole GPU (an H200: 102,400 blocks take 65.6 us,
-# 51,200 34.6, 129,287 84.1). It counts where it takes longer than memory: casts of 67 million floats, whose
-# blocks start in 0.89 of that time, run at a copy's speed.
+# Seconds from the start of one block to that of the next, over the whole GPU. They count where blocks start
+# more slowly than memory moves.
+#   H200: 102400 blocks take 65.6 us, 51200 34.6, 129287 84.1. Casts of 67 million floats, whose blocks start
+#   in 0.89 of the memory's time, run at a copy's speed.
 BLOCK_SECONDS = 0.64e-9
 
 
 def fit_rows(sizes: Sequence[int], break_point: int, rows: int, columns: int) -> tuple[bool, bool]:
-    """(split_grid_y_dim, flip_grid_binding) of blocks of so many rows and columns: rows beyond the limit of
-    grid_y take grid_x, or where there are as many blocks of columns, go to grid_z.
+    """Returns the params split_grid_y_dim and flip_grid_binding of blocks of so many rows and columns.
+
+    Blocks of rows beyond the limit of grid_y take grid_x, or, where there are as many blocks of columns, go
+    to grid_z.
     """
     row_blocks = ceil_div(prod(sizes[:break_point]), rows)
     column_blocks = ceil_div(prod(sizes[break_point:]), columns)
@@ -33,9 +40,13 @@ def fit_rows(sizes: Sequence[int], break_point: int, rows: int, columns: int) ->
 
 
 def unrolled(loaded: int, in_flight: int, width: int, total: int, hardware: HardwareInfo) -> int:
-    """Accesses a thread has in flight along the unrolled axis: so many bytes, yet a full wave of blocks.
+    """Returns the accesses that a thread has in flight along the unrolled axis: a power of two.
 
-    `loaded`: bytes of one access to each input, of two to those whose vectors start at any element.
+    Args:
+        loaded: bytes of one access to each input, of two to those whose vectors start at any element.
+        in_flight: bytes of all accesses at most.
+        width: elements of an access.
+        total: elements of all threads, which make a full wave of blocks at least.
     """
     unroll, most = 1, MAX_ACCESSES_IN_FLIGHT if width > 1 else MAX_SINGLES_IN_FLIGHT
     while unroll < most and 2 * unroll * max(loaded, 1) <= in_flight:
@@ -47,10 +58,13 @@ def unrolled(loaded: int, in_flight: int, width: int, total: int, hardware: Hard
 
 
 def with_fewer_blocks(unroll: int, blocks: float, wave: float, memory: float) -> int:
-    """Accesses a thread has in flight, so many or more, for all blocks to start while memory is busy.
+    """Returns the accesses that a thread has in flight, at least `unroll`, for all blocks to start while
+    memory is busy.
 
-    `blocks`: with one access a thread. `wave`: those that the GPU holds, of which it has one at least.
-    `memory`: the seconds that the traffic takes.
+    Args:
+        blocks: the number of blocks with one access a thread.
+        wave: the blocks that the GPU holds at once, of which there is one wave at least.
+        memory: seconds of the traffic.
     """
     while unroll < MAX_ACCESSES_IN_FLIGHT and starting_seconds(blocks / unroll) > memory:
         if blocks / unroll < 2 * wave:
@@ -60,5 +74,5 @@ def with_fewer_blocks(unroll: int, blocks: float, wave: float, memory: float) ->
 
 
 def starting_seconds(blocks: float) -> float:
-    """What it takes to start so many blocks."""
+    """Returns the seconds that it takes to start so many blocks."""
     return blocks * BLOCK_SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.schedulers.io import Vectors
+from fusewright.schedulers.vector_limits import Vectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,8 @@ _Indices = Mapping[IterDomain, Expr]
 
 
 def divided_sizes(fusion: Fusion, space: PointwiseSpace, break_point: int) -> tuple[Symbol, ...]:
-    """The size symbols in divisors of indices, where dimensions are merged left and right of `break_point`.
-
-    Those of them that are the size of a dimension, of which a schedule can assume something.
+    """Returns the size symbols in divisors of indices, if dimensions are merged left and right of
+    `break_point`: only those that are the size of a dimension, of which a schedule can assume something.
     """
     if any(axis.extent is ZERO for axis in space.axes):
         return ()  # nothing is computed
@@ -37,7 +36,9 @@ def divided_sizes(fusion: Fusion, space: PointwiseSpace, break_point: int) -> tu
 
 
 def size_dimensions(fusion: Fusion) -> dict[Symbol, tuple[TensorView, int]]:
-    """Where each size symbol is the size of a dimension, which is how a schedule names it."""
+    """Returns a dimension, as tensor and position, for each size symbol that is the size of one: a schedule
+    names sizes so.
+    """
     found: dict[Symbol, tuple[TensorView, int]] = {}
     for tensor in fusion.tensors():
         for dim, axis in enumerate(tensor.logical):
@@ -47,7 +48,7 @@ def size_dimensions(fusion: Fusion) -> dict[Symbol, tuple[TensorView, int]]:
 
 
 def _merged(axes: Sequence[IterDomain], name: str) -> dict[IterDomain, Expr]:
-    """The index of each of the dimensions where they are merged to one loop."""
+    """Returns the index of each of the dimensions, if they are merged to one loop."""
     rest: Expr = symbol(f"{name}_index", lo=0, hi=product(axis.extent for axis in axes) - 1)
     found: dict[IterDomain, Expr] = {}
     for position in reversed(range(len(axes))):
@@ -62,7 +63,7 @@ def _merged(axes: Sequence[IterDomain], name: str) -> dict[IterDomain, Expr]:
 
 
 def _expressions(fusion: Fusion, space: PointwiseSpace, indices: _Indices) -> Iterator[Expr]:
-    """Offsets of all loads and stores, and what else of an index is computed."""
+    """Yields the offsets of all loads and stores, and the other index expressions that are computed."""
     for access in space.accesses(fusion):
         if not access.by_index:
             yield _offset(access.tensor, {ours: indices[axis] for axis, ours in access.axes.items()})
@@ -86,7 +87,7 @@ def _at(e: Expr, root: Sequence[Expr]) -> Expr:
 
 
 def _offset(tensor: TensorView, indices: _Indices) -> Expr:
-    """Of an element of a tensor in global memory."""
+    """Returns the offset of an element of a tensor in global memory."""
     offset: Expr = ZERO
     stride: Expr = ONE
     for axis, contiguous in reversed(list(zip(tensor.memory_axes, tensor.contiguity))):

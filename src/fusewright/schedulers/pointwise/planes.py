@@ -20,8 +20,8 @@ from fusewright.schedulers.pointwise.space import PointwiseSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.sym import as_int
 
-# Planes of a thread at most: each of its vectors takes registers in each.
-MOST_PLANES = 8
+# Planes of a thread at most: each of its vectors takes registers in each plane.
+MAX_PLANES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,15 @@ class Planes:
 
 
 def find_planes(fusion: Fusion, space: PointwiseSpace, accesses: Collection[Access]) -> Planes | None:
-    """The innermost dimension of few places by which a join chooses what it computes of common elements.
-
-    None if it is the innermost of all, along which vectors run.
+    """Returns the innermost dimension of few places by which a join chooses what it computes of common
+    elements; None if there is none, or it is the innermost of all, along which vectors run.
     """
     chosen = _chosen(fusion, space)
     loads = [access for access in accesses if fusion.is_input(access.tensor)]
     for at in range(len(space.axes) - 1, 0, -1):
         axis, inside = space.axes[at - 1], [axis for axis in space.axes[at:] if not axis.is_broadcast]
         count = as_int(axis.extent)
-        if axis not in chosen or not inside or count is None or not 1 < count <= MOST_PLANES:
+        if axis not in chosen or not inside or count is None or not 1 < count <= MAX_PLANES:
             continue
         whole = [access for access in loads if access.concrete.issuperset(inside)]
         if any(axis not in access.concrete for access in whole):
@@ -56,7 +55,7 @@ def find_planes(fusion: Fusion, space: PointwiseSpace, accesses: Collection[Acce
 
 
 def _chosen(fusion: Fusion, space: PointwiseSpace) -> set[IterDomain]:
-    """The dimensions by whose positions joins choose between what is computed."""
+    """Returns the dimensions by whose positions joins choose between what is computed."""
     found: set[IterDomain] = set()
     for node in fusion.nodes:
         if not isinstance(node, Choose) or node.output not in space.maps:

@@ -20,8 +20,10 @@ from fusewright.ir.value import TensorView
 from fusewright.schedulers.reference_map import Access
 from fusewright.sym import ZERO, Expr, as_int
 
-# Rows that a thread may have, and registers of what it loads for them, at most.
-ROWS, MOST_LOADED_REGISTERS = (4, 2), 48
+# Rows that a thread may have, the first that pays.
+ROWS = (4, 2)
+# Registers of what a thread loads for its rows, at most.
+MAX_LOADED_REGISTERS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +41,21 @@ class RowWindows:
     sizes: tuple[int, ...]
 
     def rows(self, width: int) -> int:
-        """Rows for each thread, where vectors have so many elements; 1: they share too little."""
+        """Returns the rows of each thread, if vectors have `width` elements; 1 if rows share too little."""
         every = sum(size * len(each) for each, size in zip(self.offsets, self.sizes))
         for rows in ROWS:
             loaded = rows * width * every - self.spared_bytes(rows, width)
-            if self.saved(rows) >= 1 and loaded <= MOST_LOADED_REGISTERS * REGISTER_BYTES:
+            if self.saved(rows) >= 1 and loaded <= MAX_LOADED_REGISTERS * REGISTER_BYTES:
                 return rows
         return 1
 
     def spared_bytes(self, rows: int, width: int) -> int:
-        """Bytes of a thread's vectors that it does not load as it has them already."""
+        """Returns the bytes of a thread's vectors that it does not load, as it has them already."""
         again = (rows * len(each) - self._distinct(each, rows) for each in self.offsets)
         return width * sum(size * count for count, size in zip(again, self.sizes))
 
     def saved(self, rows: int) -> float:
-        """Loads for each row that others make."""
+        """Returns the loads that each row is spared by others."""
         return sum(len(each) - self._distinct(each, rows) / rows for each in self.offsets)
 
     @staticmethod
@@ -64,7 +66,7 @@ class RowWindows:
 def find_row_windows(
     fusion: Fusion, axes: Sequence[IterDomain], accesses: Sequence[Access]
 ) -> dict[int, RowWindows]:
-    """Those along each dimension but the innermost, by how many dimensions are rows then."""
+    """Returns the windows along each dimension but the innermost, by how many dimensions are rows then."""
     places = [(access, _places(access, axes)) for access in accesses if fusion.is_input(access.tensor)]
     read = [(access.tensor, own) for access, own in places if own is not None]
     if len({tensor for tensor, _ in read}) == len(read):
@@ -87,7 +89,7 @@ def find_row_windows(
 def rows_loaded(
     accesses: Sequence[Access], axes: Sequence[IterDomain], inner: IterDomain | None
 ) -> set[tuple[TensorView, tuple[Expr, ...]]]:
-    """The rows of each tensor that loads go along by vectors, which share what lies in one row.
+    """Returns the rows of each tensor that loads go along by vectors, which share what lies in one row.
 
     All count as one unless a load has code of its own at the ends of rows: the CUDA compiler moves no load
     past that, so that all of a thread's are in registers at once.
@@ -103,7 +105,9 @@ def rows_loaded(
 
 
 def _places(access: Access, axes: Sequence[IterDomain]) -> tuple[Expr, ...] | None:
-    """Which element is read at each position of the reference's; None where an index tensor says so."""
+    """Returns the element that is read at each position of the reference; None if an index tensor says
+    which.
+    """
     own = {axis: position(dim, axis.extent) for dim, axis in enumerate(axes)}
     tensor, node = access.tensor, access.node
     if not access.by_index:
@@ -118,7 +122,9 @@ def _places(access: Access, axes: Sequence[IterDomain]) -> tuple[Expr, ...] | No
 
 
 def _along(places: tuple[Expr, ...], place: Expr) -> tuple[int, tuple[Expr | None, ...]] | None:
-    """How far a load is from the thread's own row, and what else it reads by; None: it reads no such row."""
+    """Returns how far a load is from the thread's own row, and what else it reads by; None if it reads no
+    such row.
+    """
     moved = [n for n, each in enumerate(places) if place in each.free_symbols]
     offset = as_int(places[moved[0]] - place) if len(moved) == 1 else None
     if offset is None:

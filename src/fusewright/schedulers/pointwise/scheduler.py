@@ -25,8 +25,9 @@ from fusewright.schedulers.io import (
     vectorize_ports,
 )
 from fusewright.schedulers.params import PointwiseParams
+from fusewright.schedulers.pointwise.blocks import THREADS
 from fusewright.schedulers.pointwise.divided_sizes import divided_sizes, size_dimensions
-from fusewright.schedulers.pointwise.heuristic import THREADS, PointwisePlanner
+from fusewright.schedulers.pointwise.heuristic import PointwisePlanner
 from fusewright.schedulers.pointwise.space import (
     PointwiseSpace,
     iteration_order,

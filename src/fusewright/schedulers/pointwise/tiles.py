@@ -8,15 +8,23 @@ from dataclasses import dataclass
 from fusewright.ir.axis import IterDomain
 from fusewright.schedulers.reference_map import Access
 
-# Vectors along a row of a tile, and bytes of runs of an input's memory up to which a block is a tile: rows of
-# the output that are neighbours in that memory share its lines then (an H200, 134 MB of bfloat16 with the
-# first two dimensions exchanged: runs of 16 bytes take 72 us, not 98, of 32 72 and 84, of 64 74 and 80).
-TILE_COLUMNS, SHORT_RUN_BYTES = 8, 64
+# Vectors along a row of a tile.
+TILE_COLUMNS = 8
+# Bytes of runs of an input's memory up to which a block is a tile: rows of the output that are neighbours in
+# that memory share its lines then.
+#   H200, 134 MB of bf16 with the first two dimensions exchanged, us, by tiles and by rows: runs of 16 bytes
+#   72 and 98, of 32 72 and 84, of 64 74 and 80.
+SHORT_RUN_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Blocks of rows and columns: how many dimensions are rows, and threads along columns and rows."""
+    """Blocks of rows and columns.
+
+    Attributes:
+        at: the number of dimensions that are rows.
+        columns, rows: threads of a block along each.
+    """
 
     at: int
     columns: int
@@ -24,8 +32,8 @@ class Tile:
 
 
 def short_run(access: Access, axes: Sequence[IterDomain], sizes: Sequence[int]) -> int | None:
-    """How many of a kernel's dimensions are rows for neighbours in an input's memory to be rows, where its
-    runs along the columns are short; None: they are not.
+    """Returns how many of a kernel's dimensions have to be rows for neighbours in an input's memory to be
+    rows, if its runs along the columns are short; else None.
     """
     place = {ours: axes.index(axis) for axis, ours in access.axes.items()}
     kept = [axis for axis in access.tensor.allocation if not (axis.is_broadcast or axis.is_reduction)]

@@ -14,18 +14,20 @@ from fusewright.schedulers.base import Part, Rewrite
 from fusewright.sym import Expr, as_int
 
 # How often a kernel may compute a result again, as it reads it at so many points: as often as a dimension of
-# a few elements has it (an H200: a group norm of channels last, whose kernel added up the eight channels of a
-# group at each of 33 million elements, took 126 us; 66 with a kernel for these sums).
-MOST_READS_OF_A_RESULT = 8
+# a few elements has it.
+#   H200, a group norm of channels last: 126 us if its kernel adds up the eight channels of a group at each of
+#   33 million elements, 66 with a kernel for these sums.
+MAX_READS_OF_A_RESULT = 8
 
 
 def elementwise_reductions(part: Part, reads_few: bool = False) -> Rewrite | None:
     """The elements of short reductions one by one, for kernels that reduce something else, or nothing.
 
     None where there is no other kernel, unless the part `reads_few` elements one by one, each for many
-    results: its blocks wait rather than move bytes (an H200: a kernel matrix of 4096 x 4096 pairs of points
-    takes 20 us so, 44 as a reduction; but of 8 dimensions, in vectors, 146 and 45). Of two that move the same
-    bytes estimates do not tell which is faster.
+    results: its blocks wait rather than move bytes. Of two that move the same bytes estimates do not tell
+    which is faster.
+    H200, a kernel matrix of 4096x4096 pairs of points: 20 us, as a reduction 44; but of 8 dimensions, in
+    vectors, 146 and 45.
     """
     nodes = [node for node in part.nodes if isinstance(node, Reduction) and _is_short(node)]
     if not nodes or not (reads_few or _has_neighbours(part)):
@@ -77,7 +79,7 @@ def _is_of_what_readers_read(node: Reduction) -> bool:
 
 
 def _read_for(tensors: Iterable[TensorView]) -> set[TensorView]:
-    """What kernels read that compute these tensors by elementwise work and short reductions."""
+    """Returns the tensors from which these are computed by elementwise work and short reductions."""
     read: set[TensorView] = set()
     seen: set[TensorView] = set()
     left = list(tensors)
@@ -108,7 +110,7 @@ def _has_few_more(sizes: Counter[Expr], known: Counter[Expr]) -> bool:
     """Whether a tensor has up to so many times the elements of another; no, where only a call knows."""
     more = [as_int(extent) for extent in (sizes - known).elements()]
     less = [as_int(extent) or 1 for extent in (known - sizes).elements()]
-    return None not in more and prod(filter(None, more)) <= MOST_READS_OF_A_RESULT * prod(less)
+    return None not in more and prod(filter(None, more)) <= MAX_READS_OF_A_RESULT * prod(less)
 
 
 def _has_neighbours(part: Part) -> bool:

@@ -26,24 +26,32 @@ from fusewright.schedulers.io import (
     vectorize_ports,
 )
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.reduction.heuristic import WAITS_A_STEP, WORDS_HEARD_AT_ONCE
+from fusewright.schedulers.reduction.grid_reduction import WAITS_A_STEP, WORDS_READ_AT_ONCE
 from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, reduction_space
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
-# Threads of a block, at least where a row has fewer elements; and bytes that each has in flight. (An H200:
-# 4096 x 512 x 33 and 512 x 1024 x 99 bfloat16 reach 0.97 of a copy's speed so, 0.94 with 64 bytes.)
-THREADS, MOST_THREADS = 256, 512
+# Threads of a block, at least where a row has fewer elements, and at most.
+THREADS = 256  # at least
+MAX_THREADS = 512  # at most
+# Bytes that each thread has in flight.
+#   H200, 4096x512x33 and 512x1024x99 bf16, of a copy's speed: 0.97, with 64 bytes 0.94.
 BYTES_IN_FLIGHT = 128
 # Vectors that each thread adds up at least.
-LEAST_VECTORS = 4
-# Where blocks share columns: threads of a block at most, and how often each of these goes through memory, at
-# least, and from where on there is a block for each SM, not for every second one, as the last one adds up
-# what all have found. (An H200, sums of bfloat16, us: 131072 x 257 with 66 blocks, 10 times each, 26.4, with
-# 132 28.2, by element 34.8; 3000000 x 33 with 132 blocks, 15 times, 57.6, with 264 59.2, by element 76.6;
-# 131072 x 65 with 66 blocks, 3 times, 12.8, by element 13.7; 300000 x 33 with 66, 3 times, 13.1, by element
-# 17.4; 16384 x 257 with 66, once, 11.3, by element 10.0; 65536 x 129, where the last one waits more, 13.7 and
-# 12.8.)
-SHARING_THREADS, FEWEST_STEPS, MANY_STEPS = 800, 2, 12
+MIN_VECTORS = 4
+
+# ---- blocks that share columns ----
+
+# Threads of such a block at most.
+SHARING_THREADS = 800
+# Steps of each block at least.
+MIN_STEPS = 2
+# Steps from which on there is a block for each SM, not for every second one: the last block adds up what all
+# have found.
+#   H200, sums of bf16, us: 131072x257 with 66 blocks of 10 steps 26.4, with 132 28.2, by element 34.8;
+#   3000000x33 with 132 of 15 steps 57.6, with 264 59.2, by element 76.6; 131072x65 with 66 of 3 steps 12.8,
+#   by element 13.7; 300000x33 with 66 of 3 steps 13.1, by element 17.4; 16384x257 with 66 of one step 11.3,
+#   by element 10.0; 65536x129, where the last one waits more, 13.7, by element 12.8.
+MANY_STEPS = 12
 
 
 def joins_rows(fusion: Fusion, space: ReductionSpace) -> bool:
@@ -77,19 +85,20 @@ def _nodes(space: ReductionSpace) -> list[Reduction]:
 def joined_params(
     batches: int, length: int, row: int, width: int, element_bytes: int, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """How columns of `length` are summed in each of so many stretches of memory, of rows of `row` elements.
+    """Returns params that sum columns of `length` in each of `batches` stretches of memory, of rows of `row`
+    elements; None where other ways keep the GPU busier.
 
-    `width`: of vectors, which divides the length. None where other ways keep the GPU busier.
+    width: elements of a vector, which divide the length.
     """
     groups = length // width
-    if row > MOST_THREADS or groups < LEAST_VECTORS or not batches:
+    if row > MAX_THREADS or groups < MIN_VECTORS or not batches:
         return None
     in_flight = max(1, BYTES_IN_FLIGHT // (width * element_bytes))
     if batches < 2 * hardware.sm_count:
         return _shared_columns(batches, length, row, width, in_flight, hardware)
     # A power of two, as lengths often are multiples of one.
-    down = min(power_of_two_at_least(ceil_div(THREADS, row)), power_of_two_at_most(groups // LEAST_VECTORS))
-    down = min(down, power_of_two_at_most(MOST_THREADS // row))
+    down = min(power_of_two_at_least(ceil_div(THREADS, row)), power_of_two_at_most(groups // MIN_VECTORS))
+    down = min(down, power_of_two_at_most(MAX_THREADS // row))
     unroll = min(in_flight, groups // down)
     return _params(batches, length, row, width, unroll, LaunchParams(bdimx=row, bdimy=down, gdimy=1))
 
@@ -97,14 +106,16 @@ def joined_params(
 def _shared_columns(
     batches: int, length: int, row: int, width: int, unroll: int, hardware: HardwareInfo
 ) -> ReductionParams | None:
-    """The same by several blocks for each stretch of memory; None where these would have little to do."""
+    """Returns params of several blocks for each stretch of memory; None where these would have little to
+    do.
+    """
     down = SHARING_THREADS // row
     steps = length // (width * down * unroll)
     blocks = hardware.sm_count // batches
     if steps < MANY_STEPS * blocks:
         blocks //= 2
-    waits = blocks / (down * WORDS_HEARD_AT_ONCE)
-    if blocks < 2 or steps < max(FEWEST_STEPS, waits / WAITS_A_STEP) * blocks:
+    waits = blocks / (down * WORDS_READ_AT_ONCE)
+    if blocks < 2 or steps < max(MIN_STEPS, waits / WAITS_A_STEP) * blocks:
         return None
     return _params(batches, length, row, width, unroll, LaunchParams(bdimx=row, bdimy=down, gdimy=blocks))
 
@@ -187,7 +198,7 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
 
 
 def _shared_by(params: ReductionParams) -> ParallelType | None:
-    """The blocks that share columns, if any do."""
+    """Returns how blocks that share columns are bound; None if none do."""
     if params.cross_grid_inner_reduction:
         return ParallelType.grid_y
     return ParallelType.cluster_x if params.blocks_per_cluster > 1 else None

@@ -11,7 +11,6 @@ from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.cost import CostModel
-from fusewright.schedulers.io import VectorLimits, shared_width
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reduction.wider_vectors import (
     DimensionsInside,
@@ -20,6 +19,7 @@ from fusewright.schedulers.reduction.wider_vectors import (
     rows_of_reductions,
 )
 from fusewright.schedulers.shifted_rows import ShiftedRows
+from fusewright.schedulers.vector_limits import VectorLimits, shared_width
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,17 +72,19 @@ class ReductionPlanner:
         return dimensions_inside(self.fusion, self.space)
 
     def _through_several(self, facts: Facts) -> SeveralDimensions | None:
-        """Vectors through several dimensions where those along one are narrower."""
+        """Returns vectors through several dimensions, where those along one are narrower; else None."""
         return self._inside.through_several(self._width(facts), facts) if self._inside is not None else None
 
     def _width(self, facts: Facts) -> int:
-        """Elements of the widest vector that is aligned in every row."""
+        """Returns the elements of the widest vector that is aligned in every row."""
         return self._vectors.width(facts) if self._vectors is not None else self._shared_width(facts)
 
     def _shared_width(self, facts: Facts) -> int:
-        """The same where each element that is loaded is all that a vector needs of some load: eight elements
-        that are transformed together (an H200: of 8192 x 4096 bfloat16, and the maximum of each row, 33 us in
-        vectors of 8, 74 by element).
+        """Returns the elements of the widest vector for which each load is one element, such as that of eight
+        elements that are transformed together; 1 if neighbours load different ones.
+
+        H200, 8192x4096 bf16 transformed so, and the maximum of each row: 33 us in vectors of 8, 74 by
+        element.
         """
         inner = next((a for a in reversed(self.space.reduction) if not a.is_broadcast), None)
         loads = self.space.full_loads

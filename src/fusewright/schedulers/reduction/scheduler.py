@@ -15,15 +15,11 @@ that share a reduction take turns along it, so that all of them read one stretch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
-from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import ParallelType, SchedulerType
-from fusewright.core.hardware import MAX_GRID_REDUCES, HardwareInfo
-from fusewright.core.once import cached_property
+from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import (
@@ -31,43 +27,20 @@ from fusewright.schedulers.base import (
     Facts,
     Part,
     Planner,
-    Proposal,
     Reject,
     Rewrite,
     accepted,
     planner_of,
 )
-from fusewright.schedulers.cost import (
-    GRID_REDUCTION_SECONDS,
-    LATENCY_SECONDS,
-    CostModel,
-    busy_share,
-    overlap,
-)
-from fusewright.schedulers.io import VectorLimits, cache_inputs_and_outputs, check_unaligned, input_hint
-from fusewright.schedulers.merged_vectors import MergedVectorLimits
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.crossed_loads import (
-    crossed_limits,
-    crossed_sectors,
-    crossed_widths,
     loads_down_columns,
     vectorize_down,
 )
 from fusewright.schedulers.reduction.few_elements import elementwise_reductions
-from fusewright.schedulers.reduction.heuristic import (
-    FEWEST_SPLIT_VECTORS,
-    SHORT_INNER,
-    Columns,
-    RowAccesses,
-    crossed_params,
-    inner_params,
-    outer_params,
-    short_split_params,
-    split_params,
-    with_words_in_flight,
-)
-from fusewright.schedulers.reduction.joined_rows import join_rows, joined_params, joins_rows
+from fusewright.schedulers.reduction.heuristic import IndependentReductionPlanner
+from fusewright.schedulers.reduction.joined_rows import join_rows
 from fusewright.schedulers.reduction.loops import (
     bind_rows,
     check_rows,
@@ -77,19 +50,11 @@ from fusewright.schedulers.reduction.loops import (
     inline,
     merge_to_rows_and_reduction,
 )
-from fusewright.schedulers.reduction.planner import ReductionPlanner
-from fusewright.schedulers.reduction.shared_elements import rows_share_elements, sharing_rows
 from fusewright.schedulers.reduction.short_runs import columns_first
-from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, reduction_space
-from fusewright.schedulers.reduction.wider_vectors import (
-    LEAST_SHIFTED,
-    wider_vectors,
-    with_wider_vectors,
+from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
+from fusewright.schedulers.reduction.split_rows import (
+    is_split,
 )
-from fusewright.schedulers.sizes import ceil_div
-
-# Vectors of so many bytes, and less, read memory slower than wider ones.
-NARROW_VECTOR_BYTES = 4
 
 
 class ReductionScheduler(BuiltInScheduler):
@@ -100,7 +65,7 @@ class ReductionScheduler(BuiltInScheduler):
     fixed_params: ClassVar[Mapping[str, Any]] = {"persistent_kernel": False}
 
     def prepare(self, fusion: Fusion) -> Planner | Reject:
-        return planner_of(_Planner, fusion, _space(fusion))
+        return planner_of(IndependentReductionPlanner, fusion, _space(fusion))
 
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
@@ -133,185 +98,10 @@ class ReductionScheduler(BuiltInScheduler):
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Columns first where memory has rows in short runs; no reduction of a few elements."""
         planner = part.planner
-        if not isinstance(planner, _Planner):
+        if not isinstance(planner, IndependentReductionPlanner):
             return None
         rewrite = columns_first(part, planner.space, facts)
         return rewrite or elementwise_reductions(part, planner.reads_few(facts))
-
-
-class _Planner(ReductionPlanner):
-    """Derives params from the sizes of a call."""
-
-    def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
-        space = self.space
-        width = self._width(facts)
-        rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        crossed = self._crossed(rows, length, facts, hardware)
-        if crossed is not None:
-            return crossed
-        if space.is_inner or not space.iteration:
-            inner, several = space.reduced_inside(facts), self._through_several(facts)
-            if _is_split(space) and width == 1 and inner <= SHORT_INNER and several is None:
-                outer = length // max(1, inner)
-                params = split_params(rows, outer, inner, width, self.space.element_bytes, hardware)
-            elif self._is_short_split(rows, length, width, hardware):
-                params = short_split_params(rows, ceil_div(length, width), width, space.element_bytes)
-            else:
-                params = self._inner(rows, length, width, facts, hardware)
-            blocks = ceil_div(rows, params.lparams.bdimy * params.rows_in_flight) * params.lparams.gdimy
-            return self._proposal(params, blocks, facts, hardware)
-        joined = self._joined_rows(facts, width, hardware)
-        if joined is not None:
-            launch = joined.lparams
-            return self._proposal(joined, rows // launch.bdimx * launch.gdimy, facts, hardware)
-        side_by_side = space.side_by_side(facts)
-        params = outer_params(
-            Columns(
-                rows,
-                length,
-                side_by_side,
-                width,
-                space.element_bytes,
-                space.stores_all,
-                self._states,
-                facts.value(space.iteration[-1].extent),
-            ),
-            hardware,
-        )
-        along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
-        blocks = ceil_div(rows, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
-        return self._proposal(params, blocks, facts, hardware)
-
-    def reads_few(self, facts: Facts) -> bool:
-        """Whether what is reduced is of elements that many results share, which are not read in vectors along
-        what is reduced.
-        """
-        is_along = self.space.is_inner or not self.space.iteration
-        return not self.space.full_loads and not (is_along and self._width(facts) > 1)
-
-    @cached_property
-    def _crossed_limits(self) -> tuple[VectorLimits, VectorLimits] | None:
-        return crossed_limits(self.fusion, self.space)
-
-    @cached_property
-    def _crossed_cost(self) -> CostModel:
-        return CostModel(self.fusion, crossed_sectors(self.fusion, self.space))
-
-    def _crossed(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
-        """Squares of elements for each thread, where inputs are contiguous along rows and down columns."""
-        widths = crossed_widths(self._crossed_limits, facts) if self._crossed_limits is not None else None
-        if widths is None:
-            return None
-        params = crossed_params(rows, length, *widths, self.space.element_bytes, hardware)
-        launch = params.lparams
-        blocks = ceil_div(rows, launch.bdimx * params.unroll_factor_iter_dom) * launch.gdimy
-        return self._proposal(params, blocks, facts, hardware, self._crossed_cost)
-
-    @cached_property
-    def _runs(self) -> MergedVectorLimits | None:
-        """What vectors there can be through several rows of memory."""
-        space = self.space
-        if not joins_rows(self.fusion, space):
-            return None
-        return MergedVectorLimits(self.fusion, memory_order(space.reference, space.main), space.loads)
-
-    def _joined_rows(self, facts: Facts, width: int, hardware: HardwareInfo) -> ReductionParams | None:
-        """Several rows read as one, where vectors along one are narrower than memory is fast with."""
-        if self._runs is None or width * self.space.element_bytes > NARROW_VECTOR_BYTES:
-            return None
-        length, row = self.space.reduction_size(facts), self.space.side_by_side(facts)
-        outer = max(0, len(self.space.iteration) - 1)
-        found = next((each.vectors for each in self._runs.vectors(outer, facts) if each.dim == outer), None)
-        if found is None or found.unaligned or found.width <= width or not row:
-            return None
-        batches = self.space.iteration_size(facts) // row
-        joined = joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
-        # What blocks exchange of several states is not known to be worth it; of several reductions, the last
-        # would stand in a loop.
-        several = self._states > 1 or self.reductions > 1
-        return None if joined is not None and joined.cross_grid_inner_reduction and several else joined
-
-    def _is_short_split(self, rows: int, length: int, width: int, hardware: HardwareInfo) -> bool:
-        """Whether rows in two stretches of memory are so short, and so many, that a thread reduces each."""
-        few = _is_split(self.space) and ceil_div(length, width) <= FEWEST_SPLIT_VECTORS and self._states == 1
-        return few and rows >= hardware.sm_count * hardware.max_threads_per_sm
-
-    def _inner(
-        self, rows: int, length: int, width: int, facts: Facts, hardware: HardwareInfo
-    ) -> ReductionParams:
-        """How contiguous rows are reduced, by vectors that are `width` wide, or by wider ones that go through
-        several dimensions or start at any element.
-        """
-        sharing = rows_share_elements(self.space) and width == 1
-        shared = sharing_rows(rows, length, self._states, hardware) if sharing else None
-        if shared is not None:
-            return shared
-        accesses = self._row_accesses
-        several = self._through_several(facts)
-        width = width if several is None else several.width
-        plain = inner_params(rows, length, width, hardware, accesses)
-        plain = plain if several is None else several.of(plain)
-        if length < LEAST_SHIFTED or plain.cross_grid_inner_reduction:
-            return plain
-        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, facts)
-        if found is None:
-            return plain
-        vectors, shifts = found
-        before = vectors.width - 1 if shifts else 0
-        accesses = replace(accesses, scattered=False)
-        wide = inner_params(rows, length + before, vectors.width, hardware, accesses)
-        return with_wider_vectors(wide, vectors, shifts)
-
-    @cached_property
-    def _row_accesses(self) -> RowAccesses:
-        space = self.space
-        loads = len(space.full_loads)
-        return RowAccesses(self._states, loads, space.element_bytes, space.stores_all, self._is_scattered)
-
-    @cached_property
-    def _is_scattered(self) -> bool:
-        """Whether neighbours along the reduced dimension lie apart in a load by index."""
-        inner = self.space.inner_axis
-        by_index = (access for access in self.space.full_loads if access.by_index)
-        return any(inner is None or a.axes.get(inner) is not unit_stride_axis(a.tensor) for a in by_index)
-
-    def _proposal(
-        self,
-        params: ReductionParams,
-        blocks: int,
-        facts: Facts,
-        hardware: HardwareInfo,
-        cost: CostModel | None = None,
-    ) -> Proposal:
-        cost = cost or self._cost
-        exchanges = ceil_div(self.reductions, MAX_GRID_REDUCES)
-        steps = exchanges * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
-        speed = busy_share(blocks, hardware)
-        threads = params.lparams.bdimx * params.lparams.bdimy
-        resident = min(hardware.max_blocks_per_sm, max(1, hardware.max_threads_per_sm // threads))
-        moving = cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        kept = speed * overlap(resident, moving, LATENCY_SECONDS)
-        if not self.space.stores_all and self._is_narrow(params):
-            params = with_words_in_flight(replace(params, streams_inputs=True), hardware)
-        elif not self.space.stores_all and cost.streams(facts, hardware):
-            params = replace(params, streams_inputs=True)
-        elif cost.keeps(facts, hardware):
-            params = replace(params, keeps_inputs=True)
-        return Proposal(params, cost.estimate(facts, hardware, speed=kept, steps=steps))
-
-    def _is_narrow(self, params: ReductionParams) -> bool:
-        """Whether columns are read by narrow vectors.
-
-        Loads that are marked are all issued before the first is used, and it takes many of these to keep
-        memory busy: 50000 x 257 bfloat16 are summed in 0.46 of the time on an H200.
-        """
-        width = params.unroll_factor_iter_dom
-        return not params.fastest_dim and width * self.space.element_bytes <= NARROW_VECTOR_BYTES
-
-    @cached_property
-    def _states(self) -> int:
-        """The most that a reduction has."""
-        return max(len(node.outputs) for node in self.fusion.nodes if isinstance(node, Reduction))
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:
@@ -333,13 +123,8 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
 
 def _check_split(space: ReductionSpace, params: ReductionParams) -> None:
     """Raises ParamsError for schedule_3d where no dimension lies between two that are reduced."""
-    if params.schedule_3d and not _is_split(space):
+    if params.schedule_3d and not is_split(space):
         params.expect("schedule_3d", False, "where all reduced dimensions are neighbours in memory")
-
-
-def _is_split(space: ReductionSpace) -> bool:
-    """Whether a dimension that is kept lies between reduced ones, of which one is the innermost."""
-    return 0 < len(space.reduced_axes_inside) < len(space.reduction)
 
 
 def _cut_split(schedule: Schedule, tensor: TensorView, params: ReductionParams) -> list[int]:

@@ -12,22 +12,37 @@ from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
 
-# Rows of a thread at most, and elements of each in flight, while threads are enough for this share
-# of what the GPU holds at once; elements of a row that it goes through, in blocks of up to so many threads.
-# (An H200: the potentials of 4096 points take 13.6 us so, by a row each 19.3; of 20000 309 us, by four rows
-# 334; of 2048 7.0 by two rows, 7.7; the distances of 4096 points from the nearest of as many others 16.4 and
-# 20.0.)
-ROWS, IN_FLIGHT, LEAST_SHARE = 8, 4, 0.75
-ELEMENTS_A_THREAD, WIDEST_BLOCK = 8, 256
-# The same of several states, whose exchange between threads costs more: a warp has the rows (the nearest of
-# 1024 points for each of 16384 are found in 15.7 us, not 19.5; of 256 for 65536 in 19.6, not 21.6).
-ROWS_OF_STATES, SHARE_OF_STATES = 4, 0.45
-# Vectors of a row from which on a thread has two of them, and of how many rows: neighbours share an operand
-# (an H200: distances of 2048 x 2048 pairs of 32 bfloat16 take 26.8 us, by a vector of two rows each 44.0).
-SHARED_VECTORS, ROWS_OF_VECTORS = 4, 8
-# Columns along the innermost dimension up to which a thread has all of them (an H200: forces between 4096
-# points take 45 us, by a component each 87).
-MOST_OF_A_THREAD = 8
+# ---- threads that have several rows, element by element ----
+
+# Rows of a thread at most, of reductions of one state and of several, whose exchange between threads costs
+# more.
+#   H200, us: the potentials of 4096 points 13.6, by a row each 19.3; of 20000 309, by four rows 334; of 2048
+#   by two rows 7.0 and 7.7; the distances of 4096 points from the nearest of as many others 16.4 and 20.0.
+ROWS = 8  # of one state
+ROWS_OF_STATES = 4  # of several
+# Share of the threads that the GPU holds at once which there must be for so many rows of each, by states.
+LEAST_SHARE = 0.75  # of one state
+SHARE_OF_STATES = 0.45  # of several
+# Elements of each row that a thread has in flight, and that it goes through at least.
+IN_FLIGHT = 4  # elements of each row
+ELEMENTS_A_THREAD = 8  # of each row
+# Threads of a block at most. Of several states a warp has the rows.
+#   H200, us, by a warp and by blocks: the nearest of 1024 points for each of 16384 15.7 and 19.5, of 256 for
+#   65536 19.6 and 21.6.
+WIDEST_BLOCK = 256
+
+# ---- rows in vectors ----
+
+# Vectors of a row from which on a thread has two of them, of so many rows: neighbours share an operand.
+#   H200, distances of 2048x2048 pairs of 32 bf16: 26.8 us, by a vector of two rows each 44.0.
+SHARED_VECTORS = 4  # of a row
+ROWS_OF_VECTORS = 8  # of a thread
+
+# ---- columns ----
+
+# Columns along the innermost dimension up to which a thread has all of them.
+#   H200, forces between 4096 points: 45 us, by a component each 87.
+MAX_COLUMNS_OF_A_THREAD = 8
 
 
 def rows_share_elements(space: ReductionSpace) -> bool:
@@ -37,7 +52,7 @@ def rows_share_elements(space: ReductionSpace) -> bool:
 
 
 def sharing_rows(rows: int, length: int, states: int, hardware: HardwareInfo) -> ReductionParams | None:
-    """Params of threads that have several of `rows` of `length`; None where there are too few."""
+    """Returns params of threads that have several of `rows` of `length`; None where there are too few."""
     most, share, widest = (
         (ROWS, LEAST_SHARE, WIDEST_BLOCK) if states == 1 else (ROWS_OF_STATES, SHARE_OF_STATES, WARP_SIZE)
     )

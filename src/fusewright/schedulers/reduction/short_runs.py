@@ -11,18 +11,22 @@ from fusewright.rewrite.proposed.columns_first import can_be_cut, reduced_across
 from fusewright.schedulers.base import Facts, Part, Rewrite
 from fusewright.schedulers.reduction.space import ReductionSpace
 
-# Runs of fewer bytes than a sector of memory are read with what lies beside them.
-SHORT_RUN = 32
-# Of shorter rows a block has several, which lie side by side: together they use whole sectors. (An H200,
-# windows of 8 x 8 of 64x256x56x56 bfloat16: 35 us as rows, 74 by columns; groups of 4096 x 8: 111 and 64.)
-LEAST_LENGTH = 1024
+# Bytes of a sector of memory: shorter runs are read with what lies beside them.
+SHORT_RUN_BYTES = 32
+# Elements of a row at least. Of shorter rows a block has several, which lie side by side: together they use
+# whole sectors.
+#   H200, bf16, us, as rows and by columns: windows of 8x8 of 64x256x56x56 35 and 74, groups of 4096x8 111 and
+#   64.
+MIN_LENGTH = 1024
 
 
 def columns_first(part: Part, space: ReductionSpace, facts: Facts) -> Rewrite | None:
-    """Where reductions are of short runs and none depends on another, all in two steps."""
-    if not space.is_inner or space.reduced_inside(facts) * space.element_bytes >= SHORT_RUN:
+    """Returns a rewrite of all reductions in two steps, if they are of short runs and none depends on
+    another; else None.
+    """
+    if not space.is_inner or space.reduced_inside(facts) * space.element_bytes >= SHORT_RUN_BYTES:
         return None
-    if space.reduction_size(facts) < LEAST_LENGTH:
+    if space.reduction_size(facts) < MIN_LENGTH:
         return None
     nodes = [node for node in part.nodes if isinstance(node, Reduction)]
     made = [tensor.definition for tensor in space.reductions]

@@ -18,10 +18,10 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import VectorLimits
 from fusewright.schedulers.reference_map import Access, AxisMap, loads, read_once, reference_maps, stores
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.slots import LONG_SLOTS, slots_of
+from fusewright.schedulers.vector_limits import VectorLimits
 from fusewright.sym import Expr, Mul, Symbol, as_int, const
 
 # The size of a dimension of results at most, all of which a thread computes for what it shares along it.
@@ -72,7 +72,9 @@ class ReductionSpace:
         return next((a for a in (*self.iteration, *self.reduction) if axes.get(a) is unit), None)
 
     def vector_limits(self, fusion: Fusion) -> VectorLimits | None:
-        """What bounds vectors along the dimension that is contiguous in the main load, if there is one."""
+        """Returns the limits on vectors along the dimension that is contiguous in the main load; None if
+        there is none.
+        """
         inner = self.inner_axis
         if inner is None:
             return None
@@ -96,7 +98,7 @@ class ReductionSpace:
 
     @cached_property
     def element_bytes(self) -> int:
-        """What is loaded for each point of the space."""
+        """The bytes that are loaded for each point of the space."""
         return sum(access.tensor.dtype.size for access in self.full_loads)
 
     @cached_property
@@ -125,7 +127,7 @@ class ReductionSpace:
         return tuple(a for a in (*self.iteration, *self.reduction) if not a.is_broadcast)
 
     def side_by_side(self, facts: Facts) -> int:
-        """Of how many columns the elements follow one another in memory."""
+        """Returns the number of columns whose elements follow one another in memory."""
         count = 1
         for axis in reversed(memory_order(self.reference, self.main)):
             if axis.is_reduction:
@@ -162,12 +164,12 @@ class ReductionSpace:
 
     @cached_property
     def unknown_extents(self) -> frozenset[Expr]:
-        """Those of `reduced_extents` that only a call determines."""
+        """The sizes in `reduced_extents` that only a call determines."""
         return frozenset(extent for extent in self.reduced_extents if as_int(extent) is None)
 
     @cached_property
     def dimensions(self) -> Mapping[Expr, tuple[TensorView, int]]:
-        """Of each size that the reference or an input has, one of its dimensions."""
+        """One dimension, as tensor and position, for each size that the reference or an input has."""
         tensors = [*(access.tensor for access in self.loads), self.reference]
         return {axis.extent: (tensor, dim) for tensor in tensors for dim, axis in enumerate(tensor.logical)}
 
@@ -403,7 +405,7 @@ def unrelated(tensor: TensorView, reference: TensorView, maps: Mapping[TensorVie
 
 
 def _reduced_elements(fusion: Fusion, after: Collection[TensorView]) -> set[TensorView]:
-    """What reductions go over that does not itself follow from a reduction.
+    """Returns the tensors that reductions go over and that do not themselves follow from a reduction.
 
     What meets a reduction's result, and is reduced again with that, may have one value a row.
     """

@@ -10,12 +10,12 @@ from fusewright.analyze.vectorize import power_of_two_divisor
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.io import VectorLimits, Vectors
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.shifted_rows import ENOUGH_BYTES, ShiftedRows, is_narrow, memory_order
+from fusewright.schedulers.vector_limits import VectorLimits, Vectors
 from fusewright.sym import Expr
 
 # Elements of a row below which its two edges cost more than vectors save.
@@ -25,9 +25,9 @@ LEAST_SHIFTED = 512
 def is_narrow_to_stage(width: int, other: Vectors, shares_loads: bool) -> bool:
     """Whether vectors of `width` elements are so narrow that rows pay that are staged in `other` ones.
 
-    So they are of 4 bytes, too, unless rows read something in common (an H200: softmax of 258 elements 0.90
-    of a copy's speed so, 0.82 by pairs, 1002 0.96 and 0.88, 257 floats 0.99 and 0.87; layer norm of 514 0.75
-    and 0.78).
+    Vectors of 4 bytes are narrow, too, unless rows read something in common.
+    H200, of a copy's speed, staged and by vectors of 4 bytes: softmax of 258 bf16 0.90 and 0.82, of 1002 0.96
+    and 0.88, of 257 float 0.99 and 0.87; layer norm of 514 0.75 and 0.78.
     """
     return is_narrow(width, other, ENOUGH_BYTES if shares_loads else ENOUGH_BYTES + 1)
 
@@ -41,15 +41,16 @@ def wider_vectors(
     facts: Facts,
     enough: int = ENOUGH_BYTES,
 ) -> tuple[Vectors, bool] | None:
-    """Vectors of rows that pay where aligned ones are narrow; None where there are none, or aligned ones of
-    `enough` bytes do (of ENOUGH_BYTES, where some would be loaded from any element on).
-
-    The bool says whether the vectors of each row begin at an aligned address of its own.
+    """Returns vectors of rows that pay where aligned ones are narrow, and whether those of each row begin at
+    its own aligned address; None where there are none, or aligned vectors are wide enough.
 
     Inputs with unaligned vectors have an element for each point: those of weights cost more than they save
     (layer norm on an H200).
 
-    aligned: elements of the aligned ones.
+    Args:
+        aligned: elements of the aligned vectors.
+        enough: bytes from which on aligned vectors are wide enough. Where some of the others would start at
+            any element, ENOUGH_BYTES are.
     """
     anywhere = limits.vectors(facts, aligned) if limits is not None else None
     for found, shifts in ((anywhere, False), (shifted.vectors(facts), True)):
@@ -109,7 +110,7 @@ class DimensionsInside:
 
 
 def dimensions_inside(fusion: Fusion, space: ReductionSpace) -> DimensionsInside | None:
-    """Those of a fusion; None where there are not several."""
+    """Returns the innermost reduced dimensions of a fusion; None where there are not several."""
     inside = space.reduced_axes_inside
     if not space.is_inner or len(inside) < 2:
         return None
@@ -119,7 +120,7 @@ def dimensions_inside(fusion: Fusion, space: ReductionSpace) -> DimensionsInside
 
 
 def with_wider_vectors(params: ReductionParams, vectors: Vectors, shifts: bool) -> ReductionParams:
-    """As `params`, with vectors that `wider_vectors` found."""
+    """Returns the params with vectors that `wider_vectors` found."""
     how = "aligned by the start of each row" if shifts else "loaded from any element on"
     return replace(
         params, shift_rows=shifts, unaligned_inputs=vectors.unaligned, reason=f"{params.reason}; {how}"

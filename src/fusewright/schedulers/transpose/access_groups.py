@@ -108,8 +108,8 @@ def _by_steps(access: Access, node: Indexed) -> tuple[IterDomain, ...] | None:
 
 
 def _step(e: Expr, dim: int) -> int | None:
-    """How far an index goes from a position along `dim` to the next, but for where a division's result jumps;
-    None if that is no number.
+    """Returns how far an index goes from a position along `dim` to the next, except where a division's result
+    jumps; None if that is no number.
     """
     if isinstance(e, Symbol):
         return int(position_of(e) == dim)
@@ -145,7 +145,9 @@ def access_groups(fusion: Fusion, reference: TensorView | None = None) -> Access
         return "all tensors of full rank are contiguous along the same dimension"
 
     def moved(axis: IterDomain) -> tuple[int, int]:
-        """By bytes; of equal ones the inner dimension, so that caches change nothing."""
+        """Returns a key of dimensions: the bytes that move along them; among equals, the inner one is
+        greater, so that caches change nothing.
+        """
         return sum(a.tensor.dtype.size for a in full[axis]), space.axes.index(axis)
 
     if reference is None:
@@ -206,7 +208,9 @@ def _outer(
 
 
 def _count_beside(axes: Sequence[IterDomain], accesses: Sequence[Access]) -> int:
-    """How many neighbours of `axes`, which go from the inside out, are as one dimension to all accesses."""
+    """Returns how many of `axes`, from the inside out, are as one dimension with the first to all
+    accesses.
+    """
     count = 0
     while count + 1 < len(axes) and all(_are_one(a, axes[count + 1], axes[count]) for a in accesses):
         count += 1

@@ -49,12 +49,13 @@ from fusewright.schedulers.params import TransposeParams
 from fusewright.schedulers.pointwise.space import iteration_order
 from fusewright.schedulers.transpose.access_groups import AccessGroups, access_groups
 from fusewright.schedulers.transpose.banks import padding
-from fusewright.schedulers.transpose.heuristic import TransposePlanner, assumable, merged_dimensions
+from fusewright.schedulers.transpose.heuristic import TransposePlanner
+from fusewright.schedulers.transpose.merged_dimensions import assumable, merged_dimensions
 from fusewright.schedulers.transpose.narrow_borders import narrow_borders
 
-# Neighbouring threads access so many bytes before others go elsewhere, two lines of the L2 cache. (An H200:
-# with one line transposes of float take 1 to 2% longer, tiles of few channels 1% less; with more, rows of a
-# tile meet in the same banks.)
+# Bytes that neighbouring threads access before others go elsewhere: two lines of the L2 cache.
+#   H200: with one line transposes of float take 1 to 2% longer, tiles of few channels 1% less; with more,
+#   rows of a tile meet in the same banks.
 LINE_BYTES = 256
 
 

@@ -16,19 +16,37 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.schedulers.sectors import SECTOR_BYTES
 from fusewright.schedulers.sizes import ceil_div
 
-# Sides that are tried: multiples of the step, up to the longest of each group. Threads of a block, and
-# elements of a thread at most.
-STEP, MOST_ALONG_1, MOST_ALONG_2 = 8, 264, 72
-FEWEST_THREADS, MOST_THREADS, MOST_ELEMENTS = 192, 576, 24
-# Instructions of an element, those that a merged dimension adds, and those of a thread besides its elements
-# (SASS of sm_90: 8 an element and 40; four accesses an element take as long as ten more).
-ELEMENT, MERGED, THREAD = 20, 4, 40
-# Accesses of such an element: to both tensors, and to the tile as it is written and read.
+# ---- tiles that are tried ----
+
+# Sides are multiples of the step, up to the longest of each group.
+STEP = 8  # elements
+MAX_ALONG_1 = 264  # elements along the first side
+MAX_ALONG_2 = 72  # elements along the second side
+# Threads of a block.
+MIN_THREADS = 192  # at least
+MAX_THREADS = 576  # at most
+# Elements of a thread at most.
+MAX_ELEMENTS = 24
+
+# ---- cost of an element, in instructions ----
+
+# Of an element itself.
+#   SASS of sm_90: 8 an element and 40 a thread; four accesses an element take as long as ten more.
+ELEMENT = 20
+# Of each merged dimension, for an element.
+MERGED = 4
+# Of a thread besides its elements.
+THREAD = 40
+# Accesses of an element: to both tensors, and to the tile as it is written and read.
 ACCESSES = 4
-# What it costs that a row of a tile ends within sectors: another block reads the rest of these, from a cache,
-# or writes it.
-PARTLY_READ_COST, PARTLY_WRITTEN_COST = 0.25, 1.0
-# What threads cost that an SM has room for, but for no whole block of them.
+
+# ---- factors of that cost ----
+
+# For sectors that a row of a tile shares with others, where it ends: another block reads the rest of these
+# from a cache, or writes it.
+PARTLY_READ_COST = 0.25  # of the second side
+PARTLY_WRITTEN_COST = 1.0  # of the first side
+# For threads for which an SM has room, but not for a whole block of them.
 IDLE_COST = 0.3
 
 
@@ -62,16 +80,16 @@ class Tile:
 def cheapest_tile(
     first: Along, second: Along, elements: int, most: int, hardware: HardwareInfo
 ) -> tuple[float, Tile] | None:
-    """The tile that takes least, and what an element takes; None if none fits.
+    """Returns the cost of an element and the tile for which it is the least; None if no tile fits.
 
     Args:
-        elements: that a thread may have at most.
-        most: elements that a tile may have.
+        elements: the most elements of a thread.
+        most: the most elements of a tile.
     """
     longest1, longest2 = (ceil_div(along.size, STEP) * STEP for along in (first, second))
     best: tuple[float, Tile] | None = None
     least_of_all = least_cost(first, second)
-    for tile in _tiles(min(elements, MOST_ELEMENTS), most):
+    for tile in _tiles(min(elements, MAX_ELEMENTS), most):
         if tile.along1 > longest1 or tile.along2 > longest2:
             continue
         covered = _covered(first.size, tile.along1) * _covered(second.size, tile.along2)
@@ -84,27 +102,27 @@ def cheapest_tile(
 
 @lru_cache(maxsize=64)
 def _tiles(elements: int, most: int) -> tuple[Tile, ...]:
-    """Those in which each thread has places at a constant distance, the smallest first."""
+    """Returns the tiles in which each thread has places at a constant distance, the smallest first."""
     return tuple(
         Tile(along1, along2, threads)
-        for along1 in range(STEP, MOST_ALONG_1 + 1, STEP)
-        for along2 in range(STEP, MOST_ALONG_2 + 1, STEP)
-        for threads in range(lcm(along1, along2), MOST_THREADS + 1, lcm(along1, along2))
+        for along1 in range(STEP, MAX_ALONG_1 + 1, STEP)
+        for along2 in range(STEP, MAX_ALONG_2 + 1, STEP)
+        for threads in range(lcm(along1, along2), MAX_THREADS + 1, lcm(along1, along2))
         if along1 * along2 % threads == 0
-        and threads >= FEWEST_THREADS
+        and threads >= MIN_THREADS
         and along1 * along2 <= min(most, elements * threads)
     )
 
 
 def least_cost(first: Along, second: Along) -> float:
-    """No tile takes less for an element."""
-    written = PARTLY_WRITTEN_COST * _parts(first, MOST_ALONG_1)
-    read = PARTLY_READ_COST * _parts(second, MOST_ALONG_2)
-    return (ELEMENT + THREAD / MOST_ELEMENTS) * (1 + written + read)
+    """Returns a cost of an element that no tile is below."""
+    written = PARTLY_WRITTEN_COST * _parts(first, MAX_ALONG_1)
+    read = PARTLY_READ_COST * _parts(second, MAX_ALONG_2)
+    return (ELEMENT + THREAD / MAX_ELEMENTS) * (1 + written + read)
 
 
 def tile_cost(first: Along, second: Along, tile: Tile, hardware: HardwareInfo) -> float:
-    """What an element takes, in instructions."""
+    """Returns the cost of an element, in instructions."""
     covered = _covered(first.size, tile.along1) * _covered(second.size, tile.along2)
     count = tile.along1 * tile.along2 / tile.threads
     instructions = ELEMENT + MERGED * (first.merged + second.merged) + THREAD / count
@@ -116,12 +134,12 @@ def tile_cost(first: Along, second: Along, tile: Tile, hardware: HardwareInfo) -
 
 
 def _covered(size: int, along: int) -> float:
-    """Places of all tiles an element."""
+    """Returns the places of all tiles for each element."""
     return ceil_div(size, along) * along / max(1, size)
 
 
 def _parts(along: Along, tile: int) -> float:
-    """Of the sectors of a tile's rows, those that hold elements of others."""
+    """Returns the share of the sectors of a tile's rows that hold elements of others."""
     if along.is_run and tile >= along.size:
         return 0.0
     return SECTOR_BYTES / (min(tile, max(1, along.size)) * along.element_bytes)

@@ -13,21 +13,31 @@ from fusewright.core.hardware import WARP_SIZE
 from fusewright.core.recorded import plain
 from fusewright.schedulers.sizes import ceil_div
 
-# The most elements of a usual tile's side, the largest share of them that the dimension has, and the most
-# threads of a block.
-MOST_ELEMENTS, MOST_USED, MOST_THREADS = 32, 0.75, 256
-# Accesses of a thread along the other side whose addresses take little; what more cost that are at no
-# constant distance, and what guards cost. (SASS of sm_90, three channels of bfloat16: 7.8 instructions an
-# element, 10.2 at no constant distance, 16 with guards.)
-FEW_ACCESSES, APART_COST, GUARD_COST = 2, 0.5, 1.0
-# What the start of a block costs, in elements along the other side.
+# Elements of a usual tile's side at most.
+MAX_ELEMENTS = 32
+# Share of these that the dimension has, at most: the usual tile serves larger ones.
+MAX_USED = 0.75
+# Threads of a block at most.
+MAX_THREADS = 256
+
+# ---- cost of an element, as factors ----
+
+# Accesses of a thread along the other side up to which their addresses take little, and what more of them
+# cost, if they are at no constant distance.
+#   SASS of sm_90, three channels of bf16, instructions an element: 7.8, at no constant distance 10.2, with
+#   guards 16.
+FEW_ACCESSES = 2  # of a thread
+APART_COST = 0.5  # of the cost of an element
+# Cost of guards, where tiles go beyond the other side's dimension.
+GUARD_COST = 1.0
+# Cost of the start of a block, in elements along the other side.
 START_COST = 16
 
 
 def tile_of_whole_side(
     own: int, usual_own: int, size: int, usual: int, width: int, threads: int
 ) -> tuple[int, int] | None:
-    """Elements along the other side, and threads; None where a usual tile serves as well.
+    """Returns the elements along the other side, and the threads; None where a usual tile serves as well.
 
     Args:
         own, usual_own: elements of a small side's dimension, and of a usual tile along it.
@@ -35,13 +45,13 @@ def tile_of_whole_side(
         width: elements of a vector along the other side.
         threads: of a usual tile.
     """
-    if usual_own > MOST_ELEMENTS or not 1 < own <= MOST_USED * usual_own:
+    if usual_own > MAX_ELEMENTS or not 1 < own <= MAX_USED * usual_own:
         return None
     own, usual_own, usual, width, threads = map(plain, (own, usual_own, usual, width, threads))
     unit = lcm(own, WARP_SIZE)
     count = max(1, (threads * own // usual_own + unit // 2) // unit)
     step = lcm(count * unit // own, width)
-    if count * unit > MOST_THREADS or step > usual:
+    if count * unit > MAX_THREADS or step > usual:
         return None
 
     def cost(along: int) -> float:
