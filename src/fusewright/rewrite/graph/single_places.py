@@ -2,9 +2,9 @@
 
     scatter(x, 1, index, v), where index has one column    becomes    where(iota == index, v, x)
 
-So the base is read where it is needed, and readers of the result may be computed with it. An update would be
-a separate kernel, between the one that writes its base and those that read the result. No two elements go to
-one position, so the result is the same in each run.
+So the base is read where it is needed, and readers of the result may be in the same kernel. An update would
+be a separate kernel between the kernel that writes its base and those that read the result. No two elements
+go to the same position, so the result is deterministic.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fusewright.sym import ONE, ZERO, le
 
 
 def choose_single_places(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which updates of one place along a dimension, and of all along others, are choices.
+    """Replaces updates of one position along a dimension by choices; returns `fusion`.
 
-    Not those that are written into an input: they store a few elements of it, a choice all.
+    An update that is written into an input stays: it stores a few elements, while a choice stores all.
     """
     written = {output.tensor for output in fusion.outputs if output.alias is not None}
     for node in fusion.ordered_nodes():
@@ -42,7 +42,7 @@ def _is_written(tensor: TensorView, written: set[TensorView]) -> bool:
 
 
 def _single_dimension(fusion: Fusion, node: Update) -> int | None:
-    """The dimension along which one loaded index names the place, if all others are gone through in full."""
+    """The dimension along which a loaded index selects one position, if the update covers all others."""
     out, base = node.output, node.base
     if base is None or node.indices != 1 or node.op not in (None, SUM):
         return None
