@@ -90,9 +90,9 @@ class TensorParam:
 
     Attributes:
         is_output: whether the kernel must write all of its elements.
-        is_home: for an input, whether a launch may also pass its memory as an output's. Its reads then stay
-            in order with the writes.
-        is_updated: whether it already holds values, of which the kernel changes some (`Scatter`).
+        is_home: whether a launch may pass the memory of this input also as an output's memory. Its reads then
+            stay in order with the writes.
+        is_updated: whether the kernel changes some of the values that it holds already (`Scatter`).
     """
 
     buffer: Buffer
@@ -136,5 +136,5 @@ Param = TensorParam | ScalarParam | WorkspaceParam
 
 
 def param_name(param: Param) -> str:
-    """What a parameter is called in the kernel."""
+    """The name of a parameter in the kernel."""
     return param.name if isinstance(param, ScalarParam) else param.buffer.name
