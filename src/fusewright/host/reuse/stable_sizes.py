@@ -22,9 +22,10 @@ class StableSizes:
         self._changed: set[Symbol] = set()
 
     def with_call(self, sizes: Mapping[Symbol, int]) -> frozenset[Symbol]:
-        """The stable sizes after a call with these sizes.
+        """Counts a call with these sizes; returns the sizes that are stable after it.
 
-        A size of 0 is never stable: a kernel of no elements would gain nothing, and divide by it.
+        A size of 0 is not stable: a kernel without elements gains nothing, and would divide by the constant
+            0.
         """
         first, changed = self._first, self._changed
         if len(changed) == len(first) > 0:
@@ -35,7 +36,10 @@ class StableSizes:
         return frozenset(symbol for symbol, size in sizes.items() if size and symbol not in changed)
 
     def are_still(self, stable: frozenset[Symbol]) -> bool:
-        """Whether all of these are, and so no others than before, as far as calls have been told of."""
+        """Whether all these sizes are stable after the calls counted so far.
+
+        A size never becomes stable again. So a set of stable sizes that is still stable is still complete.
+        """
         return not stable or stable.isdisjoint(self._changed)
 
     def at(self, sizes: Mapping[Symbol, int]) -> frozenset[Symbol]:
