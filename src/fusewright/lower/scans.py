@@ -139,9 +139,9 @@ def _shape(ctx: Context, node: Scan) -> _Shape:
     if len(within) > 1:
         raise ScheduleError(
             f"each thread of the scan {out.name} goes through its elements in {len(within)} loops",
-            expected="one",
+            expected="one loop",
             given=str(out),
-            hint="split off those of a thread at once, inside the axis of threads",
+            hint="split the elements of a thread off in one step, inside the axis of threads",
         )
     # Threads meet once for all loops inside the axis of threads, unless one of these is over steps.
     inside = [i for i in scanned_positions(node) if across and i > across[0]]

@@ -1,15 +1,18 @@
-"""Functions that rewrites share: they replace tensors and remove unneeded nodes."""
+"""Functions that rewrites share: they replace tensors, add tensors of positions and remove unneeded nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
 
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType
+from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Copy, Node, Reduction
+from fusewright.ir.node import Copy, Iota, Node, Reduction
 from fusewright.ir.value import TensorView
-from fusewright.sym import Expr
+from fusewright.ops.build_elementwise import constant
+from fusewright.sym import ONE, Expr
 
 
 def shape_of(tensor: TensorView) -> tuple[tuple[Expr, bool, Expr | None], ...]:
@@ -88,3 +91,14 @@ def return_instead(fusion: Fusion, old: TensorView, new: TensorView, outputs: se
     new.lie_as(old)
     new.memory = MemoryType.global_
     fusion.outputs[:] = [replace(out, tensor=new) if out.tensor is old else out for out in fusion.outputs]
+
+
+def positions_along(fusion: Fusion, like: TensorView, dim: int) -> TensorView:
+    """Adds a tensor of the positions 0, 1, ... along dimension `dim` of `like`, broadcast along others."""
+    axes = [
+        fusion.copy_axis(axis) if i == dim else fusion.new_axis(ONE, IterKind.BROADCAST)
+        for i, axis in enumerate(like.shape)
+    ]
+    out = fusion.new_tensor(axes, DataType.Int)
+    fusion.add_node(Iota(constant(fusion, 0), constant(fusion, 1), out))
+    return out

@@ -5,15 +5,14 @@ from __future__ import annotations
 import operator
 from functools import reduce
 
-from fusewright.core.dtype import DataType
-from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import is_size, position_of
 from fusewright.ir.node import Choose, Indexed, Iota, Pointwise
 from fusewright.ir.value import TensorView, Val
 from fusewright.ops.build_elementwise import apply, constant, convert, scalar_of_extent
 from fusewright.ops.elementwise import ELEMENTWISE
-from fusewright.sym import ONE, TRUE, Expr, Symbol, fold, is_nonneg
+from fusewright.rewrite.replacement import positions_along
+from fusewright.sym import TRUE, Expr, Symbol, fold, is_nonneg
 from fusewright.sym.nodes import Const, Division
 
 #: The elementwise operation for each operation of index expressions. C's division rounds down for operands >=
@@ -74,7 +73,7 @@ def _value(fusion: Fusion, e: Expr, args: tuple[Val, ...], output: TensorView) -
     if isinstance(e, Symbol):
         dim = position_of(e)
         assert dim is not None
-        return _positions(fusion, output, dim)
+        return positions_along(fusion, output, dim)
     operands = list(args)
     combine = _COMMUTATIVE.get(e.kind)
     sizes = [part for part in e.args if is_size(part)]
@@ -82,14 +81,3 @@ def _value(fusion: Fusion, e: Expr, args: tuple[Val, ...], output: TensorView) -
         operands = [value for part, value in zip(e.args, args) if not is_size(part)]
         operands.append(scalar_of_extent(fusion, reduce(combine, sizes)))
     return reduce(lambda a, b: apply(fusion, _OPERATIONS[e.kind], a, b), operands)
-
-
-def _positions(fusion: Fusion, output: TensorView, dim: int) -> TensorView:
-    """A tensor of the positions along one dimension, broadcast along the others."""
-    axes = [
-        fusion.copy_axis(axis) if i == dim else fusion.new_axis(ONE, IterKind.BROADCAST)
-        for i, axis in enumerate(output.shape)
-    ]
-    out = fusion.new_tensor(axes, DataType.Int)
-    fusion.add_node(Iota(constant(fusion, 0), constant(fusion, 1), out))
-    return out

@@ -9,16 +9,14 @@ go to the same position, so the result is deterministic.
 
 from __future__ import annotations
 
-from fusewright.core.dtype import DataType
-from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import index_value, positions
-from fusewright.ir.node import Copy, Iota, Pointwise, Update
+from fusewright.ir.node import Copy, Pointwise, Update
 from fusewright.ir.value import TensorView
-from fusewright.ops.build_elementwise import apply_to_tensor, constant
+from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.reductions import SUM
-from fusewright.rewrite.replacement import drop_reduced_axes
+from fusewright.rewrite.replacement import drop_reduced_axes, positions_along
 from fusewright.sym import ONE, ZERO, le
 
 
@@ -64,13 +62,7 @@ def _single_dimension(fusion: Fusion, node: Update) -> int | None:
 def _choose(fusion: Fusion, node: Update, dim: int) -> None:
     out, base, [index] = node.output, node.base, node.index_tensors
     assert base is not None
-    axes = [
-        fusion.copy_axis(axis) if i == dim else fusion.new_axis(ONE, IterKind.BROADCAST)
-        for i, axis in enumerate(out.shape)
-    ]
-    place = fusion.new_tensor(axes, DataType.Int)
-    fusion.add_node(Iota(constant(fusion, 0), constant(fusion, 1), place))
-    here = apply_to_tensor(fusion, "eq", place, index)
+    here = apply_to_tensor(fusion, "eq", positions_along(fusion, out, dim), index)
     source = node.source if node.op is None else apply_to_tensor(fusion, "add", base, node.source)
     fusion.remove_node(node)
     drop_reduced_axes(out)
