@@ -7,8 +7,8 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 
-# The bytes of a pointer, a size or a stride; of a scalar of the widest type; of the workspaces of one
-# reduction.
+# The bytes of the parameters for: a pointer, a size or a stride; a scalar of the widest type; the workspaces
+# of one reduction.
 WORD_BYTES, SCALAR_BYTES, REDUCTION_BYTES = 8, 16, 32
 
 

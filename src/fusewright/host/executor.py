@@ -66,7 +66,7 @@ class FusionExecutor:
 
     Args:
         registry: the schedulers to ask, in their current state. None: the default registry.
-        options: the options of calls that pass none. None: those that the environment sets.
+        options: the options of calls that pass none. None: the options that the environment sets.
         repro: makes a script that reproduces a call. Errors that are bugs in Fusewright quote it.
         as_defined: whether segments consist of the nodes of the definition, without rewrites.
     """
@@ -338,7 +338,7 @@ class FusionExecutor:
         Nothing is compiled or run.
 
         Args:
-            inputs: the inputs of the call; may be tensors without memory. None: those of the latest call.
+            inputs: the inputs of the call; may be tensors without memory. None: the latest call's inputs.
             parts: two tensors, or the indices of two segments.
 
         Raises:
@@ -383,7 +383,7 @@ class FusionExecutor:
     ) -> Question:
         """The partition's input for a call.
 
-        stable: the stable sizes. None: those that earlier calls leave if this call is not counted.
+        stable: the stable sizes. None: the sizes that earlier calls show to be stable.
         """
         if stable is None:
             stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES

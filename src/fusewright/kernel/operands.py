@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusewright.core.dtype import DataType
@@ -133,6 +134,22 @@ def multiplier(divisor: Expr) -> Expr:
 
 
 Param = TensorParam | ScalarParam | WorkspaceParam
+
+#: The size of a parameter that is an address.
+POINTER_BYTES = 8
+
+
+def param_size(param: Param) -> int:
+    """The bytes of a parameter."""
+    return param.dtype.size if isinstance(param, ScalarParam) else POINTER_BYTES
+
+
+def packed_bytes(sizes: Iterable[int]) -> int:
+    """The bytes of values of these sizes in order, each aligned to its size, without padding at the end."""
+    end = 0
+    for size in sizes:
+        end = -(-end // size) * size + size
+    return end
 
 
 def param_name(param: Param) -> str:

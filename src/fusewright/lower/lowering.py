@@ -26,6 +26,7 @@ from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.kernel.operands import packed_bytes, param_size
 from fusewright.kernel.text import kernel_text
 from fusewright.kernel.verify import verify
 from fusewright.lower.buffers import Buffers
@@ -320,10 +321,6 @@ def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
     return sorted((s for s in used if s not in bound and s.name not in builtin), key=lambda s: s.name)
 
 
-# The size of a parameter that is a tensor's address.
-POINTER_BYTES = 8
-
-
 def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
     outputs = set(ctx.fusion.output_tensors())
     updated = {t for t in outputs if t.definition is not None and t.definition.traits.updates}
@@ -347,10 +344,7 @@ def _check_parameters(params: Sequence[k.Param]) -> None:
 
     Schedulers never propose such a kernel; a user's schedule may.
     """
-    end = 0
-    for param in params:
-        size = param.dtype.size if isinstance(param, k.ScalarParam) else POINTER_BYTES
-        end = -(-end // size) * size + size
+    end = packed_bytes(map(param_size, params))
     if end > MAX_PARAMETER_BYTES:
         raise ScheduleError(
             f"the kernel has {len(params)} parameters",

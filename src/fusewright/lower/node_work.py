@@ -1,4 +1,4 @@
-"""What the rules that lower nodes share: the conditions of statements, and accesses to memory."""
+"""Functions for the rules that lower nodes: the conditions of statements, and accesses to memory."""
 
 from __future__ import annotations
 

@@ -379,9 +379,9 @@ class _OwnLoops:
     """Loops that an item contains, with their own variables.
 
     Attributes:
-        table: all loops of the node, where these replace the corresponding ones.
-        columns: those that are not scanned. One collective scans all columns of the innermost one (`side`).
-        steps: those that are scanned.
+        table: the loops of the node, in which these loops replace those of the same axes.
+        columns: the loops that are not scanned. One collective scans all columns of the innermost (`side`).
+        steps: the loops that are scanned.
     """
 
     table: tuple[Loop, ...]

@@ -258,8 +258,8 @@ def remainder_of_remainder(x: Expr, k: Expr) -> Expr | None:
 def remainder_of_digits(x: Expr, k: Expr) -> Expr | None:
     """(c * (y // a) + d * (y % a) + z) % k -> (d*y + z) % k  where c is d*a minus a multiple of k
 
-    `add` recombines only digits with their original coefficients. Those of a remainder may have been reduced
-    before its symbols were replaced by digits.
+    `add` recombines only digits with their original coefficients. The coefficients of a remainder may have
+    been reduced before its symbols were replaced by digits.
     """
     if not isinstance(k, Const) or len(x.terms) < 2:
         return None

@@ -16,14 +16,14 @@ from fusewright.host.inputs.memory import Memory
 from fusewright.host.program.ir import LaunchKernel
 from fusewright.host.program.plan import LaunchPlan, StepPlan
 from fusewright.kernel.combine import common_block, statement_count
-from fusewright.kernel.ir import Kernel, ScalarParam
+from fusewright.kernel.ir import Kernel
+from fusewright.kernel.operands import POINTER_BYTES, packed_bytes, param_size
 from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.targets import Target
 from fusewright.segment import Segment
 
 logger = logging.getLogger("fusewright")
 
-POINTER_BYTES = 8
 # The most statements of a combined kernel; statements of equal parts count once. NVRTC's time grows with the
 # statements of a kernel, and it compiles several kernels in parallel but each in one thread.
 MAX_STATEMENTS = 512
@@ -150,8 +150,6 @@ def _blocks(plan: StepPlan, memory: Memory) -> int | None:
 
 def _parameter_bytes(kernel: Kernel) -> int:
     """The bytes of a part's parameters and of the number of its first block, in whole pointers."""
-    sizes = [param.dtype.size if isinstance(param, ScalarParam) else POINTER_BYTES for param in kernel.params]
-    end = 0
-    for size in (*sizes, kernel.index_dtype.size, POINTER_BYTES):
-        end = -(-end // size) * size + size
-    return end - POINTER_BYTES
+    sizes = map(param_size, kernel.params)
+    next_part = POINTER_BYTES
+    return packed_bytes([*sizes, kernel.index_dtype.size, next_part]) - next_part

@@ -10,11 +10,12 @@ _NONE: frozenset[Symbol] = frozenset()
 
 
 class StableSizes:
-    """The sizes of one fusion that have had one value so far: those of the first call, until a call differs.
+    """The sizes of one fusion that have had one value so far, the value of the first call.
 
-    A size that has changed is never stable again. So a kernel is made for at most one value of a size, plus a
-    general one for all others. It is updated only by calls with a new signature. Several threads may use it
-    without a lock: `setdefault` lets one of two first calls decide, and a set only grows.
+    A size that has changed is never stable again. So a kernel is made for at most one constant value of a
+    size, and one more kernel serves all other values. Only calls with a new signature are counted. Several
+    threads may use the object without a lock: `setdefault` lets one of two first calls decide, and the set of
+    changed sizes only grows.
     """
 
     def __init__(self) -> None:

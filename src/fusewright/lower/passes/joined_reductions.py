@@ -98,7 +98,7 @@ class _Joiner:
         return k.body_of(body, result)
 
     def _joined(self, reductions: Sequence[_Reduction]) -> list[k.Stmt]:
-        """One reduction of the values of all, side by side, with copies to and from its registers."""
+        """One reduction of the values of all `reductions`, with copies to and from its registers."""
         first, count = reductions[0], len(reductions)
         given = [self._registers(ref, "given", count) for ref in first.dst]
         found = [self._registers(ref, "found", count) for ref in first.dst]

@@ -68,7 +68,7 @@ def reads_in_order(node: Indexed, reduced: set[Val]) -> bool:
 
 
 def is_in_order(tensor: TensorView, view: Indexed, reduced: set[Val]) -> bool:
-    """The same for a tensor that is read in the way in which `view` reads its source."""
+    """Like `reads_in_order`, for `tensor` if it is read in the way in which `view` reads its source."""
     return _in_order(tensor, view.map, view.output, reduced)
 
 
