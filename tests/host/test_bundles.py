@@ -13,10 +13,10 @@ from fusewright.core.errors import OutOfBoundsError
 from fusewright.core.options import Options
 from fusewright.host.executor import FusionExecutor
 from fusewright.host.kernels import bundles
-from fusewright.host.kernels.bundles import POINTER_BYTES
 from fusewright.host.program.programs import BoundProgram
 from fusewright.ir import TensorView
 from fusewright.kernel.ir import Bind, Param, ScalarParam, TensorParam, walk
+from fusewright.kernel.operands import POINTER_BYTES
 from fusewright.runtime.compiled_kernel import CompiledKernel
 from fusewright.runtime.compiler import HORIZONTAL
 from fusewright.sim import simulate

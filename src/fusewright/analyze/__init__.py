@@ -1,9 +1,9 @@
-"""Facts that several layers need: which axes are the same, which tensors outlive a reduction, what
-vectorizes.
+"""Facts that several layers need: corresponding axes, tensors that outlive a reduction, vector accesses.
 
 What lives here: `axis_map` (how axes of neighbouring tensors correspond, and structural keys that show
-whether two axes were made in the same way), `inputs` (what is computed with their elements), `kinds` (nodes
-that no scheduler knows), `shared_loops` (which loops inlining makes one), `persistent` (tensors that must
-outlive a reduction) and `vectorize` (the axis and the width of vector accesses). It may import core, sym, ir
-and ops. Start reading at `axis_map`.
+whether two axes were made in the same way), `inputs` (nodes that compute with elements of inputs), `kept`
+(cached analyses), `kinds` (nodes that a scheduler does not know), `parameters` (the parameters of a kernel),
+`persistent` (tensors that must outlive a reduction), `runs` and `vectorize` (where and how wide vector
+accesses are), `scan_axes` (the loops of scans) and `shared_loops` (which loops inlining makes one). It may
+import core, sym, ir and ops. Start reading at `axis_map`.
 """

@@ -1,7 +1,7 @@
 """The correspondence of the axes of two neighbouring tensors.
 
-Two axes are the same if their keys are equal. A key names a leaf axis, or a transform with the keys of its
-inputs, hash-consed to a small integer by `AxisKeys`. Correspondence is decided one node at a time, never
+Two axes are the same if their keys are equal. A key names a leaf axis, or a transform and the keys of its
+inputs. `AxisKeys` hash-conses keys to small integers. Correspondence is decided one node at a time, never
 globally, since a broadcast axis may stand for different axes in different consumers.
 """
 
@@ -16,12 +16,12 @@ from fusewright.ir.value import TensorView
 
 Key = int
 
-#: The key of an axis of one point: to merge with it changes nothing.
+#: The key of an axis of one point. A merge with such an axis changes nothing.
 ONE_POINT: Key = -1
 
 
 def operand_map(node: Node, operand: int) -> dict[IterDomain, IterDomain]:
-    """Producer axis -> root axis of the node's first output, for the tensor at `node.inputs[operand]`."""
+    """Maps the axes of the producer `node.inputs[operand]` to root axes of the node's first output."""
     producer = node.inputs[operand]
     assert isinstance(producer, TensorView)
     shape, root = producer.shape, node.output.maybe_root
@@ -33,7 +33,7 @@ def operand_map(node: Node, operand: int) -> dict[IterDomain, IterDomain]:
 
 
 def producer_map(producer: TensorView, consumer: TensorView) -> dict[IterDomain, IterDomain]:
-    """Producer's logical axis -> consumer's root axis, for a consumer computed from `producer`."""
+    """Maps the producer's logical axes to root axes of a consumer that is computed from it."""
     node = consumer.definition
     assert node is not None
     first = node.output
@@ -61,10 +61,13 @@ class AxisKeys:
         *,
         forward_absent: bool = False,
     ) -> dict[IterDomain, Key | None]:
-        """The keys of `axes` and of all between them and `leaves`.
+        """The keys of `axes` and of all axes between them and `leaves`.
 
-        A leaf of key None is absent on the other side: what is made from it has no key, except that with
-        `forward_absent` a merge with it passes its other input's key through, as propagation does.
+        A leaf of key None is absent on the other side. Axes that are made from it have no key.
+
+        Args:
+            forward_absent: whether a merge with an absent axis has the key of its other input, as in
+            propagation.
         """
         keys: dict[IterDomain, Key | None] = dict(leaves)
         for axis in axes:
@@ -72,7 +75,7 @@ class AxisKeys:
         return keys
 
     def _add(self, axis: IterDomain, keys: dict[IterDomain, Key | None], forward_absent: bool) -> None:
-        """Adds to `keys` that of `axis`, and of all that it is made from."""
+        """Adds the keys of `axis` and of all axes that it is made from to `keys`."""
         if axis in keys:
             return
         transform = axis.definition
@@ -100,7 +103,7 @@ def loop_keys(
 ) -> tuple[list[Key | None], list[Key | None]]:
     """Keys of the loop axes of `producer` and of `consumer`, comparable with each other.
 
-    An axis that has no counterpart on the other side has key None or a key of its own.
+    An axis that has no counterpart on the other side has the key None or a unique key.
     """
     table = AxisKeys()
     mapped = producer_map(producer, consumer)
@@ -125,7 +128,7 @@ def loop_keys(
 
 
 class LoopKeys:
-    """`loop_keys` of many pairs of tensors whose loops do not change meanwhile."""
+    """Computes `loop_keys` for many pairs of tensors, whose loops must not change in between."""
 
     def __init__(self) -> None:
         self._table = AxisKeys()
@@ -140,7 +143,7 @@ class LoopKeys:
         return loop_keys(producer, consumer, forward_absent=forward_absent)
 
     def _by_position(self, tensor: TensorView) -> list[Key | None]:
-        """The keys of its loop axes, where the position of a dimension is its name."""
+        """The keys of a tensor's loop axes if the names of its dimensions are their positions."""
         known = self._known.get(tensor)
         if known is None:
             leaves = {axis: self._table.leaf(position) for position, axis in enumerate(tensor.logical)}
@@ -150,7 +153,7 @@ class LoopKeys:
 
 
 def _has_same_dimensions(producer: TensorView, consumer: TensorView) -> bool:
-    """Whether the dimensions of both, none of which a transform made, correspond by position."""
+    """Whether the dimensions of both correspond by position, and no transform made them."""
     node = consumer.definition
     return (
         node is not None
@@ -162,7 +165,7 @@ def _has_same_dimensions(producer: TensorView, consumer: TensorView) -> bool:
 
 
 def stays_one_point(tensor: TensorView, axis: IterDomain) -> bool:
-    """Whether a dimension has one point in `tensor` and in all that is computed from it along that dimension.
+    """Whether a dimension has one point in `tensor` and in all tensors computed from it along the dimension.
 
     Any other broadcast takes the extent of a consumer that it is inlined into.
     """
@@ -172,7 +175,7 @@ def stays_one_point(tensor: TensorView, axis: IterDomain) -> bool:
         if not axis.is_broadcast:
             return False
         if isinstance(tensor.definition, Stored):
-            continue  # it lies in the space of what is stored, and goes nowhere from there
+            continue  # it has the space of the stored tensor, and no consumer extends it
         if axis not in tensor.logical:
             return False
         for consumer in tensor.consumers:
@@ -191,25 +194,30 @@ def sibling_keys(a: TensorView, b: TensorView) -> tuple[list[Key | None], list[K
 
 
 def sizes_differ(covered: Mapping[IterDomain, IterDomain]) -> bool:
-    """Whether a tensor has another size than the reference along a dimension, broadcasts aside.
+    """Whether a tensor's size differs from the reference's along a dimension that is not broadcast.
 
-    `covered` leads from the reference's axes to the tensor's. Two sizes that only meet in a broadcast
-    correspond without being equal: `a[i].sum() + b[j]` beside `a[i] + 1`.
+    Two sizes that only meet through a broadcast correspond without being equal: `a[i].sum() + b[j]` and `a[i]
+    + 1`.
+
+    Args:
+        covered: maps the reference's axes to the tensor's.
     """
     return any(not ours.is_broadcast and ours.extent is not axis.extent for axis, ours in covered.items())
 
 
 def is_own_load(fusion: Fusion, node: Node) -> bool:
-    """Whether `node` reads inputs[0], an input, along other dimensions than the uses that share a load."""
+    """Whether a node has a separate load of the fusion input whose dimensions it changes."""
     return node.traits.own_load and fusion.is_input(node.inputs[0])
 
 
 def contradiction(fusion: Fusion, maps: Mapping[TensorView, Mapping[IterDomain, IterDomain]]) -> str | None:
     """Why the tensors cannot all follow one reference, or None.
 
-    `maps` gives for each tensor its axis for each of the reference's. Where a tensor is read along another
-    axis than the one that was assigned to it, say `s + permute(s)`, no assignment serves both readers. An
-    input that is relabeled first is loaded for that reader alone, so it may be read along any.
+    If a tensor is read along different axes, as in `s + permute(s)`, no assignment of its axes serves both
+    readers. An input that is relabeled has a separate load for this reader, so it may be read along any axis.
+
+    Args:
+        maps: for each tensor, the map from the reference's axes to the tensor's.
     """
     for node in fusion.ordered_nodes():
         if node.is_scalar or node.output not in maps:

@@ -1,4 +1,4 @@
-"""Which tensors are computed with elements of inputs, and which only from positions."""
+"""Distinguishes tensors that are computed with elements of inputs from those computed only from positions."""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ R = TypeVar("R")
 
 
 def kept(analyse: Callable[Concatenate[Fusion, P], R]) -> Callable[Concatenate[Fusion, P], R]:
-    """A decorator that caches an analysis with a frozen fusion. The analysis' arguments are hashable."""
+    """A decorator that caches an analysis of a frozen fusion with the fusion.
+
+    Further arguments are hashable.
+    """
 
     @functools.wraps(analyse)
     def result(fusion: Fusion, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -7,12 +7,13 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 
-# A pointer, a size and a stride; a scalar of the widest type; the workspaces of one reduction.
+# The bytes of the parameters for: a pointer, a size or a stride; a scalar of the widest type; the workspaces
+# of one reduction.
 WORD_BYTES, SCALAR_BYTES, REDUCTION_BYTES = 8, 16, 32
 
 
 def too_many_parameters(fusion: Fusion) -> str | None:
-    """Why one kernel does not take all inputs and outputs of a fusion, if it does not."""
+    """Why one kernel cannot have all inputs and outputs of a fusion as parameters, or None."""
     borders = [v for v in (*fusion.inputs, *fusion.output_tensors()) if isinstance(v, TensorView)]
     other = SCALAR_BYTES * len(fusion.inputs) + REDUCTION_BYTES * len(fusion.nodes)
     if WORD_BYTES * sum([1 + 2 * len(tensor.shape) for tensor in borders]) + other <= MAX_PARAMETER_BYTES:

@@ -1,4 +1,4 @@
-"""The tensors that must outlive a reduction: those that are read again once its result is known."""
+"""Finds the tensors that must outlive a reduction: those that are read again after its result is known."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from fusewright.ir.value import TensorView
 
 @dataclass(frozen=True, slots=True)
 class _Sets:
-    """Sets of tensors, with one bit each, by tensor.
+    """For each tensor, sets of tensors as integers with one bit per tensor.
 
     Attributes:
         bit: the tensor itself.
-        descendants: itself and the tensors computed from it.
-        same_loop_candidates: descendants, but not beyond a reduction: the tensors that can share a loop with
-            it.
+        descendants: the tensor and the tensors computed from it.
+        same_loop_candidates: the descendants up to reductions, which can share a loop with the tensor.
     """
 
     bit: dict[TensorView, int]
@@ -29,10 +28,10 @@ class _Sets:
 
 
 class Reachability:
-    """Reachability between the tensors of a fusion, as bit sets; the outputs of one node are treated as one.
+    """Reachability between the tensors of a fusion. The outputs of a node count as one tensor.
 
-    Attributes:
-        of_scans: whether consumers of a scan must be outside of some of its loops, like those of a reduction.
+    Args:
+        of_scans: whether consumers of a scan must be outside some of its loops, like those of a reduction.
     """
 
     def __init__(self, fusion: Fusion, of_scans: Callable[[Node], bool] = is_spread_scan) -> None:
@@ -47,7 +46,7 @@ class Reachability:
             node = self._nodes[position]
             descendants = candidates = bit = 1 << position
             for out in node.outputs:
-                for user in out.uses:  # all outputs of a node count as one
+                for user in out.uses:
                     descendants |= sets.descendants.get(user.output, 0)
                     candidates |= sets.same_loop_candidates.get(user.output, 0)
             if node.output in reductions or node.output.part is not None:
@@ -64,10 +63,10 @@ class Reachability:
         return bool(self._sets.descendants.get(tensor, 0) & self._sets.bit.get(other, 0))
 
     def reductions_between(self, tensor: TensorView) -> list[TensorView]:
-        """Reductions that one consumer of `tensor` feeds and whose results another consumer meets later.
+        """The reductions between two consumers of `tensor`.
 
-        The second consumer, or a value computed from it, is in one loop with consumers of the reduction. So
-        the two consumers cannot share a loop that the reduction reduces.
+        One consumer feeds the reduction. The other one, or a value computed from it, is in a loop with
+        consumers of the reduction. So the two consumers cannot share a loop of the reduction.
         """
         if not self._reductions:
             return []
@@ -77,20 +76,18 @@ class Reachability:
             return []
         found: list[TensorView] = []
         for reduction in self._reductions:
-            feeding = [self.reaches(c, reduction) for c in consumers]
-            if any(feeding) and any(
-                sets.same_loop_candidates[c] & sets.descendants[reduction]
-                for c, feeds in zip(consumers, feeding)
-                if not feeds
-            ):
+            others = [c for c in consumers if not self.reaches(c, reduction)]
+            is_fed = len(others) < len(consumers)
+            if is_fed and any(sets.same_loop_candidates[c] & sets.descendants[reduction] for c in others):
                 found.append(reduction)
         return found
 
 
 def persistent_tensors(fusion: Fusion, across_scans: bool = True) -> Mapping[TensorView, list[TensorView]]:
-    """Each computed tensor that is needed before a reduction and after it, with those reductions.
+    """The computed tensors that are needed both before and after a reduction, with these reductions.
 
-    across_scans: or a scan of a whole row, which threads share.
+    Args:
+        across_scans: whether scans count, too, since threads may scan a row together.
     """
     reachability = Reachability(fusion, lambda node: across_scans and isinstance(node, Scan))
     found: dict[TensorView, list[TensorView]] = {}

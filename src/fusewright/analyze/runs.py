@@ -1,6 +1,6 @@
-"""How an index expression varies along a run of neighbouring positions, for vector accesses.
+"""Determines how an index expression varies along a run of neighbouring positions, for vector accesses.
 
-A run is `w` positions that start at a multiple of `w`, along one dimension (the lane). Over the run an
+A run is `w` positions along one dimension (the lane), starting at a multiple of `w`. Over the run an
 expression may be constant, or increase by one per position from a multiple of `w`, if `w` divides certain
 numbers and sizes.
 """
@@ -36,16 +36,15 @@ from fusewright.sym import (
     product,
 )
 
-# No vector has more elements, so a multiple of this is a multiple of every width.
+# The most elements of a vector. A multiple of this power of two is a multiple of every width.
 _WIDEST = MAX_VECTOR_BYTES
-# Elements from which on what a load by index reads in one piece is worth vectors: those that a warp reads in
-# one access, twice, as a warp with a vector of two pieces reads all of its vectors' elements one by one, too.
-# Of wide elements these are fewer.
+# The fewest elements, or bytes, of a contiguous piece for which an indexed read uses vectors: two accesses of
+# a warp. If one vector of a warp crosses the end of a piece, the warp also reads all its elements one by one.
 LEAST_PIECE, LEAST_PIECE_BYTES = 512, 2 * WARP_SIZE * MAX_VECTOR_BYTES
 
 
 def is_long(piece: int, element_bytes: int) -> bool:
-    """Whether a piece of so many elements is worth vectors."""
+    """Whether a contiguous piece of this number of elements is long enough for vectors."""
     return piece >= min(LEAST_PIECE, LEAST_PIECE_BYTES // element_bytes)
 
 
@@ -54,9 +53,9 @@ class Run:
     """How an expression varies over a run of `w` positions, if `w` divides all of `sizes`.
 
     Attributes:
-        moves: whether it increases by one per position, from a multiple of `w` on; else it is constant.
-        sizes: numbers, and symbols of sizes.
-        joined: for a run through memory that moves, the tensor's dimensions that count as one.
+        moves: whether it increases by one per position, from a multiple of `w` on. Otherwise it is constant.
+        sizes: the numbers and size symbols that `w` has to divide.
+        joined: for a moving run through memory, the tensor's dimensions along which it runs as along one.
     """
 
     moves: bool
@@ -68,10 +67,10 @@ _CONSTANT = Run(False)
 
 
 def indexed_run(node: Indexed, dim: int, unit: IterDomain | None) -> Run | None:
-    """How the source of an indexed read is gone through along dimension `dim` of the result, or None.
+    """How an indexed read traverses its source along dimension `dim` of the result, or None.
 
-    It moves if its dimension `unit`, which is contiguous in memory, does and all others stay. One that turns
-    at the ends of long rows moves as well, by single elements.
+    It moves if the index along `unit`, the dimension that is contiguous in memory, moves and all others are
+    constant. A read that reverses at the ends of long rows moves as well, with alignment to single elements.
     """
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
         return None
@@ -85,12 +84,16 @@ def indexed_run(node: Indexed, dim: int, unit: IterDomain | None) -> Run | None:
 
 
 def merged_indexed_run(node: Indexed, dims: Sequence[int], unit: IterDomain | None) -> Run | None:
-    """How the source of an indexed read is gone through along dimensions of the result that count as one, the
-    innermost last, or None. What a width must divide are numbers.
+    """How an indexed read traverses its source along merged dimensions of the result, or None.
+
+    The sizes of the result are numbers.
+
+    Args:
+        dims: the merged dimensions, the innermost last.
     """
     axes = [node.output.maybe_root[dim] for dim in dims]
     extents = [axis.extent for axis in axes]
-    # Inlined, a tensor is computed for all elements that its consumer has along a broadcast.
+    # If the tensor is inlined, a broadcast dimension takes the consumer's extent.
     if any(axis.is_broadcast for axis in axes):
         return None
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors for dim in dims):
@@ -116,27 +119,31 @@ def memory_run(tensor: TensorView, index_map: IndexMap, dim: int, unit: IterDoma
     """How an index map traverses a tensor in memory along dimension `dim` of its positions, or None.
 
     Dimensions without gaps between them in memory may count as one, since an index that merges or splits them
-    differently is contiguous along all of them together. Of these runs it is the one with the weakest
-    requirements on a width.
+    differently is contiguous along all of them together. The result is the run with the weakest requirements.
     """
     indices = {axis: index for axis, index in zip(tensor.shape, index_map.indices) if not axis.is_broadcast}
     there = expression_run(index_map.pred, dim)
     if there is None:
         return None
     lanes = {s for e in index_map.indices for s in e.free_symbols if position_of(s) == dim}
-    own = {size for s in lanes for size in divisors(value_extent(s)) or ()}  # asked of all vectors along it
+    own = {
+        size for s in lanes for size in divisors(value_extent(s)) or ()
+    }  # required of all vectors along dim
     best: Run | None = None
     for joined in _dense_groups(tensor, unit):
         run = _run_through(tensor, indices, dim, joined)
         if run is not None:
             sizes = dict.fromkeys((*run.sizes, *there.sizes))
             run = Run(run.moves, tuple(sizes), joined if run.moves else ())
-            best = run if best is None else min(best, run, key=lambda each: _asked(each, own))
+            best = run if best is None else min(best, run, key=lambda each: _requirements(each, own))
     return best
 
 
 def _dense_groups(tensor: TensorView, unit: IterDomain | None) -> list[tuple[IterDomain, ...]]:
-    """Dimensions that are one run of memory, outermost first: `unit`, `unit` and its neighbour, and so on."""
+    """The groups of dimensions that are contiguous in memory: `unit`, `unit` and its neighbour, and so on.
+
+    Each group has the outermost dimension first.
+    """
     if unit is None:
         return [()]
     groups: list[tuple[IterDomain, ...]] = [(unit,)]
@@ -151,7 +158,7 @@ def _dense_groups(tensor: TensorView, unit: IterDomain | None) -> list[tuple[Ite
 def _run_through(
     tensor: TensorView, indices: dict[IterDomain, Expr], dim: int, joined: tuple[IterDomain, ...]
 ) -> Run | None:
-    """The run if `joined` are the dimension that may move."""
+    """The run if only the index along the merged dimensions `joined` may move."""
     place: Expr = ZERO
     for axis in joined:
         place = place * axis.extent + indices[axis]
@@ -173,20 +180,20 @@ def _run_through(
     return Run(run.moves, tuple(sizes))
 
 
-def _asked(run: Run, own: Collection[Expr]) -> tuple[int, int]:
-    """What a run asks of a width beside `own`: to divide sizes of a call, numbers with few powers of two."""
+def _requirements(run: Run, own: Collection[Expr]) -> tuple[int, int]:
+    """A sort key: runs with fewer size symbols beside `own`, then with larger divisors, come first."""
     numbers = [n for n in map(as_int, run.sizes) if n is not None]
     return sum(as_int(size) is None and size not in own for size in run.sizes), -gcd(_WIDEST, *numbers)
 
 
 def _is_stride(source: TensorView, inner: Sequence[IterDomain]) -> bool:
-    """Whether another dimension's stride is a product of sizes, those of `inner` among them."""
+    """Whether another dimension's stride is a product that contains the sizes of `inner`."""
     axes = zip(source.memory_axes, source.contiguity)
     return any(contiguous and axis not in inner and not axis.is_broadcast for axis, contiguous in axes)
 
 
 def expression_run(e: Expr, dim: int) -> Run | None:
-    """How `e` varies along dimension `dim`; None if it neither is constant over a run nor increases."""
+    """How `e` varies along dimension `dim`; None if it is neither constant nor increasing over a run."""
     if not _depends(e, dim):
         return _CONSTANT
     if isinstance(e, Symbol):
@@ -201,11 +208,11 @@ def expression_run(e: Expr, dim: int) -> Run | None:
 
 
 def straight_pieces(node: Indexed, dim: int, unit: IterDomain | None) -> tuple[Expr, ...] | None:
-    """The sizes at whose multiples an indexed read jumps. Otherwise the read advances by one along the
-    dimension `unit` of its source for each position along `dim`, and along no other. None if it behaves
-    differently.
+    """The sizes at whose multiples an indexed read jumps; None if it is not contiguous between them.
 
-    Vectors may start at any position: those that cross a jump are read element by element.
+    Between jumps, the read advances by one along the dimension `unit` of its source for each position along
+    `dim`, and along no other dimension. Vectors may start at any position: those that cross a jump are read
+    by element.
     """
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors):
         return None
@@ -223,9 +230,10 @@ def straight_pieces(node: Indexed, dim: int, unit: IterDomain | None) -> tuple[E
 
 
 def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
-    """By how much `e` goes up from each position along `dim` to the next, but for where a division's result
-    jumps, at multiples of divisors that are added to `pieces`, and where another of two operands is the
-    larger one, at one end of the dimension, whose size is added. None if that differs.
+    """The increase of `e` from each position along `dim` to the next, except at jumps.
+
+    None if it is not constant. Divisions jump at multiples of their divisors, which are added to `pieces`. A
+    maximum or minimum changes its operand near one end of the dimension, whose size is added to `pieces`.
     """
     if not _depends(e, dim):
         return 0
@@ -249,7 +257,7 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
     for core, coefficient in e.terms:
         if len(core.factors) > 1:
             rate = 0 if all(_rate(factor, dim, pieces) == 0 for factor in core.factors) else None
-        else:  # nothing is known of an operation of another kind
+        else:  # an operation of another kind is not analysed
             rate = _rate(core, dim, pieces) if core is not e else None
         if rate is None:
             return None
@@ -258,7 +266,7 @@ def _rate(e: Expr, dim: int, pieces: dict[Expr, None]) -> int | None:
 
 
 def usual_operand(e: Max | Min) -> tuple[Expr, Expr]:
-    """The one of two operands that is the result at most positions, and a term that is nonnegative there."""
+    """The operand that is the result at most positions, and a term that is >= 0 there."""
     first, second = e.args
     above = first - second if isinstance(e, Max) else second - first
     lo, hi = bounds(above)
@@ -267,7 +275,7 @@ def usual_operand(e: Max | Min) -> tuple[Expr, Expr]:
 
 
 def divisors(size: Expr) -> tuple[Expr, ...] | None:
-    """What a width has to divide for `size` to be a multiple of it, or None."""
+    """The numbers and symbols that a width has to divide so that it divides `size`, or None."""
     return _multiples(size.terms, size.constant)
 
 
@@ -293,13 +301,13 @@ def _division_run(e: Expr, dim: int) -> Run | None:
     if not run.moves:
         return run
     if not is_positive_divisor(divisor):
-        return None  # division by a number of unknown sign is not simplified
+        return None  # division by a term of unknown sign is not simplified
     divisors = _divisors(divisor, 1)
     return None if divisors is None else Run(isinstance(e, Mod), (*run.sizes, *divisors))
 
 
 def _sum_run(e: Expr, dim: int) -> Run | None:
-    """A sum moves if one summand does and the others are multiples of the width."""
+    """The run of a sum, which moves if one summand moves and the others are multiples of the width."""
     parts = _parts(e, dim)
     if parts is None:
         return None
@@ -313,7 +321,11 @@ def _sum_run(e: Expr, dim: int) -> Run | None:
 
 
 def _comparison_run(e: Expr, dim: int) -> Run | None:
-    """`0 <= r + m` is constant over a run if the width divides r, `0 <= r - m` if it divides r + 1."""
+    """The run of a comparison, which has to be constant.
+
+    With a moving term m, `0 <= r + m` is constant if the width divides r, and `0 <= r - m` if it divides r +
+    1.
+    """
     left, right = e.args
     difference = right - left - (1 if isinstance(e, Lt) else 0)
     parts = _parts(difference, dim)
@@ -329,12 +341,17 @@ def _comparison_run(e: Expr, dim: int) -> Run | None:
 
 
 def _parts(e: Expr, dim: int) -> tuple[int | None, tuple[Expr, ...], list[tuple[Expr, int]]] | None:
-    """(coefficient of the summand that moves, what that takes, the other summands), constant aside."""
+    """The parts of a sum, without its constant; None if it has several moving summands or cannot be analysed.
+
+    Returns:
+        The coefficient of the moving summand (None: there is none), the sizes that the summands require, and
+        the other summands.
+    """
     moving: int | None = None
     sizes: list[Expr] = []
     rest: list[tuple[Expr, int]] = []
     for core, coefficient in e.terms:
-        if core is e:  # neither a sum nor a multiple: nothing that this function could take apart
+        if core is e:  # neither a sum nor a multiple
             return None
         if len(core.factors) > 1 and _depends(core, dim):
             run = _all_constant(core.factors, dim)
@@ -351,9 +368,8 @@ def _parts(e: Expr, dim: int) -> tuple[int | None, tuple[Expr, ...], list[tuple[
 
 
 def _multiples(terms: Sequence[tuple[Expr, int]], constant: int) -> tuple[Expr, ...] | None:
-    """What a width has to divide for each summand to be a multiple of it, or None."""
+    """The numbers and symbols that a width has to divide so that it divides each summand, or None."""
     found: list[Expr] = []
-
     if constant % _WIDEST:
         found.append(const(constant))
     for core, coefficient in terms:
@@ -365,8 +381,7 @@ def _multiples(terms: Sequence[tuple[Expr, int]], constant: int) -> tuple[Expr, 
 
 
 def _divisors(core: Expr, coefficient: int) -> tuple[Expr, ...] | None:
-    """What a width has to divide for `coefficient * core` to be a multiple of it, or None."""
-
+    """The numbers and symbols that a width has to divide so that it divides `coefficient * core`, or None."""
     known = known_multiple(core) * coefficient
     if known % _WIDEST == 0:
         return ()

@@ -1,4 +1,4 @@
-"""Which loops of a scan run along the scanned dimension, and where its threads exchange results.
+"""Determines which loops of a scan run along the scanned dimension, and where threads exchange results.
 
 A scan across threads is computed in three steps: each thread scans the elements that it holds, the threads
 exchange their totals, and each thread adds the total of the elements before its own. So the loop over a
@@ -27,9 +27,7 @@ def scanned_positions(node: Scan) -> list[int]:
 
 
 def collective_position(node: Scan) -> int | None:
-    """The number of loops around the step in which threads, or blocks, exchange results; None if each thread
-    scans by itself.
-    """
+    """The number of loops around the exchange between threads or blocks; None if there is no exchange."""
     loop, scanned = node.output.loop, scanned_positions(node)
     across = [i for i in scanned if loop[i].parallel.is_block or loop[i].parallel.is_grid]
     if not across:
@@ -42,8 +40,9 @@ def collective_position(node: Scan) -> int | None:
 
 
 def unrolled_steps(node: Scan) -> int | None:
-    """The position of a loop of steps along the scanned dimension that threads take side by side: an unrolled
-    one around the axis of threads, inside of which all loops are scanned.
+    """The position of a loop over steps for which threads exchange results together, or None.
+
+    It is an unrolled loop directly around the axis of threads, and all loops inside it are scanned.
     """
     loop, scanned = node.output.loop, scanned_positions(node)
     threads = next((i for i in scanned if loop[i].parallel.is_block), 0)
@@ -56,8 +55,9 @@ def unrolled_steps(node: Scan) -> int | None:
 
 
 def nesting_order(node: Scan, is_one_point: Callable[[IterDomain], bool]) -> list[IterDomain] | None:
-    """The loops along the scanned dimension in the order in which they go through it, outermost first; None
-    where more made them than splits of that dimension, and merges with dimensions of one point.
+    """The loops along the scanned dimension in the order in which they traverse it, outermost first.
+
+    None if other transforms made them than splits of that dimension and merges with dimensions of one point.
     """
     tensor = node.output
     order = [scanned_root(node)]

@@ -1,4 +1,4 @@
-"""Which loops of different tensors are the same, by how far the tensors are inlined."""
+"""Determines which loops of different tensors are the same, since the tensors are inlined."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 
-#: A loop of one tensor, by position; outputs of one node share theirs, and the first stands for all.
+#: A loop of a tensor by its position. The outputs of a node share loops, which the first output represents.
 LoopPosition = tuple[TensorView, int]
 
 

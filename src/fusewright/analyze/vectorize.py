@@ -16,73 +16,71 @@ from fusewright.sym import as_int, divides
 
 
 def lane_axis(tensor: TensorView, width: int) -> IterDomain | None:
-    """The root axis along which neighbouring points of the innermost loop axis lie, or None.
+    """The root axis along which neighbouring points of the innermost loop axis are neighbours, or None.
 
-    The innermost axis must be the inner result of a split; from there the way leads through inner sides of
-    merges, and of splits by multiples of `width`.
+    The innermost axis must be the inner result of a split. From there the path to the root axis may go
+    through the inner sides of merges and of splits by multiples of `width`.
     """
     lanes = lane_axes(tensor, width)
     return lanes[-1] if lanes else None
 
 
 def lane_axes(tensor: TensorView, width: int) -> list[IterDomain]:
-    """The root axes that `lane_axis` is the innermost of, and that are merged with it, outermost first.
+    """`lane_axis` and the root axes that are merged with it, outermost first; empty if there is none.
 
-    Neighbours along the innermost loop axis are neighbours in all of them together. [] if there is none.
+    Neighbours along the innermost loop axis are neighbours in all of these together.
     """
     split = tensor.loop[-1].definition if tensor.loop else None
     if not isinstance(split, Split) or split.inner is not tensor.loop[-1]:
         return []
-    current, outer = split.inputs[0], []
-    while current not in tensor.maybe_root:
-        transform = current.definition
-        if isinstance(transform, Merge):
-            # A trailing size-1 axis does not stand between neighbours, unless consumers iterate over it.
-            if transform.inner.is_broadcast and not _is_spread(tensor, transform.inner):
-                current = transform.outer
-            else:
-                outer.append(transform.outer)
-                current = transform.inner
-        elif isinstance(transform, Split) and current is transform.inner and divides(width, transform.factor):
-            current = transform.inputs[0]
-        else:
-            return []
-    lanes = [current]
+    lanes: list[IterDomain] = []
+    outer = [split.inputs[0]]
     while outer:
-        current = outer.pop()
-        while current not in tensor.maybe_root:
-            transform = current.definition
-            if isinstance(transform, Merge):
-                if not transform.inner.is_broadcast or _is_spread(tensor, transform.inner):
-                    outer.append(transform.outer)
-                    current = transform.inner
-                else:
-                    current = transform.outer
-            elif (
-                isinstance(transform, Split)
-                and current is transform.inner
-                and divides(width, transform.factor)
-            ):
-                current = transform.inputs[0]
-            else:
-                return lanes[::-1]
-        lanes.append(current)
+        root, merged = _innermost_root(tensor, outer.pop(), width)
+        if root is None:
+            break
+        lanes.append(root)
+        outer += merged
     return lanes[::-1]
 
 
+def _innermost_root(
+    tensor: TensorView, axis: IterDomain, width: int
+) -> tuple[IterDomain | None, list[IterDomain]]:
+    """The innermost root axis that an axis is made from, and the axes that are merged outside of it.
+
+    The root axis is None if another transform is in between.
+    """
+    outer: list[IterDomain] = []
+    while axis not in tensor.maybe_root:
+        transform = axis.definition
+        if isinstance(transform, Merge):
+            # A trailing axis of size 1 is not between neighbours, unless consumers iterate over it.
+            if transform.inner.is_broadcast and not _is_spread(tensor, transform.inner):
+                axis = transform.outer
+            else:
+                outer.append(transform.outer)
+                axis = transform.inner
+        elif isinstance(transform, Split) and axis is transform.inner and divides(width, transform.factor):
+            axis = transform.inputs[0]
+        else:
+            return None, outer
+    return axis, outer
+
+
 def is_shifted(tensor: TensorView) -> bool:
-    """Whether the vectors of a tensor start where those of aligned rows do, so that some are partial."""
+    """Whether the vectors of a tensor start where vectors of aligned rows do, so that some are partial."""
     return bool(tensor.loop) and isinstance(tensor.loop[-1].definition, ShiftedSplit)
 
 
 def is_one_run(tensor: TensorView) -> bool:
-    """Whether such vectors go along one run, of which the last one alone may not be whole."""
+    """Whether shifted vectors (`is_shifted`) run along one run, so that only the last one may be partial."""
     split = tensor.loop[-1].definition if tensor.loop else None
     return isinstance(split, ShiftedSplit) and not split.rows
 
 
 def is_shifted_run(tensor: TensorView) -> bool:
-    """Whether the innermost loop merges the axes of such vectors, as for a bulk copy."""
+    """Whether the innermost loop merges the axes of shifted vectors, as for a bulk copy."""
     axis = tensor.loop[-1]
     while isinstance(axis.definition, Merge):
         axis = axis.definition.inputs[-1]
@@ -90,7 +88,7 @@ def is_shifted_run(tensor: TensorView) -> bool:
 
 
 def are_one_run(tensor: TensorView, axes: Sequence[IterDomain]) -> bool:
-    """Whether these dimensions, in this order, are the innermost of a tensor's memory, without gaps."""
+    """Whether these dimensions, in this order, are the innermost ones in memory, without gaps."""
     memory = [
         (axis, contiguous)
         for axis, contiguous in zip(tensor.memory_axes, tensor.contiguity)
@@ -123,9 +121,9 @@ def merged_run(node: Node, width: int, count: int) -> bool:
 
 
 def _is_spread(tensor: TensorView, broadcast: IterDomain) -> bool:
-    """Whether anything computed from `tensor` has a larger axis where it has `broadcast`.
+    """Whether a tensor computed from `tensor` has a larger axis in place of `broadcast`.
 
-    Inlined there, `tensor` is iterated over that axis too (see lower.domains).
+    If `tensor` is inlined there, its loops also run over that axis (lower.domains).
     """
     stack = [(tensor, axis) for axis in ancestors(broadcast, tensor.maybe_root)]
     seen = set(stack)
@@ -142,7 +140,7 @@ def _is_spread(tensor: TensorView, broadcast: IterDomain) -> bool:
 
 
 def unit_stride_axis(tensor: TensorView) -> IterDomain | None:
-    """The innermost dimension in global memory that is no broadcast, if its stride is 1."""
+    """The innermost dimension in memory that is not broadcast, if its stride is 1; else None."""
     for axis, contiguous in reversed(list(zip(tensor.memory_axes, tensor.contiguity))):
         if not axis.is_broadcast:
             return axis if contiguous else None
@@ -150,9 +148,10 @@ def unit_stride_axis(tensor: TensorView) -> IterDomain | None:
 
 
 def loads_along_lane(node: Node, width: int, unaligned: bool = False) -> bool:
-    """Whether a copy from global memory can load vectors: along the source's unit-stride axis.
+    """Whether a copy from global memory can load vectors along the source's unit-stride axis.
 
-    `unaligned`: they may start at any element.
+    Args:
+        unaligned: whether vectors may start at any element.
     """
     source = node.tensor_inputs[0]
     unit = unit_stride_axis(source)
@@ -167,7 +166,7 @@ def loads_along_lane(node: Node, width: int, unaligned: bool = False) -> bool:
 
 
 def lane_run(node: Node, lane: IterDomain) -> Run | None:
-    """How a read by index traverses its source, or a store its output, along a root axis."""
+    """How an indexed read traverses its source, or a store its output, along a root axis."""
     dim = node.output.maybe_root.index(lane)
     if isinstance(node, Indexed):
         return indexed_run(node, dim, unit_stride_axis(node.source))
@@ -191,10 +190,13 @@ def stores_along_lane(tensor: TensorView, width: int) -> bool:
 
 
 def power_of_two_divisor(value: int, limit: int) -> int:
-    """The largest power of two up to `limit` (one itself) that divides `value`; 0 has all divisors."""
+    """The largest power of two that divides `value` and is at most `limit`, itself a power of two.
+
+    All powers of two divide 0.
+    """
     return gcd(value, limit)
 
 
 def widest_aligned(element_bytes: int, alignment: int) -> int:
-    """Elements, a power of two, of the widest access to addresses that are multiples of `alignment` bytes."""
+    """The most elements of an access to addresses that are multiples of `alignment` bytes, a power of two."""
     return max(1, gcd(alignment, MAX_VECTOR_BYTES) // element_bytes)

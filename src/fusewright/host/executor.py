@@ -65,9 +65,9 @@ class FusionExecutor:
     anything.
 
     Args:
-        registry: the schedulers to ask, in their current state; None: the default registry.
-        options: for calls that give none.
-        repro: makes a script that reproduces a call, for errors that are bugs in Fusewright.
+        registry: the schedulers to ask, in their current state. None: the default registry.
+        options: the options of calls that pass none. None: the options that the environment sets.
+        repro: makes a script that reproduces a call. Errors that are bugs in Fusewright quote it.
         as_defined: whether segments consist of the nodes of the definition, without rewrites.
     """
 
@@ -102,7 +102,7 @@ class FusionExecutor:
         self._latest = self._settings.get(self.options, None)
         #: whether calls ask torch for deterministic algorithms
         self._unordered = bool(self._settings.unordered)
-        #: what the latest call ran, for whoever wants to look at it
+        #: the program that the latest call ran, for inspection
         self.last_program: BoundProgram | None = None
 
     def execute(
@@ -115,32 +115,36 @@ class FusionExecutor:
         user_schedule: AnySchedule | None = None,
         views: bool = True,
     ) -> list[torch.Tensor]:
-        """The visible outputs, in the order in which they were added.
+        """Runs the fusion and returns its visible outputs, in the order in which they were added.
 
-        CUDA tensors run on their device, on torch's current stream of it; CPU tensors in the simulator. A
-        repeated call costs the key of its inputs, one look-up and the bound program.
+        A call with CUDA tensors runs on their device, on torch's current stream. A call with CPU tensors
+        runs in the simulator. A repeated call computes the key of its inputs, looks up its program and runs
+        it.
 
         Args:
-            inputs: one an input of the fusion; lists and tuples among them are unpacked.
+            inputs: one value for each input of the fusion. Lists and tuples among them are unpacked.
             device: where to run if no input is a tensor.
-            user_schedule: of the whole fusion: it makes one kernel instead of the automatic segments; or of
-                some of these segments.
-            views: whether outputs may be views of inputs; a user's schedule computes them all.
+            user_schedule: a schedule of the whole fusion, which makes one kernel instead of the automatic
+                segments, or schedules of some of these segments.
+            views: whether outputs may be views of inputs. A schedule of the whole fusion ignores this.
 
         Raises:
-            InputError, DtypeError, ShapeError, DeviceError, ContiguityError: inputs that do not fit.
+            InputError, DtypeError, ShapeError, DeviceError, ContiguityError: the inputs do not fit.
             ScheduleError: no scheduler takes the fusion, or a user's schedule does not work for these inputs.
-            CompileError, DriverError, SimulationError: see there.
+            CompileError: NVRTC rejects a kernel.
+            DriverError: the CUDA driver rejects a kernel or its launch.
+            SimulationError: a kernel does something invalid in the simulator.
         """
+        if options is None:
+            options = self.options
         setting = self._latest
         if (
-            setting.device is not device
+            setting.options is not options
+            or setting.device is not device
             or setting.views is not views
             or (self._unordered and setting.deterministic is not are_deterministic_algorithms_enabled())
-            or (options is not None and options is not setting.options)
-            or (options is None and setting.options is not self.options)
         ):
-            setting = self._latest = self._settings.get(options or self.options, device, views)
+            setting = self._latest = self._settings.get(options, device, views)
         key: tuple[Any, ...] | None = None
         program: BoundProgram | None
         try:
@@ -163,8 +167,8 @@ class FusionExecutor:
         try:
             return program.run(inputs)
         except Exception:
-            # Scalars are no part of the key, so one beyond its type's range shows only in the program: a
-            # check of the inputs then tells which.
+            # The key does not contain the values of scalars. So the program is the first to fail for a scalar
+            # beyond the range of its type; the binder raises an error that names the scalar.
             self._binder.bind(self._binder.flatten(inputs), setting.device)
             raise
 
@@ -185,13 +189,13 @@ class FusionExecutor:
     def empty_outputs(
         self, inputs: Inputs, device: torch.device | None = None, as_meta: bool = False
     ) -> list[torch.Tensor]:
-        """Tensors like those that `execute` allocates for its outputs (`fresh_outputs`), without values.
+        """Uninitialized tensors like those that `execute` allocates for its outputs (`fresh_outputs`).
 
-        Nothing runs, so inputs may be tensors without memory, on a GPU that is not present, or with symbolic
+        Nothing runs. So inputs may be tensors without memory, on a GPU that is not present, or with symbolic
         sizes. Raises like `execute` for inputs that do not fit.
 
         Args:
-            as_meta: whether they are meta tensors, as some of the inputs may be.
+            as_meta: whether the result consists of meta tensors. Then inputs may be meta tensors, too.
         """
         found = self._binder.shapes(self._binder.flatten(inputs), device, with_meta=as_meta)
         place = torch.device("meta") if as_meta else found.device
@@ -211,7 +215,7 @@ class FusionExecutor:
         user_schedule: AnySchedule | None = None,
         fusion_id: int = 0,
     ) -> tuple[list[torch.Tensor], FusionProfile]:
-        """Like `execute`, with a clock at each launch: the outputs and the distribution of the time."""
+        """Executes with a clock at each launch; returns the outputs and the profile of the call."""
         inputs = self._binder.flatten(inputs)
         setting = self._settings.get(options or self.options, device)
         program = self.last_program = self._bound(setting, user_schedule, inputs, tracer)
@@ -243,7 +247,7 @@ class FusionExecutor:
         """The program that serves these inputs.
 
         Raises:
-            ExecutionOrderError: no call with such inputs was executed or compiled before.
+            ExecutionOrderError: no call with inputs of this signature was executed or compiled before.
         """
         setting = self._settings.get(options or self.options, device)
         program = self._program(setting, self._binder.flatten(inputs), user_schedule)
@@ -266,9 +270,9 @@ class FusionExecutor:
     ) -> SegmentKernels:
         """The compiled kernels that `execute` would run, with the facts about them.
 
-        Nothing runs, and no call is counted. So inputs may be tensors without memory, also on a GPU that is
-        not present: then the kernels are those of the simulated GPU. Later calls use these kernels, and this
-        method uses kernels of earlier calls.
+        Nothing runs, and stable sizes do not count the call. So inputs may be tensors without memory. For a
+        GPU that is not present, the kernels are those of the simulated GPU. This method and calls share
+        their kernels.
 
         Args:
             wording: the names that the definition uses for values and schedules of the fusion.
@@ -307,9 +311,9 @@ class FusionExecutor:
         options: Options | None = None,
         tracer: Tracer | None = None,
     ) -> tuple[Segment, ...]:
-        """The segments that compute all outputs for these inputs, none of them as a view, in order.
+        """The segments for these inputs in order, if kernels compute all outputs and none is a view.
 
-        Their nodes are those of the definition, for an executor that must not rewrite them.
+        Their nodes are those of the definition; an executor with `as_defined` takes such segments.
         """
         program = self.compile(inputs, device=device, options=options, tracer=tracer, views=False)
         parts = [
@@ -329,12 +333,16 @@ class FusionExecutor:
         tracer: Tracer | None = None,
         views: bool = True,
     ) -> Separation:
-        """Why two tensors of the fusion, or two segments, are not one kernel for these inputs.
+        """Explains why one kernel does not compute two tensors of the fusion, or two segments.
 
-        Nothing is compiled or run: inputs may be tensors without memory. None: the latest call's.
+        Nothing is compiled or run.
+
+        Args:
+            inputs: the inputs of the call; may be tensors without memory. None: the latest call's inputs.
+            parts: two tensors, or the indices of two segments.
 
         Raises:
-            ExecutionOrderError: no inputs, and no call before. Otherwise as `execute`.
+            ExecutionOrderError: there are no inputs, and there was no call. Otherwise raises like `execute`.
         """
         tracer = tracer if tracer is not None else Tracer()
         setting = self._settings.get(options or self.options, device, views)
@@ -373,7 +381,10 @@ class FusionExecutor:
         memory: Memory | None = None,
         stable: frozenset[Symbol] | None = None,
     ) -> Question:
-        """What the partition is asked for a call. `stable`: None: as far as is known before the call."""
+        """The partition's input for a call.
+
+        stable: the stable sizes. None: the sizes that earlier calls show to be stable.
+        """
         if stable is None:
             stable = self._stable_sizes.at(binding.sizes) if setting.constant_sizes else NO_SIZES
         memory = memory or Memory(self.fusion, binding, self._layouts)
@@ -394,7 +405,7 @@ class FusionExecutor:
         return self._partitions.without(frozenset()).structural(tracer or Tracer())
 
     def _program(self, setting: Setting, inputs: Inputs, schedule: AnySchedule | None) -> BoundProgram | None:
-        """The program that is bound to flat inputs. They may be of a kind that no call takes."""
+        """The program that is bound to flat inputs; None if there is none, or if no call accepts them."""
         if has_no_memory(inputs):
             return None
         try:
@@ -404,7 +415,10 @@ class FusionExecutor:
         return setting.programs.find(key if schedule is None else (schedule, key))
 
     def _note_repeated(self, setting: Setting, inputs: Inputs, program: BoundProgram) -> None:
-        """`program` served the call before, too. It keeps what it is recognized by: calls may take turns."""
+        """Called when `program` serves two calls in a row: the next call is first compared with these.
+
+        The program keeps its matcher, so calls that take turns build each matcher once.
+        """
         if program.matches is None:
             program.matches = matcher(self.fusion, self._binder.size_scalars.inputs, inputs)
         setting.repeated = program.matches, program
@@ -419,7 +433,7 @@ class FusionExecutor:
         tracer: Tracer | None,
         signature: tuple[Any, ...] | None,
     ) -> BoundProgram:
-        """The program of flat inputs. `signature`: theirs, if it is known."""
+        """The program of flat inputs. `signature`: the signature of the inputs, if it is known."""
         is_silent = not setting.dumps and (tracer is None or tracer.is_silent)
         if signature is not None and schedule is None and is_silent:
             program = self._recall.find(setting, signature, inputs)
@@ -437,9 +451,11 @@ class FusionExecutor:
         tracer: Tracer | None,
         signature: tuple[Any, ...] | None = None,
     ) -> BoundProgram:
-        """Checks the inputs and makes their program. `signature`: theirs, if it is known.
+        """Checks the inputs and finds or makes their program.
 
         Two threads may bind the same program concurrently. Waiting would cost more than binding twice.
+
+        signature: the signature of the inputs, if it is known.
         """
         tracer = tracer if tracer is not None else Tracer(setting.options, timing=False)
         with tracer.stage("bind"):
@@ -472,7 +488,7 @@ class FusionExecutor:
         tracer: Tracer,
         signature: tuple[Any, ...],
     ) -> BoundProgram:
-        # A schedule of the user's own is made for all sizes.
+        # A user's schedule of the whole fusion has no constant sizes.
         counts = setting.constant_sizes and not isinstance(schedule, FinishedSchedule)
         stable = self._stable_sizes.with_call(binding.sizes) if counts else NO_SIZES
         recalls = schedule is None and setting.options.policy is None
@@ -507,10 +523,12 @@ class FusionExecutor:
     def _served(
         self, call: NewCall, use: Callable[[Chosen], Result], note: Callable[[Decided], None] | None = None
     ) -> Result:
-        """What `use` makes of the steps that serve a call. `note`: told of one that others may be served as.
+        """The result of `use` on the steps that serve a call.
 
-        A LaunchError that `use` raises, which says that a kernel cannot be launched for this call, leads to
-        other steps, unless the user asked for these.
+        If `use` raises a LaunchError, because a kernel cannot be launched for this call, other steps are
+        tried, unless the user asked for these.
+
+        note: called with the decision for the call, if later calls may reuse it.
         """
         schedule = call.schedule
         if isinstance(schedule, FinishedSchedule):

@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from fusewright.runtime.launch_sizes import LaunchShape
     from fusewright.runtime.machine_code import MachineCode
 
-# Hex digits of a definition's digest.
+# The length of a definition's digest, in hex digits.
 DIGEST_DIGITS = 16
 
 
 class _Numbers:
-    """How the programs of one fusion are counted in one folder."""
+    """The numbers of one fusion and its programs in one folder."""
 
     def __init__(self, folder: DumpFolder, text: str) -> None:
         self.definition = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
         self.fusion = folder.add_fusion(text)
-        # By segments, and for each by the kernels: what is a new number is a new key.
+        # segments -> kernels -> runtime number; the position of the segments is the concretization number.
         self._known: dict[Hashable, dict[Hashable, int]] = {}
 
     def of(self, segments: Hashable, kernels: Hashable) -> tuple[int, int, bool]:
-        """(concretization, runtime, whether it is new) of a program."""
+        """(concretization number, runtime number, whether they are new) for these segments and kernels."""
         cut = self._known.setdefault(segments, {})
         is_new = kernels not in cut
         runtime = cut.setdefault(kernels, len(cut))
@@ -61,7 +61,7 @@ class _Numbering:
     def of(
         self, folder: DumpFolder, fusion: Fusion, program: BoundProgram, kernels: tuple[str, ...]
     ) -> tuple[_Numbers, int, int, bool]:
-        """The numbers of the fusion, those of a program with these kernels, whether it is new."""
+        """The fusion's numbers, then `_Numbers.of` for a program with these kernels."""
         parts = [part.segment for launch in program.launches for part in launch.parts]
         segments = tuple("" if segment is None else segment.text for segment in parts)
         with self._lock:
@@ -89,7 +89,7 @@ def _folder(path: Path) -> DumpFolder:
 def dump_kernels(fusion: Fusion, program: BoundProgram, memory: Memory, options: Options) -> None:
     """Writes each kernel of a program of `fusion` into `options.dump_dir`, unless it was written before.
 
-    It writes the files of the stages that `options.dump` names, or all of them if it names none with files.
+    It writes the files of the stages that `options.dump` names. If none of these has files, it writes all.
 
     Raises:
         OptionError: the folder cannot be made.
@@ -133,7 +133,7 @@ def _launch_of(shape: LaunchShape) -> dict[str, object]:
 
 
 def _contents(code: MachineCode) -> Mapping[str, Callable[[], bytes]]:
-    """What is in the file of each stage."""
+    """For each stage, a function that returns the contents of its file."""
 
     def resources() -> bytes:
         return (json.dumps(asdict(code.resources()), indent=1) + "\n").encode()

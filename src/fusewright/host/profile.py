@@ -19,7 +19,7 @@ from fusewright.runtime.targets import Target
 from fusewright.schedulers import type_name
 
 MS = 1e3
-#: What stands for the CPU where a profile numbers devices.
+#: The number of the CPU among a profile's devices.
 CPU = -1
 
 
@@ -27,15 +27,15 @@ CPU = -1
 class KernelProfile:
     """One launch, or one operation that torch computed.
 
-    Sizes are in bytes; `*_str` is as "[x, y, z]", shared memory as "[dynamic, static]".
+    Sizes are in bytes. The format of `*_str` is "[x, y, z]", that of shared memory is "[dynamic, static]".
 
     Attributes:
-        time_ms: on a GPU, between events around the launch; in the simulator, the time to simulate it.
-        compile_time_ms: scheduling, lowering, printing and NVRTC, when it was compiled.
-        correlation_id: its number in the call.
-        input_bytes, output_bytes: of the tensors it reads and writes, each once.
-        scheduler: "user" for a user's schedule, "expr_eval" for torch's operations, about whose kernels
-            nothing is known.
+        time_ms: on a GPU, the time between events around the launch; in the simulator, the simulation's time.
+        compile_time_ms: the time of scheduling, lowering, printing and NVRTC, when it was compiled.
+        correlation_id: its position in the call.
+        input_bytes, output_bytes: the bytes of the tensors it reads and writes; each tensor counts once.
+        scheduler: the scheduler's name, "user" for a user's schedule, or "expr_eval" if torch computed it.
+            The kernels of torch are unknown.
     """
 
     name: str
@@ -62,10 +62,10 @@ class FusionProfile:
     """One call. The names are nvFuser's, including `percentage_peak_bandwith`.
 
     Attributes:
-        cuda_evt_time_ms: from the first launch to the end of the last; in the simulator, wall time.
-        host_time_ms: until the call returned.
-        compile_time_ms: of all kernels, when they were compiled.
-        input_bytes, output_bytes: of the call; intermediate tensors count only in their kernels.
+        cuda_evt_time_ms: the time from the first launch to the end of the last; in the simulator, wall time.
+        host_time_ms: the time until the call returned.
+        compile_time_ms: the sum over all kernels, each when it was compiled.
+        input_bytes, output_bytes: the bytes of the call's inputs and outputs, without intermediate tensors.
     """
 
     verbose: bool
@@ -217,7 +217,7 @@ def _kernel_profile(
 
 
 def _launch_facts(launch: LaunchPlan, shape: LaunchShape | None) -> dict[str, Any]:
-    """What is known of a kernel beside its time and data, by field."""
+    """The fields of a kernel's profile that neither its time nor its data determine."""
     kernel = launch.op.kernel
     code = kernel.code(None if shape is None else shape.threads)
     shape = shape or LaunchShape((0, 0, 0), (0, 0, 0), 0)
@@ -234,7 +234,7 @@ def _launch_facts(launch: LaunchPlan, shape: LaunchShape | None) -> dict[str, An
     }
 
 
-#: The same of an operation that torch computed.
+#: These fields for an operation that torch computed.
 NO_LAUNCH: dict[str, Any] = {
     "compile_time_ms": 0.0,
     "grid_str": str([0, 0, 0]),
@@ -247,7 +247,7 @@ NO_LAUNCH: dict[str, Any] = {
 
 
 def _bandwidth(bytes_: int, ms: float) -> float:
-    """GB/s."""
+    """The bandwidth in GB/s; 0 if no time was measured."""
     return bytes_ / (ms / MS) / 1e9 if ms > 0 else 0.0
 
 

@@ -1,8 +1,7 @@
-"""The accesses of a statement: its index expressions, the symbols it defines, the buffers it reads and
-writes.
+"""The accesses of a statement: index expressions, defined symbols, and buffers that it reads and writes.
 
-One table has a row for each statement class, so passes need no case analysis. All functions refer to the
-statement itself, not to nested statements.
+One table has a row for each statement class, so passes need no case analysis. Functions of a single statement
+do not consider nested statements.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ class Fields:
     """The names of a statement's fields, by their role.
 
     Attributes:
-        reads, writes: operands, or whole buffers, that it loads from and stores to.
-        scratch: buffers that hold values only while it runs; it orders their accesses itself.
-        mbarriers: those that it waits for, or in whose phases it takes part.
+        reads, writes: operands, or whole buffers, that the statement loads from and stores to.
+        scratch: buffers that hold values only while it runs. It orders accesses to them itself.
+        mbarriers: mbarriers that it waits for, or in whose phases it takes part.
         conditions: expressions outside operands, or tuples of them.
         defines: the symbol that it defines.
         declares: the buffer that it declares.
@@ -41,7 +40,7 @@ class Fields:
 
     @cached_property
     def accessed(self) -> tuple[str, ...]:
-        """Those with elements that it touches, each once."""
+        """The fields of all operands and buffers whose elements it accesses, without repetition."""
         return tuple(dict.fromkeys((*self.reads, *self.writes, *self.mbarriers)))
 
 
@@ -139,12 +138,12 @@ def written_buffers(stmt: k.Stmt) -> list[k.Buffer]:
 
 
 def writers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
-    """How many of the statements store to each buffer."""
+    """The number of statements that store to each buffer."""
     return Counter(buffer for stmt in statements for buffer in written_buffers(stmt))
 
 
 def readers(statements: Iterable[k.Stmt]) -> Counter[k.Buffer]:
-    """How many of the statements load from each buffer."""
+    """The number of statements that load from each buffer."""
     return Counter(buffer for stmt in statements for buffer in set(read_buffers(stmt)))
 
 
@@ -164,10 +163,10 @@ def touched_in(body: Iterable[k.Stmt]) -> set[k.Buffer]:
 
 
 def same_iterations(ours: Sequence[k.For], theirs: Sequence[k.For]) -> dict[Symbol, Expr] | None:
-    """Maps the symbols of the loops around one leaf to those of the corresponding loops around another.
+    """Maps the symbols of the loops around another leaf to those of the corresponding loops around this one.
 
-    Loops around both are omitted. None unless the other loops have the same numbers of iterations, the first
-    of `theirs` those of all of `ours`.
+    Common loops are omitted. The result is None unless the first of the other loops of `theirs` have the same
+    extents as all those of `ours`.
     """
     ours, theirs = (
         [loop for loop in ours if loop not in theirs],
@@ -194,7 +193,7 @@ def is_register(buffer: k.Buffer) -> bool:
 
 
 def computed_from(stmt: k.Stmt) -> tuple[k.Operand, ...] | None:
-    """The operands of a statement that computes or copies one element under no predicate; None for others."""
+    """The operands of a statement that computes or copies one element without a predicate, or None."""
     if isinstance(stmt, k.Compute):
         return stmt.args
     if isinstance(stmt, k.Copy) and stmt.width == 1 and stmt.pred is k.TRUE:
@@ -203,8 +202,9 @@ def computed_from(stmt: k.Stmt) -> tuple[k.Operand, ...] | None:
 
 
 def is_at_hand(operand: k.Operand) -> bool:
-    """Whether every thread may read an operand: it is in a register, and within it in iterations that
-    overrun, too.
+    """Whether every thread may read an operand without a predicate.
+
+    An operand in registers must be inside its buffer even in iterations that overrun.
     """
     if not isinstance(operand, k.Ref):
         return True
@@ -215,7 +215,7 @@ def is_at_hand(operand: k.Operand) -> bool:
 
 
 def declared_buffer(stmt: k.Stmt) -> k.Buffer | None:
-    """The buffer that is known from the statement on."""
+    """The buffer that the statement declares for the following statements, or None."""
     name = FIELDS[type(stmt)].declares
     return getattr(stmt, name) if name is not None else None
 
@@ -226,7 +226,7 @@ def operands(stmt: k.Stmt) -> list[k.Operand]:
 
 
 def conditions(stmt: k.Stmt) -> list[Expr]:
-    """The expressions of the statement that no operand has: its extent, condition, predicate or value."""
+    """The expressions of the statement outside its operands: its extent, condition, predicate or value."""
     found: list[Expr] = []
     for name in FIELDS[type(stmt)].conditions:
         value = getattr(stmt, name)
@@ -249,18 +249,18 @@ def expressions(stmt: k.Stmt) -> list[Expr]:
 
 
 def defined_symbol(stmt: k.Stmt) -> Symbol | None:
-    """The symbol that the statement gives a value."""
+    """The symbol that the statement defines, or None."""
     name = FIELDS[type(stmt)].defines
     return getattr(stmt, name) if name is not None else None
 
 
 def defined_symbols(statements: Iterable[k.Stmt]) -> set[Symbol]:
-    """The symbols that the statements give values."""
+    """The symbols that the statements define."""
     return {symbol for symbol in map(defined_symbol, statements) if symbol is not None}
 
 
 def map_expressions(stmt: k.Stmt, change: Callable[[Expr], Expr]) -> k.Stmt:
-    """The statement with `change` applied to all of its `expressions`, and to the needed lanes of vectors."""
+    """The statement with `change` applied to its `expressions` and to the conditions of needed lanes."""
 
     def operand(value: k.Operand | k.Buffer | None) -> k.Operand | k.Buffer | None:
         if isinstance(value, k.Ref):

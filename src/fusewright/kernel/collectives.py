@@ -38,10 +38,9 @@ class BlockReduce:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterReduce:
-    """As BlockReduce over `axes`, which may be empty, and the blocks of the cluster. Every thread of the
-    cluster gets the result.
+    """A reduction as BlockReduce over `axes`, which may be empty, and over the blocks of the cluster.
 
-    All blocks of the cluster arrive.
+    All blocks of the cluster arrive, and every thread of the cluster gets the result.
 
     Attributes:
         exchange: shared memory, one buffer per state, with room for the partial results of all blocks
@@ -81,7 +80,7 @@ class BlockScan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridReduce:
-    """As BlockReduce over `thread_axes` and, across blocks, over `grid_axes`.
+    """A reduction as BlockReduce over `thread_axes` and, across blocks, over `grid_axes`.
 
     Each block publishes its partial result in `exchange`. With `is_last`, one block of the reduced group
     combines all partial results, in block order, and only this block has the result: `is_last` is set to 1 in
@@ -107,8 +106,7 @@ class GridReduce:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridScan:
-    """dst = combine(carry, src of the blocks before along `grid_axis`); then carry = combine(carry, src of
-    all).
+    """dst = combine(carry, src of the blocks before along `grid_axis`); carry = combine(carry, src of all).
 
     This is a collective at which all blocks along the axis arrive, like an all-reduce of the grid. They wait
     for each other, so the launch is cooperative, and it may be in a loop. `src` and `carry` are the same in
@@ -131,8 +129,9 @@ class GridScan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridReduces:
-    """Independent grid reductions with `is_last`: each block publishes its partial results for all of them
-    before it waits for others.
+    """Independent grid reductions with `is_last`.
+
+    Each block publishes its partial results for all of them before it waits for other blocks.
     """
 
     body: tuple[GridReduce, ...]
@@ -140,11 +139,11 @@ class GridReduces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridBarrier:
-    """All threads of the grid arrive before any continues. It orders their accesses to global memory, and to
-    the shared memory of each block.
+    """All threads of the grid arrive before any continues.
 
-    The launch is cooperative: all blocks are resident at once. `semaphore` (global, one Int32) is zero before
-    the first launch. Only grid barriers change it, and they leave it ready for the next one.
+    It orders their accesses to global memory and to the shared memory of each block. The launch is
+    cooperative: all blocks are resident at once. `semaphore` (global, one Int32) is zero before the first
+    launch. Only grid barriers change it, and they leave it ready for the next one.
     """
 
     semaphore: Buffer

@@ -1,4 +1,4 @@
-"""Several kernels as one, each of which runs in some of its blocks.
+"""Combines several kernels to one, in which each block executes one of them.
 
     if blockIdx.x < start2:
       bind c0.T0, c0.n, start.c0 by blockIdx.x from start1 to p0.T0, p0.n, start0; p1.T0, p1.n, start1:
@@ -45,12 +45,12 @@ def common_block(kernel: k.Kernel) -> tuple[int, int, int] | None:
 
 
 def part_symbol(part: int, own: Symbol) -> Symbol:
-    """What a symbol of part number `part` is called in the whole, with the same bounds."""
+    """The symbol in the combined kernel for a symbol of part number `part`, with the same bounds."""
     return _Part(f"p{part}").symbol(own)
 
 
 def block_count(grid: Sequence[Expr]) -> Expr:
-    """The blocks of a launch: an extent is at least 1."""
+    """The number of blocks of a launch, whose extents are at least 1."""
     count: Expr = _ONE
     for extent in grid:
         count = count * maximum(1, extent)
@@ -58,12 +58,12 @@ def block_count(grid: Sequence[Expr]) -> Expr:
 
 
 def combine(name: str, parts: Sequence[k.Kernel]) -> k.Kernel:
-    """One kernel that does the work of `parts`, which have one `common_block`, index type and
-    `max_registers`.
+    """One kernel that does the work of `parts`.
 
-    No part may access data that another writes. Its parameters are those of the parts in order, then the
-    number of each part's first block, `start0`, `start1`, ... and the number of all blocks. Neighbouring
-    parts that are the same object share their code.
+    The parts have the same `common_block`, index type and `max_registers`, and none may access data that
+    another writes. The parameters are those of the parts in order, then the numbers of their first blocks,
+    `start0`, `start1`, ..., and the number of all blocks. Neighbouring parts that are the same object share
+    their code.
     """
     first = parts[0]
     index = first.index_dtype
@@ -100,7 +100,7 @@ def combine(name: str, parts: Sequence[k.Kernel]) -> k.Kernel:
 
 
 def _runs(parts: Sequence[k.Kernel]) -> list[range]:
-    """The positions of neighbours that are the same."""
+    """The ranges of positions of neighbouring parts that are the same object."""
     bounds = [i for i, kernel in enumerate(parts) if i == 0 or kernel is not parts[i - 1]]
     return [range(start, end) for start, end in zip(bounds, [*bounds[1:], len(parts)])]
 
@@ -136,12 +136,16 @@ def _symbol(param: k.ScalarParam) -> Symbol:
 
 
 def statement_count(kernel: k.Kernel) -> int:
-    """A measure of the size of its code."""
+    """The number of statements, as a measure of the size of a kernel's code."""
     return sum(1 for _ in k.walk(kernel.body))
 
 
 def _choice(block: Expr, starts: Sequence[Expr], bodies: Sequence[tuple[k.Stmt, ...]]) -> tuple[k.Stmt, ...]:
-    """The body that `block` belongs to, found by halving; `starts` are the first blocks of each."""
+    """Branches, by bisection, to the body of the part that `block` belongs to.
+
+    Args:
+        starts: the first block of each part.
+    """
     if len(bodies) == 1:
         return bodies[0]
     half = len(bodies) // 2
@@ -152,7 +156,7 @@ def _choice(block: Expr, starts: Sequence[Expr], bodies: Sequence[tuple[k.Stmt, 
 
 
 class _Part:
-    """The names of one part in the whole."""
+    """Maps the names of one part to those in the combined kernel."""
 
     def __init__(self, name: str) -> None:
         self._prefix = f"{name}."
@@ -199,7 +203,7 @@ class _Part:
         return found
 
     def of(self, value: AnyT) -> AnyT:
-        """A statement, an operand, or several, with the names of the whole."""
+        """A statement, an operand, or a collection of them, with the names of the combined kernel."""
         return cast(AnyT, self._of(value))
 
     def _of(self, value: Any) -> Any:
@@ -225,7 +229,7 @@ class _Part:
         return value  # an op, a constant, a width
 
     def positions(self, block: Expr, grid: Sequence[Expr]) -> list[k.Stmt]:
-        """Gives the part's own blockIdx.x, .y and .z a value, from the number of its block."""
+        """Defines the part's blockIdx.x, .y and .z, given the number of the block in the part."""
         used = {own.name: named for own, named in self._symbols.items() if own.name in _BLOCKS}
         extents = [maximum(1, self.expr(extent)) for extent in grid]
         found: list[k.Stmt] = []

@@ -1,6 +1,4 @@
-"""The memory that threads and blocks need for collective reductions (block_reduce, cluster_reduce,
-grid_reduce).
-"""
+"""The memory that threads and blocks need for collectives (block_reduce, cluster_reduce, grid_reduce)."""
 
 from __future__ import annotations
 
@@ -12,21 +10,23 @@ from fusewright.core.hardware import WARP_SIZE
 from fusewright.kernel.ir import THREAD_AXES
 from fusewright.sym import ONE, Expr, as_int, maximum, product
 
-# What blocks of a cluster send each other are whole words.
+# The bytes of a word. Blocks of a cluster send each other whole words.
 WORD_BYTES = 4
-# The rounds of a collective of the grid that have places of their own: of an all-reduce, whose blocks are one
-# round apart at most, and of a scan, whose blocks hear of two rounds and are two apart.
+# The number of rounds of a grid collective that have separate memory. The blocks of an all-reduce are at most
+# one round apart. The blocks of a scan exchange two rounds and are at most two apart.
 TURNS_OF_REDUCTION, TURNS_OF_SCAN = 2, 4
-# The number of threads down a column up to which each adds up the values of all of them by itself.
+# For columns of at most this many threads, each thread adds up the values of the whole column itself.
 SERIAL_ROWS = 8
 
 
 def threads_a_value(block: Sequence[Expr], axes: Sequence[ParallelType]) -> int:
-    """The number of threads of a block (x, y, z) that share a slot in the workspace of a reduction along
-    `axes`.
+    """The number of threads of a block that share a slot in the workspace of a reduction along `axes`.
 
-    It is one, unless groups are whole warps, or every x-th lane of whole warps along only y or only z:
-    shuffles then combine a warp's values first.
+    If shuffles combine a warp's values first, it is more than one. They do if groups are whole warps, or
+    every x-th lane of whole warps along only y or only z.
+
+    Args:
+        block: the extents of the block along x, y and z.
     """
     x, y, z = map(as_int, block)
     if tuple(axes) == (ParallelType.block_x,) and x is not None and x % WARP_SIZE == 0:
@@ -43,11 +43,13 @@ def threads_a_value(block: Sequence[Expr], axes: Sequence[ParallelType]) -> int:
 
 
 def exchange_room(block: Sequence[Expr], axes: Sequence[ParallelType], values: int, dtype: DataType) -> Expr:
-    """The number of elements of a buffer in which blocks (x, y, z) of a cluster receive the results of others
-    along `axes`.
+    """The number of elements of the buffer in which a block of a cluster receives results along `axes`.
 
-    It is twice, as reductions take turns, `values` for each group of threads, or for each warp if groups are
-    whole warps; each in its own word.
+    It has `values` for each group of threads, or for each warp if groups are whole warps, each in a separate
+    word. It has room for two reductions, which alternate.
+
+    Args:
+        block: the extents of the block along x, y and z.
     """
     groups = product(extent for axis, extent in zip(THREAD_AXES, block) if axis not in axes)
     senders = maximum(maximum(groups, ONE), product(block) // WARP_SIZE)
@@ -55,12 +57,11 @@ def exchange_room(block: Sequence[Expr], axes: Sequence[ParallelType], values: i
 
 
 def grid_exchange_room(blocks: Expr, values: Expr, dtypes: Sequence[DataType], turns: int) -> Expr:
-    """The number of elements, of 64 bits, of a buffer in which `blocks` of a grid receive the results of
-    others.
+    """The number of 64-bit elements of the buffer in which `blocks` of a grid exchange results.
 
-    Each block has two for itself: the current round of its reductions, and the number of blocks of a group
-    that have started. Each of the others holds a word of a state and the number of its round: the states of
-    `values` of each block, for as many rounds as take `turns`. A state is a padded struct of `dtypes`.
+    Each block has two elements for itself: the current round of its reductions, and the number of blocks of a
+    group that have started. All other elements hold a word of a state and the number of its round. There are
+    `values` states for each block and for each of `turns` rounds. A state is a padded struct of `dtypes`.
     """
     words = len(dtypes) * -(-max(dtype.size for dtype in dtypes) // WORD_BYTES)
     return blocks * (values * (turns * words) + 2)

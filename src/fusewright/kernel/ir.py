@@ -68,8 +68,8 @@ _INDEX_NAME = dict(
         ("threadIdx.x", "threadIdx.y", "threadIdx.z", "blockIdx.x", "blockIdx.y", "blockIdx.z"),
     )
 )
-#: What a kernel with clusters calls a block's position in its cluster, and the number of that along x. They
-#: are no built-ins: the kernel names them.
+#: The names of a block's position in its cluster, and of the cluster's position along x. They are not
+#: built-ins: a kernel with clusters defines them.
 CLUSTER_RANK, CLUSTER_INDEX = "clusterRank.x", "clusterIdx.x"
 
 
@@ -103,14 +103,14 @@ class Let:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LetValue:
-    """Names a loaded integer as an index for the following statements in this body: `value` if it is in [0,
-    extent - 1] and `pred` is 1, else -1.
+    """Names a loaded integer as an index for the following statements in this body.
 
-    So no value, however large or negative, wraps around to another index when it is converted to the index
-    type, and an access by it needs the predicate 0 <= symbol. The symbol differs between threads; it is
-    declared as `symbol(name, lo=-1, hi=extent - 1)`. `value` is an integer in a register, a constant, a
-    scalar or an index; it is read only if `pred` is 1. A symbol with lo=0 states that the value is known to
-    be in range if `pred` is 1, so nothing is compared.
+    The index is `value` if that is in [0, extent - 1] and `pred` is 1, else -1. So no value, however large or
+    negative, wraps around to another index when it is converted to the index type, and an access by it needs
+    the predicate 0 <= symbol. The symbol differs between threads; it is declared as `symbol(name, lo=-1,
+    hi=extent - 1)`. `value` is an integer in a register, a constant, a scalar or an index; it is read only if
+    `pred` is 1. A symbol with lo=0 states that the value is known to be in range if `pred` is 1, so nothing
+    is compared.
 
     Attributes:
         strict: whether a value out of range is a mistake of the program, which the simulator reports; a GPU
@@ -126,8 +126,7 @@ class LetValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LetMisalignment:
-    """Names the distance of the address of a global `buffer` from a multiple of `width` elements, in
-    elements.
+    """Names the number of elements by which the address of a global `buffer` exceeds a multiple of `width`.
 
     The symbol is declared as `symbol(name, lo=0, hi=width - 1)`.
     """
@@ -181,12 +180,11 @@ class Covering:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """dst[index + k] = src[index + k] if pred else fill, for k < width: one vector access if a side is not
-    local.
+    """dst[index + k] = src[index + k] if pred else fill, for k < width.
 
-    With width > 1 and a side in global or shared memory, that side's index is a multiple of `width` and its
-    buffer is aligned to width * dtype size bytes. A source that is not a Ref is stored unchanged (width 1).
-    dtypes are equal: a cast is a Compute.
+    It is one vector access if a side is not local. With width > 1 and a side in global or shared memory, that
+    side's index is a multiple of `width` and its buffer is aligned to width * dtype size bytes. A source that
+    is not a Ref is stored unchanged (width 1). dtypes are equal: a cast is a Compute.
 
     If `pred` is 0, the source is not accessed, whatever its index and pointer; its index is still computed.
     Every element of dst then becomes `fill`, which is a constant, a scalar or one element of a register.
@@ -214,11 +212,12 @@ class Copy:
     asynchronous: bool = False
 
     def started(self) -> Copy:
-        """The asynchronous copy in place of this one.
+        """The asynchronous copy that replaces this one.
 
-        It has no hint. Where the address in shared memory is in uniform registers, the assembler of CUDA 13.0
-        gives a copy with a policy of the L2 cache (cp.async, L2::cache_hint) registers that nothing set, and
-        the GPU refuses the instruction: `LDGSTS.E.BYPASS.128 [R13+UR0], desc[UR1][R8.64]`.
+        It has no cache hint because of a bug in the assembler of CUDA 13.0. If the address in shared memory
+        is in uniform registers, a copy with a policy of the L2 cache (cp.async, L2::cache_hint) reads
+        registers that nothing has set, and the GPU refuses the instruction: `LDGSTS.E.BYPASS.128 [R13+UR0],
+        desc[UR1][R8.64]`.
         """
         return dataclasses.replace(self, cache=CacheOp.unspecified, asynchronous=True)
 
@@ -239,8 +238,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Convert:
-    """dst[index + k] = src[index + k], converted to dst's type, for k < width, both in registers: from Float
-    to one of `PACKED_TYPES`, for which the GPU converts two elements at a time.
+    """dst[index + k] = src[index + k] converted to dst's type, for k < width, both in registers.
+
+    It converts Float to one of `PACKED_TYPES`, for which the GPU converts two elements at a time.
     """
 
     dst: Ref
@@ -315,8 +315,10 @@ class Combine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hold:
-    """Keeps the registers of `buffer` unchanged. Values computed from them before are recomputed afterwards,
-    so that the CUDA compiler does not hold these in registers as well. No value changes.
+    """Makes the CUDA compiler regard the registers of `buffer` as new values. No value changes.
+
+    Values that were computed from them before are recomputed afterwards, so the compiler does not hold these
+    in registers as well.
     """
 
     buffer: Buffer
@@ -324,8 +326,9 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IssueLoads:
-    """Loads before it are issued before a thread waits, in a statement after it, for one of them. No value
-    changes.
+    """Issues all previous loads before a thread waits for one of them in a later statement.
+
+    No value changes.
     """
 
 
@@ -364,9 +367,9 @@ Stmt = (
     | Role
 )
 
-#: What a `Combine` takes runs of as they are, where the result is one of them.
+#: Types of which `Combine` takes runs without widening, if the result is one of the elements.
 PACKED_OPERANDS = frozenset({DataType.Half, DataType.BFloat16})
-#: What `Convert` makes.
+#: The types to which `Convert` converts.
 PACKED_TYPES = frozenset({DataType.Float8_e4m3fn, DataType.BFloat16, DataType.Half})
 #: The classes of statements that all threads of a block arrive at.
 COLLECTIVES = (Barrier, BlockReduce, ClusterReduce, BlockScan, GridReduce, GridScan, GridBarrier)
@@ -414,7 +417,7 @@ class Kernel:
     rings: tuple[Ring, ...] = ()
 
 
-#: What statements stand in.
+#: The classes that contain statements.
 BodyT = TypeVar("BodyT", bound=For | If | Bind | GridReduces | Roles | Role | Kernel)
 
 
@@ -454,8 +457,9 @@ def with_body(outer: BodyT, body: tuple[Stmt, ...]) -> BodyT:
 
 
 def body_of(before: tuple[Stmt, ...], after: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """The statements `after` as a body: `before` itself where they are the same, so that a pass which has
-    nothing to do returns the kernel that it was given.
+    """The statements `after` as a body, which is `before` itself if they are the same objects.
+
+    So a pass that has nothing to do returns the kernel that it was given.
     """
     same = len(before) == len(after) and all(map(operator.is_, before, after))
     return before if same else tuple(after)
@@ -470,10 +474,10 @@ def is_cooperative(kernel: Kernel) -> bool:
 
 
 def spares_registers(kernel: Kernel) -> bool:
-    """Whether operations are spelled so that they hold few registers (`Spelling.sparing`): threads may use no
-    more than a limit, and hold what they find until blocks wait for each other.
+    """Whether operations are spelled so that they use few registers (`Spelling.sparing`).
 
-    A limit may be set after lowering (`CompiledKernel.with_register_limit`), so no pass can decide this.
+    They are if threads have a register limit and hold results while blocks wait for each other. A limit may
+    be set after lowering (`CompiledKernel.with_register_limit`), so no pass can decide this.
     """
     return kernel.max_registers > 0 and is_cooperative(kernel)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusewright.core.dtype import DataType
@@ -90,9 +91,9 @@ class TensorParam:
 
     Attributes:
         is_output: whether the kernel must write all of its elements.
-        is_home: for an input, whether a launch may also pass its memory as an output's. Its reads then stay
-            in order with the writes.
-        is_updated: whether it already holds values, of which the kernel changes some (`Scatter`).
+        is_home: whether a launch may pass the memory of this input also as an output's memory. Its reads then
+            stay in order with the writes.
+        is_updated: whether the kernel changes some of the values that it holds already (`Scatter`).
     """
 
     buffer: Buffer
@@ -134,7 +135,23 @@ def multiplier(divisor: Expr) -> Expr:
 
 Param = TensorParam | ScalarParam | WorkspaceParam
 
+#: The size of a parameter that is an address.
+POINTER_BYTES = 8
+
+
+def param_size(param: Param) -> int:
+    """The bytes of a parameter."""
+    return param.dtype.size if isinstance(param, ScalarParam) else POINTER_BYTES
+
+
+def packed_bytes(sizes: Iterable[int]) -> int:
+    """The bytes of values of these sizes in order, each aligned to its size, without padding at the end."""
+    end = 0
+    for size in sizes:
+        end = -(-end // size) * size + size
+    return end
+
 
 def param_name(param: Param) -> str:
-    """What a parameter is called in the kernel."""
+    """The name of a parameter in the kernel."""
     return param.name if isinstance(param, ScalarParam) else param.buffer.name

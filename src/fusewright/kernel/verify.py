@@ -44,7 +44,7 @@ def verify(kernel: k.Kernel, after: str = "construction") -> None:
 
 
 class Verifier:
-    """The scopes at the current statement."""
+    """The state of one verification: the scopes at the current statement."""
 
     def __init__(self, kernel: k.Kernel, after: str) -> None:
         self.kernel = kernel
@@ -157,7 +157,7 @@ class Verifier:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is declared meanwhile is unknown afterwards."""
+        """A context whose declarations end with it."""
         outer, self.declared = self.declared, []
         divergent = self.divergent
         yield
@@ -177,7 +177,7 @@ class Verifier:
             RULES[type(stmt)](self, stmt)
         self.depth -= 1
 
-    # ---- what holds for every statement ----------------------------------------------------------
+    # ---- rules for all statements ----------------------------------------------------------------
 
     def uses(self, stmt: k.Stmt) -> None:
         for expr in conditions(stmt):
@@ -429,7 +429,7 @@ def _hold(v: Verifier, stmt: k.Hold) -> None:
 
 
 def _issue_loads(v: Verifier, stmt: k.IssueLoads) -> None:
-    """Stands anywhere."""
+    """No rules."""
 
 
 RULES: dict[type[k.Stmt], Callable[[Verifier, Any], None]] = {

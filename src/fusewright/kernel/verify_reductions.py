@@ -43,7 +43,11 @@ def _combine(v: Verifier, stmt: k.Combine) -> None:
 def _collective(
     v: Verifier, stmt: k.BlockReduce | k.ClusterReduce | k.GridReduce, axes: Sequence[ParallelType]
 ) -> None:
-    """What reductions across threads share; `axes` are those of the block."""
+    """The common rules of reductions across threads.
+
+    Args:
+        axes: the axes of the block along which they reduce.
+    """
     v.collective()
     _numbered_from_zero(v)
     _accumulators(v, stmt.op, stmt.dst, stmt.width)
@@ -68,7 +72,8 @@ def _cluster_reduce(v: Verifier, stmt: k.ClusterReduce) -> None:
     _scratch(v, stmt, stmt.exchange, k.Space.SHARED, "exchanges")
     if not stmt.exchange:
         v.fail("blocks reduce together through nothing")
-    # Blocks that run ahead send to where others have read already; elsewhere those would still read.
+    # A block that is ahead sends to memory that the others have read. With another shape they might still
+    # read it.
     shape = stmt.axes, stmt.width
     for buffer in stmt.exchange:
         if v.exchanges.setdefault(buffer, shape) != shape:
@@ -80,7 +85,7 @@ def _block_scan(v: Verifier, stmt: k.BlockScan) -> None:
 
 
 def _scan(v: Verifier, stmt: k.BlockScan | k.GridScan, axis: ParallelType) -> None:
-    """What scans share; `axis` is that of the block."""
+    """The common rules of scans along `axis` of the block."""
     v.collective()
     _numbered_from_zero(v)
     types = {_accumulators(v, stmt.op, refs, stmt.width) for refs in (stmt.dst, stmt.src, stmt.carry)}
@@ -97,7 +102,7 @@ def _grid_scan(v: Verifier, stmt: k.GridScan) -> None:
 
 
 def _across_grid(v: Verifier, axes: Sequence[ParallelType], exchange: k.Buffer) -> None:
-    """What collectives of the grid share."""
+    """The common rules of collectives of the grid."""
     if v.role is not None:
         v.fail("a collective of the grid in one role")
     if not axes or not set(axes) <= set(k.BLOCK_AXES):
@@ -115,7 +120,7 @@ def _grid_reduce(v: Verifier, stmt: k.GridReduce) -> None:
     if stmt.is_last is None:
         return
     for loop in v.loops:
-        # Blocks that run ahead would overwrite what the last block has still to hear.
+        # Blocks that are ahead would overwrite results that the last block has not read yet.
         if as_int(loop.extent) != 1:
             v.fail(f"a grid reduction inside the loop over {loop.symbol.name}")
     v.define(stmt.is_last, varies=False)
@@ -149,11 +154,11 @@ def _barrier(v: Verifier, stmt: k.Barrier) -> None:
     v.collective()
 
 
-# ---- what they share ----------------------------------------------------------------------------
+# ---- common rules -------------------------------------------------------------------------------
 
 
 def _numbered_from_zero(v: Verifier) -> None:
-    """Collectives tell threads apart by their place in the block."""
+    """Fails in a role that does not begin at thread 0: collectives use positions of threads in the block."""
     if v.role is not None and (v.role.first or any(as_int(extent) is None for extent in v.kernel.block)):
         v.fail(f"role {v.role.name} cannot reduce: it is not the first, or of no constant size")
 
@@ -169,7 +174,7 @@ def _states(v: Verifier, what: str, op: ReductionOp, dtypes: Sequence[DataType])
 
 
 def _accumulators(v: Verifier, op: ReductionOp, dst: Sequence[k.Ref], width: int = 1) -> DataType:
-    if width < 1:  # any other is a loop, no vector
+    if width < 1:  # any positive width is allowed: it is a loop, not a vector access
         v.fail(f"{width} elements side by side")
     for ref in dst:
         if ref.buffer.space is not k.Space.LOCAL:
@@ -189,7 +194,10 @@ def _scratch(
     space: k.Space,
     what: str,
 ) -> None:
-    """One buffer a state, of its type; a workspace may be None, or missing, where shuffles suffice."""
+    """Checks that there is one buffer of the right type per state.
+
+    A workspace may be None if shuffles suffice.
+    """
     given = [buffer for buffer in buffers if buffer is not None]
     if not given and space is k.Space.SHARED:
         return

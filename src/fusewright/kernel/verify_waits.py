@@ -24,7 +24,7 @@ from fusewright.sym import as_int, product, to_text
 if TYPE_CHECKING:
     from fusewright.kernel.verify import Verifier
 
-# What setmaxnreg takes (PTX ISA).
+# The register counts that setmaxnreg accepts (PTX ISA).
 _REGISTERS = range(24, 257, 8)
 
 
@@ -66,11 +66,11 @@ def _arrive(v: Verifier, stmt: Arrive) -> None:
 
 
 def _proxy_fence(v: Verifier, stmt: ProxyFence) -> None:
-    """Each thread orders its own accesses."""
+    """No rules: each thread orders its own accesses."""
 
 
 def _wait_for_copies(v: Verifier, stmt: WaitForCopies) -> None:
-    """Each thread waits for its own."""
+    """No rules: each thread waits for its own copies."""
 
 
 def _wait(v: Verifier, stmt: Wait) -> None:

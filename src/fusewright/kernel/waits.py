@@ -1,9 +1,9 @@
-"""Statements for asynchronous work: bulk copies, the mbarriers that signal their arrival, roles.
+"""Statements for asynchronous work: bulk copies, the mbarriers that signal their arrival, and roles.
 
-An mbarrier counts phases, from 0. A phase ends when as many threads or warps have arrived as `InitMbarriers`
-stated and all bytes that copies announced for it are there; then the next begins. `Wait` orders the work
-before those arrivals, and the copied bytes, before everything after the wait. A buffer of mbarriers is in
-shared memory, one Int each, and only these statements access it.
+An mbarrier counts phases from 0. A phase ends when the number of threads or warps that `InitMbarriers` stated
+have arrived and all bytes that copies announced for it have been copied. Then the next phase begins. `Wait`
+orders the work before those arrivals, and the copied bytes, before everything after the wait. A buffer of
+mbarriers is in shared memory, with one Int per mbarrier, and only these statements access it.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ class BulkCopy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrive:
-    """Each thread that executes it arrives; with `by_warp` each warp arrives, once all its threads are here.
+    """Each thread that executes it arrives.
 
-    With `by_warp`, all threads of the block, or of the role, execute it. It then orders their previous
-    accesses before those of waiting threads; bulk copies are ordered only if a `ProxyFence` is in between. By
-    thread, it orders the accesses before the last barrier, and the thread's own copies.
+    With `by_warp` each warp arrives when all its threads have reached it. With `by_warp`, all threads of the
+    block, or of the role, execute it. It then orders their previous accesses before those of waiting threads;
+    bulk copies are ordered only if a `ProxyFence` is in between. By thread, it orders the accesses before the
+    last barrier, and the thread's own copies.
     """
 
     mbarrier: Ref
@@ -70,11 +71,11 @@ class Arrive:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProxyFence:
-    """Orders previous accesses of a thread, and those of others that it knows of, before copies that start
-    later.
+    """Orders previous accesses before copies that start later.
 
-    Bulk copies access memory on another path than loads and stores ("async proxy", PTX ISA), so a load may
-    still be in flight when a thread has arrived after it.
+    These are the thread's own accesses, and those of other threads that were ordered before them. Bulk copies
+    access memory on another path than loads and stores ("async proxy", PTX ISA), so a load may still be in
+    flight when a thread has arrived after it.
     """
 
 
@@ -126,10 +127,10 @@ class Ring:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Role:
-    """`body` is the program of the threads first .. first + count - 1 along `axis` of the block, in a
-    `Roles`.
+    """`body` is the program of the threads first ..
 
-    A barrier, and a collective's synchronization, covers only the threads of the role.
+    first + count - 1 along `axis` of the block, in a `Roles`. A barrier, and a collective's synchronization,
+    covers only the threads of the role.
 
     Attributes:
         registers: per thread, a multiple of 8 in [24, 256], for roles of whole warp groups (128 threads); 0:

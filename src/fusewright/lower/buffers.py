@@ -1,4 +1,4 @@
-"""Storage of tensors: their buffers, and the offset of an element from the indices of its axes."""
+"""The storage of tensors: their buffers, and the offset of an element for given indices of its axes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,20 @@ from fusewright.lower.loops import position_names
 from fusewright.lower.rings import Stages, check_uniform, counting_axes, number, stage_axes, stages_of
 from fusewright.sym import ONE, ZERO, Expr, FloorDiv, Lt, Symbol, as_int, const, is_nonneg, product, symbol
 
-# A thread has at most 255 registers of 4 bytes; a local tensor beyond this would live in slow local memory.
+# The most elements of a tensor in registers. A thread has at most 255 registers of 4 bytes; a larger tensor
+# would be in slow local memory.
 MAX_LOCAL_ELEMENTS = 1024
 
 
 class Buffers:
-    """The buffers of all tensors of a kernel. Each is made on first use, when all requirements on it are
-    known.
+    """The buffers of all tensors of a kernel.
+
+    A buffer is made on first use, when all requirements on it are known.
+
+    Attributes:
+        stages: the stages of tensors that are filled ahead of their readers.
+        alignment: for tensors with vector accesses, the number of bytes that divides their address.
+        stride_symbols: the strides that a call has to pass, by their symbols.
     """
 
     def __init__(self, domains: Domains) -> None:
@@ -31,18 +38,16 @@ class Buffers:
         self._buffers: dict[TensorView, Buffer] = {}
         self._strides: dict[TensorView, list[Expr]] = {}
         self._private: set[TensorView] = set()
-        #: the stages of tensors that are filled ahead of their readers
-        self.stages: dict[TensorView, Stages] = {}
         self._stride_multiple: dict[TensorView, int] = {}
-        #: bytes that the address of a tensor must be a multiple of
+        self.stages: dict[TensorView, Stages] = {}
         self.alignment: dict[TensorView, int] = {}
-        #: symbols of strides that calls must pass
         self.stride_symbols: dict[Symbol, StrideArgument] = {}
 
     def need_vectors(self, tensor: TensorView, width: int, *, of_strides: bool = True) -> None:
-        """Notes that vectors of `width` elements are accessed: they start at multiples of their size.
+        """Records accesses to aligned vectors of `width` elements.
 
-        `of_strides`: strides that a call passes have to be multiples of `width`, too.
+        Args:
+            of_strides: whether the strides that a call passes have to be multiples of `width`, too.
         """
         assert not self._is_made(tensor), f"{tensor.name} was addressed before all its accesses were known"
         self.alignment[tensor] = max(self.alignment.get(tensor, 0), width * tensor.dtype.size)
@@ -97,21 +102,22 @@ class Buffers:
         if part is not None and axis is tensor.loop[part.position]:
             return const(part.steps)
         extent = self._domains.extent(tensor, axis)
-        # C++ has no array of no elements, though none is ever touched.
+        # C++ has no empty arrays. The element is never accessed.
         return ONE if extent is ZERO else extent
 
     # ---- registers and shared memory
 
     def _variable_axes(self, tensor: TensorView) -> str:
-        """The axes that a tensor is stored along whose extents are not constant, for a message."""
+        """The stored axes of a tensor whose extents are not constant, as text for a message."""
         axes = [a for a in self.stored_axes(tensor) if as_int(self._domains.extent(tensor, a)) is None]
         return ", ".join(f"axis {tensor.loop.index(axis)}, {axis}" for axis in axes)
 
     def stored_axes(self, tensor: TensorView) -> list[IterDomain]:
-        """The loop axes for which a local or shared buffer has room, outermost first.
+        """The axes along which a local or shared buffer has room, outermost first.
 
-        Registers: the axes inside the inlined loops that are not thread or block indices. Shared memory: also
-        the axes of threads, at any position; or those that `store_along` named.
+        Registers have room along the loop axes inside the inlined loops that are bound to no threads or
+        blocks. Shared memory also has room along all axes of threads, or has room along the axes that
+        `store_along` named.
         """
         storage = self._storage(tensor)
         if storage is not None:
@@ -119,15 +125,15 @@ class Buffers:
         return self._looped_axes(tensor)
 
     def _looped_axes(self, tensor: TensorView) -> list[IterDomain]:
-        """The loop axes that tell the elements apart that a thread or block holds at a time."""
-        shared, inlined = tensor.memory is MemoryType.shared, _inlined_at(tensor)
-        return [
-            axis
-            for position, axis in enumerate(tensor.loop)
-            if not axis.is_reduction
-            and not axis.parallel.is_grid
-            and ((axis.parallel.is_block and shared) or (position >= inlined and not axis.parallel.is_block))
-        ]
+        """The loop axes that distinguish the elements that a thread or block holds at a time."""
+        is_shared, inlined = tensor.memory is MemoryType.shared, _inlined_at(tensor)
+
+        def is_stored(position: int, axis: IterDomain) -> bool:
+            if axis.is_reduction or axis.parallel.is_grid:
+                return False
+            return is_shared if axis.parallel.is_block else position >= inlined
+
+        return [axis for position, axis in enumerate(tensor.loop) if is_stored(position, axis)]
 
     def _local_offset(self, tensor: TensorView, indices: Sequence[Expr]) -> Expr:
         offset: Expr = ZERO
@@ -140,8 +146,10 @@ class Buffers:
         return offset
 
     def _staged(self, tensor: TensorView, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
-        """The number of a stage of a circular buffer, and the offset of an element, from the indices of the
-        axes that count stages and of those inside.
+        """The number of the stage, and the offset of the element, in a circular buffer.
+
+        Args:
+            indices: the indices of the axes that count stages, and then of the axes inside a stage.
         """
         counting, inside = counting_axes(tensor), stage_axes(tensor)
         extents = [self._domains.extent(tensor, axis) for axis in counting]
@@ -153,7 +161,7 @@ class Buffers:
         return tensor.storage if tensor.memory is MemoryType.shared else None
 
     def _check_storage(self, tensor: TensorView, storage: Storage) -> None:
-        """Raises ScheduleError unless elements that a block holds at a time have places of their own."""
+        """Raises ScheduleError unless all elements that a block holds at a time have different places."""
         keys = AxisKeys()
         leaves: dict[IterDomain, Key | None] = {axis: keys.leaf(axis) for axis in tensor.maybe_root}
         key_of = keys.of_axes((*tensor.loop, *storage.axes), leaves)
@@ -203,7 +211,7 @@ class Buffers:
         return [by_axis[axis] for axis in tensor.shape]
 
     def _span(self, tensor: TensorView) -> Expr:
-        """Elements from the first to the last of a tensor in global memory."""
+        """The number of elements from the first to the last one of a tensor in global memory."""
         last: Expr = ZERO
         for axis, stride in zip(tensor.shape, self.strides(tensor)):
             if not axis.is_broadcast:
@@ -220,7 +228,7 @@ class Buffers:
     # ---- offsets of one access
 
     def written(self, tensor: TensorView, indices: NodeIndices) -> Expr:
-        """The offset that a node writes of its output `tensor` (any output: siblings are stored alike)."""
+        """The offset at which a node writes its output `tensor`, which may be any of its outputs."""
         lead = indices.tensor
         if tensor.memory is MemoryType.global_:
             return self._global_offset(tensor, {a: indices.of(a) for a in lead.shape})
@@ -231,12 +239,13 @@ class Buffers:
             return offset
         if self._storage(tensor) is not None:
             return self._local_offset(tensor, indices.stored_at(self.stored_axes(tensor)))
-        # Siblings loop alike, but may be inlined differently: one may be stored along more of the loops.
+        # The outputs of a node have the same loops, but may be inlined at different positions and therefore
+        # be stored along different axes.
         counterpart = dict(zip(tensor.loop, lead.loop))
         return self._local_offset(tensor, [indices.of(counterpart[a]) for a in self.stored_axes(tensor)])
 
     def read(self, tensor: TensorView, operand: int, indices: NodeIndices) -> Expr:
-        """The offset that a node reads of its operand `tensor`."""
+        """The offset at which a node reads its operand `tensor`."""
         if tensor.memory is MemoryType.global_:
             return self._global_offset(tensor, indices.logical_of(operand))
         if tensor.circular is not None:
@@ -250,7 +259,7 @@ class Buffers:
         return self._local_offset(tensor, indices.loops_of(operand, self.stored_axes(tensor)))
 
     def _check_reachable(self, tensor: TensorView, operand: int, indices: NodeIndices) -> None:
-        """A register is read by the thread that wrote it, shared memory within the block."""
+        """Raises ScheduleError if another thread reads a register, or another block reads shared memory."""
         stray = self._read_elsewhere(tensor, operand, indices)
         if stray is None:
             return
@@ -271,10 +280,11 @@ class Buffers:
     def _read_elsewhere(
         self, tensor: TensorView, operand: int, indices: NodeIndices
     ) -> tuple[IterDomain, Expr] | None:
-        """A thread or block axis along which a node reads another position than its own, and that
-        position; axes of blocks come first. Registers of a broadcast hold the same at every position.
+        """A thread or block axis along which a node reads another position than its own, and that position.
+
+        Block axes are checked first. In registers, broadcast axes do not matter: all threads hold the value.
         """
-        # Loops left of the inlining position are the reader's own.
+        # The reader shares the loops outside the inlining position.
         separate = tensor.loop[tensor.inline_at :]
         axes = [a for a in separate if a.parallel.is_thread and not a.is_reduction]
         if tensor.memory is MemoryType.local:
@@ -293,16 +303,19 @@ class Buffers:
         used: set[ParallelType],
         is_output: bool,
     ) -> None:
-        """Notes whether each thread reads of a tensor in memory only what it wrote, as it must of an output.
+        """Records whether each thread reads only what it wrote of a tensor in memory.
 
-        `reads`: the operand position and indices of every node that reads it. `used`: the axes of the kernel
-        that share the tensor's memory; along one that the tensor lacks, one thread writes for all.
+        Args:
+            reads: the operand position and indices of every node that reads the tensor.
+            used: the axes of the kernel whose threads share the tensor's memory. If the tensor has no such
+                axis, one thread along it writes for all.
+            is_output: whether the tensor is an output of the kernel.
 
         Raises:
-            ScheduleError: other threads read an output, which no barrier orders.
+            ScheduleError: other threads read an output. No barrier would order these accesses.
         """
         assert not self._is_made(tensor), f"{tensor.name} was addressed before its readers were known"
-        own = {a.parallel for a in tensor.loop if not a.is_reduction and self._tells_elements(tensor, a)}
+        own = {a.parallel for a in tensor.loop if not a.is_reduction and self._has_elements(tensor, a)}
         if used <= own and all(self._read_elsewhere(tensor, position, i) is None for position, i in reads):
             self._private.add(tensor)
         elif is_output:
@@ -314,10 +327,10 @@ class Buffers:
                 hint="parallelize_like binds both alike; cache_fork or cache_before makes the copy",
             )
 
-    def _tells_elements(self, tensor: TensorView, axis: IterDomain) -> bool:
+    def _has_elements(self, tensor: TensorView, axis: IterDomain) -> bool:
         """Whether different points of a loop axis write different elements.
 
-        Of a dimension that is broadcast in its consumers' loops, one point writes to global memory.
+        If a dimension is broadcast in its consumers' loops, only one point of it writes to global memory.
         """
         if self._domains.extent(tensor, axis) is ONE:
             return False
@@ -326,14 +339,17 @@ class Buffers:
 
 
 def _inlined_at(tensor: TensorView) -> int:
-    """How many outer loops a tensor shares with what reads it; what nothing reads, with those of its node."""
+    """The number of outer loops that a tensor shares with its readers.
+
+    A tensor that nothing reads has the largest number among the outputs of its node.
+    """
     if tensor.uses or tensor.definition is None:
         return tensor.inline_at
     return max(out.inline_at for out in tensor.siblings)
 
 
 def _is_position(index: Expr, parallel: ParallelType, guards: Sequence[Expr] = ()) -> bool:
-    """Whether an index is a thread's, or a block's, position along an axis wherever the guards hold."""
+    """Whether an index is the position of a thread or block along an axis wherever the guards hold."""
     for core, _ in index.terms:
         if isinstance(core, FloorDiv):
             dividend, divisor = core.args

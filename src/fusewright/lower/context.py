@@ -39,7 +39,25 @@ from fusewright.sym import (
 
 @dataclass(eq=False)
 class Context:
-    """The state of one lowering."""
+    """The state of one lowering.
+
+    Attributes:
+        fusion: the scheduled fusion.
+        nodes: its nodes that compute tensors, in program order.
+        domains, loops, buffers: the extents of axes, the loops of nodes, and the buffers of tensors.
+        dims: the extents of the thread and block axes of the launch.
+        scalars: the parameters for scalars that the host computes.
+        workspaces: shared memory for collectives, by its use.
+        exchanges: global memory for collectives across the grid.
+        implied: guards that always hold, since the loops end early.
+        registers: registers that belong to no tensor, such as the carries of scans.
+        misalignments: for a buffer and a vector width, the symbol of the distance between the buffer's
+            address and a multiple of the width.
+        last_block: the flags of the blocks that hold results of grid reductions.
+        guarded: nodes that are also guarded along broadcast axes.
+        partly_used: block axes along which some outputs do not lie. One block along them is launched for
+            these.
+    """
 
     fusion: Fusion
     nodes: Sequence[Node]
@@ -50,17 +68,11 @@ class Context:
     scalars: dict[Val, k.ScalarParam] = field(default_factory=dict)
     workspaces: dict[object, tuple[k.Buffer, ...]] = field(default_factory=dict)
     exchanges: list[k.Buffer] = field(default_factory=list)
-    #: guards that loops keep by ending early
     implied: frozenset[Expr] = frozenset()
-    #: registers that no tensor has: what scans carry, what is on its way to an operation
     registers: list[k.Buffer] = field(default_factory=list)
-    #: symbols of how far addresses lie beyond multiples of a vector
     misalignments: dict[tuple[k.Buffer, int], Symbol] = field(default_factory=dict)
-    #: which block holds the results of grid reductions
     last_block: LastBlock = field(init=False)
-    #: nodes that only threads within the extents of broadcast axes, too, compute
     guarded: frozenset[Node] = field(init=False)
-    #: axes of blocks that not all outputs lie along: one block is launched for the others
     partly_used: frozenset[ParallelType] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,14 +97,14 @@ class Context:
     # ---- operands
 
     def operand(self, node: Node, position: int, indices: NodeIndices) -> k.Operand:
-        """The operand of `node` at `position` of its inputs, at these `indices`."""
+        """The operand `node.inputs[position]` at these indices."""
         value = node.inputs[position]
         if isinstance(value, TensorView) and not value.is_cpu:
             return k.Ref(self.buffers.of(value), self.buffers.read(value, position, indices))
         return self.scalar(value)
 
     def scalar(self, value: Val) -> k.Operand:
-        """A host scalar: a constant in the text, a size that the kernel knows anyway, or a parameter."""
+        """A host scalar as an operand: a constant, a size that the kernel has anyway, or a parameter."""
         if isinstance(value, Scalar):
             if value.value is not None:
                 return k.Imm(value.value, value.dtype)
@@ -109,11 +121,14 @@ class Context:
     # ---- guards
 
     def block_guards(self, node: Node) -> list[Expr]:
-        """That the block holds the grid reductions that `node` reads: the same in all its threads."""
+        """The conditions that the block holds the grid reductions that `node` reads.
+
+        They have the same value in all threads of a block.
+        """
         return [flag.symbol for flag in self.last_block.needed_by(node)]
 
     def thread_guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
-        """That an element of `node` is the thread's to compute."""
+        """The conditions under which the thread computes an element of `node`."""
         found = self.element_guards(node, indices)
         if any(t.memory is not MemoryType.local for t in node.outputs if isinstance(t, TensorView)):
             found += self._write_once(node, indices)
@@ -122,7 +137,7 @@ class Context:
     def element_guards(self, node: Node, indices: NodeIndices) -> list[Expr]:
         """The conditions under which `node` has an element at the position of the loops."""
         guarded = node in self.guarded
-        # Shared memory has room for all points of the loops, and readers go over those of a broadcast.
+        # Shared memory has room for all points of the loops, and readers read all points of a broadcast axis.
         fills = node.output.memory is MemoryType.shared
         beyond = self._axes_with_room(node, indices)
         found = [
@@ -138,17 +153,16 @@ class Context:
             if loop.extent is not self.dims[loop.parallel]:
                 found.append(lt(loop.index, loop.extent))
             elif loop.parallel in k.THREAD_AXES or loop.parallel in self.partly_used:
-                found.append(lt(0, loop.extent))  # where there is none, one is launched all the same
+                found.append(lt(0, loop.extent))  # a launch has one thread or block even if the extent is 0
         part = node.output.part
         if part is not None:
             found.append(lt(indices.of(node.output.loop[part.position]), part.steps))
         return necessary([guard for guard in found if guard not in self.implied])
 
     def _axes_with_room(self, node: Node, indices: NodeIndices) -> frozenset[IterDomain]:
-        """Axes beyond whose extents shared memory has room, where `node` copies registers to it.
+        """The axes that need no guard because `node` copies registers to shared memory with room beyond them.
 
-        Readers are guarded, so that what stands there need be no value. Registers hold a fill where there was
-        nothing to load, and storing that takes no guard.
+        Registers hold a fill where there was nothing to load. It may be stored, since readers are guarded.
         """
         tensor = node.output
         if tensor.memory is not MemoryType.shared or tensor.storage is None or not node.traits.move:
@@ -158,10 +172,10 @@ class Context:
         return indices.above(tensor.storage.axes)
 
     def nonempty_guards(self, node: Node) -> list[Expr]:
-        """That the tensors in global memory that `node` reads have elements.
+        """The conditions that the tensors in global memory that `node` reads have elements.
 
-        No loop runs over a dimension that shows copies of one element where a consumer has removed it, and
-        one of no copies has no element: its tensor's pointer may be null.
+        If a consumer has removed an expanded dimension, no loop runs over it. A dimension that is expanded to
+        size 0 has no element, and the tensor's pointer may be null.
         """
         expanded = dict.fromkeys(
             axis.expanded
@@ -173,7 +187,7 @@ class Context:
         return necessary(lt(0, self.domains.known(extent)) for extent in expanded)
 
     def _write_once(self, node: Node, indices: NodeIndices) -> list[Expr]:
-        """Of the threads that would store the same element, one does."""
+        """The conditions under which only one thread stores each element."""
         tensor = node.output
         in_global = tensor.memory is MemoryType.global_
         spread = {
@@ -181,7 +195,8 @@ class Context:
             for axis in tensor.loop
             if not axis.is_reduction and self.domains.extent(tensor, axis) is not ONE
         }
-        # In the block that holds a grid reduction's result, the reduced block axes need no choice.
+        # Only one block along the reduced axes holds the result of a grid reduction, so these axes need no
+        # condition.
         decided = {p for flag in self.last_block.needed_by(node) for p in flag.axes}
         kinds = (*k.THREAD_AXES, *k.BLOCK_AXES, ParallelType.cluster_x) if in_global else k.THREAD_AXES
         guards = [
@@ -194,7 +209,7 @@ class Context:
         for axis in shape if in_global else ():
             if axis.is_broadcast:
                 guards.append(eq(indices.of(axis), 0))
-            if axis.expanded is not None:  # to no points, perhaps
+            if axis.expanded is not None:  # it may be expanded to size 0
                 guards.append(lt(0, self.domains.known(axis.expanded)))
         return guards
 
@@ -203,13 +218,13 @@ class Context:
     def workspace(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int, scans: bool = False
     ) -> tuple[k.Buffer, ...]:
-        """Shared memory for a reduction or scan across the threads of a block; those of the same size share
-        it.
+        """Shared memory for a reduction or scan across the threads of a block.
 
-        None if the threads are a power of two within a warp, for which shuffles suffice. A scan stores the
-        values of all threads there; a reduction may store fewer.
+        Collectives of the same types and size share it. It is empty if the threads are a power of two within
+        a warp, since then shuffles suffice. A scan stores the values of all threads; a reduction may store
+        fewer.
         """
-        extents = [maximum(self.dims.get(p, ONE), ONE) for p in k.THREAD_AXES]  # launched: at least one
+        extents = [maximum(self.dims.get(p, ONE), ONE) for p in k.THREAD_AXES]  # a launch has at least one
         if tuple(axes) == (ParallelType.block_x,) and WARP_SIZE % (as_int(extents[0]) or 2 * WARP_SIZE) == 0:
             return ()
         shared_by = 1 if scans else threads_a_value(extents, axes)
@@ -226,8 +241,9 @@ class Context:
     def exchange(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int
     ) -> tuple[k.Buffer, ...]:
-        """Shared memory for the exchange of results between the blocks of a cluster; those of the same kind
-        share it.
+        """Shared memory for the exchange of results between the blocks of a cluster.
+
+        Reductions of the same types, axes and width share it.
         """
         key = ("exchange", tuple(dtypes), tuple(axes), width)
         if key not in self.workspaces:
@@ -241,21 +257,22 @@ class Context:
         return self.workspaces[key]
 
     def reduces_whole_warps(self, axes: Sequence[ParallelType]) -> bool:
-        """Whether the threads that reduce along `axes` are known to be whole warps, side by side."""
+        """Whether the threads that reduce along `axes` are known to form whole warps."""
         return tuple(axes) == (ParallelType.block_x,) and divides(WARP_SIZE, self.dims[ParallelType.block_x])
 
     def register(self, name: str, dtype: DataType, size: int) -> k.Buffer:
-        """Registers that no tensor has."""
+        """Adds registers that belong to no tensor."""
         self.registers.append(k.Buffer(name, dtype, k.Space.LOCAL, const(size)))
         return self.registers[-1]
 
-    def register_of(self, name: str, dtype: DataType, size: int) -> k.Buffer:
-        """Registers that no tensor has, called by `name` and a number."""
+    def numbered_register(self, name: str, dtype: DataType, size: int = 1) -> k.Buffer:
+        """Adds registers that belong to no tensor; their name is `name` and a number."""
         return self.register(f"{name}{len(self.registers)}", dtype, size)
 
     def misalignment(self, buffer: k.Buffer, width: int) -> Expr:
-        """The distance of a buffer's address from a multiple of `width` elements; zero if other accesses to
-        it are such vectors.
+        """The number of elements by which a buffer's address exceeds a multiple of `width` elements.
+
+        It is zero if the buffer has to be aligned anyway.
         """
         if buffer.align >= width * buffer.dtype.size:
             return ZERO
@@ -268,8 +285,10 @@ class Context:
     def grid_exchange(
         self, dtypes: Sequence[DataType], axes: Sequence[ParallelType], width: int, turns: int
     ) -> k.Buffer:
-        """Global memory for the exchange of results between the blocks of a grid: one set per block for each
-        thread that is not along `axes`, for the given number of consecutive rounds in a launch.
+        """Global memory for the exchange of results between the blocks of a grid.
+
+        It has room for one set of values per block and per thread that is not along `axes`, for `turns`
+        consecutive rounds in a launch.
         """
         blocks, kept = (
             product(maximum(self.dims.get(p, ONE), ONE) for p in all_axes if p not in axes)
@@ -281,11 +300,11 @@ class Context:
 
 
 def _guarded_along_broadcasts(nodes: Sequence[Node]) -> frozenset[Node]:
-    """Nodes whose work stands under the guards of their broadcast axes as well.
+    """The nodes that are also guarded along their broadcast axes.
 
-    What is the same along a broadcast axis may be read by threads beyond the axis' extent, so registers hold
-    it everywhere, unless all readers stand in the same loops under the same guards. Shared memory has room
-    for no threads beyond; one thread stores to global memory anyway (`_write_once`).
+    Threads beyond the extent of a broadcast axis may read the value, so it is computed in all threads, unless
+    all readers are in the same loops under the same guards. Shared memory has no room for threads beyond the
+    extent. Only one thread stores to global memory anyway (`_write_once`).
     """
     guarded: set[Node] = set()
     computed = set(nodes)
@@ -305,7 +324,7 @@ def _guarded_along_broadcasts(nodes: Sequence[Node]) -> frozenset[Node]:
 def launch_dimensions(loops: LoopMap) -> dict[ParallelType, Expr]:
     """The extent of every thread and block axis in use: the largest among the loops bound to it, padded.
 
-    A launch has one thread and block at least; a loop of no points then has a guard.
+    A launch has at least one thread and one block. A loop whose extent may be 0 has a guard.
     """
     dims: dict[ParallelType, Expr] = {}
     for loop in loops.all():

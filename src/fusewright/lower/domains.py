@@ -1,8 +1,8 @@
-"""The extents of axes at the position where they are computed.
+"""The promoted extents of axes.
 
-An inlined tensor runs in its consumer's loops, so each of its broadcast axes that those loops are made from
-takes the consumer's extent. All later steps (loops, indices, guards, buffers) use these promoted extents,
-never `IterDomain.extent`.
+An inlined tensor is computed in its consumer's loops. So each of its broadcast axes that these loops are made
+from takes the consumer's extent. All later steps (loops, indices, guards, buffers) use these promoted
+extents, never `IterDomain.extent`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ from fusewright.sym import ONE, Expr, Symbol, const, substitute, symbol
 
 
 class Domains:
-    """Promoted extents of every axis of every tensor that `nodes` compute.
+    """The promoted extents of all axes of the tensors that `nodes` compute.
 
     Attributes:
-        refined: for size symbols about which more is known, the symbol with these facts, or a constant if
-            only one value is possible.
-        assumptions: (symbol, size): the requirements on a call's sizes for the kernel to be correct. The
-            kernel may show no trace of them: a guard that an assumption proves is omitted.
+        assumptions: pairs (symbol, size): the size in a call must be in the range of the symbol. The kernel
+            need not contain the symbol: a guard that an assumption proves is omitted.
     """
 
     def __init__(self, nodes: Sequence[Node], refined: Mapping[Symbol, Symbol]) -> None:
+        """Promotes the extents.
+
+        Args:
+            nodes: the nodes in program order.
+            refined: size symbols, with the symbols that replace them and carry more facts. A symbol with only
+                one possible value becomes a constant.
+        """
         self._known: dict[Symbol, Expr] = {
             size: const(known.lo) if known.lo == known.hi else known for size, known in refined.items()
         }
@@ -60,7 +65,7 @@ class Domains:
                 sources |= ancestors(axis, tensor.maybe_root)
             for consumer in tensor.consumers:
                 if consumer not in self._extents:
-                    continue  # computes nothing that an output needs
+                    continue  # no output depends on this consumer
                 for ours, theirs in producer_map(tensor, consumer).items():
                     if ours in sources and ours.is_broadcast and ours in table:
                         extent = self._extents[consumer][theirs]
@@ -73,7 +78,7 @@ class Domains:
 
 
 def with_promoters(chosen: Sequence[Node], nodes: Sequence[Node]) -> list[Node]:
-    """Those of `nodes` that decide the extents of what the `chosen` ones compute, themselves included."""
+    """The `chosen` nodes, and those of `nodes` that their promoted extents depend on, in order."""
     found = set(chosen)
     stack = list(chosen)
     while stack:
@@ -95,9 +100,12 @@ def vector_size(tensor: TensorView, domains: Domains, width: int) -> Expr | None
 def refine(
     sizes: Sequence[tuple[Expr, int]], ranges: Mapping[Symbol, tuple[int, int]], assumed: Mapping[Symbol, int]
 ) -> dict[Symbol, Symbol]:
-    """For each size symbol about which more is known (a divisor, a range), the symbol with these facts.
+    """Maps each size symbol with known facts (a divisor, a range) to the symbol that states them.
 
-    `assumed`: the multiples that the schedule assumes of sizes.
+    Args:
+        sizes: pairs (size, width): the size is a multiple of the width.
+        ranges: the ranges of sizes.
+        assumed: the divisors of sizes that the schedule assumes.
     """
     multiples = dict(assumed)
     for size, width in sizes:

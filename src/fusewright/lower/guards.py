@@ -1,4 +1,4 @@
-"""The conditions under which threads compute or read, and the positions that they read otherwise."""
+"""The conditions under which threads compute, read and write."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def conditions_of(cond: Expr) -> Conditions:
 
 
 def guarded(guards: Sequence[Expr], body: Sequence[k.Stmt]) -> list[k.Stmt]:
-    """`body` in a branch, for statements without a predicate."""
+    """`body` in a branch with these guards, if they are not always true."""
     cond = land(*guards)
     return list(body) if as_int(cond) == 1 else [k.If(cond, tuple(body))]
 
 
 def with_pred(stmt: Predicated, pred: Expr) -> Predicated:
-    """A leaf under another predicate: a load that always takes place has no fill."""
+    """The statement with another predicate. A load that always takes place has no fill."""
     if isinstance(stmt, k.Copy) and pred is k.TRUE:
         return dataclasses.replace(stmt, pred=pred, fill=None, fill_is_value=False)
     return dataclasses.replace(stmt, pred=pred)
 
 
 def zero(dtype: DataType) -> k.Imm:
-    """Zero, or False: the value of a register if there is nothing to load."""
+    """Zero or False: the default fill of a load."""
     return k.Imm(dtype.zero, dtype)
 
 
@@ -77,11 +77,10 @@ def _necessary(listed: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _follows(slack: Expr, other: Expr) -> bool:
-    """Whether an integer is not negative where another one is not: if it is in multiples, say of a vector's
-    width, the other may be less by up to one of these.
-    """
+    """Whether `other >= 0` implies `slack >= 0`."""
     if is_nonneg(slack - other):
         return True
+    # For integers, times * slack + (times - 1) >= 0 implies slack >= 0.
     factors = dict(slack.terms)
     for core, coefficient in other.terms:
         times, rest = divmod(coefficient, factors.get(core, coefficient))
@@ -91,7 +90,7 @@ def _follows(slack: Expr, other: Expr) -> bool:
 
 
 def _slack(guard: Expr) -> Expr | None:
-    """What is not negative where a comparison holds, and only there; None for other conditions."""
+    """The expression that is >= 0 exactly where a comparison holds; None for other conditions."""
     if isinstance(guard, Lt):
         low, high = guard.args
         slack = high - low - 1
@@ -104,17 +103,17 @@ def _slack(guard: Expr) -> Expr | None:
 
 
 def _for_any_size(e: Expr) -> Expr:
-    """`e` without the upper bounds of its symbols that depend on sizes.
+    """`e` with symbols that have no upper bounds that depend on sizes.
 
-    A launch has one thread at least, also along an axis of no points: a position below a size is no proof
-    that the size is not 0.
+    A launch has at least one thread even along an axis of size 0. So the range of a position must not prove
+    that the size is positive.
     """
     bounded = {s: symbol(s.name, s.lo, None, s.multiple_of) for s in e.free_symbols if isinstance(s.hi, Expr)}
     return substitute(e, bounded) if bounded else e
 
 
 def _without_quotient(slack: Expr) -> Expr:
-    """e + q // f >= 0 is e*f + q >= 0, for integers and f > 0."""
+    """Rewrites e + q // f >= 0 as e*f + q >= 0, which is equivalent for integers and f > 0."""
     for core, coefficient in slack.terms:
         if coefficient == 1 and isinstance(core, FloorDiv) and is_nonneg(core.args[1] - 1):
             dividend, divisor = core.args
@@ -131,8 +130,10 @@ class Lanes:
 
     Attributes:
         each: the condition, over the symbol of the lane.
-        all, some: that it holds in all of them, and that it may hold in one.
-        step: the increase of a comparison's sides per lane; 0 for several comparisons.
+        all: the condition that it holds in all lanes.
+        some: a condition that is true if it holds in some lane.
+        step: how much the difference between the sides of the comparison changes per lane; 0 if the condition
+            has comparisons with different steps.
     """
 
     each: Expr
@@ -142,10 +143,9 @@ class Lanes:
 
 
 def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
-    """The lanes of a vector in which the condition holds; None if the first and the last lane do not
-    determine it.
+    """The lanes of a vector in which the condition holds; None if the condition is not monotonic in the lane.
 
-    A comparison of sums that increases or decreases with the lane holds in all lanes if it holds at one end.
+    A comparison whose sides differ by a multiple of the lane holds in all lanes if it holds at one end.
     """
     every: list[Expr] = []
     some: list[Expr] = []
@@ -169,7 +169,10 @@ def lanes_of(condition: Expr, lane: Symbol, width: int) -> Lanes | None:
 
 
 def _without_subtracted_quotient(condition: Expr, lane: Symbol) -> Expr:
-    """e - q // f >= 0 is e*f + f - 1 - q >= 0, for integers and f > 0, where the lane is in q alone."""
+    """Rewrites e - q // f >= 0 as e*f + f - 1 - q >= 0 if only q depends on the lane.
+
+    The two are equivalent for integers and f > 0.
+    """
     slack = _slack(condition)
     if slack is None:
         return condition
@@ -184,7 +187,7 @@ def _without_subtracted_quotient(condition: Expr, lane: Symbol) -> Expr:
 
 
 def _step(condition: Expr, lane: Symbol) -> int | None:
-    """By how much more a comparison holds with each lane; None where that differs."""
+    """The change of a comparison's slack per lane; None if it is not constant."""
     if not isinstance(condition, (Lt, Le)):
         return None
     low, high = condition.args

@@ -1,9 +1,9 @@
 """Indices and guards: one walk over the transforms of axes, for every tensor, memory and inlining.
 
-The loops of a node give the indices of its output's loop axes. Walking the transforms backward gives the
-indices of its root axes, and a guard for every split that may overrun. Each producer's logical axes take the
+The loops of a node give the indices of its output's loop axes. A backward walk over the transforms gives the
+indices of the root axes, and a guard for every split that may overrun. Each producer's logical axes take the
 indices of the root axes that they map to. An axis of the producer's buffer takes the index of the axis with
-the same key, if there is one; else its index is computed forward from the producer's logical axes.
+the same key, if there is one. Otherwise its index is computed forward from the producer's logical axes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from fusewright.sym import ONE, ZERO, Expr, Symbol, le, lt, symbol
 
 
 class NodeIndices:
-    """Indices of all axes of `node`'s lead output, given its loops' indices.
+    """The indices of all axes of a node's lead output, given the indices of its loops.
+
+    Args:
+        skip_reductions: whether reduction axes have no loops, as in an initialisation. They then have no
+            index.
 
     Attributes:
-        skip_reductions: whether reduction axes have no loop here (initialisation); they are then absent.
+        guards: the conditions of loops that may overrun, with the axis whose extent each respects.
     """
 
     def __init__(
@@ -42,7 +46,6 @@ class NodeIndices:
         self.tensor = node.output
         self._domains = domains
         self._index: dict[IterDomain, Expr] = dict(loop_indices)
-        #: conditions that loops which may overrun need, with the axis whose extent they keep
         self.guards: list[tuple[IterDomain, Expr]] = []
         self._walk_back(skip_reductions)
         self._keys = AxisKeys()
@@ -69,27 +72,24 @@ class NodeIndices:
         return self._domains.extent(self.tensor, axis)
 
     def _walk_back(self, skip_reductions: bool) -> None:
-        # root -> logical -> loop, so that a guard stands for every split on the way.
+        # The walk covers all transforms from root over logical to loop axes, so every split has its guard.
         waiting = deque(reversed(transforms_between(self.tensor.maybe_root, self.tensor.loop)))
-        turns = 0  # since one was walked
-        while waiting and turns <= len(waiting):
+        postponed = 0  # how many transforms in a row were postponed
+        while waiting and postponed <= len(waiting):
             transform = waiting.popleft()
             missing = [out for out in transform.outputs if out not in self._index]
-            if any(axis in missing for later in waiting for axis in later.inputs):
-                waiting.append(transform)  # after those that wait themselves
-                turns += 1
-                continue
-            if missing:
+            needs_later = any(axis in missing for later in waiting for axis in later.inputs)
+            if missing and not needs_later:
                 assert skip_reductions, f"{transform} leads to no loop of {self.tensor}"
-                turns = 0
+                postponed = 0
                 continue
-            if any(axis not in self._index for axis in transform.reads):
-                waiting.append(transform)  # after those that lead to what it reads
-                turns += 1
+            if needs_later or any(axis not in self._index for axis in transform.reads):
+                waiting.append(transform)
+                postponed += 1
                 continue
             self._step_back(transform)
-            turns = 0
-        # What reads the place along a reduction has none where there is no such loop.
+            postponed = 0
+        # Without the loops of a reduction, a transform that reads their position cannot be walked.
         if waiting and not skip_reductions:
             shifted = " and ".join(str(transform.inputs[0]) for transform in waiting)
             raise ScheduleError(
@@ -116,14 +116,16 @@ class NodeIndices:
         return self._index[axis]
 
     def stored_at(self, axes: Sequence[IterDomain]) -> list[Expr]:
-        """The indices of axes that the lead output is stored along."""
+        """The indices of the axes that the lead output is stored along."""
         keys = self._keys.of_axes(axes, self._leaf_keys)
         known = dict(self._index)
         return [self._computed(axis, self.tensor, keys, known) for axis in axes]
 
     def above(self, axes: Sequence[IterDomain]) -> frozenset[IterDomain]:
-        """The axes with guards, of the lead output, that `axes` are made from, and beyond whose extents the
-        loops stay within those of `axes`: none of `axes` has its index computed forward from them.
+        """The guarded axes of the lead output that `axes` are derived from and that they bound anyway.
+
+        Beyond the extent of such an axis the loops stay within the extents of `axes`: no index of `axes` is
+        computed forward from it.
         """
         keys = self._keys.of_axes((*self.tensor.loop, *axes), self._leaf_keys)
         transforms = transforms_between(self.tensor.maybe_root, axes)
@@ -138,10 +140,9 @@ class NodeIndices:
         return frozenset(axis for axis, _ in self.guards if keys[axis] in made_from)
 
     def logical_of(self, operand: int) -> dict[IterDomain, Expr]:
-        """The indices of the dimensions of the producer at `node.inputs[operand]`.
+        """The indices of the dimensions of the producer `node.inputs[operand]`.
 
-        A broadcast is read at its one point, though this node's loops may run over more: in registers nothing
-        guards them.
+        A broadcast dimension is read at its one point even if this node's loops run over more points.
         """
         producer = self.node.inputs[operand]
         assert isinstance(producer, TensorView)
@@ -160,7 +161,7 @@ class NodeIndices:
         return {axis: index(axis) for axis in producer.shape}
 
     def expression(self, e: Expr) -> Expr:
-        """An index expression of the node at the position of the loops; `values` names its loaded values."""
+        """An index expression of the node at the position of the loops; `value` names its loaded values."""
 
         def replace(s: Symbol) -> Expr | None:
             dim, number = position_of(s), value_of(s)
@@ -170,7 +171,7 @@ class NodeIndices:
 
         try:
             known = self._domains.known(e)
-        except ZeroDivisionError:  # by a size of 0, so there is nothing to index
+        except ZeroDivisionError:  # a size is 0, so there is nothing to index
             return ZERO
         return IndexMap((), known).rewritten(replace).pred
 
@@ -180,9 +181,9 @@ class NodeIndices:
         return symbol(f"{self.tensor.name.lower()}_index{number}", lo=-1, hi=extent - 1)
 
     def _mapped(self, operand: int) -> dict[IterDomain, IterDomain]:
-        """Producer axis -> axis of this node, without those that only this node has more than one point of.
+        """Maps the producer's axes to this node's, except axes that have one point in the producer only.
 
-        A broadcast is computed once, unless it is inlined into loops over what it is broadcast to.
+        A broadcast is computed once, unless it is inlined into loops over the larger extent.
         """
         producer = self.node.inputs[operand]
         assert isinstance(producer, TensorView)
@@ -193,7 +194,7 @@ class NodeIndices:
         }
 
     def loops_of(self, operand: int, wanted: Sequence[IterDomain]) -> list[Expr]:
-        """The indices of the producer's loop axes `wanted` at the position where this node reads it."""
+        """The indices of the producer's loop axes `wanted` at the position that this node reads."""
         if not wanted:
             return []
         producer = self.node.inputs[operand]
@@ -209,7 +210,7 @@ class NodeIndices:
         keys: Mapping[IterDomain, Key | None],
         known: dict[IterDomain, Expr],
     ) -> Expr:
-        """The index of a producer's axis: `known`, that of the axis of equal key, or computed forward."""
+        """The index of a producer's axis: from `known`, from an axis with equal key, or computed forward."""
         if axis in known:
             return known[axis]
         key = keys.get(axis)
@@ -218,7 +219,7 @@ class NodeIndices:
         elif key is not None and key in self._by_key:
             known[axis] = self._by_key[key]
         elif axis.definition is None:
-            known[axis] = ZERO  # reduced by the producer: not part of its result
+            known[axis] = ZERO  # the producer reduces this axis: its result does not have it
         else:
             transform = axis.definition
             ins = [self._domains.extent(producer, a) for a in transform.inputs]
@@ -231,7 +232,7 @@ class NodeIndices:
     def _known_of(
         self, operand: int, producer: TensorView
     ) -> tuple[dict[IterDomain, Key | None], dict[IterDomain, Expr]]:
-        """The keys of the producer's logical axes, and the indices of its axes that are known so far."""
+        """The keys of the producer's logical axes, and the indices of its axes that are computed so far."""
         if operand not in self._operands:
             mapped = self._mapped(operand)
             leaves = {

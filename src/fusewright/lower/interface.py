@@ -27,7 +27,7 @@ class LowerOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorArgument:
-    """The data pointer of a fusion input or output; the values are those of the scheduled fusion."""
+    """The data pointer of an input or output of the scheduled fusion."""
 
     tensor: TensorView
 
@@ -56,7 +56,7 @@ class ScalarArgument:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkspaceArgument:
-    """Scratch memory of `size` elements of `dtype`, an expression over the kernel's own size symbols."""
+    """Scratch memory of `size` elements of `dtype`. `size` uses the kernel's size symbols."""
 
     size: Expr
     dtype: DataType
@@ -68,16 +68,18 @@ Argument = TensorArgument | SizeArgument | StrideArgument | ScalarArgument | Wor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lowered:
-    """A kernel, the argument for each of `kernel.params`, and the meaning of every symbol in it.
+    """A kernel with its arguments and the meaning of its symbols.
 
-    A call must find every symbol in its declared range, in particular a multiple of `multiple_of` (which
-    vector access requires of a size or stride): `check_symbols`.
+    The value of each symbol in a call must be in the symbol's range and a multiple of its `multiple_of`
+    (`check_symbols`).
 
     Attributes:
-        symbols: all size and stride symbols in `kernel.grid`, `.block`, `.shared_bytes`, the workspace sizes
-            and the body, and those that the kernel relies on without containing them, such as a size that is
-            a constant in it. They may differ from the fusion's symbols of the same name: a kernel may know
-            more about a size, such as a divisor.
+        kernel: the kernel.
+        arguments: the argument for each of `kernel.params`.
+        symbols: the meaning of each size and stride symbol in `kernel.grid`, `.block`, `.shared_bytes`, the
+            workspace sizes and the body, and of symbols that the kernel relies on without containing them,
+            such as a size that is a constant in it. They may differ from the fusion's symbols of the same
+            name, since a kernel may assume more about a size, such as a divisor.
     """
 
     kernel: Kernel
@@ -86,7 +88,7 @@ class Lowered:
 
 
 def check_symbols(values: Mapping[Symbol, int]) -> None:
-    """Raises ScheduleError if a size or stride is outside what the kernel was lowered for."""
+    """Raises ScheduleError if a size or stride is not among the values that the kernel was lowered for."""
     for symbol, value in values.items():
         if value < symbol.lo or (isinstance(symbol.hi, int) and value > symbol.hi):
             raise ScheduleError(

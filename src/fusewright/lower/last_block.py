@@ -1,8 +1,8 @@
-"""Finds results that only one block has. A grid reduction that is not an all-reduce (`TensorView.everywhere`)
-leaves its result in the block that started last, and all computation from that result is under its flag.
+"""Finds results that only one block has.
 
-One pass over the nodes finds them before any node becomes statements, so it does not depend on the lowering
-rules.
+A grid reduction that is not an all-reduce (`TensorView.everywhere`) leaves its result in the block that
+arrives last. All computation from the result is under the flag of this block. One pass over the nodes finds
+the flags before the nodes are lowered, so it does not depend on the lowering rules.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ from fusewright.sym import Symbol, as_int, symbol
 
 @dataclass(frozen=True)
 class Flag:
-    """`symbol` is 1 in that block along `axes` that holds the result of a grid reduction."""
+    """A flag: `symbol` is 1 in the block along `axes` that holds the result of a grid reduction, else 0."""
 
     symbol: Symbol
     axes: tuple[ParallelType, ...]
 
 
 class LastBlock:
-    """The flags of all nodes, which are visited in program order.
+    """The flags of all nodes.
+
+    Args:
+        nodes: the nodes in program order.
 
     Raises:
-        ScheduleError: a value that depends on a grid reduction is spread over the blocks that it reduced
-            across.
+        ScheduleError: a tensor depends on a grid reduction and is spread over the blocks of the reduction.
     """
 
     def __init__(self, nodes: Sequence[Node], loops: LoopMap) -> None:
         self._of_value: dict[Val, tuple[Flag, ...]] = {}
         self._set_by: dict[Node, Flag] = {}
-        scratch = 0  # a flag has the number of the buffer that the reduction exchanges through
+        scratch = 0  # a flag has the number of the reduction's exchange buffer
         for node in nodes:
             flags = self.needed_by(node)
             for flag in flags:
@@ -53,12 +55,12 @@ class LastBlock:
                 self._of_value.update(dict.fromkeys(node.outputs, flags))
 
     def needed_by(self, node: Node) -> tuple[Flag, ...]:
-        """The flags that the inputs of `node` are valid under."""
+        """The flags under which the inputs of `node` are valid."""
         found = (flag for value in node.inputs for flag in self._of_value.get(value, ()))
         return tuple(dict.fromkeys(found))
 
     def set_by(self, node: Node) -> Flag:
-        """The flag of a grid reduction whose result only the last block has."""
+        """The flag of a grid reduction that is not an all-reduce."""
         return self._set_by[node]
 
 
@@ -76,8 +78,10 @@ def _refuse_spread(node: Node, flag: Flag, loops: LoopMap) -> None:
 
 
 class Across(NamedTuple):
-    """The axes with more than one point that a node reduces along: of threads, of the blocks of a cluster (or
-    none), and of other blocks.
+    """The parallel axes with more than one point along which a node reduces.
+
+    Attributes:
+        threads, cluster, grid: axes of threads, of the blocks of a cluster, and of other blocks.
     """
 
     threads: tuple[ParallelType, ...] = ()
@@ -86,7 +90,7 @@ class Across(NamedTuple):
 
 
 def reduced_across(node: Node, loops: LoopMap) -> Across:
-    """What `node` reduces along that is no loop."""
+    """The parallel axes along which `node` reduces."""
     if not isinstance(node, Reduction):
         return Across()
     across = [

@@ -1,4 +1,4 @@
-"""Loops: which axes share a loop, and the order of all statements in one loop nest."""
+"""Determines which axes share a loop, and orders all statements in one loop nest."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ _LOWERED = {p for p in ParallelType if p.is_thread} | {
     ParallelType.unswitch,
     ParallelType.vectorize,
 }
-#: What stands for a block's position in a kernel with clusters.
+#: The names of a block's positions in a kernel with clusters.
 _CLUSTERED = {ParallelType.grid_x: CLUSTER_INDEX, ParallelType.cluster_x: CLUSTER_RANK}
 _UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 
 
 @dataclass(eq=False)
 class Loop:
-    """A loop of a class of axes.
+    """The loop that a class of axes shares.
 
     Attributes:
-        place: its position in an iteration: its variable, or a thread's or block's index; None until
+        extent, parallel, padded: as of the axes.
+        place: the position in an iteration: a loop variable, or a thread's or block's index. None until
             `name_loops` has assigned it.
+        unroll: whether the loop is unrolled.
         trips: the number of iterations, if a block has fewer than `extent`.
     """
 
@@ -55,7 +57,7 @@ class Loop:
 
     @property
     def is_real(self) -> bool:
-        """Whether it is printed as a loop."""
+        """Whether the kernel has a loop for it."""
         return not self.is_parallel and as_int(self.extent) != 1
 
 
@@ -90,7 +92,7 @@ def _make_loop(positions: Sequence[LoopPosition], domains: Domains) -> Loop:
         extents.setdefault(domains.extent(tensor, axis), tensor)
         kinds.setdefault(axis.parallel, tensor)
         padded = max(padded, axis.padded)
-    # An axis that stays of extent 1 inside a shared loop runs along.
+    # A tensor whose axis has extent 1 does not determine the extent of the shared loop.
     extents.pop(ONE, None)
     if len(extents) > 1:
         (e1, t1), (e2, t2) = list(extents.items())[:2]
@@ -117,7 +119,7 @@ def _make_loop(positions: Sequence[LoopPosition], domains: Domains) -> Loop:
 
 
 def name_loops(nodes: Sequence[Node], loops: LoopMap, dims: dict[ParallelType, Expr]) -> None:
-    """Gives every loop its index, in program order so that names are the same in every process."""
+    """Gives every loop its index. The order of the program makes names reproducible."""
     from_thread = {}
     count = 0
     seen: set[int] = set()
@@ -127,7 +129,7 @@ def name_loops(nodes: Sequence[Node], loops: LoopMap, dims: dict[ParallelType, E
                 continue
             seen.add(id(loop))
             if as_int(loop.extent) == 1:
-                # Where others have more threads or blocks along this axis, all of them do the same.
+                # If other loops have more threads or blocks along this axis, all of them do the same work.
                 loop.place = ZERO
             elif loop.is_parallel:
                 if loop.parallel not in from_thread:
@@ -139,7 +141,11 @@ def name_loops(nodes: Sequence[Node], loops: LoopMap, dims: dict[ParallelType, E
 
 
 def position(parallel: ParallelType, dims: Mapping[ParallelType, Expr]) -> Expr:
-    """A thread's or block's place along an axis; `dims` are the extents of all."""
+    """The position of a thread or block along an axis.
+
+    Args:
+        dims: the extents of all thread and block axes.
+    """
     dim = dims[parallel]
     if as_int(dim) == 1:
         return ZERO
@@ -148,16 +154,16 @@ def position(parallel: ParallelType, dims: Mapping[ParallelType, Expr]) -> Expr:
 
 
 def position_names(parallel: ParallelType) -> tuple[str, ...]:
-    """What a position along an axis may be called."""
+    """The names that a position along an axis may have."""
     names = (_CLUSTERED.get(parallel), None if parallel is ParallelType.cluster_x else index_name(parallel))
     return tuple(name for name in names if name is not None)
 
 
 def cluster_size(dims: Mapping[ParallelType, Expr]) -> int:
-    """The number of blocks of a cluster.
+    """The number of blocks of a cluster; 1 without clusters.
 
     Raises:
-        ScheduleError: there is no cluster, or the number is not constant.
+        ScheduleError: the number is not constant, or is zero.
     """
     extent = dims.get(ParallelType.cluster_x, ONE)
     size = as_int(extent)
@@ -171,7 +177,7 @@ def cluster_size(dims: Mapping[ParallelType, Expr]) -> int:
 
 
 def cluster_places(dims: Mapping[ParallelType, Expr]) -> list[Stmt]:
-    """Gives the positions of blocks in clusters, and of clusters, their values: the clusters lie along x."""
+    """Defines the positions of a block in its cluster and of the cluster. Clusters lie along x."""
     size = cluster_size(dims)
     if size == 1:
         return []
@@ -184,13 +190,16 @@ def cluster_places(dims: Mapping[ParallelType, Expr]) -> list[Stmt]:
 
 @dataclass(eq=False)
 class Item:
-    """Statements of one node (or part of one), the loops around them, and what they read and write.
-
-    Axes of threads and blocks, and of extent 1, are not loops: work under them need not be contiguous.
+    """Statements of a node, or of a part of one.
 
     Attributes:
-        reduces: those loops that must end before the value that the item writes is a result.
-        barriers: the grid barriers that precede it.
+        loops: the loops around the statements, without thread and block axes and axes of extent 1.
+        body: the statements.
+        reads, writes: the tensors that they read and write.
+        order: the position in program order.
+        reduces: the loops that must end before the value that the item writes is complete.
+        depends: the order numbers of items that precede it.
+        barriers: the number of grid barriers that precede it.
     """
 
     loops: tuple[Loop, ...]
@@ -207,11 +216,12 @@ class Item:
 
 
 def link(items: Sequence[Item]) -> None:
-    """Orders items, which are given in program order: readers after the writers of what they read, and
-    writers of the same buffer in turn.
+    """Sets the dependences between items in program order.
+
+    An item depends on the earlier writers of tensors that it reads or writes.
 
     Raises:
-        ScheduleError: a reduction is read where it is not complete.
+        ScheduleError: an item reads a reduction inside a loop of the reduction.
     """
     writers: dict[TensorView, list[Item]] = {}
     for item in items:
@@ -231,9 +241,12 @@ def link(items: Sequence[Item]) -> None:
 def build_nest(items: Sequence[Item], depth: int = 0) -> list[Stmt]:
     """The statements of `items` inside their common outer `depth` loops.
 
-    Items that share their next loop form one cluster. Clusters are ordered by dependence, then by the grid
-    barriers before them, so that one serves all that blocks pass on at a time, and then by first item.
-    ScheduleError if two clusters need each other: something is inlined too far.
+    Items that share their next loop form one cluster. Clusters are ordered by dependence, then by the number
+    of grid barriers before them, so that one barrier serves all tensors that blocks exchange at a time, and
+    then by first item.
+
+    Raises:
+        ScheduleError: clusters depend on each other, since tensors are inlined too far.
     """
     clusters: dict[object, list[Item]] = {}
     for item in items:

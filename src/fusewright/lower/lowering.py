@@ -1,4 +1,4 @@
-"""From a scheduled fusion to a kernel."""
+"""Lowers a scheduled fusion to a kernel."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.kernel.operands import packed_bytes, param_size
 from fusewright.kernel.text import kernel_text
 from fusewright.kernel.verify import verify
 from fusewright.lower.buffers import Buffers
@@ -53,19 +54,18 @@ from fusewright.lower.rings import begin, elements_of_unit, end_with_grid, ring_
 from fusewright.lower.vector_copies import is_vector_access
 from fusewright.sym import Expr, Symbol, as_int, const, divides, maximum, product, substitute
 
-# An item list numbers each node's items from here on, so that a node may have several.
+# The distance between the order numbers of consecutive nodes. A node may have up to this many items.
 _ORDER_STEP = 5
 
 _MANAGER = PassManager("kernel", PASSES, kernel_text, verify)
 
 
 def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
-    """Lowers a fusion whose schedule is complete (`Schedule.complete`) to a kernel. The fusion is not
-    changed.
+    """Lowers a fusion whose schedule is complete (`Schedule.complete`) to a kernel, without changing it.
 
     Raises:
-        ScheduleError: the schedule cannot be one correct kernel; the message names the tensor and the remedy.
-        VerifyError: a bug in a pass.
+        ScheduleError: the schedule cannot be one correct kernel. The message names the tensor and the remedy.
+        VerifyError: a pass has a bug.
     """
     with tracer.stage("nest"):
         check_scheduled(fusion)
@@ -77,7 +77,7 @@ def lower(fusion: Fusion, options: LowerOptions, tracer: Tracer) -> Lowered:
 
 
 def _grid_barriers_before(nodes: Sequence[Node], fusion: Fusion) -> dict[Node, int]:
-    """How many grid barriers each node comes after: one for each time that blocks pass tensors to others."""
+    """The number of grid barriers before each node: one each time that blocks pass tensors to others."""
     outputs = set(fusion.output_tensors())
     before: dict[Node, int] = {}
     for node in nodes:
@@ -95,7 +95,7 @@ def _is_load(node: Node) -> bool:
 def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     nodes = fusion.tensor_nodes()
     barriers = _grid_barriers_before(nodes, fusion)
-    # What all blocks have passed on is loaded before anything is computed of it.
+    # After a grid barrier, loads of what the blocks passed on come before all computation.
     nodes.sort(key=lambda node: (barriers[node], not (barriers[node] and _is_load(node))))
     vectors = [node for node in nodes if is_vector_access(node)]
     bulk = ring_nodes(nodes)
@@ -129,15 +129,15 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
     cluster = cluster_size(dims)
     blocks[0] = blocks[0] if cluster == 1 else maximum(blocks[0], 1) * cluster
     kernel = k.Kernel(
-        options.name,
-        (),
-        body,
-        (blocks[0], blocks[1], blocks[2]),
-        (threads[0], threads[1], threads[2]),
-        const(0),
-        options.index_dtype,
-        _thread_bound(threads),
-        tuple(
+        name=options.name,
+        params=(),
+        body=body,
+        grid=(blocks[0], blocks[1], blocks[2]),
+        block=(threads[0], threads[1], threads[2]),
+        shared_bytes=const(0),
+        index_dtype=options.index_dtype,
+        max_threads=_thread_bound(threads),
+        alignments=tuple(
             k.Alignment(buffers.of(t), bytes_)
             for t, bytes_ in buffers.alignment.items()
             if t.memory is MemoryType.global_
@@ -149,7 +149,7 @@ def _build(fusion: Fusion, options: LowerOptions) -> tuple[k.Kernel, Context]:
 
 
 def _thread_bound(threads: list[Expr]) -> int:
-    """The largest block that a launch may have: what the schedule says if it is constant."""
+    """The most threads of a block: the schedule's number if it is constant, else the GPU's limit."""
     bound = 1
     for extent in threads:
         size = as_int(extent)
@@ -160,7 +160,10 @@ def _thread_bound(threads: list[Expr]) -> int:
 
 
 def _is_merged_run(node: Node, assumed: dict[Symbol, Symbol]) -> bool:
-    """Whether vectors go through several merged dimensions as one, by what is assumed of their sizes."""
+    """Whether, with the assumed sizes, vectors run along several merged dimensions as along one.
+
+    True if no assumption makes the innermost dimension a multiple of the width, but a product of several.
+    """
     width = as_int(node.output.loop[-1].extent) or 1
     known = Domains((), assumed)
     lanes = [known.known(axis.extent) for axis in lane_axes(node.output, width)]
@@ -171,15 +174,15 @@ def _is_merged_run(node: Node, assumed: dict[Symbol, Symbol]) -> bool:
 
 
 def _are_whole(tensor: TensorView) -> bool:
-    """Whether vectors are all of a multiple of their width, by what is assumed of sizes."""
+    """Whether all vectors of the tensor are complete and aligned."""
     return not tensor.unaligned and not is_shifted(tensor)
 
 
 def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int]]:
-    """(size, width): sizes that these vector accesses need to be multiples of their width.
+    """Pairs (size, width): these vector accesses need the size to be a multiple of the width.
 
     Raises:
-        ScheduleError: a constant is none.
+        ScheduleError: a constant size is not a multiple.
     """
     facts: dict[tuple[Expr, int], None] = {}
     for node in vectors:
@@ -205,7 +208,7 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
 
 
 def _bulk_facts(nodes: list[Node]) -> list[tuple[Expr, int]]:
-    """(size, multiple): sizes that bulk copies need to be multiples of so many elements."""
+    """Pairs (size, number): bulk copies need the size to be a multiple of this number of elements."""
     facts: dict[tuple[Expr, int], None] = {}
     for node in nodes:
         out = node.output
@@ -221,7 +224,7 @@ def _bulk_facts(nodes: list[Node]) -> list[tuple[Expr, int]]:
 
 
 def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> None:
-    """Records what vector accesses need of the buffers on both sides before any buffer is made."""
+    """Records the alignment that vector accesses need of both buffers, before any buffer is made."""
     for node in vectors:
         out, source = node.output, node.tensor_inputs[0]
         width = as_int(domains.extent(out, out.loop[-1])) or 1
@@ -232,7 +235,7 @@ def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> N
 
 
 def _moves_with_lane(node: Node) -> bool:
-    """Whether the vectorized axis of a copy is an axis of its source that is no broadcast."""
+    """Whether the lanes of a vector are different elements of the source, not one broadcast element."""
     out = node.output
     if isinstance(node, Stored):
         return True
@@ -248,9 +251,10 @@ def _moves_with_lane(node: Node) -> bool:
 
 
 def _check_readers(ctx: Context) -> None:
-    """Finds the shared tensors that serve each thread as registers would, which need no barriers.
+    """Finds the tensors in memory of which each thread reads only what it wrote, so they need no barriers.
 
-    Outputs that are read in the kernel have to.
+    Raises:
+        ScheduleError: an output that is read in the kernel is not such a tensor.
     """
     shared = {p for p in k.THREAD_AXES if as_int(ctx.dims.get(p, const(1))) != 1}
     blocks = (*k.BLOCK_AXES, ParallelType.cluster_x)
@@ -269,7 +273,7 @@ def _check_readers(ctx: Context) -> None:
 
 
 def _allocations(ctx: Context) -> list[k.Stmt]:
-    """All local and shared buffers, at the top of the kernel: the compiler finds where registers live."""
+    """Declares all local and shared buffers at the top of the kernel. The compiler finds live ranges."""
     found: list[k.Stmt] = []
     for node in ctx.nodes:
         for tensor in node.outputs:
@@ -284,7 +288,7 @@ def _allocations(ctx: Context) -> list[k.Stmt]:
 
 
 def _global_tensors(ctx: Context) -> list[TensorView]:
-    """Inputs that the kernel reads and outputs that it writes, each once."""
+    """The inputs that the kernel reads and the outputs that it writes, without repetition."""
     read = {v for node in ctx.nodes for v in node.inputs}
     inputs = [v for v in ctx.fusion.inputs if isinstance(v, TensorView) and not v.is_cpu and v in read]
     return list(
@@ -293,14 +297,14 @@ def _global_tensors(ctx: Context) -> list[TensorView]:
 
 
 def _between_blocks(ctx: Context) -> list[TensorView]:
-    """Intermediate tensors in global memory, by which blocks pass results to one another."""
+    """The intermediate tensors in global memory, through which blocks pass results to each other."""
     outputs = set(ctx.fusion.output_tensors())
     made = [t for node in ctx.nodes for t in node.outputs if isinstance(t, TensorView)]
     return [t for t in made if t.memory is MemoryType.global_ and t not in outputs]
 
 
 def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
-    """Size and stride symbols of the body, the launch and the buffers, by name."""
+    """The size and stride symbols of the body, the launch and the buffers, sorted by name."""
     bound: set[Symbol] = set()
     used: dict[Symbol, None] = {}
     exprs: list[Expr] = [*kernel.grid, *kernel.block, *(b.size for b in buffers)]
@@ -315,10 +319,6 @@ def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
         used.update(dict.fromkeys(expr.free_symbols))
     builtin = {k.index_name(p) for p in (*k.THREAD_AXES, *k.BLOCK_AXES)}
     return sorted((s for s in used if s not in bound and s.name not in builtin), key=lambda s: s.name)
-
-
-# The address of a tensor, as a parameter.
-POINTER_BYTES = 8
 
 
 def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
@@ -340,11 +340,11 @@ def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
 
 
 def _check_parameters(params: Sequence[k.Param]) -> None:
-    """Raises ScheduleError if a kernel cannot have so many. A scheduler's own never do."""
-    end = 0
-    for param in params:
-        size = param.dtype.size if isinstance(param, k.ScalarParam) else POINTER_BYTES
-        end = -(-end // size) * size + size
+    """Raises ScheduleError if the parameters take more bytes than a kernel can have.
+
+    Schedulers never propose such a kernel; a user's schedule may.
+    """
+    end = packed_bytes(map(param_size, params))
     if end > MAX_PARAMETER_BYTES:
         raise ScheduleError(
             f"the kernel has {len(params)} parameters",

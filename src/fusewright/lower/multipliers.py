@@ -1,10 +1,9 @@
-"""Division of indices by sizes that are known only at the call, as a multiplication by a value that the host
-computes from the size.
+"""Replaces divisions of indices by sizes by multiplications with values that the host computes.
 
-The GPU has no integer division. The CUDA compiler's takes some twenty instructions, among them a reciprocal
-and two conversions, and each vector of a permutation, or of a normalization over two dimensions, needs one or
-two. A multiplication and a shift take three instructions (snippets/quotient.cuh). A divisor qualifies if it
-follows from sizes, which the host knows, and if indices have 32 bits.
+The GPU has no integer division. The CUDA compiler's division takes about twenty instructions, among them a
+reciprocal and two conversions. Each vector of a permutation, or of a normalization over two dimensions, needs
+one or two divisions. A multiplication and a shift take three instructions (snippets/quotient.cuh). A divisor
+qualifies if it depends only on sizes, which the host knows, and if indices have 32 bits.
 """
 
 from __future__ import annotations
@@ -17,12 +16,16 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import Const, Expr, FloorDiv, Mod, Symbol, fold, le, prove
 
-#: Parameters that a kernel may have of these, 8 bytes each.
+#: The most multipliers that a kernel has as parameters, 8 bytes each.
 MAX_MULTIPLIERS = 16
 
 
 def with_multipliers(kernel: k.Kernel, strides: Collection[Symbol]) -> k.Kernel:
-    """The kernel with a parameter for each divisor that qualifies; `strides`: symbols that are no sizes."""
+    """Adds a parameter for each divisor that qualifies.
+
+    Args:
+        strides: symbols of parameters that are strides, not sizes.
+    """
     if kernel.index_dtype is not DataType.Int32:
         return kernel
     known = {p.symbol for p in kernel.params if isinstance(p, k.ScalarParam) and p.symbol is not None}

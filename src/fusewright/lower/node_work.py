@@ -1,4 +1,4 @@
-"""Shared by the rules that lower nodes: when the statements of a node run, and its accesses to memory."""
+"""Functions for the rules that lower nodes: the conditions of statements, and accesses to memory."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def item_of(
 
 @dataclass(frozen=True)
 class Work:
-    """When the statements of a node run.
+    """The conditions under which the statements of a node run.
 
     Attributes:
-        branch: the condition around all of them.
-        pred: the condition, beyond `branch`, under which they read memory.
-        fill: the value that they read elsewhere; None: a zero.
-        fill_is_value: whether the values for elements that do not exist may reach a result. In a tensor that
-            shows no copies of anything, a sum of copies is 0 times the value that is read.
+        branch: the conditions of the branch around all statements.
+        pred: the further condition under which they read memory.
+        fill: the value that a read has if `pred` does not hold; None: zero.
+        fill_is_value: whether fills may reach a result. For example, a sum over a dimension that is expanded
+            to size 0 is 0 times the value that is read.
     """
 
     branch: tuple[Expr, ...]
@@ -69,13 +69,13 @@ class Work:
 
     @property
     def is_pad(self) -> bool:
-        """Whether the values where the predicate does not hold are values of the program."""
+        """Whether the fill is a value of the program."""
         return self.fill is not None
 
     def load(
         self, dst: k.Ref, src: k.Operand, width: int = 1, cache: CacheOp = CacheOp.unspecified
     ) -> k.Copy:
-        """One access, under the predicate."""
+        """A copy under the predicate."""
         if self.pred is k.TRUE:
             return k.Copy(dst, src, width, cache)
         dtype = dst.buffer.dtype
@@ -86,8 +86,13 @@ class Work:
 
 
 def work_of(ctx: Context, node: Node, indices: NodeIndices, lane: Symbol | None = None) -> Work:
-    """All threads compute registers, from fills where there is nothing to load; memory is written only where
-    there is an element. `lane` is 0 in the conditions.
+    """The conditions of a node's work.
+
+    Registers are computed in all threads, from fills where there is nothing to load. Memory is written only
+    where there is an element.
+
+    Args:
+        lane: the lane of a vector; the conditions are those of lane 0.
     """
     own, nonempty = ctx.thread_guards(node, indices), ctx.nonempty_guards(node)
     if lane is not None:
@@ -101,17 +106,23 @@ def work_of(ctx: Context, node: Node, indices: NodeIndices, lane: Symbol | None 
 def in_registers(
     ctx: Context, work: Work, operands: Sequence[k.Operand], op: ElementwiseOp, dtype: DataType
 ) -> tuple[list[k.Stmt], list[k.Operand]]:
-    """Statements that bring operands into registers which must not be read, or divide, everywhere."""
+    """Loads operands under the predicate if `op` may not use them where it does not hold.
+
+    These are operands in memory, and divisors, whose fill is 1.
+
+    Returns:
+        The loads, and all operands.
+    """
     loads: list[k.Stmt] = []
     values: list[k.Operand] = []
     for position, value in enumerate(operands):
         if isinstance(value, k.Ref) and work.pred is not k.TRUE:
-            divisor = op.spelling(dtype).divides and position + 1 == len(operands)
-            if divisor or not is_at_hand(value):
-                name = f"{value.buffer.name}_{len(ctx.registers)}"
-                register = k.Ref(ctx.register(name, value.buffer.dtype, 1), ZERO)
-                away = replace(work, fill=k.Imm(1, value.buffer.dtype)) if divisor else work
-                loads.append(away.load(register, value))
+            is_divisor = op.spelling(dtype).divides and position + 1 == len(operands)
+            if is_divisor or not is_at_hand(value):
+                buffer = value.buffer
+                register = k.Ref(ctx.numbered_register(f"{buffer.name}_", buffer.dtype), ZERO)
+                filled = replace(work, fill=k.Imm(1, buffer.dtype)) if is_divisor else work
+                loads.append(filled.load(register, value))
                 value = register
         values.append(value)
     return loads, values
@@ -125,19 +136,19 @@ def assignment(
     dtype: DataType,
     cache: CacheOp = CacheOp.unspecified,
 ) -> list[k.Stmt]:
-    """Stores a value of `dtype`: a copy if `dst` has that type, else a cast, which has no cache hint."""
+    """Stores a value of type `dtype`: by a copy if `dst` has the type, else by a cast without cache hint."""
     given = value.buffer.dtype if isinstance(value, k.Ref) else dtype
     if given is dst.buffer.dtype:
         return [_move(work, dst, value, 1, cache)]
     if work.is_pad and is_at_hand(value):
-        own = k.Ref(ctx.register(f"{dst.buffer.name}_{len(ctx.registers)}", dst.buffer.dtype, 1), ZERO)
+        own = k.Ref(ctx.numbered_register(f"{dst.buffer.name}_", dst.buffer.dtype), ZERO)
         return [k.Compute(CAST, own, (value,), given.compute), work.load(dst, own)]
     loads, args = in_registers(ctx, work, [value], CAST, given.compute)
     return [*loads, k.Compute(CAST, dst, tuple(args), given.compute)]
 
 
 def _move(work: Work, dst: k.Ref, src: k.Operand, width: int, cache: CacheOp) -> k.Copy:
-    """One access: what lies in memory, or is padded, is read under the predicate."""
+    """A copy. It is predicated if the source is in memory or padded."""
     if work.is_pad or not is_at_hand(src):
         return work.load(dst, src, width, cache)
     return k.Copy(dst, src, width, cache)
@@ -154,8 +165,12 @@ def moves(
     cache: CacheOp,
     lane: Symbol | None = None,
 ) -> list[k.Stmt]:
-    """One access; of what is held in part, one of its memory in those iterations and one in the others. What
-    the last iteration loaded is in its registers still.
+    """A copy. If part of the source is held (`TensorView.part`), iterations read the held copy or memory.
+
+    The last iteration may read the registers that it was loaded to (`_kept_of_last`).
+
+    Args:
+        lane: the lane of a vector of `width` elements, of which `dst` and `src` are the first.
     """
     held = node.held if isinstance(node, Copy) else None
     if held is None or held.part is None:
@@ -178,18 +193,20 @@ def moves(
         statements.append(_move(elsewhere, dst, src, width, cache))
     statements.append(k.Copy(dst, near, width, pred=land(work.pred, is_held)))
     if kept is not None:
-        statements += guarded([beyond, le(last, step)], [_moved(kept, dst, width)])
+        statements += guarded([beyond, le(last, step)], [copy_registers(kept, dst, width)])
     return statements
 
 
 def _kept_of_last(ctx: Context, node: Node, held: TensorView) -> k.Buffer | None:
-    """The registers of the load that `held` is filled from, where they have for each thread what `node` loads
-    in the last iteration: nothing else is loaded into them after that.
+    """The registers that `held` is filled from, if after the loop they still hold what `node` reads in the
+    last iteration.
 
-    None where more than the last iteration is not held, as registers that are taken so long cost more than
-    one load of many; where the load goes over its iterations in another order; where a loop around these, of
-    which each iteration loads something else, is not a loop of both; and where the registers have no room for
-    all of an iteration, or for other elements than those of `node`.
+    None if they do not:
+
+    * More than one iteration is not held. (The registers would be in use for long, to save one load of many.)
+    * The load goes over the iterations in another order.
+    * A loop around the iterations belongs to only one of the two nodes.
+    * The registers have room for only a part of an iteration, or hold other elements than those of `node`.
     """
     assert held.definition is not None and held.part is not None
     if as_int(ctx.domains.extent(held, held.loop[held.part.position])) != held.part.steps + 1:
@@ -204,12 +221,12 @@ def _kept_of_last(ctx: Context, node: Node, held: TensorView) -> k.Buffer | None
     stored = [load.loop.index(axis) for axis in ctx.buffers.stored_axes(load)]
     if any(loop.is_real and i not in stored for i, loop in enumerate(loops) if i > position):
         return None
-    alike = stored == [node.output.loop.index(axis) for axis in ctx.buffers.stored_axes(node.output)]
-    return ctx.buffers.of(load) if alike else None
+    read = [node.output.loop.index(axis) for axis in ctx.buffers.stored_axes(node.output)]
+    return ctx.buffers.of(load) if stored == read else None
 
 
-def _moved(source: k.Buffer, dst: k.Ref, width: int) -> k.Stmt:
-    """Copies `width` registers to those of another buffer in the same places."""
+def copy_registers(source: k.Buffer, dst: k.Ref, width: int) -> k.Stmt:
+    """Copies `width` registers of a buffer to the same places in the buffer of `dst`."""
     if width == 1:
         return k.Copy(dst, k.Ref(source, dst.index))
     element = symbol("e", lo=0, hi=width - 1)
@@ -218,7 +235,7 @@ def _moved(source: k.Buffer, dst: k.Ref, width: int) -> k.Stmt:
 
 
 def cache_hint(node: Node) -> CacheOp:
-    """Of its accesses to global memory: none where a copy that was put between has them instead."""
+    """The hint for a node's access to global memory; none if the node accesses no global memory."""
     if not isinstance(node, (Copy, Indexed)):
         return CacheOp.unspecified
     memories = (node.tensor_inputs[0].memory, node.output.memory)
@@ -226,13 +243,13 @@ def cache_hint(node: Node) -> CacheOp:
 
 
 def first_lane(ref: k.Ref, lane: Symbol) -> k.Ref | None:
-    """The reference of lane 0 if the lanes are contiguous from there, else None."""
+    """The reference of lane 0 if the lanes are contiguous, else None."""
     first = substitute(ref.index, {lane: 0})
     return k.Ref(ref.buffer, first) if first + lane is ref.index else None
 
 
 def placed(node: Stored, indices: NodeIndices, work: Work, lane: Symbol | None = None) -> Work:
-    """The work of a node that stores only where its own predicate also holds."""
+    """The work of a node that stores only where its predicate holds, too."""
     pred = indices.expression(node.map.pred)
     if lane is not None:
         pred = substitute(pred, {lane: 0})
@@ -240,7 +257,7 @@ def placed(node: Stored, indices: NodeIndices, work: Work, lane: Symbol | None =
 
 
 def padded(ctx: Context, node: Indexed, indices: NodeIndices, work: Work, lane: Symbol | None = None) -> Work:
-    """The work of a node that reads its source where its own predicate also holds, and the pad elsewhere."""
+    """The work of a node that reads its source where its predicate holds, too, and the pad elsewhere."""
     pred = indices.expression(node.map.pred)
     if pred is TRUE:
         return work
@@ -258,13 +275,13 @@ def index_values(
     pred: Expr,
     lane: Symbol | None = None,
 ) -> list[k.Stmt]:
-    """Names the loaded index values that the node's expressions use, where `pred` holds. Values in memory are
-    loaded into registers first.
+    """Names the loaded index values that the node's expressions use, where `pred` holds.
 
-    The lanes of a vector share a value if it is the same for all that exist. If they do not, it is that of a
-    lane that exists, lane 0 of whole vectors (see `values_of_lanes`).
+    Values in memory are loaded to registers first. The lanes of a vector share a value that is the same for
+    all lanes that exist. If values differ, the name stands for a lane that exists: lane 0 of whole vectors
+    (see `values_of_lanes`).
     """
-    first = 2 if isinstance(node, Choose) else 1  # of the index operands
+    first = 2 if isinstance(node, Choose) else 1  # the position of the first index operand
     used = {s for e in expressions for s in e.free_symbols if value_of(s) is not None}
     found: list[k.Stmt] = []
     for s in sorted(used, key=lambda s: s.name):
@@ -279,7 +296,7 @@ def index_values(
             ]
         read, own = lanes[0]
         if isinstance(read, k.Ref) and not (is_at_hand(read) and len(lanes) == 1):
-            held = k.Ref(ctx.register(f"{read.buffer.name}_{len(ctx.registers)}", read.buffer.dtype, 1), ZERO)
+            held = k.Ref(ctx.numbered_register(f"{read.buffer.name}_", read.buffer.dtype), ZERO)
             found.append(Work((), own, None, False).load(held, read))
             for other, own in lanes[1:]:
                 found += guarded([own], [k.Copy(held, other)])
@@ -308,8 +325,11 @@ def _in_some_lane(pred: Expr, lane: Symbol) -> Expr:
 def values_of_lanes(
     ctx: Context, node: Indexed, indices: NodeIndices, pred: Expr, lane: Symbol
 ) -> tuple[tuple[k.Stmt, ...], dict[Symbol, Expr | int]]:
-    """Names the index values of each lane of a vector whose lanes differ in them: the statements, which stand
-    in a loop over the lanes, and the new names by those that `index_values` gives to lane 0's values.
+    """Names the index values of each lane of a vector, if the lanes have different values.
+
+    Returns:
+        The statements, which belong in a loop over the lanes, and a map from the names that `index_values`
+        gives to lane 0's values to the new names. Both are empty if all lanes have the same values.
     """
     used = {s for e in node.map.expressions for s in e.free_symbols if value_of(s) is not None}
     reads = [ctx.operand(node, 1 + number, indices) for s in used if (number := value_of(s)) is not None]

@@ -1,4 +1,4 @@
-"""The rules that turn nodes into statements: one for each node class, registered in RULES."""
+"""The rules that lower nodes to statements: one for each node class, registered in RULES."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Rule = Callable[[Context, Node, int], list[Item]]
 
 
 def node_items(ctx: Context, node: Node, order: int) -> list[Item]:
-    """The items of `node`; `order` is its place in the program, of which it may use up to 4 numbers."""
+    """The items of `node`. They may have the order numbers `order` to `order + 4`."""
     return RULES[type(node)](ctx, node, order)
 
 
@@ -78,7 +78,7 @@ def compute_dtype(node: Pointwise) -> DataType:
 
 
 def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
-    """Copies and relabelings: one move of an element, or of a vector along a vectorized innermost axis."""
+    """Copies and relabelings: a copy of one element, or of a vector along a vectorized innermost axis."""
     cache, loops = cache_hint(node), ctx.loops.of(node)
     source = node.tensor_inputs[0]
     if node.output.circular is not None:
@@ -97,7 +97,7 @@ def _copy(ctx: Context, node: Node, order: int) -> list[Item]:
 
 
 def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
-    """A predicated load: of a vector along a vectorized innermost axis, else of an element."""
+    """Predicated loads of one element, or of a vector along a vectorized innermost axis."""
     assert isinstance(node, Indexed)
     loops = ctx.loops.of(node)
     if is_vector_access(node) and loops[-1].is_real:
@@ -111,7 +111,7 @@ def _indexed(ctx: Context, node: Node, order: int) -> list[Item]:
 
 
 def _stored(ctx: Context, node: Node, order: int) -> list[Item]:
-    """A predicated store: of a vector along a vectorized innermost axis, else of an element."""
+    """Predicated stores of one element, or of a vector along a vectorized innermost axis."""
     assert isinstance(node, Stored)
     loops = ctx.loops.of(node)
     if is_vector_access(node) and loops[-1].is_real:
@@ -125,7 +125,7 @@ def _stored(ctx: Context, node: Node, order: int) -> list[Item]:
 
 
 def _update(ctx: Context, node: Node, order: int) -> list[Item]:
-    """A store, or an addition, where others may store or add: of a vector or an element."""
+    """Stores or atomic operations, of one element or a vector, where other threads may store, too."""
     assert isinstance(node, Update)
     loops, width = ctx.loops.of(node), 1
     if is_vector_access(node) and loops[-1].is_real:
@@ -144,14 +144,14 @@ def _update(ctx: Context, node: Node, order: int) -> list[Item]:
         first = first_lane(dst, lane)
         assert first is not None and divides(width, first.index), f"{node.output} is vectorized along no run"
         dst = first
-    if width > 1 or _is_elsewhere(src, dst):
+    if width > 1 or _needs_register(src, dst):
         src, staged = _in_run(ctx, own, src, dst, width, lane)
     scatter = k.Scatter(dst, src, node.op, width, land(own.pred, pred))
     return [item_of(ctx, node, order, loops, own.statements([*staged, *named, scatter]))]
 
 
-def _is_elsewhere(src: k.Operand, dst: k.Ref) -> bool:
-    """Whether an operand is in memory, or of another type than where it goes."""
+def _needs_register(src: k.Operand, dst: k.Ref) -> bool:
+    """Whether an operand is in memory or does not have the type of `dst`."""
     if not isinstance(src, k.Ref):
         return k.operand_dtype(src) is not dst.buffer.dtype
     return src.buffer.space is not k.Space.LOCAL or src.buffer.dtype is not dst.buffer.dtype
@@ -160,11 +160,15 @@ def _is_elsewhere(src: k.Operand, dst: k.Ref) -> bool:
 def _in_run(
     ctx: Context, work: Work, src: k.Operand, dst: k.Ref, width: int, lane: Symbol | None
 ) -> tuple[k.Operand, list[k.Stmt]]:
-    """The elements of all lanes side by side in registers, of dst's type, and what brings them there."""
+    """Puts the elements of all lanes side by side in registers of the type of `dst`.
+
+    Returns:
+        The first of the registers, and the statements that set them.
+    """
     first = first_lane(src, lane) if lane is not None and isinstance(src, k.Ref) else None
-    if first is not None and not _is_elsewhere(first, dst):
+    if first is not None and not _needs_register(first, dst):
         return first, []
-    register = ctx.register(f"{dst.buffer.name}_{len(ctx.registers)}", dst.buffer.dtype, width)
+    register = ctx.numbered_register(f"{dst.buffer.name}_", dst.buffer.dtype, width)
     at = k.Ref(register, ZERO if lane is None else lane)
     body = assignment(ctx, work, at, src, k.operand_dtype(src))
     if lane is not None:
@@ -182,7 +186,8 @@ def _choose(ctx: Context, node: Node, order: int) -> list[Item]:
     loads, (first, second) = in_registers(ctx, work, operands, where, dtype)
     choice: k.Stmt
     if all(k.operand_dtype(each) is dst.buffer.dtype for each in (first, second)) and _can_fill(second):
-        choice = k.Copy(dst, first, pred=pred, fill=second, fill_is_value=True)  # nothing is converted
+        # A copy with a fill chooses without a conversion.
+        choice = k.Copy(dst, first, pred=pred, fill=second, fill_is_value=True)
         choice = choice if pred is not TRUE else k.Copy(dst, first)
     else:
         choice = k.Compute(where, dst, (k.IndexValue(pred, DataType.Bool), first, second), dtype)
@@ -191,7 +196,7 @@ def _choose(ctx: Context, node: Node, order: int) -> list[Item]:
 
 
 def _can_fill(operand: k.Operand) -> bool:
-    """Whether a copy can take the operand where its source does not count."""
+    """Whether the operand can be the fill of a copy."""
     return not isinstance(operand, k.Ref) or operand.buffer.space is k.Space.LOCAL
 
 
@@ -208,20 +213,20 @@ def _iota(ctx: Context, node: Node, order: int) -> list[Item]:
     out = node.output
     dst = ctx.result(out, indices)
     dtype = out.dtype.compute
-    along = next((a for a in out.maybe_root if not a.is_broadcast), None)  # None: of one element
+    along = next((a for a in out.maybe_root if not a.is_broadcast), None)  # None if it has one element
     position = k.IndexValue(ZERO if along is None else indices.of(along), dtype)
     start, step = ctx.scalar(node.inputs[0]), ctx.scalar(node.inputs[1])
     value: k.Operand = position
     statements: list[k.Stmt] = []
     for name, operand, neutral in (("mul", step, 1), ("add", start, 0)):
         if not _is_number(operand, neutral):
-            to = dst if name == "add" else k.Ref(ctx.register_of(f"{out.name}_{name}", dtype, 1), ZERO)
+            to = dst if name == "add" else k.Ref(ctx.numbered_register(f"{out.name}_{name}", dtype), ZERO)
             statements.append(k.Compute(ELEMENTWISE[name], to, (value, operand), dtype))
             value = to
     if value is not dst:
         cast = ELEMENTWISE["cast"]
-        is_alike = operand_dtype(value) is out.dtype
-        statements.append(k.Copy(dst, value) if is_alike else k.Compute(cast, dst, (value,), dtype))
+        has_type = operand_dtype(value) is out.dtype
+        statements.append(k.Copy(dst, value) if has_type else k.Compute(cast, dst, (value,), dtype))
     body = work_of(ctx, node, indices).statements(statements)
     return [item_of(ctx, node, order, ctx.loops.of(node), body)]
 
@@ -231,7 +236,10 @@ def _is_number(operand: k.Operand, value: int) -> bool:
 
 
 def _random(ctx: Context, node: Node, order: int) -> list[Item]:
-    """Numbers of one block of the generator are told apart by their place in it, and so can share it."""
+    """Random numbers. Elements that use one block of the generator may share its computation.
+
+    Each has the number of the block and its place in the block as operands.
+    """
     assert isinstance(node, Random)
     indices = ctx.indices(node)
     out = node.output

@@ -1,7 +1,7 @@
-"""Vectors of which some elements do not exist, or that start at any element.
+"""Lowers copies of vectors that may be partial or start at any element.
 
-A vector at the edge of a row has lanes outside of it. A load may read neighbouring elements, which are then
-unused; a store may not write them:
+A vector at the edge of a row has lanes outside the row. A load may read the neighbouring elements, which are
+then unused. A store may not write them:
 
     a[0:8] = x[i:+8] if some of it exists, and all lies in the memory of x
     if some of it exists, but not all lies there: a[k] = x[i + k] if it exists, for all k
@@ -23,8 +23,8 @@ predicate, and no edges are left.
 If an index has divisions, vectors whose elements are adjacent in memory are loaded this way
 (`straight_runs`), and the others by element.
 
-The loads of all vectors precede the first use of any, so that they are in flight together. Two neighbouring
-threads need each aligned vector, and one of them finds it in the L1 cache.
+All vectors are loaded before the first one is used, so that the loads are in flight together. Two
+neighbouring threads need each aligned vector, and one of them finds it in the L1 cache.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from fusewright.sym import (
 
 @dataclass(frozen=True)
 class Scattered:
-    """The element of lane `lane` of a vector that may not be contiguous.
+    """The element of one lane of a vector that may not be contiguous.
 
     Attributes:
-        src: its reference.
-        pred: the condition under which it is moved.
+        src: the reference of the element.
+        pred: the condition under which it is copied.
         named: statements that name the loaded index values of this lane, which `src` and `pred` use.
     """
 
@@ -80,11 +80,11 @@ class Move:
 
     Attributes:
         dst, src: the references of the first lane; the other lanes follow contiguously.
-        pred: the condition under which an element of lane `lane` is moved.
-        whole: the condition under which the vector is contiguous in memory; `src` and `pred` are those of
-            such a vector.
-        scattered: for a vector that may not be contiguous, its elements one by one.
-        fill, fill_is_value: the values that a load has for missing elements, as in `k.Copy`.
+        pred: the condition under which the element of lane `lane` is copied.
+        fill, fill_is_value: the value that a load has for missing elements, as in `k.Copy`.
+        width, lane, cache: the number of lanes, the symbol of the lane, and the cache hint.
+        whole: the condition that the vector is contiguous in memory. `src` and `pred` are valid if it holds.
+        scattered: the elements of a vector that may not be contiguous, for copies one by one.
     """
 
     dst: k.Ref
@@ -99,7 +99,11 @@ class Move:
     scattered: Scattered | None = None
 
     def lanes(self, tensor: TensorView) -> Lanes:
-        """Raises ScheduleError if the existing elements of a vector do not follow from its ends."""
+        """The lanes that exist.
+
+        Raises:
+            ScheduleError: the existing elements are not determined by the ends of the vector.
+        """
         found = lanes_of(self.pred, self.lane, self.width)
         if found is None:
             raise ScheduleError(
@@ -110,7 +114,7 @@ class Move:
         return found
 
     def one_by_one(self, pred: Expr, fill: k.Operand | None) -> k.Stmt:
-        """Moves the elements for which the predicate holds, that of whole vectors."""
+        """Copies the elements one by one. `pred` is the predicate of each if the vector is contiguous."""
         dst, src = (k.Ref(ref.buffer, ref.index + self.lane) for ref in (self.dst, self.src))
         named: tuple[k.Stmt, ...] = ()
         if self.scattered is not None:
@@ -121,7 +125,7 @@ class Move:
 
 
 def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
-    """The statements that load vectors, and those that load the elements of vectors beyond the memory.
+    """The statements that load whole vectors, and those that load vectors across an end of memory by element.
 
     Raises:
         ScheduleError: see `Move.lanes`.
@@ -137,7 +141,7 @@ def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
 
 
 def _vector(move: Move, dst: k.Ref, src: k.Ref, there: Expr, fill: k.Operand, wanted: Expr) -> k.Copy:
-    """A load of a whole vector where it is in memory, which may be known; else of the fill."""
+    """A load of a whole vector if `there` holds; else of the fill."""
     if there is k.TRUE:
         return k.Copy(dst, src, move.width, move.cache)
     covering = k.Covering(move.lane, wanted)
@@ -145,12 +149,12 @@ def _vector(move: Move, dst: k.Ref, src: k.Ref, there: Expr, fill: k.Operand, wa
 
 
 def _loaded(move: Move, lanes: Lanes) -> Expr:
-    """When to load a vector as a whole: for some of its lanes, or for all where others have to be a value."""
+    """The condition to load a whole vector: some of its lanes exist, or all of them if fills are values."""
     return lanes.all if move.fill_is_value else lanes.some
 
 
 def _inside(vector: k.Ref, width: int) -> Expr:
-    """That so many elements from there on lie in the memory of a tensor."""
+    """The condition that `width` elements from the first one of a vector on are in the tensor's memory."""
     return land(le(ZERO, vector.index), le(vector.index + width, vector.buffer.size))
 
 
@@ -163,17 +167,17 @@ def edged_store(move: Move, tensor: TensorView) -> list[k.Stmt]:
     lanes, dst = move.lanes(tensor), move.dst
     whole = k.Copy(dst, move.src, move.width, move.cache)
     if dst.buffer.space is k.Space.SHARED and is_one_run(tensor) and _ends_inside(dst, move.width):
-        return guarded([lanes.some], [whole])  # what no lane has stands for nothing, as a fill does
+        return guarded([lanes.some], [whole])  # lanes that do not exist store meaningless values, like fills
     return [*guarded([lanes.all], [whole]), *_edges(move, lanes, lanes.all, None)]
 
 
 def _ends_inside(vector: k.Ref, width: int) -> bool:
-    """Whether so many elements from there on are known to lie in a buffer."""
+    """Whether `width` elements from the first one of a vector on are known to be in the buffer."""
     return is_nonneg(vector.index) and is_nonneg(vector.buffer.size - vector.index - width)
 
 
 def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
-    """The statements that load vectors, that choose from them, and that load what they leave out.
+    """The statements that load aligned vectors, that select from them, and that load the remaining elements.
 
     Raises:
         ScheduleError: see `Move.lanes`.
@@ -182,7 +186,7 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
     lanes, fill = move.lanes(tensor), _fill(move)
     size = as_int(dst.buffer.size)
     assert size is not None and dst.buffer.space is k.Space.LOCAL
-    raw = ctx.register_of(f"{dst.buffer.name}_around", dst.buffer.dtype, 2 * size)
+    raw = ctx.numbered_register(f"{dst.buffer.name}_around", dst.buffer.dtype, 2 * size)
     offset = mod(src.index + ctx.misalignment(src.buffer, width), const(width))
     if offset is ZERO:
         return edged_load(move, tensor)
@@ -198,8 +202,8 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
 
     choice: list[k.Stmt] = [k.Window(dst, k.Ref(raw, 2 * dst.index), offset, width)]
     if apart is not None:
-        # Those that other vectors need as well are equal loads (`lower.passes.equal_loads`) if they need no
-        # condition of this one.
+        # Several vectors may need the same aligned vector. Without the condition `move.whole` these loads are
+        # equal, so `lower.passes.equal_loads` merges them.
         inside = [_ends_inside(k.Ref(src.buffer, start + n * width), width) for n in range(len(apart))]
         loads: list[k.Stmt] = [
             vector(n, part if inside[n] else land(move.whole, part)) for n, part in enumerate(apart)
@@ -211,11 +215,12 @@ def unaligned_load(ctx: Context, move: Move, tensor: TensorView) -> list[list[k.
 
 
 def _parts(move: Move, lanes: Lanes, offset: int | None) -> list[Expr] | None:
-    """When there is something to load in the two aligned vectors that a vector lies in, `offset` elements
-    from the beginning of the first; None where either may exist in part.
+    """The conditions to load each of the two aligned vectors that contain a vector.
+
+    The vector starts at element `offset` of the first. None if an aligned vector may exist in part.
     """
     width, size = move.width, move.src.buffer.size
-    # An aligned vector with an element of the tensor lies in its memory.
+    # If the width divides the size, an aligned vector with one element of the tensor is in its memory.
     if offset is None or not divides(width, size):
         return None
     parts: list[Expr] = []
@@ -233,7 +238,11 @@ def _at(condition: Expr, lane: Symbol, number: int) -> list[Expr]:
 
 
 def _edges(move: Move, lanes: Lanes, moved: Expr, fill: k.Operand | None) -> list[k.Stmt]:
-    """Moves the elements of vectors of which some exist, and which are not moved as a whole."""
+    """Copies the existing elements of vectors that are not copied as a whole.
+
+    Args:
+        moved: the condition under which a vector is copied as a whole.
+    """
     whole = conditions_of(move.whole)
     missing = land(*(conditions_of(moved) - conditions_of(lanes.some) - whole))
     cond = lor(lnot(move.whole), land(lanes.some, lnot(missing)))
@@ -246,12 +255,12 @@ def _fill(move: Move) -> k.Operand:
 
 
 def misalignments(ctx: Context) -> list[k.Stmt]:
-    """Names the distances of tensors' addresses from multiples of vectors, where they are needed."""
+    """Names the misalignments of addresses that the kernel uses (`Context.misalignment`)."""
     return [k.LetMisalignment(s, buffer, width) for (buffer, width), s in ctx.misalignments.items()]
 
 
 def own_loops(loops: Sequence[Loop], shared: int) -> tuple[Loop, ...]:
-    """Loops that go over the same as `loops`, apart from them inside the outermost `shared`."""
+    """Copies of the loops inside the outermost `shared` ones, so that statements in them are separate."""
     again = [
         Loop(loop.extent, loop.parallel, loop.padded, loop.place, loop.unroll) if loop.is_real else loop
         for loop in loops[shared:]

@@ -1,4 +1,4 @@
-"""Loads that are issued an iteration ahead: `Schedule.prefetch`.
+"""Issues loads an iteration ahead of their use (`Schedule.prefetch`).
 
                                 next = x[0]
 for j in n:                     for j in n:
@@ -19,14 +19,19 @@ from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
 from fusewright.lower.guards import zero
 from fusewright.lower.loops import Item, Loop
-from fusewright.sym import ZERO, Expr, Symbol, as_int, land, lt, substitute, symbol
+from fusewright.lower.node_work import copy_registers
+from fusewright.sym import ZERO, Expr, Symbol, as_int, land, lt, substitute
 
 
 def prefetched(ctx: Context, node: Node, items: Sequence[Item]) -> list[Item]:
-    """The items of a load that is issued an iteration ahead, made of that which is not.
+    """The items of a load that is issued an iteration ahead.
+
+    Args:
+        items: the items of the load where it is used.
 
     Raises:
-        ScheduleError: no loop stands around the load.
+        ScheduleError: there is no serial loop around the load, an unrolled loop is between them, or the
+            vectors of the load may be partial or unaligned.
     """
     out = node.output
     if len(items) > 1:
@@ -59,18 +64,16 @@ def prefetched(ctx: Context, node: Node, items: Sequence[Item]) -> list[Item]:
     outer = item.loops[: item.loops.index(loop) + 1]
     return [
         _ahead(item, first, own, ahead, loop, ZERO, 0),
-        Item(outer, [_moved(ahead, own)], item.reads, item.writes, item.order + 1),
+        Item(outer, [_copied(ahead, own)], item.reads, item.writes, item.order + 1),
         _ahead(item, item.loops, own, ahead, loop, loop.index + 1, 2),
     ]
 
 
-def _moved(source: k.Buffer, target: k.Buffer) -> k.Stmt:
+def _copied(source: k.Buffer, target: k.Buffer) -> k.Stmt:
     """Copies all registers of a buffer."""
-    if as_int(source.size) == 1:
-        return k.Copy(k.Ref(target, ZERO), k.Ref(source, ZERO))
-    element = symbol("e", lo=0, hi=source.size - 1)
-    copy = k.Copy(k.Ref(target, element), k.Ref(source, element))
-    return k.For(element, source.size, (copy,), unroll=True)
+    size = as_int(source.size)
+    assert size is not None, f"{source.name} is not in registers"
+    return copy_registers(source, k.Ref(target, ZERO), size)
 
 
 def _ahead(

@@ -18,9 +18,9 @@ def check_scheduled(fusion: Fusion) -> None:
     """Checks the work of `Schedule.complete` and of the user.
 
     Raises:
-        ScheduleError: results that one statement computes are scheduled differently, or an accumulating
-            tensor is shifted.
-        VerifyError: the fusion is not well-formed, because of its scheduler.
+        ScheduleError: tensors that one node computes are scheduled differently, or a reduction or scan is
+            shifted along an axis that it accumulates over.
+        VerifyError: the scheduler has made a fusion that is not well-formed.
         InternalError: the schedule was not completed.
     """
     verify_fusion(fusion, "scheduling")
@@ -48,13 +48,13 @@ def _check_siblings(node: Node) -> None:
 
 
 def _check_shifts(node: Reduction | Scan) -> None:
-    """Refuses loops that are at another element of the result in each step of its accumulation."""
+    """Raises ScheduleError if the position in the result depends on the step of the accumulation."""
     out, scans = node.output, isinstance(node, Scan)
     root = out.maybe_root
     along = {scanned_root(node)} if isinstance(node, Scan) else {axis for axis in root if axis.is_reduction}
 
     def accumulated(axes: Iterable[IterDomain]) -> set[IterDomain]:
-        # A later reduction takes the axes that rfactor left, such as blocks that take rows in turns.
+        # Axes that rfactor left are not accumulated here: a later reduction does that.
         steps = (axis for axis in axes if scans or axis.is_reduction)
         return {found for axis in steps for found in ancestors(axis, root) if found in along}
 

@@ -1,4 +1,4 @@
-"""Reductions: accumulators, their initialisation, and the steps within a thread, a block and the grid."""
+"""Lowers reductions: accumulators, their initialisation, and the steps in a thread, a block and the grid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusewright.lower.loops import Item, Loop, cluster_size
 from fusewright.lower.node_work import item_of
 from fusewright.sym import Expr, Symbol, as_int, const, land, lnot, substitute, symbol
 
-# Longest run of values that are combined at once: a vector's, which is what registers hold side by side.
+# The most values that are combined at once: registers hold the elements of one vector side by side.
 MAX_RUN = MAX_VECTOR_BYTES
 _SIDE_BY_SIDE = (ParallelType.vectorize, ParallelType.unroll)
 
@@ -26,8 +26,8 @@ _SIDE_BY_SIDE = (ParallelType.vectorize, ParallelType.unroll)
 def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
     """An item that sets the accumulators to the identity, and one that accumulates.
 
-    Serial axes accumulate within the thread; axes of threads and blocks in one collective, whose result all
-    threads of the block (of the last block, across the grid) hold.
+    Serial axes accumulate within the thread. Axes of threads and blocks are reduced by one collective. All
+    threads of the block hold the result; across the grid, all threads of the last block.
     """
     for tensor in node.tensor_outputs:
         if tensor.memory is not MemoryType.local:
@@ -46,7 +46,7 @@ def reduction_items(ctx: Context, node: Reduction, order: int) -> list[Item]:
 
 
 def _reduced(ctx: Context, node: Reduction) -> tuple[Loop, ...]:
-    """The loops that the statements reduce along."""
+    """The loops along which the statements reduce."""
     loops = zip(node.output.loop, ctx.loops.of(node))
     return tuple(loop for axis, loop in loops if axis.is_reduction and loop.is_real)
 
@@ -56,7 +56,7 @@ def _accumulators(ctx: Context, node: Reduction, indices: NodeIndices) -> tuple[
 
 
 def _init_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item:
-    """Sets the accumulators, outside the first loop that reduces."""
+    """Sets the accumulators before the first loop that reduces."""
     out = node.output
     first = next(
         (i for i, (axis, loop) in enumerate(zip(out.loop, loops)) if axis.is_reduction and loop.is_real),
@@ -91,9 +91,9 @@ def _serial_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: 
 
 
 def _run_item(ctx: Context, node: Reduction, loops: tuple[Loop, ...], order: int) -> Item | None:
-    """Values of the innermost loop, combined as a run of registers where `op` does that in less.
+    """Combines the values of the innermost loop as one run of registers, if the operation can.
 
-    A run that is not whole, at the end of what is reduced, is combined one by one.
+    A partial run at the end of the reduced dimension is combined one by one. None if there is no such run.
     """
     out = node.output
     if not (node.op.combine_run and out.loop and out.loop[-1].is_reduction and len(node.inputs) == 1):
@@ -168,13 +168,13 @@ def _collective_item(
         statement = k.ClusterReduce(node.op, dst, src, threads, pred, work, exchange, width)
     else:
         statement = k.BlockReduce(node.op, dst, src, threads, pred, work, width)
-    # A collective may stand under what is the same in all threads of a block.
+    # The guards have the same value in all threads of a block, so a collective may be under them.
     body = guarded(ctx.block_guards(node), [*gathered, statement])
     return item_of(ctx, node, order, loops, body, _reduced(ctx, node))
 
 
 def _indices_of_lane(ctx: Context, node: Reduction, loops: tuple[Loop, ...], lane: Symbol) -> NodeIndices:
-    """The indices of `node` where `lane` takes the place of its innermost loop."""
+    """The indices of `node` with `lane` as the index of its innermost loop."""
     innermost = Loop(loops[-1].extent, node.output.loop[-1].parallel, 1, lane)
     return ctx.indices(node, (*loops[:-1], innermost))
 
@@ -185,7 +185,7 @@ def _shares_last_loop(node: Reduction) -> bool:
 
 
 def _is_run(operands: Sequence[k.Operand], lane: Symbol) -> bool:
-    """Whether what the lanes access stands side by side."""
+    """Whether the lanes access adjacent elements of each operand."""
     refs = [operand for operand in operands if isinstance(operand, k.Ref)]
     return all(_first_of_run(ref, lane).index + lane is ref.index for ref in refs)
 
@@ -203,19 +203,22 @@ def _gathered(
     lane: Symbol,
     width: int,
 ) -> tuple[tuple[k.Operand, ...], list[k.Stmt]]:
-    """The states of all lanes side by side in registers, the identity where `pred` does not hold, and the
-    statements that bring them there: a collective has one predicate and takes a run.
+    """Puts the states of all lanes side by side in registers, with the identity where `pred` does not hold.
+
+    A collective has one predicate for all lanes and takes a run of registers.
+
+    Returns:
+        The registers, and the statements that set them.
     """
     own = tuple(
-        k.Ref(ctx.register(f"{ref.buffer.name}_{len(ctx.registers)}", ref.buffer.dtype, width), lane)
-        for ref in states
+        k.Ref(ctx.numbered_register(f"{ref.buffer.name}_", ref.buffer.dtype, width), lane) for ref in states
     )
     body = (k.Init(node.op, own), k.Combine(node.op, own, src, pred=pred))
     return own, [k.For(lane, const(width), body, unroll=True)]
 
 
 def _check_grid(ctx: Context, node: Reduction, loops: tuple[Loop, ...]) -> None:
-    """Raises ScheduleError for a reduction across blocks that cannot stand where it does."""
+    """Raises ScheduleError if a reduction across the grid is not possible at this place."""
     out = node.output
     if cluster_size(ctx.dims) > 1:
         raise ScheduleError(

@@ -1,6 +1,4 @@
-"""Tensors that are filled ahead of their readers: the positions of their stages, and the statements that fill
-them.
-"""
+"""Circular buffers, which are filled ahead of their readers: their stages and the copies that fill them."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _THREADS = frozenset(map(k.index_name, k.THREAD_AXES))
 
 
 def ring_nodes(nodes: Iterable[Node]) -> list[Node]:
-    """Those that fill circular buffers."""
+    """The nodes that fill circular buffers."""
     return [node for node in nodes if node.output.circular is not None]
 
 
@@ -33,7 +31,7 @@ def counting_axes(tensor: TensorView) -> list[IterDomain]:
 
 
 def stage_axes(tensor: TensorView) -> list[IterDomain]:
-    """The loop axes that a stage of a circular buffer has room for."""
+    """The loop axes along which a stage of a circular buffer has room."""
     return [axis for axis in tensor.loop[_ring(tensor).position :] if not axis.parallel.is_thread]
 
 
@@ -44,12 +42,14 @@ def _ring(tensor: TensorView) -> CircularBuffer:
 
 @dataclass
 class Stages:
-    """The stages of one circular buffer, and which stage each node fills and reads.
+    """The stages of one circular buffer.
 
     Attributes:
-        size: elements of a stage.
+        tensor, buffer: the tensor and its buffer.
+        full, empty: the buffers of the mbarriers.
+        size: the number of elements of a stage.
         filled: the number of the stage that copies fill, once it is known.
-        read: the numbers of the stages that nodes read.
+        read: the numbers of the stages that nodes read, in order.
     """
 
     tensor: TensorView
@@ -65,7 +65,7 @@ class Stages:
         return _ring(self.tensor).stages
 
     def slot(self, number: Expr) -> Expr:
-        """The position of the stage of this number."""
+        """The position in the buffer of the stage with this number."""
         return number % self.count
 
     def as_ring(self) -> k.Ring:
@@ -85,7 +85,11 @@ class Stages:
 
 
 def stages_of(tensor: TensorView, domains: Domains) -> Stages:
-    """Raises ScheduleError if the data that is read in turn does not fit into the stages."""
+    """The stages of a circular buffer.
+
+    Raises:
+        ScheduleError: readers need more stages at a time than there are.
+    """
     ring = _ring(tensor)
     held = product(
         domains.extent(tensor, axis)
@@ -111,7 +115,7 @@ def stages_of(tensor: TensorView, domains: Domains) -> Stages:
 
 
 def number(extents: Sequence[Expr], indices: Sequence[Expr]) -> Expr:
-    """The number of a stage, from the indices of the axes that count them."""
+    """The number of a stage, given the extents and indices of the axes that count stages."""
     result: Expr = ZERO
     for extent, index in zip(extents, indices):
         result = result * extent + index
@@ -128,7 +132,7 @@ def check_uniform(tensor: TensorView, reader: TensorView, stage: Expr) -> None:
 
 
 def begin(stages: Iterable[Stages], threads: Sequence[Expr]) -> list[k.Stmt]:
-    """Declares the mbarriers: a stage is full once it is copied, and empty once each warp has read it."""
+    """Declares the mbarriers. A stage is full once it is copied, and empty once each warp has read it."""
     found: list[k.Stmt] = []
     for each in stages:
         found += [k.Alloc(each.full), k.Alloc(each.empty)]
@@ -138,7 +142,7 @@ def begin(stages: Iterable[Stages], threads: Sequence[Expr]) -> list[k.Stmt]:
 
 
 def elements_of_unit(tensor: TensorView) -> int:
-    """Elements of which addresses and sizes of bulk copies are multiples."""
+    """The number of elements that must divide the addresses and sizes of bulk copies."""
     return BULK_BYTES // tensor.dtype.size
 
 
@@ -146,10 +150,12 @@ def elements_of_unit(tensor: TensorView) -> int:
 
 
 def end_with_grid(nodes: Sequence[Node], loops: LoopMap, domains: Domains) -> frozenset[Expr]:
-    """Ends loops that count stages where the rows of a block end, instead of guarding the last iteration.
+    """Ends loops that count stages where the rows of a block end, since a guard must not skip a stage.
 
-    An axis that is split by blocks, [n] -> [o, blocks], has a block's share in o = 0 .. (n-1-b) / blocks: a
-    stage cannot be skipped. Returns the guards that are then unnecessary.
+    If an axis is split by blocks, [n] -> [o, blocks], block b has the iterations o = 0 .. (n-1-b) / blocks.
+
+    Returns:
+        The guards that are then unnecessary.
     """
     implied: set[Expr] = set()
     for node in ring_nodes(nodes):
@@ -173,7 +179,10 @@ def end_with_grid(nodes: Sequence[Node], loops: LoopMap, domains: Domains) -> fr
 
 
 def run_length(run: Loop, lane: Expr, guards: Iterable[Expr]) -> Expr:
-    """The elements of a run that guards leave, which say `base + lane < end` or `base + lane <= last`."""
+    """The number of elements of a run for which the guards hold.
+
+    The guards have the form `base + lane < end` or `base + lane <= last`.
+    """
     length = run.extent
     for guard in guards:
         low, high = guard.args
@@ -182,8 +191,8 @@ def run_length(run: Loop, lane: Expr, guards: Iterable[Expr]) -> Expr:
 
 
 def whole_units(count: Expr, unit: int, first: k.Ref) -> Expr:
-    """`count` elements from there on, and the following ones that complete a unit, if there is memory.
+    """`count` rounded up to whole units, but not beyond the end of the tensor.
 
-    So the last unit of a row is complete, with elements of the next row, except at the end of the tensor.
+    So the last unit of a row also has elements of the next row.
     """
     return minimum(ceildiv(count, unit) * unit, first.buffer.size - first.index)

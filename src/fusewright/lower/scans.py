@@ -1,4 +1,4 @@
-"""Scans: a carry that runs along the scanned loops, and the steps within a thread and across a block.
+"""Lowers scans: a carry that runs along the scanned loops, and steps within a thread, a block and the grid.
 
     carry = identity                        carry = identity
     for j: carry = combine(carry, x[j])     for each step along the row:
@@ -7,8 +7,9 @@
                                               before, carry = block scan of y[last], onto carry
                                               y[i] = combine(y[i], before)
 
-On the left each thread scans by itself; on the right the threads along one axis of the block scan together.
-If blocks scan together as well, the carry on the right covers what a block scans between two exchanges:
+On the left each thread scans by itself. On the right the threads along one axis of the block scan together.
+If blocks scan together as well, the carry on the right covers the elements that a block scans between two
+exchanges with other blocks:
 
     of_all = identity
     for each step that blocks take together:
@@ -37,10 +38,11 @@ from fusewright.sym import ONE, ZERO, Expr, Symbol, as_int, land, product, symbo
 
 
 def scan_items(ctx: Context, node: Scan, order: int) -> list[Item]:
-    """An item that starts the carry, and those that scan.
+    """An item that sets the carry, and the items that scan.
 
     Raises:
-        ScheduleError: loops that do not go through the scanned dimension in order, or that blocks share.
+        ScheduleError: the loops do not go through the scanned dimension in order, or axes of threads and
+            blocks cannot scan together.
     """
     if node.output.memory is not MemoryType.local:
         raise ScheduleError(
@@ -60,13 +62,14 @@ def scan_items(ctx: Context, node: Scan, order: int) -> list[Item]:
 
 @dataclass(frozen=True)
 class _Carry:
-    """The carry along the scanned loops.
+    """The carries along the scanned loops.
 
     Attributes:
-        first: the position of the first loop that it runs along.
-        beside: positions of loops inside that one that are not scanned: there is a carry for each of their
-            points.
-        buffer: the buffer that holds them.
+        loops: the loops of the scan.
+        first: the position of the first loop that the carries run along.
+        beside: the positions of loops inside the first one that are not scanned. There is a carry for each of
+            their points.
+        buffer: the buffer that holds the carries.
     """
 
     loops: tuple[Loop, ...]
@@ -90,8 +93,9 @@ class _Blocks:
     """How blocks scan together.
 
     Attributes:
-        axis: of the grid.
-        position: of the loop along it; a block's part between two exchanges is inside.
+        axis: the grid axis along which they scan.
+        position: the position of the loop along this axis. The loops inside it are a block's part between two
+            exchanges.
         carry: the carry along the loops around it.
     """
 
@@ -105,12 +109,13 @@ class _Shape:
     """How the loops of a scan divide the work.
 
     Attributes:
-        axis: the axis of the threads that scan together; None if each scans by itself.
-        blocks: the blocks that scan together, if they do.
+        axis: the axis of the threads that scan together; None if each thread scans by itself.
+        blocks: how blocks scan together; None if they do not.
         meeting: the number of loops around the step in which threads exchange results.
-        steps: the position of the loop inside of that over steps that threads scan together, if any.
-        item: the position of the loop over the elements of a thread inside of that, if there is one.
-        carry: the carry along the loops, inside that of `blocks` if there is one.
+        steps: the position of a loop inside these over steps that are exchanged together; None if there is
+            none.
+        item: the position of the innermost loop over the elements of a thread; None if there is none.
+        carry: the carry within a block.
     """
 
     node: Scan
@@ -134,11 +139,11 @@ def _shape(ctx: Context, node: Scan) -> _Shape:
     if len(within) > 1:
         raise ScheduleError(
             f"each thread of the scan {out.name} goes through its elements in {len(within)} loops",
-            expected="one",
+            expected="one loop",
             given=str(out),
-            hint="split off those of a thread at once, inside the axis of threads",
+            hint="split the elements of a thread off in one step, inside the axis of threads",
         )
-    # What stands inside the axis of threads, and is no step along the row, each thread does at once.
+    # Threads meet once for all loops inside the axis of threads, unless one of these is over steps.
     inside = [i for i in scanned_positions(node) if across and i > across[0]]
     steps = unrolled_steps(node)
     meeting = next(iter(inside), len(loops)) if steps is None else steps
@@ -154,9 +159,11 @@ def _shape(ctx: Context, node: Scan) -> _Shape:
 def _check_axes(
     out: TensorView, loops: Sequence[Loop], across: Sequence[int], grid: Sequence[int], clusters: int
 ) -> None:
-    """Raises ScheduleError for axes of threads and blocks that do not scan together.
+    """Raises ScheduleError if these axes of threads and blocks cannot scan together.
 
-    clusters: blocks of each cluster.
+    Args:
+        across, grid: the positions of scanned loops along threads and along blocks.
+        clusters: the number of blocks of a cluster.
     """
     if len(across) > 1 or len(grid) > 1 or (grid and (not across or across[0] < grid[0])):
         raise ScheduleError(
@@ -183,7 +190,7 @@ def _check_axes(
 def _carry(
     ctx: Context, node: Scan, loops: tuple[Loop, ...], scanned: Sequence[int], begin: int, end: int, name: str
 ) -> _Carry:
-    """What runs along the scanned loops from position `begin` up to `end`."""
+    """The carry along the scanned loops from position `begin` up to `end`."""
     out = node.output
     first = next((i for i in scanned if begin <= i < end and loops[i].is_real), end)
     beside = [i for i, loop in enumerate(loops) if i >= first and i not in scanned and loop.is_real]
@@ -200,7 +207,7 @@ def _carry(
 
 
 def _check_order(ctx: Context, node: Scan, scanned: Sequence[int]) -> None:
-    """Raises ScheduleError unless the loops go through the scanned dimension from its first element on."""
+    """Raises ScheduleError unless the loops go through the scanned dimension in order."""
     out = node.output
     order = nesting_order(node, lambda axis: ctx.domains.extent(out, axis) is ONE)
     if order is None:
@@ -220,7 +227,7 @@ def _check_order(ctx: Context, node: Scan, scanned: Sequence[int]) -> None:
 
 
 def _start_item(ctx: Context, shape: _Shape, order: int) -> Item:
-    """Sets the carries, outside the first loop that they run along."""
+    """Sets the carries before the first loop that they run along."""
     carry = shape.carry if shape.blocks is None else shape.blocks.carry
     node, dst = shape.node, carry.here()
     body: list[k.Stmt] = [k.Init(node.op, (dst,))]
@@ -230,13 +237,13 @@ def _start_item(ctx: Context, shape: _Shape, order: int) -> Item:
 
 
 def _begin_item(shape: _Shape, order: int) -> Item:
-    """Sets the carries of what a block goes through until it meets others."""
+    """Sets the carries within a block, which start again after each exchange with other blocks."""
     body = [k.Init(shape.node.op, (shape.carry.here(),))]
     return Item(_around(shape.carry), body, (), (shape.node.output,), order)
 
 
 def _around(carry: _Carry) -> tuple[Loop, ...]:
-    """The loops in which carries are set: those around the loops that they run along, and `beside`."""
+    """The loops in which carries are set: the loops around the first one, and the loops `beside`."""
     inside = (carry.loops[i] for i in carry.beside)
     own = (Loop(loop.extent, loop.parallel, loop.padded, loop.index, unroll=True) for loop in inside)
     return (*carry.loops[: carry.first], *own)
@@ -253,7 +260,7 @@ def _serial_item(ctx: Context, shape: _Shape, order: int) -> Item:
 
 
 def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
-    """The elements of a thread; what is beyond the end of a row changes nothing."""
+    """Copies a thread's elements to the result's registers, with the identity beyond the end of a row."""
     node = shape.node
     indices = ctx.indices(node)
     dst = ctx.result(node.output, indices)
@@ -267,7 +274,7 @@ def _fill_item(ctx: Context, shape: _Shape, order: int) -> Item:
 
 
 def _collective_item(ctx: Context, shape: _Shape, axis: ParallelType, order: int) -> Item:
-    """The scan of a thread's elements, then across threads, and what comes before added to each element."""
+    """Scans a thread's elements, then across threads, then combines each element with the total before it."""
     node, out = shape.node, shape.node.output
     if shape.steps is not None:
         body = _side_by_side(ctx, shape, axis, shape.steps)
@@ -291,7 +298,10 @@ def _collective_item(ctx: Context, shape: _Shape, axis: ParallelType, order: int
 
 
 def _side_by_side(ctx: Context, shape: _Shape, axis: ParallelType, position: int) -> list[k.Stmt]:
-    """The same of several steps, for which threads meet once: the carry goes from step to step afterwards."""
+    """Scans several steps as `_collective_item` does, with one exchange between threads for all steps.
+
+    The carry is passed from step to step afterwards.
+    """
     node, out = shape.node, shape.node.output
     own = _OwnLoops.inside(shape, shape.carry, shape.meeting, [position, shape.item])
     at, carry = ctx.result(out, ctx.indices(node, own.table)), shape.carry.here()
@@ -326,7 +336,7 @@ def _block_scan(
 
 
 def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks, order: int) -> Item:
-    """The scan of what blocks found, and what those before found added to each element of a thread."""
+    """Scans the totals of blocks, then combines each element of a thread with the total of earlier blocks."""
     node, out, loops = shape.node, shape.node.output, shape.loops
     if ctx.block_guards(node):
         raise ScheduleError(
@@ -366,12 +376,11 @@ def _grid_item(ctx: Context, shape: _Shape, axis: ParallelType, blocks: _Blocks,
 
 @dataclass(frozen=True)
 class _OwnLoops:
-    """Loops that an item executes by itself, with its own variables.
+    """Loops that an item contains, with their own variables.
 
     Attributes:
-        table: all loops of the node, with these in place of the corresponding ones.
-        columns: the loops that are not scanned; the innermost one, `side`, covers elements that are scanned
-            independently.
+        table: the loops of the node, in which these loops replace those of the same axes.
+        columns: the loops that are not scanned. One collective scans all columns of the innermost (`side`).
         steps: the loops that are scanned.
     """
 
@@ -381,7 +390,7 @@ class _OwnLoops:
 
     @staticmethod
     def inside(shape: _Shape, carry: _Carry, around: int, steps: Sequence[int | None]) -> _OwnLoops:
-        """Those inside of the first `around` loops: `steps`, and those beside the carry."""
+        """Makes the loops inside the outermost `around` ones: `steps`, and the loops beside the carry."""
         loops = shape.loops
         places = [i for i in carry.beside if i >= around]
         columns = {i: _own(f"column{n}", loops[i]) for n, i in enumerate(places)}
@@ -397,7 +406,7 @@ class _OwnLoops:
 
     @property
     def width(self) -> int:
-        """What lies side by side in the carries is scanned side by side."""
+        """The number of columns that one collective scans side by side, as they are in the carries."""
         return 1 if self.side is None else as_int(self.side.extent) or 1
 
     def over_steps(self, body: list[k.Stmt]) -> list[k.Stmt]:
@@ -408,7 +417,7 @@ class _OwnLoops:
 
 
 def _own(name: str, loop: Loop) -> Loop:
-    """A loop like another, with a variable of its own."""
+    """A copy of a loop with its own variable."""
     return Loop(loop.extent, loop.parallel, 1, symbol(name, lo=0, hi=loop.extent - 1))
 
 

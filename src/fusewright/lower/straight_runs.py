@@ -2,8 +2,8 @@
 
     x[(i + lane) // n * m + (i + lane) % n]         is        x[i // n * m + i % n + lane]
 
-for all lanes of a vector that no multiple of n splits: if `i % n <= n - width`. Rows that are padded, joined,
-repeated or rolled are read this way; few of their vectors are split.
+for all lanes of a vector that does not cross a multiple of n, that is, if `i % n <= n - width`. Rows that are
+padded, joined, repeated or rolled are read this way; few of their vectors cross a multiple.
 
     x[max(i + lane - 1, 1 - i - lane)]              is        x[i - 1 + lane]
 
@@ -42,8 +42,8 @@ class Straight:
     """Expressions over the lane of a vector, simplified for a vector that is contiguous.
 
     Attributes:
-        expressions: without divisions of terms that depend on the lane.
-        whole: the condition that the vector is contiguous; without the lane.
+        expressions: the expressions, without divisions of terms that depend on the lane.
+        whole: the condition that the vector is contiguous, which does not depend on the lane.
     """
 
     expressions: tuple[Expr, ...]
@@ -51,8 +51,9 @@ class Straight:
 
 
 def straightened(expressions: Sequence[Expr], lane: Symbol, width: int) -> Straight:
-    """The expressions in which every quotient of a term that increases by one per lane is replaced by the
-    first lane's.
+    """Replaces quotients of terms that increase by one per lane by the quotient of the first lane.
+
+    Also replaces a maximum or minimum by its usual operand (`_mostly`).
     """
     whole: dict[Expr, None] = {}
 
@@ -74,8 +75,10 @@ def straightened(expressions: Sequence[Expr], lane: Symbol, width: int) -> Strai
 
 
 def _mostly(e: Max | Min, lane: Symbol, width: int, whole: dict[Expr, None]) -> Expr:
-    """Of two operands the one that is the result at most places, if it is so for all lanes of a vector, which
-    is added to `whole`.
+    """The operand that is the extremum at most positions.
+
+    Adds the condition that it is the extremum for all lanes to `whole`. Returns `e` if there is no such
+    condition.
     """
     if len(e.args) != 2:
         return e

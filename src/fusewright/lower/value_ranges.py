@@ -18,13 +18,13 @@ from fusewright.sym import Expr, bounds
 Number = int | float
 Range = tuple[Number, Number]
 
-#: By how much the result of an operation in Float may be off, as a share of its largest operand: eight times
-#: its rounding, so that products and sums that a compiler makes one operation are within it, too.
+#: The relative error of an operation in Float, as a share of its largest operand. It is eight times the
+#: rounding error, so it also covers products and sums that a compiler contracts to one operation.
 _FLOAT_ERROR = 2.0**-21
-_LARGE = 2.0**127  # what is below it is finite in Float
-_FLOAT_INTEGERS = 2**24  # up to which Float has all integers
+_LARGE = 2.0**127  # smaller values are finite in Float
+_FLOAT_INTEGERS = 2**24  # Float represents all integers up to this one
 
-#: Types of integers that registers have, and Bool; UInt64 wraps at 0, so that nothing is known of it.
+#: The ranges of the integer types of registers, and of Bool. UInt64 wraps at 0, so nothing is known about it.
 INTEGERS: dict[DataType, tuple[int, int]] = {
     each: (int(each.lowest), int(each.highest))
     for each in DataType
@@ -85,7 +85,7 @@ class Ranges:
             self.known[stmt.dst.buffer] = found
 
     def computed(self, stmt: k.Compute) -> Range | None:
-        """Of the result, before it is converted to the type of the destination."""
+        """The range of the result before it is converted to the type of the destination."""
         rule, result = _RULES.get(stmt.op.name), stmt.op.result_of(stmt.dtype)
         types = stmt.op.operand_dtypes(stmt.dtype)
         args = [converted_range(self.of(arg), dtype) for arg, dtype in zip(stmt.args, types)]
@@ -106,7 +106,12 @@ class Ranges:
 
 
 def _applies(name: str, operands: Sequence[Range], count: int) -> bool:
-    """Whether the rule of an operation holds for such operands, of which there should be so many."""
+    """Whether the rule of an operation is valid for operands in these ranges.
+
+    Args:
+        operands: the ranges of the operands whose range is known.
+        count: the number of operands.
+    """
     ends = [end for operand in operands for end in operand]
     integral = name in _OF_ANY or all(isinstance(end, int) for end in ends)
     finite = name in _OF_INFINITE or all(map(math.isfinite, ends))
@@ -114,7 +119,7 @@ def _applies(name: str, operands: Sequence[Range], count: int) -> bool:
 
 
 def converted_range(found: Range | None, dtype: DataType) -> Range | None:
-    """Of values in this range that are converted to a type."""
+    """The range of values that are converted to a type."""
     if found is None:
         return INTEGERS.get(dtype)
     low, high = found
@@ -146,7 +151,7 @@ def _absolute(args: Sequence[Range]) -> Range:
 
 
 def _rest(args: Sequence[Range]) -> Range | None:
-    """Of C's remainder, and Python's, of what is not negative."""
+    """The range of C's remainder, which is Python's as well, of values >= 0."""
     (low, high), (least, most) = args
     return (0, min(high, most - 1)) if low >= 0 and least > 0 else None
 
@@ -167,7 +172,7 @@ def _quotient(args: Sequence[Range]) -> Range | None:
 
 
 def _and(args: Sequence[Range]) -> Range | None:
-    """Bits of a number that is not negative are no more than that."""
+    """The range of a bitwise and: at most the smallest operand that is >= 0."""
     known = [high for low, high in args if low >= 0]
     return (0, min(known)) if known else None
 

@@ -1,4 +1,4 @@
-"""The lowering of copies of vectors and of bulk copies."""
+"""Lowers copies of vectors and bulk copies."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def refuse_shifted(node: Node) -> None:
 
 
 def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], cache: CacheOp) -> list[Item]:
-    """A copy of vectors: one move each, except for vectors that may be partial or unaligned."""
+    """The items of a copy of vectors: one, or several for vectors that may be partial or unaligned."""
     out = node.output
     if not out.unaligned and not is_shifted(out):
         return [vector_copy(ctx, node, order, loops, cache)]
@@ -102,7 +102,7 @@ def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     if dst.buffer.space is not k.Space.LOCAL:
         return [item_of(ctx, node, order, loops[:-1], work.statements(edged_store(move, out)))]
     phases = unaligned_load(ctx, move, out) if out.unaligned else edged_load(move, out)
-    if named:  # one body knows the names
+    if named:  # all phases need the names, so they are one body
         phases = [[*named, *itertools.chain(*phases)]]
     items: list[Item] = []
     for number, body in enumerate(filter(None, phases)):
@@ -114,10 +114,15 @@ def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
 def _of_lanes(
     ctx: Context, node: Node, indices: NodeIndices, exists: Expr, work: Work, src: k.Ref, lane: Symbol
 ) -> tuple[tuple[k.Stmt, ...], k.Ref, Work]:
-    """The source and the work of each lane, with its own index values if lanes differ in them, and the
-    statements that name these. A vector across the end of a row also reads by the next row's index.
+    """The source and the work of each lane, with the lane's own index values if lanes have different values.
 
-    exists: the condition of the lane's position, which `work.pred` has with that of the index values.
+    They do if a vector crosses the end of a row: it also reads by the next row's index.
+
+    Args:
+        exists: the condition that the lane has an element; `work.pred` also has the condition of the index.
+
+    Returns:
+        The statements that name the lane's index values, the source, and the work.
     """
     if not isinstance(node, Indexed):
         return (), src, work
@@ -141,7 +146,11 @@ def _check_aligned(node: Node, width: int, dst: k.Ref, src: k.Ref) -> None:
 
 
 def _vector_width(out: TensorView, loops: Sequence[Loop]) -> int:
-    """The elements of a vector. ScheduleError if they are more than an access can move."""
+    """The number of elements of a vector.
+
+    Raises:
+        ScheduleError: one access cannot move so many.
+    """
     width = as_int(loops[-1].extent)
     assert width is not None
     if width * out.dtype.size > MAX_VECTOR_BYTES:
@@ -172,12 +181,12 @@ def vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], c
         )
     named: list[k.Stmt] = []
     if isinstance(node, Indexed):
-        # An index that is the same for all lanes is read for the first.
+        # All lanes have the same index value, so it is read for the first lane.
         named = index_values(ctx, node, node.map.expressions, indices, work.pred, lane)
         work = padded(ctx, node, indices, work, lane)
     elif isinstance(node, Stored):
         work = placed(node, indices, work, lane)
-    # One element for all lanes is loaded once and stored to each; elements that change type move one by one.
+    # Elements are copied one by one if they change type, or if one element is copied to all lanes.
     statements: list[k.Stmt] = [
         k.For(lane, vector.extent, tuple(assignment(ctx, work, dst, src, source.dtype, cache)), unroll=True)
     ]
@@ -192,7 +201,7 @@ def vector_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], c
 
 
 def bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) -> Item:
-    """The copy of the run along the innermost axis, into the stage that the loops around it count."""
+    """The copy of the run along the innermost axis into the stage that the loops around it count."""
     out, source = node.output, node.tensor_inputs[0]
     lane = symbol("lane", lo=0, hi=loops[-1].extent - 1)
     run = Loop(loops[-1].extent, ParallelType.tma, 1, lane)
@@ -206,13 +215,13 @@ def bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) -> 
             given=str(source),
             hint=f"cache what reads {out.name}: cache_after({out.name})",
         )
-    # What is made of a dimension by splits ends where the dimension does.
+    # A run ends where the dimension that it was split from ends.
     ends = (lt(indices.of(axis), ctx.domains.extent(out, axis)) for axis in out.maybe_root)
     count = run_length(run, lane, necessary(end for end in ends if lane in end.free_symbols))
     own = (guard for guard in ctx.element_guards(node, indices) if lane not in guard.free_symbols)
     shifted = is_shifted_run(out)
-    # Blocks of a cluster have as many stages each, and rows that begin anywhere, of which the last may be
-    # beyond the end.
+    # All blocks of a cluster, and all rows that start anywhere, have the same number of stages. Their last
+    # stage may be empty.
     beyond = [lt(0, count)] if shifted or cluster_size(ctx.dims) > 1 else []
     pred = land(*own, *ctx.nonempty_guards(node), *beyond)
     unit = elements_of_unit(out)
@@ -220,21 +229,21 @@ def bulk_copy(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...]) -> 
     if shifted and first_src is not None:
         count = whole_units(count, unit, first_src)
     for first, tensor in ((first_dst, out), (first_src, source)):
-        if (
-            first is None
-            or lane in count.free_symbols
-            or not (divides(unit, first.index) and (shifted or divides(unit, count)))
+        if first is None:
+            problem = "its elements are not contiguous"
+        elif (
+            lane in count.free_symbols
+            or not divides(unit, first.index)
+            or not (shifted or divides(unit, count))
         ):
-            at = (
-                "its elements are not contiguous"
-                if first is None
-                else f"element {first.index}, {count} of them"
-            )
-            raise ScheduleError(
-                f"{out.name} is copied in bulk, but not so in {tensor.name}: {at}",
-                expected=f"contiguous runs that start, and end, at multiples of {unit} elements",
-                hint="merge what is contiguous in memory into the innermost axis, or assume_multiple",
-            )
+            problem = f"element {first.index}, {count} of them"
+        else:
+            continue
+        raise ScheduleError(
+            f"{out.name} is copied in bulk, but not so in {tensor.name}: {problem}",
+            expected=f"contiguous runs that start, and end, at multiples of {unit} elements",
+            hint="merge what is contiguous in memory into the innermost axis, or assume_multiple",
+        )
     assert first_dst is not None and first_src is not None
     stages = ctx.buffers.stages[out]
     assert stages.filled is not None

@@ -1,9 +1,9 @@
 """Rewrites of a fusion before schedulers see it: passes that change it in place.
 
-`graph`: `simplified` runs these on a copy of a definition. `candidate`: `canonicalize` runs these on a group
-of nodes that may become a kernel. Both keep inputs and outputs. `border`: `reshape_border` runs these next,
-and gives inputs and outputs other dimensions. `proposed`: schedulers propose these if they make faster
-kernels. `replacement` has shared functions.
+`simplified` runs the rewrites of `graph` on a copy of a definition. `canonicalize` runs those of `candidate`
+on a group of nodes that may become a kernel. Both keep inputs and outputs. Then `reshape_border` runs those
+of `border`, which give inputs and outputs other dimensions. Schedulers propose the rewrites of `proposed` if
+these make faster kernels. `replacement` has shared functions.
 
 Each rewrite is one file, whose docstring starts with the transformation. It may import core, sym, ir, ops and
 analyze.
@@ -31,12 +31,12 @@ _OF_A_BORDER = _manager(BORDER_REWRITES)
 
 
 def simplified(fusion: Fusion, tracer: Tracer = SILENT) -> Fusion:
-    """A fusion that computes the same with less; `fusion`, which is not changed, if there is none.
+    """A simplified copy of a fusion, or the fusion itself if it cannot be simplified.
 
-    Values keep their numbers, and inputs and outputs their places.
+    Values keep their numbers, and inputs and outputs keep their places.
 
     Raises:
-        VerifyError: a fault of a rewrite.
+        VerifyError: a rewrite has a bug.
     """
     new, _ = fusion.clone()
     edits = new.edits
@@ -48,18 +48,19 @@ def canonicalize(fusion: Fusion, tracer: Tracer = SILENT) -> None:
     """Applies all rewrites of a candidate in place; inputs and outputs keep their identity.
 
     Raises:
-        VerifyError: a fault of a rewrite.
+        VerifyError: a rewrite has a bug.
     """
     _OF_A_CANDIDATE.run(fusion, tracer)
 
 
 def reshape_border(fusion: Fusion, tracer: Tracer = SILENT) -> tuple[int, ...]:
-    """Gives inputs and outputs of a canonical candidate the dimensions that say most of memory, in place.
+    """Gives inputs and outputs of a canonical candidate the dimensions that suit a kernel, in place.
 
-    Returns the positions of the inputs that have others than before. They lie in memory without gaps.
+    Returns:
+        The positions of the inputs whose dimensions have changed. They are dense in memory.
 
     Raises:
-        VerifyError: a fault of a rewrite.
+        VerifyError: a rewrite has a bug.
     """
     before = [value.shape if isinstance(value, TensorView) else () for value in fusion.inputs]
     _OF_A_BORDER.run(fusion, tracer)

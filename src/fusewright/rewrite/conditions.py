@@ -1,4 +1,4 @@
-"""What is known of the positions of a value that count: those at which choices by the position take it."""
+"""Conditions on the positions at which a value is used, which follow from choices by position."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from fusewright.sym import TRUE, And, Expr, lnot
 
 
 def conditions(pred: Expr) -> frozenset[Expr]:
-    """Those of which a predicate is the conjunction."""
+    """The conditions of a conjunction."""
     if pred is TRUE:
         return frozenset()
     return frozenset(pred.args if isinstance(pred, And) else (pred,))
 
 
 def conditions_read(node: Node, operand: int, where: frozenset[Expr]) -> frozenset[Expr]:
-    """What holds at the positions of an operand that count, if `where` holds at those of the result."""
+    """The conditions at the positions at which an operand is used.
+
+    Args:
+        where: the conditions at the positions at which the result is used.
+    """
     value = node.inputs[operand]
     if not isinstance(value, TensorView) or not isinstance(node, (Choose, Pointwise)):
         return frozenset()
@@ -27,5 +31,5 @@ def conditions_read(node: Node, operand: int, where: frozenset[Expr]) -> frozens
 
 
 def _dims(e: Expr) -> set[int]:
-    """The dimensions by whose positions an expression is."""
+    """The dimensions whose positions an expression contains."""
     return {dim for s in e.free_symbols if (dim := position_of(s)) is not None}

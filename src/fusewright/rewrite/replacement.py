@@ -1,25 +1,30 @@
-"""Shared by rewrites of a whole graph: replaces a tensor by another one, and removes unneeded nodes."""
+"""Functions that rewrites share: they replace tensors, add tensors of positions and remove unneeded nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
 
+from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType
+from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Copy, Node, Reduction
+from fusewright.ir.node import Copy, Iota, Node, Reduction
 from fusewright.ir.value import TensorView
-from fusewright.sym import Expr
+from fusewright.ops.build_elementwise import constant
+from fusewright.sym import ONE, Expr
 
 
 def shape_of(tensor: TensorView) -> tuple[tuple[Expr, bool, Expr | None], ...]:
-    """All that consumers see of a tensor's dimensions."""
+    """The properties of a tensor's dimensions that consumers see."""
     return tuple([(axis.extent, axis.is_broadcast, axis.expanded) for axis in tensor.shape])
 
 
 def is_in_memory_of_its_own(tensor: TensorView, outputs: Collection[TensorView]) -> bool:
-    """Whether the tensor is more than its values: an output, what a kernel changes in memory or ends behind,
-    or a copy in an order that the definition states.
+    """Whether a tensor must not be replaced by another one with the same values.
+
+    It is an output, is updated in memory, ends a kernel, or is a copy in a memory order that the definition
+    states.
     """
     node = tensor.definition
     return (
@@ -30,9 +35,9 @@ def is_in_memory_of_its_own(tensor: TensorView, outputs: Collection[TensorView])
 
 
 def read_instead(fusion: Fusion, old: TensorView, new: TensorView) -> bool:
-    """Lets all that reads `old` read `new`, which has its values; False, and nothing changes, if it cannot.
+    """Replaces `old` by `new`, which has the same values, in all its readers.
 
-    A node does not read one tensor by index and as the index.
+    Returns False and changes nothing if a reader would read one tensor by index and as the index.
     """
     if any(use.traits.indexed and new in use.inputs for use in old.uses):
         return False
@@ -42,7 +47,7 @@ def read_instead(fusion: Fusion, old: TensorView, new: TensorView) -> bool:
 
 
 def remove_dead(fusion: Fusion, node: Node, outputs: set[TensorView]) -> None:
-    """Removes a node and all that only it uses, if nothing uses it."""
+    """Removes a node and all nodes that only it uses, if nothing uses the node."""
     stack = [node]
     while stack:
         dead = stack.pop()
@@ -62,20 +67,21 @@ def replace_node(fusion: Fusion, old: Node, new: Node, outputs: set[TensorView])
 
 
 def drop_reduced_axes(tensor: TensorView) -> None:
-    """Leaves the axes that consumers see, before something else than a reduction defines the tensor."""
+    """Removes the reduced axes of a tensor, before a node that is not a reduction defines it."""
     tensor.redefine(tensor.shape)
     tensor.loop = list(tensor.shape)
     tensor.allocation = tuple(tensor.memory_axes)
 
 
 def combines_elements(node: Reduction) -> bool:
-    """Whether the result is of the elements' type, and combining results is the same as combining them."""
+    """Whether results of the reduction can be reduced further like elements."""
     return len(node.outputs) == 1 and len(node.inputs) == 1 and node.op.lift == ("{x}",)
 
 
 def return_instead(fusion: Fusion, old: TensorView, new: TensorView, outputs: set[TensorView]) -> None:
-    """Makes all readers of `old` read `new`. If `old` is one of `outputs`, `new` becomes the output and gets
-    the memory layout of `old`.
+    """Replaces `old` by `new` in all its readers.
+
+    If `old` is one of `outputs`, `new` becomes the output and gets the memory layout of `old`.
     """
     for use in list(old.uses):
         fusion.replace_inputs(use, {old: new})
@@ -85,3 +91,14 @@ def return_instead(fusion: Fusion, old: TensorView, new: TensorView, outputs: se
     new.lie_as(old)
     new.memory = MemoryType.global_
     fusion.outputs[:] = [replace(out, tensor=new) if out.tensor is old else out for out in fusion.outputs]
+
+
+def positions_along(fusion: Fusion, like: TensorView, dim: int) -> TensorView:
+    """Adds a tensor of the positions 0, 1, ... along dimension `dim` of `like`, broadcast along others."""
+    axes = [
+        fusion.copy_axis(axis) if i == dim else fusion.new_axis(ONE, IterKind.BROADCAST)
+        for i, axis in enumerate(like.shape)
+    ]
+    out = fusion.new_tensor(axes, DataType.Int)
+    fusion.add_node(Iota(constant(fusion, 0), constant(fusion, 1), out))
+    return out

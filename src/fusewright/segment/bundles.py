@@ -15,11 +15,13 @@ from fusewright.schedulers.base import Cost
 from fusewright.schedulers.cost import KERNEL_SECONDS
 from fusewright.segment.segmented import Segment
 
-# A segment shares its launch if the launch is this share of its time. Below, the gain is within what repeated
-# measurements differ by, and the kernel would have the registers and the shared memory of the largest part.
+# A segment shares a launch only if the launch takes at least this share of the segment's time. A smaller gain
+# is within the noise of measurements, and the combined kernel has the registers and shared memory of its
+# largest part.
 LEAST_SHARE = 0.02
-# Segments of one launch at most. More would save less than 1% of their launches, while NVRTC takes longer for
-# each the more there are: equal parts of eleven parameters take it 0.4 s for 48, 0.8 for 144, 2.9 for 360.
+# The most segments of one launch. More would save less than 1% of their launches, but the compile time per
+# segment grows: NVRTC takes 0.4 s for 48 equal segments of eleven parameters, 0.8 s for 144 and 2.9 s for
+# 360.
 MAX_PARTS = 192
 
 
@@ -50,7 +52,13 @@ def launches(
 
 
 def _joined(order: Sequence[int], needed: Sequence[set[int]], small: Sequence[bool]) -> list[list[int]]:
-    """Goes through the segments in order; each joins the first launch after all those of what it needs."""
+    """The launches if each segment, in this order, joins the first one after the launches that it needs.
+
+    Args:
+        order: the segments.
+        needed: for each segment the segments whose launches come before.
+        small: whether each segment may share a launch.
+    """
     found: list[list[int]] = []
     place: dict[int, int] = {}
     open_places: list[int] = []
@@ -71,10 +79,10 @@ def _joined(order: Sequence[int], needed: Sequence[set[int]], small: Sequence[bo
 
 
 def _predecessors(fusion: Fusion, segments: Sequence[Segment]) -> list[set[int]]:
-    """The segments that have to be launched before each.
+    """For each segment the segments that have to be launched before it.
 
-    They make what it reads or changes in memory. Where an output is written into an input, whoever makes it
-    and whoever reads the input keep their order, since they touch the same memory.
+    They make tensors that it reads or updates. If an output is written into an input, the segment that makes
+    the output and the segments that read the input keep their order, since they use the same memory.
     """
     owner: dict[TensorView, int] = {}
     readers: dict[TensorView, list[int]] = {}
@@ -95,6 +103,6 @@ def _predecessors(fusion: Fusion, segments: Sequence[Segment]) -> list[set[int]]
 
 
 def _writers(fusion: Fusion, owner: Mapping[TensorView, int]) -> list[tuple[int, TensorView]]:
-    """(segment, input) where the segment makes an output that is written into the input."""
+    """Pairs (segment, input): the segment makes an output that is written into the input."""
     aliased = [(output.tensor, output.alias) for output in fusion.outputs if output.alias is not None]
     return [(owner[tensor], home) for tensor, home in aliased if tensor in owner]

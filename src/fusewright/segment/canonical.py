@@ -1,4 +1,4 @@
-"""Canonical segments, without the names of a definition: shared by equal segments of a process."""
+"""Canonical segments: without names of a definition, so equal segments of a process share one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fusewright.schedulers.base import Planner, Reject, Scheduler, is_built_in, 
 from fusewright.schedulers.heuristics import TunedScheduler
 from fusewright.sym import Symbol
 
-# Nodes of the segments that are kept. Some 2 KB each with their values and what schedulers know of them.
+# The most nodes of all cached segments. A node takes about 2 KB with its values and the schedulers' analyses.
 MAX_NODES = 20_000
 
-# A name, or the first part of one that is derived from it: T3 of T3_copy.
+# A canonical name, or the first part of a name that is derived from one: T3 in T3_copy.
 _NAME = re.compile(r"\b[Tibdfc]\d+(?![0-9A-Za-z])")
 
 
@@ -43,8 +43,9 @@ class CanonicalSegment:
     _answers: dict[type, Planner | Reject] = field(default_factory=dict)
 
     def prepare(self, scheduler: Scheduler) -> Planner | Reject:
-        """The scheduler's answer about the segment. It is cached for a built-in scheduler; others may change
-        their mind.
+        """The scheduler's answer about the segment.
+
+        Only answers of built-in schedulers are cached, since those of others may change.
         """
         if isinstance(scheduler, TunedScheduler):
             own = self.prepare(scheduler.base)
@@ -63,7 +64,7 @@ _segments: SharedCache[str, CanonicalSegment] = SharedCache(
 
 
 def canonical_segment(text: str, make: Callable[[], CanonicalSegment]) -> CanonicalSegment:
-    """The segment of this text, made if the process does not have it."""
+    """The cached segment with this text; `make` makes it if the process does not have it."""
     return _segments.get(text, make)
 
 
@@ -77,7 +78,7 @@ class Names:
 
     @cached_property
     def table(self) -> Mapping[str, str]:
-        """The definition's name of each value and size of the segment that it has."""
+        """Maps the segment's names of values and sizes to the definition's, if the definition has them."""
         found = {
             own.name: theirs.name
             for own, theirs in zip(self._segment.values, self._values)
@@ -90,7 +91,7 @@ class Names:
         return found
 
     def translated(self, text: str) -> str:
-        """A text about the segment with the definition's names."""
+        """Replaces the segment's names in a text by the definition's."""
 
         def translation(name: re.Match[str]) -> str:
             own = name[0]  # a tensor that only rewriting made has no other name
@@ -113,7 +114,7 @@ class Names:
             raise
 
     def __str__(self) -> str:
-        """`T0 is T4, i0 is i2`: what has another name."""
+        """The names that differ, as `T0 is T4, i0 is i2`."""
         return ", ".join(f"{own} is {theirs}" for own, theirs in self.table.items() if own != theirs)
 
 
@@ -123,7 +124,7 @@ class Extraction:
 
     Attributes:
         segment: the canonical segment, shared by all equal groups.
-        values, sizes: the whole fusion's, for each of `segment.values` and `segment.sizes`.
+        values, sizes: the whole fusion's counterparts of `segment.values` and `segment.sizes`.
         outputs: the tensors of the group that others read.
     """
 
@@ -141,13 +142,13 @@ class Extraction:
         return Names(self.segment, self.values, self.sizes)
 
     def to_segment(self) -> dict[Val, Val]:
-        """From the whole fusion's values to the segment's."""
+        """Maps the whole fusion's values to the segment's."""
         return dict(zip(self.values, self.segment.values))
 
     def first_accepting(
         self, registry: Iterable[Scheduler]
     ) -> tuple[tuple[Scheduler, Planner] | None, list[str]]:
-        """The first scheduler that takes the segment, with its planner, and the rejections before it."""
+        """The first scheduler that accepts the segment, with its planner, and the rejections before it."""
         names = self.names
         reasons: list[str] = []
         for scheduler in registry:

@@ -46,10 +46,11 @@ from fusewright.segment.state import (
     repeated_slowly,
 )
 
-# Changes tried for one call at most: a bound on time, far above what graphs of hundreds of segments need.
+# The most changes that are tried for one call. This bounds the time; graphs of hundreds of segments need far
+# fewer.
 MAX_TRIALS = 256
-# Nodes that are partitioned anew for one call at most, to see whether a reduction had better be in another
-# kernel: that takes as long as a partition of so many, and is tried where kernels take longest.
+# The most nodes that are partitioned again for one call to see whether a reduction is better in another
+# kernel. This bounds the time; the slowest kernels are tried first.
 MAX_SURROUNDINGS = 256
 
 
@@ -82,7 +83,8 @@ class Decision:
         self._changes: list[Change] = []
         self._tried: set[tuple[str, tuple[Node, ...]]] = set()
         self._surroundings_left = MAX_SURROUNDINGS
-        # Of those: the text of a group, and the place of a reduction in it, for which it was no gain.
+        # Reductions that gained nothing in another kernel: the text of the group, and the reduction's
+        # position in the group.
         self._stays: set[tuple[str, int]] = set()
         self._planned: dict[Segment, Proposal | Reject] = {}
         self._costs: dict[Segment, Cost] = {}
@@ -94,13 +96,13 @@ class Decision:
 
     @contextmanager
     def made(self) -> Iterator[Planned]:
-        """The partition, while the graph is the one that it is of; then the graph is as before."""
+        """Yields the partition. Its rewrites stay in the graph until the context ends."""
         first = self._accepted_state()
         try:
             state = self._improved(first)
             proposals = first.proposals
             if self._planned_states > 1:
-                # Where a tensor lies may depend on the other segments, and proposals on where it lies.
+                # A tensor's layout may depend on the other segments, and proposals depend on layouts.
                 again = self._answers(state.segments) or self._answers((state := first).segments)
                 assert again is not None, "what was accepted is accepted again"
                 proposals = again
@@ -116,7 +118,7 @@ class Decision:
     # ---- states
 
     def _accepted_state(self) -> State:
-        """The partition by structure, without what planners reject at these sizes."""
+        """The partition by structure, repeated until planners accept all its segments at these sizes."""
         draft, excluded = self.draft, self.required
         while True:
             groups = merged_groups(draft, draft.nodes, excluded)
@@ -134,11 +136,13 @@ class Decision:
     def _state(
         self, groups: Sequence[Sequence[Node]], excluded: Exclusions
     ) -> State | tuple[Segment, Reject]:
-        """What these groups come to, or the segment that a planner rejects. NoSchedulerError if none takes
-        one.
+        """The partition into these groups, or a segment that its planner rejects.
 
-        Work at their borders is repeated where that moves fewer bytes. Kernels that are slow all the same are
-        compared with ones that read what was computed before.
+        Groups recompute work at their borders if that moves fewer bytes. If a kernel that recomputes is
+        estimated slow, the state is compared with one in which kernels read these results instead.
+
+        Raises:
+            NoSchedulerError: no scheduler accepts one of the groups.
         """
         state = self._state_of(groups, excluded)
         repeated = repeated_slowly(state) if isinstance(state, State) else ()
@@ -159,14 +163,18 @@ class Decision:
         self.call.start(segments)
         proposals: list[Proposal] = []
         for segment in segments:
-            answer = self._planned.get(segment)
-            if answer is None:
-                answer = self._planned[segment] = self.call.plan(segment)
+            answer = self._plan(segment)
             if isinstance(answer, Reject):
                 return segment, answer
             proposals.append(answer)
         costs = tuple(self._cost(segment, answer) for segment, answer in zip(segments, proposals))
         return State(tuple(groups), excluded, segments, tuple(proposals), costs)
+
+    def _plan(self, segment: Segment) -> Proposal | Reject:
+        answer = self._planned.get(segment)
+        if answer is None:
+            answer = self._planned[segment] = self.call.plan(segment)
+        return answer
 
     def _cost(self, segment: Segment, proposal: Proposal) -> Cost:
         cost = self._costs.get(segment)
@@ -192,9 +200,9 @@ class Decision:
         return self._spread(state) if self.call.horizontal else state
 
     def _spread(self, state: State) -> State:
-        """The state with parts of kernels that have nothing to do with each other as kernels of one launch.
+        """The state with independent parts of a kernel as separate kernels of one launch, if that is faster.
 
-        There the registers of each are its own, and equal ones share their code.
+        Each part then has its own registers, and equal parts share their code.
         """
         excluded = state.excluded
         groups: list[Sequence[Node]] = []
@@ -216,7 +224,7 @@ class Decision:
         """Parts of a group that take less time in one launch than the group as one kernel, if any do."""
         parts = independent_parts(group)
         whole = self._group_cost(group, state) if 1 < len(parts) <= MAX_PARTS else None
-        if whole is None or any(isinstance(node, Update) for node in group):  # whose launches are not shared
+        if whole is None or any(isinstance(node, Update) for node in group):  # updates share no launch
             return []
         costs = [self._group_cost(part, state) for part in parts]
         seconds = sum(cost.seconds - KERNEL_SECONDS for cost in costs if cost is not None)
@@ -224,7 +232,7 @@ class Decision:
         return [] if None in costs or gain <= LEAST_GAIN * whole.seconds else parts
 
     def _launched_seconds(self, state: State) -> float:
-        """Of all kernels, those in one launch after each other."""
+        """The estimated seconds of all kernels, less what shared launches save."""
         saved = len(state.segments) - len(self._launches(state))
         return state.seconds - KERNEL_SECONDS * saved
 
@@ -232,31 +240,34 @@ class Decision:
         return launches(self.draft.whole, state.segments, state.costs)
 
     def _apart(self, state: State) -> State | None:
-        """A better state with a reduction, and what follows it, not in the kernel of what it reads.
+        """A better state with a reduction and its dependents in another kernel; None if there is none.
 
-        The search may have merged it there before it saw what else could be: that, and the kernels around,
-        are partitioned anew without it. It then is a kernel by itself, or part of the one where it costs
-        least.
+        The search is greedy, so it may have merged the reduction with its operands before a better merge was
+        possible. The kernel and its neighbours are partitioned again without the reduction. The reduction
+        then becomes a separate kernel or joins the kernel in which it costs least.
         """
         position = self.draft.position
         seconds = [self._group_seconds(group, state) or 0.0 for group in state.groups]
         for i in sorted(range(len(state.groups)), key=lambda i: -seconds[i]):
-            segment = self.draft.segment_of(state.groups[i], state.excluded)
-            for part in reductions_apart(state.groups[i]) if segment is not None else ():
-                key = segment.text, list(state.groups[i]).index(part[0])  # type: ignore[union-attr]
+            group = state.groups[i]
+            segment = self.draft.segment_of(group, state.excluded)
+            if segment is None:
+                continue
+            for part in reductions_apart(group):
+                key = segment.text, list(group).index(part[0])
                 if key in self._stays:
                     continue
                 region = surroundings(state.groups, i)
                 inside = [node for j in region for node in state.groups[j]]
-                if len(region) < 2 and not self._is_slow(state.groups[i], state):
+                if len(region) < 2 and not self._is_slow(group, state):
                     continue
                 if len(inside) > self._surroundings_left:
                     return None
                 self._surroundings_left -= len(inside)
                 inside.sort(key=position.__getitem__)
                 new = merged_groups(self.draft, inside, state.excluded, apart=part)
-                new = self._placed(part, [group for group in new if group[0] not in part], state)
-                rest = [group for j, group in enumerate(state.groups) if j not in region]
+                new = self._placed(part, [other for other in new if other[0] not in part], state)
+                rest = [other for j, other in enumerate(state.groups) if j not in region]
                 moved = self._tried_move(part, [*rest, *new], state)
                 if moved is not None:
                     return moved
@@ -264,7 +275,7 @@ class Decision:
         return None
 
     def _placed(self, part: Sequence[Node], groups: Sequence[list[Node]], state: State) -> list[list[Node]]:
-        """The groups with the part in one of them, or by itself where that costs less."""
+        """The groups with `part` in the group in which it costs least, or as a separate group."""
         best: tuple[float, list[list[Node]]] | None = None
         alone = self._group_seconds(part, state)
         if alone is not None:
@@ -285,7 +296,7 @@ class Decision:
     def _tried_move(
         self, part: Sequence[Node], groups: Sequence[Sequence[Node]], state: State
     ) -> State | None:
-        """The state with these groups if that is better; `part` is what went to another."""
+        """The state with these groups if it is better; `part` names the nodes that moved to another group."""
         ordered = launch_order(groups, self.draft.position)
         try:
             moved = self._state(ordered, state.excluded) if ordered is not None else None
@@ -306,7 +317,7 @@ class Decision:
         return None if cost is None else cost.seconds
 
     def _group_cost(self, group: Sequence[Node], state: State) -> Cost | None:
-        """Of a group by itself, without what is repeated at borders; None if nobody takes it."""
+        """The cost of a group without recomputation at its borders; None if no scheduler accepts it."""
         answer = self._answer(group, state.excluded)
         return None if answer is None else self._cost(*answer)
 
@@ -314,19 +325,15 @@ class Decision:
         return self._answer(group, excluded) is not None
 
     def _answer(self, group: Sequence[Node], excluded: Exclusions) -> tuple[Segment, Proposal] | None:
-        """The segment of a group by itself and what is proposed for it; None if nobody takes it."""
+        """The segment of a group and its proposal; None if no scheduler or no planner accepts the group."""
         segment = self.draft.segment_of(group, excluded)
         if segment is None:
             return None
-        answer = self._planned.get(segment)
-        if answer is None:
-            answer = self._planned[segment] = self.call.plan(segment)
+        answer = self._plan(segment)
         return None if isinstance(answer, Reject) else (segment, answer)
 
     def _ideas(self, state: State) -> Iterator[Idea]:
-        """The changes that have not been tried, of the kernels that take longest first: beside these it does
-        not tell what others gain.
-        """
+        """The changes that have not been tried, those of the slowest kernels first: they can save most."""
         equal: dict[tuple[str, str], list[tuple[Segment, Cost]]] = {}
         for segment, cost in zip(state.segments, state.costs):
             equal.setdefault((type_name(segment.scheduler.type), segment.text), []).append((segment, cost))
@@ -335,20 +342,18 @@ class Decision:
             segments = self._untried("redefinition", [segment for segment, _ in known if may_rewrite])
             rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
             if len(rewrites) == len(segments) > 0:
-                change = f": {rewrites[0].name}, as {rewrites[0].reason}"
-                yield Idea(segments, change, tuple(rewrites))
+                yield _rewritten(segments, rewrites)
             slow = [segment for segment, cost in known if may_be_split(cost)]
             segments = self._untried("gathers", slow if may_rewrite else [])
             rewrites = [r for each in segments if (r := in_order_of_gathers(each.nodes)) is not None]
             if len(rewrites) == len(segments) > 0:
-                change = f": {rewrites[0].name}, as {rewrites[0].reason}"
-                yield Idea(segments, change, tuple(rewrites), alone=True)
+                yield _rewritten(segments, rewrites, alone=True)
             for i in self._repeated(*known[0]):
                 segments = self._untried(f"once {i}", [segment for segment, _ in known])
                 if segments:
                     yield Idea(segments, f" reading its repeated part {i}", once=i)
             slow = [segment for segment in slow if len(segment.nodes) > 1]
-            # A reduction's kernel would store an element a sector.
+            # In the memory order of a reduction such a part stores one element per sector.
             for i in range(len(across_memory(slow[0].nodes)) if slow else 0):
                 segments = self._untried(f"across {i}", slow)
                 if segments:
@@ -358,7 +363,7 @@ class Decision:
                 yield _without_scheduler(segments)
 
     def _repeated(self, segment: Segment, cost: Cost) -> list[int]:
-        """The parts of a segment that take so long to repeat that a kernel of their own might pay."""
+        """The parts of a segment whose repetition takes so long that a separate kernel might pay."""
         hardware, least = self.call.hardware, LEAST_GAIN_OF_MORE_KERNELS * cost.seconds
         if cost.seconds - KERNEL_SECONDS - copy_seconds(cost.bytes, hardware) <= least:
             return []
@@ -371,8 +376,10 @@ class Decision:
         return repeated_work(segment.nodes, sizes)
 
     def _redefined_or_split(self, idea: Idea, state: State) -> State:
-        """The best of the state, the one with the redefinition, and the one without the scheduler of slow
-        segments: the parts of what was redefined first would keep what only the whole gains by.
+        """The best of the state, the state with the redefinition, and the state with slow segments split.
+
+        The split is tried before the redefinition. Split afterwards, the parts would keep a redefinition that
+        pays only for the whole segment.
         """
         costs = dict(zip(state.segments, state.costs))
         slow = self._untried("split", [segment for segment in idea.segments if may_be_split(costs[segment])])
@@ -404,9 +411,9 @@ class Decision:
         return rewrite
 
     def _with_all(self, idea: Idea, state: State) -> State:
-        """The best of the state, the one with the change of one segment, and of all that are equal.
+        """The best of the state, the state with one of the equal segments changed, and that with all changed.
 
-        What is no gain for one of many layers is taken to be none for the others.
+        If the change does not pay for one segment, it is not tried for the others.
         """
         middle = len(idea.segments) // 2
         after = self._with(idea.of([middle]), state)
@@ -417,7 +424,7 @@ class Decision:
         return self._with(idea.of(rest), after) if rest else after
 
     def _with(self, idea: Idea, state: State) -> State:
-        """The better of the state and the one with the change."""
+        """The better one of the state and the state with the change."""
         nodes = [node for segment in idea.segments for node in segment.nodes]
         region = neighbourhood(state.groups, nodes, around=not idea.alone)
         before = len(self._changes)
@@ -426,7 +433,6 @@ class Decision:
                 self._changes.append(self.draft.apply(rewrite, segment.nodes, segment.scheduler))
         changes = self._changes[before:]
         after = self._changed(idea, changes, region, state)
-        # What the change does not concern takes as long as before.
         kept = after is not None and is_better(state, after, idea.least_gain)
         self._note(idea.text, state, after, kept)
         if kept:
@@ -442,14 +448,14 @@ class Decision:
             self.call.watch(trial, before, after)
 
     def _undo_all_but(self, count: int) -> None:
-        """Undoes changes, the latest first, until so many are left."""
+        """Undoes changes, the latest first, until `count` are left."""
         while len(self._changes) > count:
             self.draft.undo(self._changes.pop())
 
     def _changed(
         self, idea: Idea, changes: Sequence[Change], region: Sequence[int], state: State
     ) -> State | None:
-        """The state with these groups partitioned anew, if there is one."""
+        """The state after the groups of `region` have been partitioned again; None if planners reject it."""
         draft = self.draft
         nodes = {node for i in region for node in state.groups[i] if node in draft.position}
         excluded = state.excluded
@@ -482,7 +488,7 @@ class Decision:
     def _reductions_apart(
         self, segments: Sequence[Segment], across: int, region: Sequence[Node], excluded: Exclusions
     ) -> Exclusions:
-        """No kernel of the region computes reductions and this part of one of the segments."""
+        """Excludes kernels that compute reductions of the region and part `across` of a segment."""
         reductions = [node for node in region if isinstance(node, (Reduction, Scan))]
         for segment in segments:
             part = across_memory(segment.nodes)[across]
@@ -491,7 +497,7 @@ class Decision:
         return excluded
 
     def _computed_once(self, segments: Sequence[Segment], once: int, excluded: Exclusions) -> Exclusions:
-        """No kernel computes what the segments repeat and something else of these."""
+        """Excludes kernels that compute a segment's repeated work with the rest of the segment."""
         for segment in segments:
             part = self._repeated_work(segment)[once].nodes
             rest = set(segment.nodes).difference(part)
@@ -499,6 +505,11 @@ class Decision:
             for scheduler in self.draft.registry:
                 excluded = excluded.without_merges(type_name(scheduler.type), part, rest)
         return excluded
+
+
+def _rewritten(segments: tuple[Segment, ...], rewrites: Sequence[Rewrite], alone: bool = False) -> Idea:
+    change = f": {rewrites[0].name}, as {rewrites[0].reason}"
+    return Idea(segments, change, tuple(rewrites), alone=alone)
 
 
 def _without_scheduler(segments: tuple[Segment, ...]) -> Idea:

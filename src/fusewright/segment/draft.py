@@ -1,4 +1,4 @@
-"""A graph that is being partitioned into kernels: the form of its parts, and schedulers' verdicts on them."""
+"""The graph that is being partitioned into kernels, with its segments and the schedulers' verdicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fusewright.segment.recompute import owned_borders, recompute_borders
 from fusewright.segment.regroup import merged_again
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
 
-#: The scheduler that takes a group, if one does, and the rejections before it.
+#: The scheduler that accepts a group, or None, and the rejections by the schedulers before it.
 Answer = tuple[Scheduler | None, list[str]]
 Group = Sequence[Node]
 AnyVal = TypeVar("AnyVal", bound=Val)
@@ -56,32 +56,34 @@ class Draft:
         self.attempts: list[Attempt] = []
         self.made_by: dict[Node, frozenset[str]] = {}
         self._asked: dict[tuple[tuple[Node, ...], frozenset[str]], Answer] = {}
-        # What groups that were taken look like, until they merge: a group that stays is a segment as it is.
+        # The extractions of accepted groups, until they merge: a group that does not merge becomes a segment
+        # without being extracted again.
         self._extracted: dict[tuple[tuple[Node, ...], frozenset[str]], tuple[Extraction, Planner]] = {}
         self._segments: dict[tuple[object, ...], Segment | list[str]] = {}
         self._placed: dict[tuple[Segment, int], Segment] = {}
-        self._look()
+        self._refresh()
 
     def defined_nodes(self) -> dict[Node, Node]:
-        """The definition's nodes of which these nodes of the graph are copies."""
+        """Maps each node of the graph that is a copy of a definition's node to that node."""
         return {twin: node for node, twin in self._twins.items()}
 
     def translated(self, exclusions: Exclusions) -> Exclusions:
-        """Exclusions of the definition's nodes, of the graph's."""
+        """Translates exclusions of the definition's nodes to exclusions of the graph's."""
         return exclusions.of(self._twins)
 
-    def _look(self) -> None:
-        """Notes what the graph is now."""
+    def _refresh(self) -> None:
+        """Recomputes what depends on the graph, after the graph has changed."""
         self.extractor = Extractor(self.graph, self._tracer)
         ordered = self.graph.ordered_nodes()
-        #: what kernels and libraries compute, producers first, and where each node stands in that order
+        #: the nodes that kernels and libraries compute, producers first
         self.nodes = [node for node in ordered if not node.is_scalar]
+        #: the position of each node in topological order
         self.position = {node: i for i, node in enumerate(ordered)}
 
     # ---- asking the schedulers
 
     def offer(self, nodes: Group, excluded: ExclusionIndex) -> Answer:
-        """Shows the schedulers a group of nodes, producers first; asks once for each group."""
+        """Asks the schedulers about a group of nodes, producers first. Each group is asked about once."""
         names = excluded.names(nodes)
         key = tuple(nodes), names
         if key in self._asked:
@@ -108,11 +110,13 @@ class Draft:
     # ---- segments
 
     def segments(self, groups: Sequence[Group], exclusions: Exclusions) -> tuple[Segment, ...]:
-        """One segment a group, in the order of the groups, with elementwise work at their borders repeated
-        where that saves memory traffic.
+        """The segments of the groups, in order.
+
+        Groups recompute elementwise work at their borders if that saves memory traffic. Recomputation may
+        leave a group without nodes or let groups merge, so there may be fewer segments than groups.
 
         Raises:
-            NoSchedulerError: groups that no scheduler takes.
+            NoSchedulerError: no scheduler accepts some of the groups.
         """
         excluded = ExclusionIndex(exclusions)
         if len(groups) > 1:
@@ -122,7 +126,8 @@ class Draft:
 
             copies = [list(g) for g in groups]
             cheaper = recompute_borders(self.graph, copies, self.position, accepts, exclusions.once)
-            # A group that hands on less than when it was asked about may be refused after all.
+            # After all recomputation a group may have fewer outputs than when schedulers were asked about it,
+            # so they may reject it now.
             plain = [group for parts in cheaper for group in parts]
             for made in (merged_again(groups, cheaper, self.position, accepts), plain):
                 try:
@@ -132,7 +137,7 @@ class Draft:
         return self._all_segments(groups, excluded)
 
     def segment_of(self, group: Group, exclusions: Exclusions) -> Segment | None:
-        """The segment of a group by itself, if a scheduler accepts it."""
+        """The segment of a group without recomputation; None if no scheduler accepts it."""
         inside = set(group)
         read = {
             out
@@ -173,7 +178,7 @@ class Draft:
     def _segment(
         self, nodes: Group, read_elsewhere: set[TensorView], excluded: ExclusionIndex
     ) -> Segment | list[str]:
-        """The segment of a group of which others read these tensors, or the rejections."""
+        """The segment of a group whose tensors in `read_elsewhere` others read, or the rejections."""
         names = excluded.names(nodes)
         outputs = self.extractor.outputs_of(nodes, read_elsewhere)
         key = tuple(nodes), outputs, names
@@ -201,9 +206,9 @@ class Draft:
                 return reasons
             scheduler, planner = taker
             known = extraction, planner
-        return self._made_of(nodes, known[0], scheduler, known[1])
+        return self._make_segment(nodes, known[0], scheduler, known[1])
 
-    def _made_of(
+    def _make_segment(
         self, nodes: Group, extraction: Extraction, scheduler: Scheduler, planner: Planner
     ) -> Segment:
         values, outputs = self.named(extraction.values), self.named(extraction.outputs)
@@ -223,7 +228,7 @@ class Draft:
     def joined(
         self, segments: Sequence[Segment], others: Sequence[Segment]
     ) -> tuple[tuple[Node, ...], set[TensorView]]:
-        """The nodes of several segments, producers first, and those of their results that `others` read."""
+        """The nodes of several segments, producers first, and the results that the segments `others` read."""
         nodes = {node for segment in segments for node in segment.nodes}
         read = {value for other in others for value in other.inputs}
         made = [out for node in nodes for out in node.tensor_outputs]
@@ -233,11 +238,13 @@ class Draft:
     def made_by_scheduler(
         self, scheduler: Scheduler, nodes: Group, read_elsewhere: set[TensorView]
     ) -> Segment | Reject:
-        """The segment of a group of which others read these tensors, if this scheduler takes it."""
+        """The segment that this scheduler makes of a group whose tensors in `read_elsewhere` others read, or
+        its rejection.
+        """
         extraction = self.extractor.extract(nodes, read_elsewhere)
         taker, _ = extraction.first_accepting([scheduler])
         if taker is not None:
-            return self._made_of(nodes, extraction, *taker)
+            return self._make_segment(nodes, extraction, *taker)
         answer = extraction.segment.prepare(scheduler)
         assert isinstance(answer, Reject)
         return Reject(extraction.names.translated(answer.reason))
@@ -247,18 +254,18 @@ class Draft:
         return dict(self.named(pair) for pair in changes)  # type: ignore[misc]
 
     def named(self, values: Iterable[AnyVal]) -> tuple[AnyVal, ...]:
-        """The definition's values, if it has them."""
+        """Each value's counterpart in the definition, or the value itself if a rewrite made it."""
         own = self._definition
         return tuple([own.get(value, value) for value in values])  # type: ignore[misc]
 
     # ---- rewriting
 
     def apply(self, rewrite: Rewrite, nodes: Group, scheduler: Scheduler) -> Change:
-        """Replaces tensors that `nodes` compute as the rewrite, which `scheduler` proposed, says.
+        """Applies a rewrite that `scheduler` proposed for the segment of `nodes`.
 
         Raises:
-            SchedulerError: it replaces a tensor that the nodes do not compute, or by one of another type or
-                shape.
+            SchedulerError: the rewrite replaces a tensor that the nodes do not compute, or replaces a tensor
+                by one of another type or shape.
         """
         change = Change(self.graph)
         alive = set(self.position)
@@ -282,14 +289,14 @@ class Draft:
                 raise _misused(rewrite, old, new, expected, scheduler)
         change.redirect(replaced)
         for old, new in replaced.items():
-            # Whoever reads it, the user included, finds it where and as the old one would be.
+            # Readers, including the user, find the new tensor in the memory and layout of the old one.
             new.lie_as(old)
             if old in self._definition:
                 self._definition[new] = self._definition[old]
         change.replaced = tuple(replaced.values())
         history = frozenset({rewrite.name}).union(*(self.made_by.get(node, ()) for node in nodes))
         self.made_by.update(dict.fromkeys(change.made, history))
-        self._look()
+        self._refresh()
         change.dead = tuple(node for node in alive if node not in self.position)
         change.dropped = self._drop(change)
         for old, new in replaced.items():
@@ -299,19 +306,19 @@ class Draft:
         return change
 
     def undo(self, change: Change) -> None:
-        """Restores the graph before the latest change."""
+        """Undoes the latest change of the graph."""
         change.undo()
         for node in change.made:
             self.made_by.pop(node, None)
         for tensor in change.replaced:
             self._definition.pop(tensor, None)
-        self._look()
+        self._refresh()
         self._drop(change)
         for cache, key, value in change.dropped:
             cache[key] = value
 
     def _drop(self, change: Change) -> list[tuple[dict[Any, Any], Any, Any]]:
-        """Takes out, and returns, what is kept of nodes that read, or are read by, something else now."""
+        """Removes and returns the cached data of nodes whose operands or readers the change replaces."""
         changed = [*change.made, *change.dead, *change.inputs]
         read = [v for node in changed for v in (*node.inputs, *change.inputs.get(node, ()))]
         touched = {*changed, *(v.definition for v in read if v.definition is not None)}
@@ -354,7 +361,7 @@ class Change:
         self.made = tuple(node for node in self._graph.nodes if node not in self._before)
 
     def redirect(self, replaced: Mapping[TensorView, TensorView]) -> None:
-        """Lets readers of the old tensors read the new ones, also as outputs.
+        """Replaces the old tensors by the new ones in their readers and in the fusion's outputs.
 
         The nodes that compute a new tensor continue to read the old one.
         """
@@ -379,7 +386,7 @@ class Change:
 
 
 def _ancestors(tensor: TensorView) -> set[Node]:
-    """The nodes that a tensor is computed by."""
+    """All nodes that a tensor depends on."""
     found: set[Node] = set()
     stack = [tensor.definition]
     while stack:
@@ -396,7 +403,7 @@ def _unschedulable_text(nodes: Sequence[Node], reasons: Sequence[str]) -> str:
 
 
 def _described(nodes: Sequence[Node]) -> str:
-    """The nodes as a user knows them: `T3 = Sum(T1)`."""
+    """The nodes as text for the user: `T3 = Sum(T1)`."""
 
     def names(values: Iterable[object]) -> str:
         return ", ".join(v.name if isinstance(v, TensorView) else str(v) for v in values)

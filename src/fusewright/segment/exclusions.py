@@ -12,12 +12,12 @@ from fusewright.ir import Node
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
-    """The groups that schedulers, by the names of their types, are not asked about.
+    """The groups that schedulers are not asked about. A scheduler is given by the name of its type.
 
     Attributes:
-        nodes: a scheduler with a node: it is not asked about groups with this node.
-        apart: a scheduler with disjoint sets of nodes: it is not asked about groups with nodes of two of
-            them.
+        nodes: pairs of a scheduler and a node. The scheduler is not asked about groups with the node.
+        apart: pairs of a scheduler and disjoint sets of nodes. The scheduler is not asked about groups with
+            nodes of two of the sets.
         once: nodes that no kernel recomputes; kernels read their results.
         redefinition: whether the graph may be rewritten for the sizes of a call.
     """
@@ -31,7 +31,7 @@ class Exclusions:
         return replace(self, nodes=self.nodes | {(name, node) for node in nodes})
 
     def without_merges(self, name: str, *parts: Iterable[Node]) -> Exclusions:
-        """The same; the scheduler is also not asked about groups with nodes of two of the parts."""
+        """Also excludes the scheduler from groups with nodes of two of the parts."""
         return replace(self, apart=self.apart | {(name, frozenset(map(frozenset, parts)))})
 
     def without_repeats(self, nodes: Iterable[Node]) -> Exclusions:
@@ -41,7 +41,7 @@ class Exclusions:
         return replace(self, redefinition=False)
 
     def of(self, twins: Mapping[Node, Node]) -> Exclusions:
-        """The same for other nodes: `twins[node]`, if there is one."""
+        """The same exclusions with each node replaced by `twins[node]`, if there is one."""
         if not self.nodes and not self.apart and not self.once:
             return self
         return replace(
@@ -62,7 +62,7 @@ class ExclusionIndex:
         self._names: dict[Node, set[str]] = {}
         for name, node in exclusions.nodes:
             self._names.setdefault(node, set()).add(name)
-        # For each, the number of the part that a node is in.
+        # For each pair of `exclusions.apart`: the scheduler, and the index of the set that a node is in.
         self._apart = [
             (name, {node: i for i, part in enumerate(parts) for node in part})
             for name, parts in exclusions.apart

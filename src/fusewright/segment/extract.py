@@ -28,20 +28,20 @@ class Extractor:
         for output in whole.outputs:
             self._outputs[output.tensor] = output.alias or self._outputs.get(output.tensor)
             node = output.tensor.definition
-            if isinstance(node, Update) and node.base is not None:  # what it changes is written there first
+            if isinstance(node, Update) and node.base is not None:  # its base is written to the same memory
                 self._outputs[node.base] = self._outputs[output.tensor]
 
     def inputs_of(self, nodes: Sequence[Node]) -> tuple[Val, ...]:
-        """What the group reads from outside, by first use.
+        """The values that the group reads from outside, in order of first use.
 
-        Constants and sizes are no inputs: a kernel knows them otherwise.
+        Constants and sizes of tensors are no inputs: the kernel has them anyway.
         """
         made = {out for node in nodes for out in node.outputs}
         read = dict.fromkeys([v for node in _in_kernel(nodes) for v in node.inputs if v not in made])
         return tuple([v for v in read if not self._is_known(v)])
 
     def _is_known(self, value: Val) -> bool:
-        """Whether a kernel knows it without being told: a constant, or a size that comes with the tensors."""
+        """Whether the kernel has the value without an input: a constant, or the size of a tensor."""
         if not isinstance(value, Scalar) or value.is_constant:
             return isinstance(value, Scalar)
         return value.extent is not None and value.definition is None and value not in self._inputs
@@ -49,9 +49,11 @@ class Extractor:
     def outputs_of(
         self, nodes: Sequence[Node], read_elsewhere: Collection[TensorView] | None = None
     ) -> tuple[TensorView, ...]:
-        """What the group hands on: outputs of the fusion, and tensors that are read outside it.
+        """The outputs of the group: outputs of the fusion, and tensors that other groups read.
 
-        These are the tensors of `read_elsewhere`, or those with users that are not in the group.
+        Args:
+            read_elsewhere: the tensors that other groups read; by default those with readers outside the
+            group.
         """
         made = [value for node in nodes for value in node.outputs if isinstance(value, TensorView)]
         if read_elsewhere is not None:
@@ -60,7 +62,7 @@ class Extractor:
         return tuple([t for t in made if t in self._outputs or not group.issuperset(self._users(t))])
 
     def _users(self, tensor: TensorView) -> Sequence[Node]:
-        """The nodes that read a tensor and are needed."""
+        """The nodes that read a tensor and that outputs of the fusion depend on."""
         users = self._readers.get(tensor)
         if users is None:
             users = self._readers[tensor] = [user for user in tensor.uses if user in self._alive]
@@ -69,12 +71,13 @@ class Extractor:
     def extract(
         self, nodes: Sequence[Node], read_elsewhere: Collection[TensorView] | None = None
     ) -> Extraction:
-        """The segment of `nodes` (producers first); equal groups of any fusions get the same one.
+        """The segment of `nodes` (producers first).
 
-        A tensor from outside has the layout that its producer states (`allocation` and `contiguity`), without
-        the reduced axes. A `Copy(segment=True)` becomes a plain copy. The fusion is rewritten to the form
-        that schedulers expect (`canonicalize`), with the dimensions that suit its kernel (`reshape_border`).
-        An update of a tensor that others write becomes an update of memory that already holds it.
+        Equal groups of any fusions share their canonical segment. A tensor from outside has the layout that
+        its producer states (`allocation` and `contiguity`), without the reduced axes. A `Copy(segment=True)`
+        becomes a plain copy. The fusion is rewritten to the form that schedulers expect (`canonicalize`),
+        with the dimensions that suit its kernel (`reshape_border`). An update of a tensor that others write
+        becomes an update of memory that already holds it.
         """
         outputs = self.outputs_of(nodes, read_elsewhere)
         found = self._describer.describe(
@@ -84,7 +87,7 @@ class Extractor:
         def make() -> CanonicalSegment:
             return self._made(nodes, outputs, found)
 
-        # Who wants to see the rewrites gets them made.
+        # To dump the rewrites the segment has to be made again, even if the process has it.
         segment = make() if self._tracer.wants("rewrite") else canonical_segment(found.text, make)
         return Extraction(segment, found.values, found.sizes, outputs)
 
@@ -104,7 +107,7 @@ class Extractor:
             for value in node.outputs:
                 own = values[value]
                 if isinstance(own, TensorView):
-                    own.memory = MemoryType.local  # until it is an output of this group, too
+                    own.memory = MemoryType.local  # add_output makes the outputs of this group global again
             twin = node.copy(values)
             if isinstance(twin, Copy):
                 twin.segment = False
@@ -149,7 +152,7 @@ class Extractor:
 
 
 def _in_kernel(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes as the kernel of their group has them: updates without the bases that others write."""
+    """The nodes, but updates whose base another kernel writes have no base."""
     made = {out for node in nodes for out in node.outputs}
     return [n.without_base() if isinstance(n, Update) and n.base not in made else n for n in nodes]
 

@@ -63,12 +63,12 @@ def _chain(node: Indexed, inside: set[Node]) -> list[TensorView]:
         chain.insert(0, made.tensor_inputs[0])
     base = chain[0]
     inner = next((axis for axis in reversed(base.allocation) if not axis.is_broadcast), None)
-    is_apart = inner in _looked_through(node, base) and _has_rows(node, base)
-    return chain if is_apart else []
+    is_scattered = inner in _selected(node, base) and _has_rows(node, base)
+    return chain if is_scattered else []
 
 
-def _looked_through(node: Indexed, base: TensorView) -> list[IterDomain]:
-    """The dimensions whose positions come from an index tensor."""
+def _selected(node: Indexed, base: TensorView) -> list[IterDomain]:
+    """The dimensions along which an index tensor selects."""
     own = zip(base.shape, node.map.indices)
     return [axis for axis, e in own if any(value_of(s) is not None for s in e.free_symbols)]
 
@@ -83,7 +83,7 @@ def _has_rows(node: Indexed, base: TensorView) -> bool:
 
 def _order(node: Indexed, base: TensorView) -> tuple[int, ...]:
     """The dimensions in memory order, with those that an index tensor selects outermost."""
-    outside = _looked_through(node, base)
+    outside = _selected(node, base)
     axes = sorted(base.allocation, key=lambda axis: axis not in outside)
     return tuple([base.shape.index(axis) for axis in axes])
 

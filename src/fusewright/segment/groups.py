@@ -25,28 +25,31 @@ class GroupGraph:
     """
 
     def __init__(self, groups: Sequence[Sequence[Node]], apart: Collection[Node] = ()) -> None:
-        """`groups`: of nodes that compute tensors, producers first, as are the nodes of each.
+        """The graph of these groups.
 
-        `apart`: nodes that are groups by themselves and are not to be merged. A node that several groups
-        compute is read from the first one by those that do not.
+        If several groups compute a node, the other groups read its results from the first of them.
+
+        Args:
+            groups: groups of nodes that compute tensors, producers first; so are the nodes of each group.
+            apart: nodes whose groups never merge.
         """
         count = len(groups)
         self._nodes = [node for group in groups for node in group]
-        # Groups of one node that no kernel here contains: they order the others, and are never merged.
+        # Groups that never merge but keep their place in the order: nodes of libraries, and those of `apart`.
         self._whole = {
             i for i, group in enumerate(groups) if group and (group[0].traits.whole or group[0] in apart)
         }
         self.members: dict[int, list[int]] = {}
         self._consumers: dict[int, set[int]] = {i: set() for i in range(count)}
         self._producers: dict[int, set[int]] = {i: set() for i in range(count)}
-        # Groups that may never be one with this one: a kernel boundary stands between them.
+        # Group -> groups that it never merges with, since a kernel boundary is between them.
         self._separated: dict[int, set[int]] = {i: set() for i in range(count)}
         self._order: list[int | None] = list(range(count))
         self._rank: dict[int, int] = {i: i for i in range(count)}
         self._owner = [i for i, group in enumerate(groups) for _ in group]
         self._next = count
-        # By tensor the places of the nodes that read it; those that read it from another group; by node the
-        # first place where it stands.
+        # Places are indices into `_nodes`. For each tensor: the places of all its readers, and of the readers
+        # in groups that do not compute it. For each node: its first place.
         self._readers: dict[TensorView, list[int]] = {}
         self._foreign_readers: dict[Val, list[int]] = {}
         self._first: dict[Node, int] = {}
@@ -77,7 +80,7 @@ class GroupGraph:
         return [g for g in self._order if g is not None]
 
     def kernels(self) -> list[int]:
-        """The groups that kernels are to compute, producers first."""
+        """The groups that may merge into kernels, producers first."""
         return [g for g in self._order if g is not None and g not in self._whole]
 
     def nodes(self, groups: Iterable[int]) -> list[Node]:
@@ -85,7 +88,7 @@ class GroupGraph:
         return list(dict.fromkeys(self._nodes[i] for i in sorted(i for g in groups for i in self.members[g])))
 
     def handed_on(self, groups: Sequence[int]) -> set[TensorView]:
-        """The tensors that other groups read from these."""
+        """The tensors that other groups read from these groups."""
         inside = set(groups)
         found: set[TensorView] = set()
         for node in self.nodes(groups):
@@ -98,15 +101,15 @@ class GroupGraph:
         return found
 
     def neighbours(self, group: int) -> list[int]:
-        """Consumers, then producers, each in topological order, that a kernel might compute with `group`."""
+        """The consumers and then the producers that may merge with `group`, each in topological order."""
         rank = self._rank.__getitem__
         consumers, producers = self._consumers[group] - self._whole, self._producers[group] - self._whole
         return [*sorted(consumers, key=rank), *sorted(producers, key=rank)]
 
     def readers(self) -> list[list[int]]:
-        """For each tensor that several kernels read: their groups, in topological order.
+        """For each tensor that several groups of `kernels` read: these groups, in topological order.
 
-        Not of a single element, which costs nothing to read again.
+        Tensors of one element are left out, since it costs nothing to read them again.
         """
         found = []
         for tensor, readers in self._readers.items():
@@ -118,7 +121,7 @@ class GroupGraph:
         return found
 
     def can_merge(self, groups: Sequence[int]) -> bool:
-        """Whether no boundary is between the groups, and no path leaves them and comes back."""
+        """Whether no kernel boundary is between the groups, and no path leaves them and comes back."""
         merged = set(groups)
         if any(self._separated[g] & merged for g in merged):
             return False
@@ -127,7 +130,7 @@ class GroupGraph:
     # ---- merging
 
     def merge(self, groups: Sequence[int]) -> int:
-        """Makes one group of several that can merge; returns its number."""
+        """Merges groups for which `can_merge` is true; returns the number of the new group."""
         merged = set(groups)
         between = self._between(merged)
         assert between is not None, "merging these groups makes a cycle"
@@ -150,10 +153,14 @@ class GroupGraph:
         return new
 
     def _between(self, merged: set[int]) -> tuple[set[int], bool] | None:
-        """The groups within the stretch of `merged` that depend on them, or that they depend on.
+        """The groups that stand between the first and the last of `merged` and depend on one of them.
 
-        Also whether it is the former: the search goes to the side with fewer edges (a tensor may have
-        thousands of readers). None if one of the groups found leads back to `merged`, which makes a cycle.
+        If `merged` have fewer producers than consumers, it returns the groups that one of them depends on
+        instead: a tensor may have thousands of readers.
+
+        Returns:
+            The groups, and whether they are the dependent ones; None if a path through them leads back to
+            `merged`, so that a merge would make a cycle.
         """
         rank = self._rank
         ranks = [rank[g] for g in merged]
@@ -174,7 +181,11 @@ class GroupGraph:
         return found, forward
 
     def _reorder(self, merged: set[int], new: int, found: set[int], forward: bool) -> None:
-        """Puts `new` in place of `merged`: what depends on it after it, what it depends on before it."""
+        """Puts `new` in place of `merged` in the order: its dependents after it, its dependencies before it.
+
+        Args:
+            found, forward: the result of `_between`.
+        """
         ranks = [self._rank.pop(g) for g in merged]
         first, last = min(ranks), max(ranks)
         stretch = [g for g in self._order[first : last + 1] if g is not None and g not in merged]

@@ -22,7 +22,7 @@ class InputLayout:
     Attributes:
         position: the position of the input.
         order: its dimensions, the outermost first.
-        contiguity: of these dimensions, as in `TensorView.contiguity`.
+        contiguity: the contiguity of these dimensions, as in `TensorView.contiguity`.
     """
 
     position: int
@@ -33,10 +33,10 @@ class InputLayout:
 def input_layout(
     position: int, tensor: TensorView, shape: Sequence[int], strides: Sequence[int]
 ) -> InputLayout | None:
-    """What the strides of a call show about an input beyond the definition; None if nothing.
+    """The layout that the strides of a call show, or None if the definition already states it.
 
-    A dimension of one element may have any stride, so it stays where the definition has it. So does a
-    dimension that the definition broadcasts.
+    A dimension of one element may have any stride, so it keeps its place in the definition's order. A
+    dimension that the definition broadcasts keeps its place, too.
     """
     if False not in tensor.contiguity or 0 in shape:
         return None
@@ -44,7 +44,7 @@ def input_layout(
     defined = [place[axis] for axis in tensor.allocation if axis in place]
     flags = dict(zip(defined, tensor.contiguity))
     moving = [dim for dim in defined if shape[dim] > 1 and flags[dim] is not None]
-    # One that is expanded goes outside, where it keeps no other from being innermost.
+    # Expanded dimensions (stride 0) go outermost, so that another dimension can be innermost.
     by_stride = iter(sorted(moving, key=lambda dim: -strides[dim] or -inf))
     moving_dims = set(moving)
     order = [next(by_stride) if dim in moving_dims else dim for dim in defined]

@@ -11,9 +11,7 @@ from fusewright.ir import Node, Permute, Reduction, Relabel, Scan, Val
 def launch_order(
     groups: Sequence[Sequence[Node]], position: Mapping[Node, int]
 ) -> list[Sequence[Node]] | None:
-    """The groups, each after those that it reads from, else ordered by their first nodes; None if there is a
-    cycle.
-    """
+    """The groups in topological order, otherwise by their first nodes; None if they form a cycle."""
     owner = {out: i for i, group in enumerate(groups) for node in group for out in node.outputs}
     readers: dict[int, set[int]] = {i: set() for i in range(len(groups))}
     waiting = [0] * len(groups)
@@ -36,8 +34,9 @@ def launch_order(
 
 
 def independent_parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """The parts of the group, producers first. Between the parts there are only paths through values that
-    follow from single elements, which each part may recompute.
+    """The parts of the group that can be separate kernels, each producers first.
+
+    Parts are connected only by values that are computed from single elements, which each part may recompute.
     """
     made = {out: node for node in group for out in node.outputs}
     single: set[Node] = set()
@@ -46,15 +45,18 @@ def independent_parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
         own = (made[value] for value in node.inputs if value in made)
         if all(axis.is_broadcast for t in tensors for axis in t.shape) and all(n in single for n in own):
             single.add(node)
-    parts = _parts([node for node in group if node not in single])
+    parts = connected_parts([node for node in group if node not in single])
     if len(parts) < 2:
         return [tuple(group)]
     inside = single.union(parts[0])
     return [tuple(node for node in group if node in inside), *parts[1:]]
 
 
-def _parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """The group cut up where no tensor that it computes leads from one node to another."""
+def connected_parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """The connected components of the group, ordered by their first nodes.
+
+    Two nodes are connected if one reads what the other computes.
+    """
     made = {out: node for node in group for out in node.outputs}
     neighbours: dict[Node, list[Node]] = {node: [] for node in group}
     for node in group:
@@ -80,8 +82,8 @@ def _parts(group: Sequence[Node]) -> list[tuple[Node, ...]]:
 
 
 def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
-    """For each reduction of the group: the reduction with the nodes that depend on it, and then also with the
-    nodes that only it needs.
+    """For each reduction two parts of the group: the reduction with its dependents, and these with the nodes
+    that only they need.
 
     Parts that are the whole group are left out. The nodes are producers first, as in the group.
     """
@@ -105,8 +107,9 @@ def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
 
 
 def across_memory(group: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """Parts that have nothing to do with the reductions of the group and go over memory in an order of their
-    own; none if it has no reduction.
+    """The parts that are independent of the group's reductions and reorder dimensions.
+
+    The result is empty if the group has no reduction.
     """
     reducing = [node for node in group if isinstance(node, (Reduction, Scan))]
     if not reducing:
@@ -120,7 +123,7 @@ def across_memory(group: Sequence[Node]) -> list[tuple[Node, ...]]:
         if not before.isdisjoint(node.outputs):
             before.update(node.inputs)
     concerned = after | before
-    parts = _parts([node for node in group if concerned.isdisjoint(node.outputs)])
+    parts = connected_parts([node for node in group if concerned.isdisjoint(node.outputs)])
     return [part for part in parts if any(map(_reorders, part))]
 
 
@@ -131,15 +134,15 @@ def _reorders(node: Node) -> bool:
 
 
 def surroundings(groups: Sequence[Sequence[Node]], index: int) -> list[int]:
-    """The group and the kernels that share a tensor with it, in order."""
-    own = groups[index]
-    near = {value for node in own for value in (*node.tensor_inputs, *node.outputs)}
-    return [
-        i
-        for i, group in enumerate(groups)
-        if i == index
-        or (
-            not group[0].traits.whole
-            and any(not near.isdisjoint((*node.tensor_inputs, *node.outputs)) for node in group)
-        )
-    ]
+    """The indices of the group and of the kernels that share a tensor with it, in order."""
+    own = _values_of(groups[index])
+    found = []
+    for i, group in enumerate(groups):
+        is_near = not group[0].traits.whole and not own.isdisjoint(_values_of(group))
+        if i == index or is_near:
+            found.append(i)
+    return found
+
+
+def _values_of(group: Sequence[Node]) -> set[Val]:
+    return {value for node in group for value in (*node.tensor_inputs, *node.outputs)}

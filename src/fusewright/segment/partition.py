@@ -13,10 +13,10 @@ from fusewright.segment.groups import GroupGraph
 from fusewright.segment.row_results import with_row_results
 from fusewright.segment.segmented import SegmentedFusion
 
-# How often in a row a group may be refused before the round goes on to the next one: a full group next to
-# hundreds of others would otherwise be shown with each of them.
+# After this many rejections in a row, a round goes on to the next group. Otherwise schedulers would be asked
+# about a full group with each of its neighbours, which may be hundreds.
 MAX_REFUSALS = 8
-# How many neighbours a group is offered at first.
+# The number of neighbours in the first batch that a group is offered with.
 FIRST_BATCH = 8
 
 
@@ -43,18 +43,19 @@ def partition(
 def merged_groups(
     draft: Draft, nodes: Sequence[Node], exclusions: Exclusions, apart: Collection[Node] = ()
 ) -> list[list[Node]]:
-    """Merges `nodes` of the draft's graph into groups, each accepted by one scheduler, producers first.
+    """Merges nodes of the draft's graph into groups, each accepted by one scheduler, producers first.
 
-    The host computes nodes of scalars. If one scheduler accepts everything, there is one group. A node that
-    no kernel contains is a group by itself; the nodes around it merge as if it were absent, except for cycles
-    through it. A node that no scheduler accepts stays a group, too.
+    If one scheduler accepts everything, there is one group. A node that no kernel contains is a separate
+    group; the nodes around it merge as if it were absent, unless that makes a cycle through it. A node that
+    no scheduler accepts is a separate group, too.
 
     The search merges groups in rounds. In a round every group takes part in at most one merge, so the sizes
-    of the tried groups add up to a multiple of the size of the fusion, and groups grow geometrically: for n
-    nodes, about n log n nodes are shown to the schedulers.
+    of the tried groups add up to a multiple of the size of the fusion, and groups grow geometrically. For n
+    nodes the schedulers are asked about groups of about n log n nodes in all.
 
     Args:
-        apart: those of the nodes that stay groups by themselves.
+        nodes: the nodes, without nodes of scalars, which the host computes.
+        apart: nodes among them that stay separate groups.
     """
     groups = _Search(draft, nodes, exclusions, apart).run()
     excluded = ExclusionIndex(exclusions)
@@ -75,11 +76,13 @@ class _Search:
         self.graph = GroupGraph([[node] for node in nodes], apart)
         self.draft = draft
         self._excluded = ExclusionIndex(exclusions)
-        # Group -> groups that it was refused with. A merged group inherits the refusals of its parts until
-        # nothing else merges: growing seldom makes a neighbour welcome, and asking again is what costs.
+        # Group -> groups that schedulers rejected it with. A merged group inherits the rejections of its
+        # parts until nothing else merges: a larger group is seldom accepted with a neighbour that rejected
+        # its part, and questions take most of the time.
         self._refused: dict[int, set[int]] = {}
         self._refusals = 0
-        # Whether schedulers that merge last may; and whether one would have before it might.
+        # Whether schedulers that merge last are asked, and whether one has accepted a group while they were
+        # not.
         self._may_merge_last = True
         self._would_merge_last = False
 
@@ -119,7 +122,7 @@ class _Search:
         return bool(made)
 
     def _merge_siblings(self) -> bool:
-        """Merges groups that read the same tensor, which is then read once; returns whether any merged."""
+        """Merges groups that read the same tensor, so that it is read once; returns whether any merged."""
         merged = False
         for readers in self.graph.readers():
             alive = [g for g in readers if g in self.graph.members]
@@ -129,10 +132,10 @@ class _Search:
         return merged
 
     def _absorb(self, group: int, partners: Sequence[int]) -> int:
-        """Merges `group` with as many partners as a scheduler takes; returns what it is then part of.
+        """Merges `group` with as many partners as schedulers accept; returns the merged group.
 
-        Partners are offered in batches that double as long as they are taken, so a large group is shown
-        a few times only.
+        Partners are offered in batches. Each accepted batch doubles the size of the next, so schedulers are
+        asked only a few times about a large group.
         """
         refused = self._refused.get(group, set())
         partners = [g for g in partners if g not in refused]
@@ -146,7 +149,7 @@ class _Search:
         return group
 
     def _absorb_batch(self, group: int, partners: Sequence[int]) -> int:
-        """Merges with the partners all at once if they are taken, else by halves."""
+        """Merges with all the partners at once if a scheduler accepts that, else tries the two halves."""
         groups = [group, *partners]
         if self.graph.can_merge(groups) and self._is_taken(groups):
             self._refusals = 0
@@ -178,7 +181,7 @@ class _Search:
         return new
 
     def _is_taken(self, groups: Sequence[int]) -> bool:
-        """Whether a scheduler takes the union of the groups."""
+        """Whether a scheduler that may merge now accepts the union of the groups."""
         scheduler, _ = self.draft.offer(self.graph.nodes(groups), self._excluded)
         if scheduler is None or self._may_merge_last or not merges_last(scheduler):
             return scheduler is not None

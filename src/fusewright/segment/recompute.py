@@ -8,6 +8,7 @@ from tensors that the reader reads anyway. A tensor that then has no reader is n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from fusewright.ir import Copy, Fusion, Node, TensorView, Val
@@ -17,9 +18,10 @@ from fusewright.sym import ZERO, as_int, floordiv, mod, product
 
 Group = list[Node]
 
-# Longer chains cost more arithmetic than the memory traffic that they save.
+# The most nodes of a chain that is recomputed. Longer chains cost more arithmetic than they save in memory
+# traffic.
 MAX_CHAIN = 16
-# Kernels in place of one that makes a tensor and one that reads it.
+# The most parts into which a group is split so that each recomputes a tensor.
 MAX_PARTS = 3
 
 
@@ -30,22 +32,24 @@ def recompute_borders(
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
     once: Collection[Node] = (),
 ) -> list[list[Group]]:
-    """For each group its replacement: one group with the nodes that it recomputes; several, if only those are
-    possible; or none, if its nodes then have no use.
+    """Adds to groups the nodes that they recompute.
 
     Args:
-        position: of nodes, producers first.
+        position: the position of each node in topological order.
         accepts: whether a scheduler accepts a group of nodes (producers first) with these results.
         once: nodes that are not recomputed.
+
+    Returns:
+        For each group the groups that replace it: one with the recomputed nodes, or several if no scheduler
+        accepts the one, or none if nothing reads its results any more.
     """
     handed_on = owned_borders(groups)
-    # In memory, whoever computes them again: a library reads whole tensors.
+    # Tensors that are in memory in any case: outputs, and operands of libraries, which read whole tensors.
     kept = {*whole.output_tensors(), *(t for g in groups if g[0].traits.whole for t in border_inputs(g))}
     stored = kept.union(*handed_on)
     result: list[list[Group]] = []
     for group, own in zip(groups, handed_on):
         parts: list[Group] | None = None
-        # A library reads whole tensors from memory: nothing is computed again for it.
         for tensor in () if group[0].traits.whole else border_inputs(group):
             if _stands_at_boundary(tensor) or tensor.definition in once:
                 continue
@@ -53,7 +57,7 @@ def recompute_borders(
                 if not 0 < len(chain) <= MAX_CHAIN or not _is_cheaper(tensor, chain, group, groups, stored):
                     continue
                 candidate = sorted({*group, *chain}, key=position.__getitem__)
-                # What it computes again others read from the group that computed it before.
+                # Other groups still read recomputed tensors from the group that owns them.
                 if accepts(candidate, own):
                     group = candidate
                     break
@@ -67,7 +71,7 @@ def recompute_borders(
 def _only_serves(
     tensor: TensorView, chain: Sequence[Node], group: Sequence[Node], groups: Sequence[Group]
 ) -> bool:
-    """Whether a group does nothing but compute `tensor` for `group`."""
+    """Whether the group that makes `tensor` computes only nodes of the chain, and only for `group`."""
     maker = next(g for g in groups if tensor.definition in g)
     served = {*maker, *group}
     return set(maker) <= set(chain) and all(
@@ -84,10 +88,10 @@ def _parts_with(
     position: Mapping[Node, int],
     accepts: Callable[[Sequence[Node], set[TensorView]], bool],
 ) -> list[Group] | None:
-    """The parts of a group, each with the chain if it reads `tensor`; so nothing stores that.
+    """The parts of a group. Parts that read `tensor` recompute it by the chain, so no kernel stores it.
 
-    None: it has no such parts, they move more bytes than the group and the one that makes the tensor, or no
-    scheduler takes one of them.
+    None if the group has only one part or too many, if the parts move more bytes than the group and the group
+    that makes `tensor`, or if no scheduler accepts one of them.
     """
     parts = _parts(group, {*own, *kept})
     if not 1 < len(parts) <= MAX_PARTS:
@@ -106,9 +110,12 @@ def _parts_with(
 
 
 def _parts(group: Sequence[Node], read: set[Val]) -> list[Group]:
-    """The group cut where results share nothing computed, though perhaps views of a tensor.
+    """The group split into parts that share no computed tensor.
 
-    `read`: what others read of the group, which is computed once.
+    They may share views, which each part repeats.
+
+    Args:
+        read: tensors that other groups read. Only one part computes each of them.
     """
     inside = set(group)
     found: list[set[Node]] = []
@@ -122,6 +129,7 @@ def _parts(group: Sequence[Node], read: set[Val]) -> list[Group]:
             if above in inside and above not in cone:
                 cone.add(above)
                 stack += [v.definition for v in above.inputs if v.definition is not None]
+        # A part may repeat a view of a load, unless other groups read the view from this one.
         work = {n for n in cone if not n.traits.own_load or not read.isdisjoint(n.outputs)}
         joined = [part for part in found if not part.isdisjoint(work)]
         found = [part for part in found if part.isdisjoint(work)]
@@ -130,12 +138,11 @@ def _parts(group: Sequence[Node], read: set[Val]) -> list[Group]:
 
 
 def _shared_bytes(tensor: TensorView, parts: Sequence[Sequence[Node]]) -> float:
-    """The bytes that parts read once more, for each element of `tensor`, besides that itself."""
-    times: dict[TensorView, int] = {}
+    """The bytes per element of `tensor` that the parts read more than once, not counting `tensor` itself."""
+    times: Counter[TensorView] = Counter()
     for part in parts:
-        made = {out for node in part for out in node.outputs}
-        for value in {v for node in part for v in node.tensor_inputs if v not in made and v is not tensor}:
-            times[value] = times.get(value, 0) + 1
+        read = {v for node in part for v in node.tensor_inputs}
+        times.update(read.difference((out for node in part for out in node.outputs), [tensor]))
     return sum((n - 1) * v.dtype.size * _elements_per_element(v, tensor) for v, n in times.items())
 
 
@@ -147,7 +154,7 @@ def border_inputs(group: Sequence[Node]) -> list[TensorView]:
 
 
 def owned_borders(groups: Sequence[Sequence[Node]]) -> list[set[TensorView]]:
-    """For each group the results that others read; if several groups compute a tensor, the first owns it."""
+    """For each group the results that other groups read. The first group that computes a tensor owns it."""
     owner: dict[TensorView, int] = {}
     for i, group in enumerate(groups):
         for node in group:
@@ -162,12 +169,14 @@ def owned_borders(groups: Sequence[Sequence[Node]]) -> list[set[TensorView]]:
 
 
 def _stands_at_boundary(tensor: TensorView) -> bool:
-    """Whether a kernel ends behind it: the user forced that, or what reads it changes it in memory."""
+    """Whether a kernel boundary follows the tensor (`is_boundary`)."""
     return any(is_boundary(tensor, use) for use in tensor.uses)
 
 
 def _chains(tensor: TensorView, group: Sequence[Node], kept: set[TensorView]) -> Iterator[list[Node]]:
-    """The whole chain above `tensor`, and what of it starts from nothing but what the group reads anyway."""
+    """The chains that recompute `tensor`: first the longest one, then one that starts only from tensors that
+    the group reads anyway, if there is one.
+    """
     yield _chain(tensor, kept)
     read = {v for node in group for v in node.inputs if isinstance(v, TensorView) and v is not tensor}
     short = _chain(tensor, kept | read)
@@ -176,7 +185,10 @@ def _chains(tensor: TensorView, group: Sequence[Node], kept: set[TensorView]) ->
 
 
 def _chain(tensor: TensorView, kept: set[TensorView]) -> list[Node]:
-    """The elementwise nodes above `tensor`, down from inputs, outputs and reductions; cut off if long."""
+    """The elementwise nodes that `tensor` depends on, up to inputs, reductions and tensors in `kept`.
+
+    The result has more than MAX_CHAIN nodes if the chain is too long; it is then incomplete.
+    """
     chain: dict[Node, None] = {}
     stack: list[Val] = [tensor]
     while stack and len(chain) <= MAX_CHAIN:
@@ -203,8 +215,10 @@ def _is_cheaper(
     groups: Sequence[Group],
     stored: Collection[TensorView],
 ) -> bool:
-    """Whether reading what the chain starts from, and storing what of it would not be, takes no more bytes
-    than reading `tensor`, or less than to store it, too, where it is stored for this group alone.
+    """Whether the chain moves no more bytes than a read of `tensor`.
+
+    The chain reads the tensors that it starts from, and other kernels store those that none stores yet. If
+    the group is the only reader of `tensor`, the chain is compared with the store and the read of `tensor`.
     """
     again = _bytes_again(tensor, chain, group) + _bytes_stored(tensor, chain, stored)
     if again <= tensor.dtype.size:
@@ -214,23 +228,28 @@ def _is_cheaper(
 
 
 def _bytes_again(tensor: TensorView, chain: Sequence[Node], group: Sequence[Node]) -> float:
-    """The bytes of what the chain starts from and the group does not read, for each element of `tensor`."""
-    made = {out for node in chain for out in node.outputs}
+    """The bytes per element of `tensor` that the chain reads and the group does not read anyway."""
     read = {v for node in group for v in node.inputs}
-    starts = {v for node in chain for v in node.inputs if isinstance(v, TensorView) and v not in made}
-    return sum(v.dtype.size * _share_read(v, chain, tensor) for v in starts if v not in read)
+    return sum(v.dtype.size * _share_read(v, chain, tensor) for v in _starts(chain) if v not in read)
 
 
 def _bytes_stored(tensor: TensorView, chain: Sequence[Node], stored: Collection[TensorView]) -> float:
-    """The bytes, for each element of `tensor`, of what the chain starts from and no kernel stores yet."""
-    made = {out for node in chain for out in node.outputs}
-    starts = {v for node in chain for v in node.inputs if isinstance(v, TensorView) and v not in made}
-    new = [v for v in starts if v.definition is not None and v not in stored]
+    """The bytes per element of `tensor` of tensors that the chain starts from and no kernel stores yet."""
+    new = [v for v in _starts(chain) if v.definition is not None and v not in stored]
     return sum(v.dtype.size * _elements_per_element(v, tensor) for v in new)
 
 
+def _starts(chain: Sequence[Node]) -> set[TensorView]:
+    """The tensors that the chain reads and does not make."""
+    made = {out for node in chain for out in node.outputs}
+    return {v for node in chain for v in node.inputs if isinstance(v, TensorView) and v not in made}
+
+
 def _share_read(source: TensorView, chain: Sequence[Node], other: TensorView) -> float:
-    """How many elements the chain reads of a tensor for each of another: no more than it takes by index."""
+    """How many elements of `source` the chain reads per element of `other`.
+
+    A node that reads by index reads at most one element per element of its result.
+    """
     users = [node for node in chain if source in node.inputs]
     taken = [node.output if node.traits.indexed and node.inputs[0] is source else source for node in users]
     whole = _elements_per_element(source, other)
@@ -238,10 +257,11 @@ def _share_read(source: TensorView, chain: Sequence[Node], other: TensorView) ->
 
 
 def _elements_per_element(tensor: TensorView, other: TensorView) -> float:
-    """How many elements a tensor has for each of another, as far as the definition tells.
+    """The number of elements of `tensor` divided by that of `other`, estimated from the definition.
 
-    Sizes may be unknown here; what another size is a factor of is taken to be large, and where sizes tell
-    nothing, a tensor of fewer dimensions to be small.
+    Sizes may be unknown. If the number for `tensor` provably divides the number for `other` by an unknown
+    factor, the factor is assumed to be large. If nothing is provable, a tensor of fewer dimensions is assumed
+    to be much smaller.
     """
     ours, theirs = (product(axis.extent for axis in _concrete(t)) for t in (tensor, other))
     if ours is theirs:

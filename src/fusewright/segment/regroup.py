@@ -16,8 +16,8 @@ from fusewright.segment.groups import GroupGraph
 
 Group = Sequence[Node]
 
-# Of the groups that read one tensor, how many of the next ones each is offered: one tensor may have thousands
-# of readers.
+# Each reader of a tensor is offered for a merge with at most this many of the following readers: a tensor may
+# have thousands.
 MAX_SIBLINGS = 8
 
 
@@ -53,11 +53,11 @@ class _Regrouping:
         self.now = [set(group) for parts in after for group in parts]
         self.position = position
         self.accepts = accepts
-        # For each group of the second graph the one of the first that it comes from.
+        # For each group of `graph` the group of `old` that it replaces.
         self.origin = [i for i, parts in enumerate(after) for _ in parts]
         self.changed = {i for i, (a, b) in enumerate(zip(before, after)) if not _stays(a, b)}
         self.related_before = _candidates(self.old)
-        # What each group of the second graph is part of.
+        # For each initial group of `graph` the merged group that it is part of.
         self.part_of = list(range(len(self.origin)))
 
     def run(self) -> list[Group]:
@@ -72,11 +72,11 @@ class _Regrouping:
         return [nodes for group in self.graph.groups() if (nodes := self._nodes([group]))]
 
     def _is_new(self, pair: tuple[int, int]) -> bool:
-        """Whether the search did not ask about two groups as they are now."""
+        """Whether the previous search did not ask schedulers about the nodes of these two groups."""
         first, second = self.origin[pair[0]], self.origin[pair[1]]
         if (first, second) not in self.related_before or not self.old.can_merge((first, second)):
             return True
-        # Where one only computes again what the other did, their nodes in all are those of before.
+        # If one group only recomputes nodes of the other, they have together the same nodes as before.
         is_changed = first in self.changed or second in self.changed
         return is_changed and self.now[pair[0]] | self.now[pair[1]] != self.then[first] | self.then[second]
 
@@ -89,7 +89,7 @@ def _stays(group: Group, parts: Sequence[Group]) -> bool:
 
 
 def _candidates(graph: GroupGraph) -> set[tuple[int, int]]:
-    """Pairs of groups of which one reads what the other computes, or that read one tensor."""
+    """Pairs of groups that might merge: producer and consumer, or readers of the same tensor."""
     return set(_pairs(graph))
 
 

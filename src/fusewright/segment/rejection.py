@@ -1,7 +1,7 @@
-"""The exclusions after a group that a scheduler accepted turns out not to be a kernel.
+"""Finds exclusions that avoid a segment for which no kernel can be made, although its scheduler accepted it.
 
-Its planner rejects the sizes of a call, or its proposal proves wrong. Each answer excludes nodes, or pairs of
-nodes, that no earlier answer excluded. So repeated partitioning terminates.
+Either its planner rejects the sizes of a call, or its proposal failed. Each result excludes nodes, or pairs
+of nodes, that were not excluded before. So repeated partitioning terminates.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from fusewright.segment.partition import merged_groups
 from fusewright.segment.segmented import Segment
 from fusewright.sym import Symbol, evaluate
 
-# Cuts of a group of which both parts are shown to schedulers and planners.
+# The number of cuts of a group, the cheapest first, whose parts schedulers and planners are asked about.
 CUTS_TRIED = 6
-# Cuts for one partition at most: then a rejected group is taken apart into its nodes, since a partition of
-# the whole graph follows each cut.
+# The most cuts in one partition. The whole graph is partitioned again after each cut, so after this many a
+# rejected group is split into single nodes.
 MAX_CUTS = 32
 
 
 def without_fault(draft: Draft, segment: Segment, excluded: Exclusions) -> Exclusions | None:
-    """The exclusions after which a segment that failed is not made again; None if there is no partition then.
+    """Extends the exclusions so that a segment that failed is not made again.
 
-    Its scheduler is not asked about any of its nodes. If no other scheduler accepts these, it is not asked
-    about any two of them, since only compilation shows failures. Nodes that a rewrite made are gone with the
-    rewrite.
+    The scheduler is excluded from all its nodes, or from any two of them together if no other scheduler
+    accepts the nodes. No smaller part is tried, since only compilation shows a failure. If the segment has
+    nodes that a rewrite made, rewrites are excluded instead.
+
+    Returns:
+        None if there is no partition with the further exclusions.
     """
     if any(node not in draft.position for node in segment.nodes):
         return excluded.without_redefinition()
@@ -45,21 +48,23 @@ def without_rejected(
     sizes: Mapping[Symbol, int],
     is_accepted: Callable[[Sequence[Node]], bool],
 ) -> Exclusions | None:
-    """The exclusions after which a segment that its planner rejects is not made again; None if there is no
-    partition then.
+    """Extends the exclusions so that a segment that its planner rejects is not made again.
 
-    Its scheduler is not asked about any of its nodes. If no other scheduler accepts these, the segment is cut
-    in two, and the scheduler is not asked about nodes of both parts together.
+    The scheduler is excluded from all nodes of the segment. If no other scheduler accepts these, the segment
+    is cut in two, and the scheduler is excluded from nodes of both parts together.
 
     Args:
-        sizes: of the segment's fusion.
+        sizes: the values of the size symbols of the segment's fusion.
         is_accepted: whether some scheduler and its planner accept nodes as one kernel.
+
+    Returns:
+        None if there is no partition with the further exclusions.
     """
     name = type_name(segment.scheduler.type)
     options = [_without_nodes(segment, excluded)]
     if sum(len(parts) == 2 for _, parts in excluded.apart) < MAX_CUTS:
         cuts = list(islice(_cuts(segment, sizes), CUTS_TRIED))
-        # Those of which both parts are kernels come first; sorting keeps the order of the others.
+        # Cuts whose parts are both accepted come first. The sort is stable, so the others keep their order.
         cuts.sort(key=lambda parts: not all(map(is_accepted, parts)))
         options += [excluded.without_merges(name, *parts) for parts in cuts]
     return _first_partitioned(draft, [*options, *_taken_apart(segment, excluded)])
@@ -76,7 +81,7 @@ def _taken_apart(segment: Segment, excluded: Exclusions) -> list[Exclusions]:
 
 
 def _first_partitioned(draft: Draft, options: Sequence[Exclusions]) -> Exclusions | None:
-    """The first with which there is a partition of the whole."""
+    """The first of the exclusions with which the whole graph has a partition."""
     for option in options:
         try:
             draft.segments(merged_groups(draft, draft.nodes, option), option)
@@ -87,8 +92,9 @@ def _first_partitioned(draft: Draft, options: Sequence[Exclusions]) -> Exclusion
 
 
 def _cuts(segment: Segment, sizes: Mapping[Symbol, int]) -> list[tuple[Sequence[Node], Sequence[Node]]]:
-    """The segment's nodes in two parts, of which the first reads nothing of the second: those first that move
-    the fewest bytes more than the whole, of equal ones the most even.
+    """All ways to cut the segment's nodes, producers first, in two parts.
+
+    They are sorted by the bytes that the two parts move in addition, then by how even the cut is.
     """
     nodes = segment.nodes
     known = {theirs: sizes[own] for own, theirs in segment.sizes if own in sizes}
@@ -98,7 +104,7 @@ def _cuts(segment: Segment, sizes: Mapping[Symbol, int]) -> list[tuple[Sequence[
         made = {out for node in first for out in node.outputs}
         shared = {*made, *(value for node in first for value in node.inputs)}
         read = {v for node in second for v in node.tensor_inputs if v in shared}
-        # What crosses is written and read; what both read is read once more.
+        # A tensor that crosses the cut is written and read; a tensor that both parts read is read once more.
         return sum(_bytes(v, known) * (1 + (v in made)) for v in read), abs(len(first) - len(second))
 
     return sorted([(nodes[:i], nodes[i:]) for i in range(1, len(nodes))], key=cost)

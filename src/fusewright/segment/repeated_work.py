@@ -14,6 +14,7 @@ from math import prod
 
 from fusewright.ir import Copy, Node, Random, Reduction, Scan, TensorView, Val
 from fusewright.schedulers.slots import LONG_SLOTS, slots_of
+from fusewright.segment.order import connected_parts
 from fusewright.sym import Symbol, evaluate
 
 # The least ratio of a kernel's points to those of the work that it repeats.
@@ -34,8 +35,9 @@ class RepeatedWork:
 
 
 def repeated_work(nodes: Sequence[Node], sizes: Mapping[Symbol, int]) -> list[RepeatedWork]:
-    """The elementwise parts of a kernel that have few points and take long to compute. A part that itself
-    repeats work of fewer points is returned as well as that work alone.
+    """The elementwise parts of a kernel that have few points and take long to compute.
+
+    If such a part itself repeats work of even fewer points, both the part and that work are returned.
 
     Args:
         nodes: the kernel's nodes, producers first.
@@ -56,16 +58,21 @@ def repeated_work(nodes: Sequence[Node], sizes: Mapping[Symbol, int]) -> list[Re
         own = points[node.output]
         if _may_be_apart(node) and LEAST_REPEATS * own <= most and all(v in few for v in inside):
             few[node.output] = max([own, *(few[v] for v in inside)])
+    position = {node: i for i, node in enumerate(nodes)}
     found: dict[tuple[Node, ...], None] = {}
     longest = sorted({few[n.output] for n in nodes if n.output in few and _takes_long(n)}, reverse=True)
     for bound in (most, *longest[:-1]) if longest else ():
         there = {value for value, needed in few.items() if needed < bound}
-        found.update(dict.fromkeys(map(tuple, _connected(_worth_it(nodes, there)))))
+        parts = connected_parts(_worth_it(nodes, there))
+        found.update(dict.fromkeys(sorted(parts, key=lambda part: position[part[-1]])))
     return [RepeatedWork(part, _saved(part, most, points)) for part in found]
 
 
 def _saved(part: Sequence[Node], most: int, points: Mapping[TensorView, int]) -> int:
-    """A value of one point a thread computes once."""
+    """The slots that are saved if a kernel computes the part once.
+
+    Nodes of a single point do not count: a thread computes them only once anyway.
+    """
     repeated = [node for node in part if _takes_long(node) and points[node.output] > 1]
     return sum(slots_of(node) * (most - points[node.output]) for node in repeated)
 
@@ -85,8 +92,10 @@ def _may_be_apart(node: Node) -> bool:
 
 
 def _worth_it(nodes: Sequence[Node], few: Collection[Val]) -> list[Node]:
-    """Of nodes of few points those that take long, what they follow from, and what follows from them alone
-    but for views, which cost their reader nothing.
+    """The nodes of a kernel that computes the long work among the nodes that make `few`.
+
+    These are the nodes that take long, those that they depend on, and those that depend on nothing else.
+    Views at the end are left out, since they cost their reader nothing.
     """
     kept: set[Node] = {node for node in nodes if node.output in few and _takes_long(node)}
     for node in reversed(nodes):
@@ -101,13 +110,3 @@ def _worth_it(nodes: Sequence[Node], few: Collection[Val]) -> list[Node]:
         if node in kept and is_last and node.traits.view:
             kept.remove(node)
     return [node for node in nodes if node in kept]
-
-
-def _connected(nodes: Sequence[Node]) -> list[list[Node]]:
-    """The nodes cut up where no tensor leads from one to another."""
-    parts: list[list[Node]] = []
-    for node in nodes:
-        near = [part for part in parts if any(v.definition in part for v in node.inputs)]
-        parts = [part for part in parts if part not in near]
-        parts.append([*(each for part in near for each in part), node])
-    return [[node for node in nodes if node in part] for part in parts]

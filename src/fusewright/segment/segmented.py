@@ -17,10 +17,10 @@ class Attempt:
     """One question to the schedulers about the group that computes these tensors.
 
     Attributes:
-        results: the names of the tensors of the group that others would read.
-        nodes: the size of the group.
+        results: the names of the tensors that the group would output.
+        nodes: the number of nodes of the group.
         taken_by: the scheduler that accepted, or None.
-        reasons: the rejections before it, as sentences.
+        reasons: the rejections by the schedulers before it, as sentences.
     """
 
     results: tuple[str, ...]
@@ -67,8 +67,8 @@ class Segment:
         scheduler, planner: the scheduler that makes its kernel, and its planner for given sizes.
         inputs: the whole fusion's values that correspond to the inputs of `fusion`, in the same order.
         nodes: its nodes in `graph`, the partitioned copy of the whole fusion.
-        operands, results: what the first of the nodes reads and makes, as values of the whole fusion.
-        bases: the outputs that are changes of a tensor in memory, and that tensor.
+        operands, results: the operands and results of the first node, as values of the whole fusion.
+        bases: maps each output that is an update of a tensor in memory to that tensor.
         extraction: its canonical segment, and the correspondence of values.
     """
 
@@ -90,7 +90,7 @@ class Segment:
 
     @property
     def text(self) -> str:
-        """Equal for segments that are equal but for names."""
+        """The canonical text. It is equal for segments that differ only in names."""
         return self.extraction.segment.text
 
     @property
@@ -114,7 +114,7 @@ class Segment:
         return zip(self.extraction.segment.sizes, self.extraction.sizes)
 
     def own_sizes(self, sizes: Mapping[Symbol, int]) -> dict[Symbol, int]:
-        """The values of the size symbols of `fusion`, from those of the whole fusion's."""
+        """The values of the size symbols of `fusion`, from the values of the whole fusion's size symbols."""
         own = {own: sizes[theirs] for own, theirs in self.sizes if theirs in sizes}
         computed = self.fusion.computed_sizes
         if computed:
@@ -122,7 +122,7 @@ class Segment:
         return own
 
     def own_stable(self, stable: Collection[Symbol]) -> frozenset[Symbol]:
-        """The size symbols of `fusion` whose values follow from these sizes of the whole fusion."""
+        """The size symbols of `fusion` whose values depend only on these sizes of the whole fusion."""
         own = {own for own, theirs in self.sizes if theirs in stable}
         computed = self.fusion.computed_sizes.items()
         return frozenset(own.union([name for name, e in computed if own.issuperset(e.free_symbols)]))
@@ -130,9 +130,11 @@ class Segment:
     def own_strides(
         self, strides: Sequence[tuple[int, ...]], sizes: Mapping[Symbol, int]
     ) -> tuple[tuple[int, ...], ...]:
-        """The strides of the inputs of `fusion`, from those of the values that they stand for.
+        """The strides of the inputs of `fusion`.
 
-        sizes: of its own size symbols.
+        Args:
+            strides: the strides of the corresponding values of the whole fusion.
+            sizes: the values of the size symbols of `fusion`.
         """
         own = list(strides)
         for position in self.extraction.segment.reshaped:
@@ -143,7 +145,7 @@ class Segment:
 
     @property
     def evaluated(self) -> Node | None:
-        """The node that torch computes, if that is what the segment is; it makes `results` of `operands`."""
+        """The node that torch computes from `operands`; None if the segment is a kernel."""
         return self.nodes[0] if self.scheduler.type is SchedulerType.expr_eval else None
 
     def __str__(self) -> str:
@@ -197,7 +199,7 @@ class SegmentedFusion:
 
 
 def _dense_strides(tensor: TensorView, sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
-    """Of a tensor that lies in memory without gaps."""
+    """The strides of a tensor that lies in memory without gaps."""
     strides, step = {}, 1
     for axis in reversed(tensor.memory_axes):
         strides[axis] = step

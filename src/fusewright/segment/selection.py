@@ -21,8 +21,8 @@ from fusewright.segment.rejection import without_fault
 from fusewright.segment.segmented import Segment, SegmentedFusion
 from fusewright.segment.state import Call
 
-# Size classes that are kept, and partitions of one class: those of its first calls, as later ones may be
-# rejected by a planner that took the sizes before.
+# The most cached size classes, and partitions of each class. A class has several partitions if a planner
+# rejects the sizes of a later call.
 MAX_CLASSES, MAX_OF_A_CLASS = 256, 8
 Answer = TypeVar("Answer")
 
@@ -30,10 +30,10 @@ Answer = TypeVar("Answer")
 class Partitions:
     """The partitions of one fusion. Several threads may use them.
 
-    A call of an earlier size class asks each planner once.
+    A call of a cached size class only asks each planner once.
 
     Args:
-        layouts: the layouts of inputs in these calls, if they differ from the definition's.
+        layouts: the layouts of inputs in these calls that differ from the definition's.
     """
 
     def __init__(self, fusion: Fusion, registry: Registry, layouts: tuple[InputLayout, ...] = ()) -> None:
@@ -47,12 +47,16 @@ class Partitions:
         renew_in_child(self)
 
     def renew(self) -> None:
-        """In a child of `fork`: discards what a thread of the parent was changing."""
+        """After a `fork`: discards in the child what a thread of the parent may have been changing."""
         self._lock = threading.RLock()
         self._draft = None
 
     def structural(self, tracer: Tracer) -> SegmentedFusion:
-        """The partition by structure, for any sizes. NoSchedulerError if there is none."""
+        """The partition by structure, for any sizes.
+
+        Raises:
+            NoSchedulerError: no scheduler accepts some nodes.
+        """
         with self._lock:
             if self._structural is None:
                 with tracer.stage("segment"):
@@ -86,7 +90,7 @@ class Partitions:
         return planned
 
     def kept(self, call: Call, required: Exclusions) -> Planned | None:
-        """The first partition for calls of its class that all planners take, if one is known."""
+        """The first cached partition of the call's size class that all planners accept, or None."""
         for partition in self._classes.get(_key(call, required), ()):
             call.start(partition.segments)
             proposals = accepted(call, partition.segments)
@@ -105,8 +109,10 @@ class Partitions:
         required: Exclusions,
         question: Callable[[Draft, SegmentedFusion], Answer],
     ) -> Answer:
-        """The answer of `question` about the partition for a call, given the graph that it belongs to. Raises
-        as `select`.
+        """Calls `question` with the draft and the partition for a call, and returns its answer.
+
+        Raises:
+            NoSchedulerError, RejectedError, SchedulerError: as `select`.
         """
         partition = self.select(call, tracer, required).partition
         with self._lock:
@@ -114,21 +120,25 @@ class Partitions:
             if all(node in draft.position for segment in partition.segments for node in segment.nodes):
                 call.start(partition.segments)
                 return question(draft, partition)
-            # It was made of a graph with rewrites, which are found again: a question is seldom asked.
+            # The partition has nodes of rewrites, which have been undone. The search is repeated to make the
+            # graph again; questions are rare.
             with Decision(draft, call, draft.translated(required)).made() as again:
                 return question(draft, again.partition)
 
     def excluding(self, segment: Segment, tracer: Tracer, required: Exclusions) -> Exclusions | None:
-        """What to exclude so that a segment is not made as it is, and as little else as can be.
+        """Exclusions, as few as possible, with which a segment that failed is not made again.
 
-        None if there is no partition then.
+        None if there is no partition with them.
         """
         with self._lock, tracer.stage("segment"):
             draft = self._current_draft(tracer)
             return without_fault(draft, segment, draft.translated(required))
 
     def as_defined(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        """Segments of the definition's own nodes, without rewrites. Inputs are in its order."""
+        """The segments in terms of the definition: with its nodes, and inputs in its order.
+
+        The segments must have no nodes that a rewrite made.
+        """
         with self._lock:
             assert self._draft is not None
             own = self._draft.defined_nodes()
@@ -147,5 +157,5 @@ class Partitions:
 
 
 def _key(call: Call, required: Exclusions) -> tuple[Hashable, ...]:
-    """What calls have alike that share their partitions."""
+    """The cache key: calls with equal keys share their partitions."""
     return call.size_class, call.horizontal, required

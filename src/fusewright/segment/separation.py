@@ -31,27 +31,27 @@ class SeparationKind(Enum):
 
     #: they are one kernel
     together = "together"
-    #: no kernel computes one of them: an input, a view of one, a size, or what nothing needs
+    #: no kernel computes one of them: it is an input, a view of an input, a size, or not needed
     no_kernel = "no kernel"
-    #: torch computes one of them, or something on the way from one to the other
+    #: torch computes one of them, or a tensor on a path between them
     library = "library"
-    #: a kernel has to end between them: it changes memory that the other one reads, or the user wants it to
+    #: a kernel has to end between them: one changes memory that the other reads, or the user asked for it
     boundary = "boundary"
-    #: one reads what others compute of the other, and no scheduler takes them all
+    #: other segments are on a path between them, and no scheduler accepts all of these together
     cycle = "cycle"
-    #: no scheduler takes both, whatever the sizes
+    #: no scheduler accepts both, for any sizes
     structure = "structure"
-    #: a scheduler takes both, but not at the sizes of the call
+    #: a scheduler accepts both, but not at the sizes of the call
     sizes = "sizes"
-    #: one kernel is estimated to take longer than those that there are
+    #: one kernel is estimated to take longer than the present kernels
     cost = "cost"
-    #: a scheduler would take both, and the search has found another partition
+    #: a scheduler would accept both, but the search found another partition
     search = "search"
 
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """Why a scheduler does not make one kernel of both.
+    """Why a scheduler does not make one kernel of both parts.
 
     Attributes:
         at_sizes: whether it declines only at the sizes of the call.
@@ -74,12 +74,13 @@ class Separation:
         segments: for each part the segments that compute it, by their position in launch order.
         reason: the reason, as a sentence.
         where: the kernels of the parts, if they are two.
-        path: tensors on a path from one to the other through other segments, which one kernel would also have
-            to compute; empty if there is none.
-        between: those segments.
-        declined: each scheduler's answer about one kernel for both parts and everything between.
-        apart, merged: the cost of the present segments, and of one kernel, if one could be made.
-        changes: other partitions that were tried and that concern the two.
+        path: tensors on a path between the parts through other segments. One kernel would have to compute
+            them, too. Empty if there is no such path.
+        between: the other segments on such paths.
+        declined: each scheduler's answer about one kernel for both parts and everything between them.
+        apart, merged: the cost of the present segments, and of one kernel for all of them, if one can be
+            made.
+        changes: the trials of other partitions that concern the two parts.
         one_launch: whether the segments may be in one combined launch.
     """
 
@@ -123,7 +124,10 @@ def separation(
     parts: tuple[Part, Part],
     views: Collection[TensorView] = (),
 ) -> Separation:
-    """The answer for a call. `views`: outputs that are views of inputs, which no segment computes.
+    """Why the two parts are not one kernel in the partition for a call.
+
+    Args:
+        views: outputs that are views of inputs, which no segment computes.
 
     Raises:
         ScheduleError: there is no segment of such a number.
@@ -136,7 +140,7 @@ def separation(
 
 
 class _Question:
-    """What is known of one partition."""
+    """Answers why parts of one partition are not one kernel."""
 
     def __init__(
         self,
@@ -183,7 +187,7 @@ class _Question:
             second in launch,
         )
 
-    # ---- what was asked about
+    # ---- the parts in question
 
     def _name(self, part: Part) -> str:
         return part.name if isinstance(part, TensorView) else f"segment {part}"
@@ -227,23 +231,24 @@ class _Question:
     # ---- why
 
     def _between(self, first: int, second: int) -> tuple[tuple[str, ...], set[int]]:
-        """The tensors of one way through other segments, and all segments on such ways."""
+        """The tensors of one path between two segments through others, and all segments on such paths."""
         first, second = min(first, second), max(first, second)
-        ways: dict[int, tuple[str, ...]] = {first: ()}  # from the first segment to each that depends on it
+        paths: dict[int, tuple[str, ...]] = {first: ()}  # segment -> the tensors of a path from `first` to it
         readers = range(first + 1, second + 1)
         for i in readers:
-            for j in sorted(ways):
+            for j in sorted(paths):
                 shared = [v.name for v in self._segments[j].outputs if v in self._segments[i].inputs]
-                if j < i and shared and not (j == first and i == second):
-                    ways.setdefault(i, (*ways[j], shared[0]))
-        if second not in ways:
+                is_direct = (j, i) == (first, second)
+                if j < i and shared and not is_direct:
+                    paths.setdefault(i, (*paths[j], shared[0]))
+        if second not in paths:
             return (), set()
         needed = {second}
         for j in reversed(range(first + 1, second)):
             outputs = set(self._segments[j].outputs)
-            if j in ways and any(not outputs.isdisjoint(self._segments[i].inputs) for i in needed):
+            if j in paths and any(not outputs.isdisjoint(self._segments[i].inputs) for i in needed):
                 needed.add(j)
-        return ways[second], needed - {second}
+        return paths[second], needed - {second}
 
     def _apart(self, group: Sequence[int], asked: set[int]) -> _Apart:
         segments = [self._segments[i] for i in group]
@@ -258,7 +263,7 @@ class _Question:
         return self._verdicts(segments)
 
     def _boundary(self, segments: Sequence[Segment]) -> str:
-        """Why a kernel has to end between some of the segments; empty if it need not."""
+        """Why a kernel has to end between some of the segments; empty if none has to."""
         maker = {out: segment for segment in segments for node in segment.nodes for out in node.outputs}
         found: dict[str, None] = {}
         for reader in segments:
@@ -272,7 +277,7 @@ class _Question:
         return " ".join(found)
 
     def _verdicts(self, segments: Sequence[Segment]) -> _Apart:
-        """What each scheduler says of one kernel for all of them, in the order in which they are asked."""
+        """Asks each scheduler about one kernel for all the segments."""
         draft, call = self._draft, self._call
         others = [s for s in self._segments if s not in segments]
         nodes, read = draft.joined(segments, others)
@@ -326,7 +331,7 @@ class _Question:
         return _Apart(SeparationKind.search, reason, declined, apart, merged)
 
     def _changes(self, places: set[int]) -> tuple[str, ...]:
-        """The trials that name what these segments hand on."""
+        """The trials that name outputs of these segments."""
         handed_on = {tensor.name for i in places for tensor in self._segments[i].outputs}
         trials = self._partition.trials
         return tuple(str(t) for t in trials if not handed_on.isdisjoint(_TENSOR.findall(t.change)))
@@ -334,7 +339,7 @@ class _Question:
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """A kind, and what belongs to it, of a `Separation`."""
+    """The fields of a `Separation` that follow from its kind."""
 
     kind: SeparationKind
     reason: str

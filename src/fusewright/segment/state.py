@@ -14,13 +14,14 @@ from fusewright.segment.exclusions import Exclusions
 from fusewright.segment.recompute import border_inputs
 from fusewright.segment.segmented import Segment, Trial
 
-# A segment that is estimated to take this much longer than its bytes at the speed of a copy may be cut up.
+# A segment may be split if it is estimated to take this many times as long as a copy of its bytes.
 SLOW = 1.15
-# A change has to save this share of all kernels' seconds, or of those of the kernels that it concerns, since
-# an estimate is no better.
+# A change has to save this share of the seconds of the kernels that it replaces. Smaller differences are
+# within the error of the estimates.
 LEAST_GAIN = 0.02
-# The same of more kernels in the place of fewer, which read more bytes: estimates of kernels that differ so
-# are less exact. Norms of patches, estimated 8% faster as two kernels, took 1.6 times as long.
+# The share that a change to more kernels has to save. Such kernels read more bytes, and estimates of kernels
+# that differ this much are less exact: norms of patches that were estimated 8% faster as two kernels took 1.6
+# times as long.
 LEAST_GAIN_OF_MORE_KERNELS = 0.1
 
 
@@ -54,7 +55,7 @@ class Call:
 
 
 def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
-    """What a segment costs as proposed."""
+    """The estimated cost of the kernel that the proposal describes."""
     estimate = proposal.estimate
     if estimate is None:
         estimate = CostModel(segment.fusion).estimate(call.facts(segment), call.hardware)
@@ -67,7 +68,13 @@ def estimated(call: Call, segment: Segment, proposal: Proposal) -> Cost:
 
 @dataclass(frozen=True)
 class State:
-    """A partition that all planners accept. `groups`: before work at the borders is repeated."""
+    """A partition that all planners accept.
+
+    Attributes:
+        groups: the groups of nodes before recomputation at their borders.
+        excluded: the exclusions that the partition respects.
+        segments, proposals, costs: the segments, and for each its proposal and its cost.
+    """
 
     groups: tuple[Sequence[Node], ...]
     excluded: Exclusions
@@ -82,16 +89,16 @@ class State:
 
 @dataclass(frozen=True)
 class Idea:
-    """A change to try with segments that are equal.
+    """A change to try for equal segments.
 
     Attributes:
         segments: the segments.
         change: the change, as text for the user.
         rewrites: a rewrite of each segment; empty if the change excludes schedulers.
-        across: the number of the part of each segment (`across_memory`) that gets a separate kernel without
-            reductions; None: none.
-        once: the repeated work (`repeated_work`) that gets a separate kernel; None: none.
-        alone: whether the kernels around the segments stay as they are.
+        across: the index of the part (`across_memory`) of each segment that gets a separate kernel without
+            reductions, or None.
+        once: the index of the repeated work (`repeated_work`) that gets a separate kernel, or None.
+        alone: whether the kernels around the segments stay unchanged.
     """
 
     segments: tuple[Segment, ...]
@@ -107,24 +114,24 @@ class Idea:
 
     @property
     def least_gain(self) -> float:
-        """The share of the seconds of the kernels that it concerns which it has to save."""
+        """The share of the replaced kernels' seconds that the change has to save."""
         return LEAST_GAIN_OF_MORE_KERNELS if self.alone or self.once is not None else LEAST_GAIN
 
     def of(self, indices: Sequence[int]) -> Idea:
-        """The change of these segments alone."""
+        """The same change for the segments at these indices only."""
         rewrites = tuple([self.rewrites[i] for i in indices]) if self.rewrites else ()
         segments = tuple([self.segments[i] for i in indices])
         return replace(self, segments=segments, rewrites=rewrites)
 
 
 def may_be_split(cost: Cost) -> bool:
-    """Whether two kernels might take less time, which move each byte once at least."""
+    """Whether two kernels might take less time. Together they move each byte at least once."""
     least = cost.least_seconds
     return cost.seconds > SLOW * least and cost.seconds > least + KERNEL_SECONDS
 
 
 def repeated_slowly(state: State) -> set[Node]:
-    """The nodes of other groups that segments compute again and are estimated slow."""
+    """The nodes that segments which are estimated slow recompute from other groups."""
     owner = {node: i for i, group in enumerate(state.groups) for node in group}
     return {
         node

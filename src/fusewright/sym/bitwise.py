@@ -1,4 +1,4 @@
-"""Bitwise exclusive or: its normal form.
+"""The normal form of a bitwise exclusive or.
 
 An exclusive or is kept flat: at most one constant, and distinct operands. Summands without common bits, such
 as those of `4*j + w` for w below four, become separate operands, so that equal ones cancel and the part that
@@ -19,7 +19,7 @@ from fusewright.sym.ranges import bounds, common_bit
 
 
 def bitxor(*operands: Expr | int) -> Expr:
-    """The bitwise exclusive or of the operands, in two's complement; zero of none."""
+    """The bitwise exclusive or of the operands in two's complement; zero without operands."""
     constant = 0
     kept: dict[Expr, None] = {}
     for operand in operands:
@@ -68,13 +68,13 @@ def _parts(e: Expr) -> Iterator[Expr]:
 
 
 def _groups_of_bits(exprs: Iterable[Expr], most: Callable[[int, int], int]) -> Iterator[list[Expr]]:
-    """The expressions in groups that share no bit with each other once combined, the lowest bits first.
+    """Yields groups of expressions whose combinations have no common bits, the lowest bits first.
 
     Args:
-        most: what the combination of two operands reaches at most, given what each does.
+        most: the upper bound of a combination of two operands, given their upper bounds.
     """
     group: list[Expr] = []
-    top: int | None = 0  # what the group reaches; None: unknown
+    top: int | None = 0  # the upper bound of the group; None: unknown
     for e in sorted(exprs, key=lambda e: common_bit([e])):
         if group and top is not None and top < common_bit([e]):
             yield group
@@ -86,5 +86,5 @@ def _groups_of_bits(exprs: Iterable[Expr], most: Callable[[int, int], int]) -> I
 
 
 def _most_of_bits(a: int, b: int) -> int:
-    """The largest integer of as many bits as the longer has."""
+    """The largest integer with as many bits as the larger operand."""
     return (1 << max(a, b).bit_length()) - 1

@@ -1,8 +1,8 @@
 """Floor division and remainder: the rewrite rules and the constructors that apply them.
 
-Each rule is a function `(dividend, divisor) -> simplified or None` that is right on its own
-for every divisor of at least one; FLOORDIV_RULES and MOD_RULES give the order of trying.
-tests/sym/test_rules.py proves every row.
+Each rule is a function `(dividend, divisor) -> simplified or None` that is correct by itself
+for every divisor of at least one. FLOORDIV_RULES and MOD_RULES give the order in which they
+are tried. tests/sym/test_rules.py proves every row.
 
 A rule never turns a dividend that is known to be non-negative into one that is not, so that
 the quotient can be printed as C's truncating division wherever the original could.
@@ -58,7 +58,7 @@ def _keeps_sign(x: Expr, replacement: Expr, k: Expr) -> bool:
 
 
 def _known_quotient(x: Expr, k: Expr) -> int | None:
-    """`x // k` if it is one integer over the whole range of `x`."""
+    """`x // k` if it is the same integer over the whole range of `x`, else None."""
     low, high = bounds(x)
     if isinstance(k, Const):
         if low is not None and high is not None and low // k.value == high // k.value:
@@ -216,7 +216,7 @@ def quotient_of_quotient(x: Expr, k: Expr) -> Expr | None:
 
 
 def quotient_of_sum(x: Expr, k: Expr) -> Expr | None:
-    """(y + z // a) // b -> (a*y + z) // (a*b)  where low terms of a*y + z leave by that"""
+    """(y + z // a) // b -> (a*y + z) // (a*b)  if that removes low terms of a*y + z"""
     if len(x.terms) < 2:
         return None
     for core, coefficient in x.terms:
@@ -256,10 +256,10 @@ def remainder_of_remainder(x: Expr, k: Expr) -> Expr | None:
 
 
 def remainder_of_digits(x: Expr, k: Expr) -> Expr | None:
-    """(c * (y // a) + d * (y % a) + z) % k -> (d*y + z) % k  where c is d*a, less a multiple of k
+    """(c * (y // a) + d * (y % a) + z) % k -> (d*y + z) % k  where c is d*a minus a multiple of k
 
-    Coefficients of a remainder are reduced, perhaps before its symbols are replaced by digits of another one:
-    add finds only digits with their own coefficients.
+    `add` recombines only digits with their original coefficients. The coefficients of a remainder may have
+    been reduced before its symbols were replaced by digits.
     """
     if not isinstance(k, Const) or len(x.terms) < 2:
         return None
@@ -341,7 +341,7 @@ def floordiv(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def _is_below_multiple(x: Expr, k: Expr) -> bool:
-    """Whether 0 <= x < m for a divisor that is positive, as it is not zero, and a multiple of m."""
+    """Whether 0 <= x < m for some m that divides the divisor, which is positive since it is not zero."""
     if isinstance(k, Const) or not is_positive_divisor(k):
         return False
     low, high = bounds(x)
@@ -391,8 +391,8 @@ def ceildiv_parts(e: Expr) -> tuple[Expr, Expr] | None:
 def _recombine(e: Expr) -> Expr:
     """(x // a) * a + x % a -> x  and  (x // a % b) * a + x % a -> x % (a*b), times any factor.
 
-    The remainder may be that of another dividend which differs from x by a multiple of a, as far as the
-    remainders of both are the same expression.
+    The dividend of the remainder may differ from x by a multiple of a, if the remainders of both are the same
+    expression.
     """
     terms = dict(e.terms)
     for core, coefficient in e.terms:
@@ -430,8 +430,10 @@ def _matching_whole(terms: dict[Expr, int], remainder: Mod, factor: Expr) -> tup
 
 
 def _whole_of(digit: Expr, quotient: Expr, x: Expr, a: Expr) -> Expr | None:
-    """y or y % (a*b)  for a digit  y // a  or  y // a % b , y being x, of the given quotient, or x + c*a;
-    (a*z + y) % (a*b)  for a digit  (z + y // a) % b .
+    """The number whose higher digit is `digit` and whose lowest digit is x % a, or None.
+
+    It is y for the digit y // a, y % (a*b) for y // a % b, and (a*z + y) % (a*b) for (z + y // a) % b, where
+    y is x or differs from x by a multiple of a.
     """
     if isinstance(digit, Mod):
         whole = x if digit.dividend is quotient else _congruent_dividend(digit.dividend, x, a)
@@ -443,7 +445,11 @@ def _whole_of(digit: Expr, quotient: Expr, x: Expr, a: Expr) -> Expr | None:
 
 
 def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
-    """y  for  y // a , or for a nested quotient of the same value, if  x - y  is a multiple of a."""
+    """The dividend y of a quotient y // a, if x - y is a multiple of a; else None.
+
+    The quotient may also be a nested one that has the same value. If x is z // b, it may be y // (a*b), and
+    the result is y // b.
+    """
     if not isinstance(quotient, FloorDiv):
         return None
     y, divisor = quotient.args
@@ -465,7 +471,7 @@ def _is_congruent(x: Expr, y: Expr, a: Expr) -> bool:
 
 
 def _whole_of_sum(e: Expr, x: Expr, a: Expr) -> Expr | None:
-    """a*z + y  for  z + y // a ."""
+    """a*z + y for a sum z + y // a, else None."""
     for core, coefficient in e.terms:
         y = _congruent_dividend(core, x, a) if coefficient == 1 else None
         if y is not None:

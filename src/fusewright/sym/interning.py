@@ -61,7 +61,7 @@ class InternTable(Generic[NodeT]):
         return node
 
     def renew(self) -> None:
-        """Makes the lock anew: in a child of `fork`, where the thread that held it is not."""
+        """Replaces the lock in a child of `fork`, where the thread that held it does not exist."""
         self._lock = threading.Lock()
 
     def _drain(self) -> None:

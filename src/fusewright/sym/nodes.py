@@ -219,7 +219,7 @@ class Mul(Expr):
 
 
 class Operation(Expr):
-    """A node that is its class and its operands."""
+    """A node that is determined by its class and its operands."""
 
     __slots__ = ("args",)
     args: tuple[Expr, ...]
@@ -266,7 +266,7 @@ class Max(Operation):
 
 
 class Xor(Operation):
-    """Bitwise exclusive or, of integers in two's complement; at most one operand is a constant."""
+    """Bitwise exclusive or of integers in two's complement. At most one operand is a constant."""
 
     __slots__ = ()
     kind = "xor"
@@ -325,12 +325,12 @@ _get = _TABLE.get
 _order_of = operator.attrgetter("order")
 _term_order = operator.itemgetter(0)
 
-# Strong references: these are in nearly every kernel and would be made again and again.
+# Strong references to common constants. Nearly every kernel has them, and they would be made again and again.
 _COMMON_CONSTANTS: dict[int, Const] = {}
 
 
 def interned_count() -> int:
-    """How many nodes are alive."""
+    """The number of nodes that are alive."""
     return len(_TABLE)
 
 
@@ -373,7 +373,7 @@ def symbol(name: str, lo: int = 0, hi: int | Expr | None = None, multiple_of: in
     key = (Symbol, name, lo, hi, multiple_of)
     found: Symbol | None = _get(key)
     if found is None:
-        # hash() of a str or of None may differ between processes; of a tuple of ints it does not.
+        # hash() of a str or None may differ between processes, while that of a tuple of ints does not.
         hi_hash = (0, 0) if hi is None else (1, hi) if isinstance(hi, int) else (2, hi.order[2])
         made = _blank(Symbol, (name, 1, hash((zlib.crc32(name.encode()), lo, *hi_hash, multiple_of))))
         made.name, made.lo, made.hi, made.multiple_of = name, lo, hi, multiple_of
@@ -409,7 +409,7 @@ def product_node(coefficient: int, factors: tuple[Expr, ...]) -> Expr:
 
 
 def node(cls: type[Operation], args: tuple[Expr, ...]) -> Expr:
-    """Intern an operation as it is."""
+    """Intern an operation without simplification."""
     key = (cls, args)
     found: Expr | None = _get(key)
     if found is None:

@@ -234,7 +234,7 @@ def _long_division(e: Expr, divisor: Expr) -> tuple[Expr, Expr]:
             break
         quotient = plus(quotient, divided)
         rest = minus(rest, multiply(divided, divisor))
-    # A quotient that leaves more summands than there were is no simplification.
+    # The rest must have fewer summands than `e`, else the division is no simplification.
     if len(rest.terms) >= len(e.terms) and not (e.constant and rest.kind == "const"):
         return const(0), e
     return quotient, rest

@@ -1,9 +1,9 @@
 """Comparisons, logic, min and max: folded where an order is provable, else in one normal form.
 
 A comparison has no negative coefficient on either side, common divisors are cancelled, and
-its constant stands where it is positive; so `i <= N - 1` and `i < N` are one node, and
+its constant is on the side where it is positive. So `i <= N - 1` and `i < N` are one node, and
 `4*i + 3 < N` is `4*i < N` for an N that is a multiple of four. Negation is pushed inwards,
-so only an equality is ever under a Not.
+so a Not contains only equalities.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from fusewright.sym.polynomial import from_terms, minus, plus_constant, scale
 from fusewright.sym.prover import is_never_zero, is_nonneg
 from fusewright.sym.ranges import bounds, term_multiple
 
-# Dividends are compared with numbers of 32 bits, which every kernel's indices have.
+# The largest number that a dividend is compared with. The indices of all kernels have at least 32 bits.
 _MOST_LIMIT = 2**31 - 1
 
 
 def _sides(difference: Expr) -> tuple[dict[Expr, int], dict[Expr, int]]:
-    """(left, right) with only positive coefficients and `difference = right - left` but for the constant."""
+    """(left, right) with positive coefficients only; `difference` is `right - left` plus a constant."""
     left = {core: -coefficient for core, coefficient in difference.terms if coefficient < 0}
     right = {core: coefficient for core, coefficient in difference.terms if coefficient > 0}
     return left, right
@@ -68,9 +68,9 @@ def _drop_low(difference: Expr) -> Expr:
 
 
 def _without_quotient(difference: Expr) -> Expr | None:
-    """What is not negative where a quotient is at least, or at most, a number: `a // 6 < 4` is `a < 24`.
+    """A difference that has the same sign and no division, or None: `a // 6 < 4` is `a < 24`.
 
-    The comparison needs no division then, and one of vectors' first elements serves all of their elements.
+    The comparison then needs no division, and one comparison can serve all elements of a vector.
     """
     if len(difference.terms) != 1:
         return None
@@ -101,8 +101,8 @@ def _is_nonneg_predicate(difference: Expr) -> Expr:
     undivided = _without_quotient(difference)
     if undivided is not None:
         return _is_nonneg_predicate(undivided)
-    # The terms' sum is a multiple of `step`, so of the constants that mean the same, from one
-    # multiple of it to the next, the one nearest to zero will do.
+    # The sum of the terms is a multiple of `step`. So all constants between two multiples of
+    # `step` mean the same; the one nearest to zero is used.
     step = math.gcd(*[term_multiple(core, coefficient) for core, coefficient in terms])
     constant = difference.constant // step * step
     if constant < 0:
@@ -112,7 +112,7 @@ def _is_nonneg_predicate(difference: Expr) -> Expr:
     left = {core: coefficient // shared for core, coefficient in left.items()}
     right = {core: coefficient // shared for core, coefficient in right.items()}
     constant //= shared
-    # left <= right + constant; written with < where that has the smaller or the positive constant.
+    # left <= right + constant. It is written with < if that gives a smaller or a positive constant.
     if constant < 0 or not left:
         return node(Lt, (from_terms(left, -constant - 1), from_terms(right, 0)))
     if not right:

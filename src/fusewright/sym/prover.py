@@ -5,8 +5,8 @@ max) is replaced by a bound of it that can only lower the value, atoms that depe
 first, until the numeric range settles the question. Every replacement is made of atoms of
 smaller height or has one factor less, so the search ends; its branches are counted against a budget.
 
-Which bound lowers the value depends on the sign of the atom's coefficient. It is read off the coefficient's
-numeric range: a proof of it by search would search in turn, exponentially often in the number of factors.
+Which bound lowers the value depends on the sign of the atom's coefficient, which is determined by the
+coefficient's numeric range. To prove the sign by search would take time exponential in the number of factors.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PROOF_BUDGET = 48
 
 
 def is_nonneg(e: Expr) -> bool:
-    """Whether `e >= 0` is provable; the answer is kept on the node."""
+    """Whether `e >= 0` is provable. The answer is cached in the node."""
     known = e._nonneg
     if known is None:
         low, high = bounds(e)
@@ -70,8 +70,8 @@ def is_nonneg(e: Expr) -> bool:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _search_cached(e: Expr) -> bool:
-    # The differences that proofs are about are seldom held by anybody: without this cache they
-    # would die, and their answers with them.
+    # Nothing else holds most of these differences. This cache keeps them alive, with the answers
+    # cached in them.
     return _search(e, [PROOF_BUDGET])
 
 
@@ -137,7 +137,10 @@ def divides(k: int | Expr, e: int | Expr) -> bool:
 
 
 def _without_remainders(e: Expr, modulus: int) -> Expr:
-    """What differs from `e` by a multiple of `modulus`: c * x for c * (x mod m), if that divides c * m."""
+    """An expression that differs from `e` by a multiple of `modulus`.
+
+    It has c * x in place of c * (x mod m) if `modulus` divides c * m.
+    """
     result = e
     for core, coefficient in e.terms:
         period = core.args[1] if isinstance(core, Mod) else None
@@ -148,7 +151,7 @@ def _without_remainders(e: Expr, modulus: int) -> Expr:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _height(e: Expr) -> int:
-    """How many eliminations deep `e` goes: zero for a constant or a symbol with numeric bounds."""
+    """The depth of eliminations in `e`: zero for a constant or a symbol with numeric bounds."""
     if isinstance(e, Symbol):
         return 1 + _height(e.hi) if isinstance(e.hi, Expr) else 0
     children = e.args
@@ -260,8 +263,8 @@ def _lower_quotient(atom: FloorDiv, coefficient: Expr, rest: Expr) -> Iterator[E
     if cancelled is not None:
         yield plus(multiply(cancelled, least), rest)
         return
-    # c*q + r >= 0 is the same as b*(c*q + r) > -b, since it is an integer; for c = 1 and c = -1
-    # what follows loses nothing.
+    # c*q + r >= 0 is equivalent to b*(c*q + r) > -b, since the left side is an integer. For
+    # c = 1 and c = -1 the following conditions are equivalent to it, too.
     if coefficient.kind == "const" and coefficient.constant == 1:
         yield plus(dividend, multiply(divisor, rest))
         return
@@ -285,7 +288,7 @@ def _upper_bounds(atom: Expr) -> Iterator[Expr]:
         yield from atom.args
     elif isinstance(atom, Xor):
         yield from _numeric(bounds(atom)[1])
-        if bounds(atom)[0] == 0:  # of operands that are not negative: a sum without its carries
+        if bounds(atom)[0] == 0:  # for operands >= 0 the exclusive or is at most the sum
             yield combine([(arg, 1) for arg in atom.args])
     else:
         yield from _numeric(bounds(atom)[1])

@@ -1,7 +1,7 @@
 """Numeric facts about one expression: its interval and its largest known divisor.
 
-Both are computed once per node and kept on it. They look at each operand on its own; what
-depends on how operands relate (`i < N` because i's bound is N - 1) is the prover's work.
+Both are computed once per node and cached in it. They consider each operand by itself; facts
+that depend on several operands (`i < N` because i's bound is N - 1) are the prover's task.
 A divisor that may be zero but not negative counts as at least one, since the expression
 is undefined otherwise.
 """
@@ -63,7 +63,7 @@ def known_multiple(e: Expr) -> int:
 
 
 def common_bit(exprs: Iterable[Expr]) -> int:
-    """The largest power of two that is known to divide all of them; 0 if they are known to be zero."""
+    """The largest power of two that is known to divide all expressions; 0 if all are known to be zero."""
     bits = 0
     for e in exprs:
         bits |= known_multiple(e)
@@ -149,7 +149,7 @@ def _mod_bounds(e: Mod) -> Bounds:
         return None, None
     low, high = bounds(e.dividend)
     most = bounds(e.divisor)[1]
-    # The remainder is a multiple of whatever divides both operands, so it stays that far below.
+    # A common divisor of both operands divides the remainder, which is below the divisor by at least as much.
     limit = None if most is None else max(most, 1) - max(known_multiple(e), 1)
     if low is not None and low >= 0 and high is not None:
         limit = high if limit is None else min(limit, high)
@@ -175,14 +175,16 @@ def _max_bounds(e: Max) -> Bounds:
 
 
 def _constant_sum(e: Min | Max) -> int | None:
-    """What two operands add up to whatever the symbols, as those of an absolute value do: one of them is half
-    of it or more, the other half of it or less.
+    """The sum of two operands if it is constant, as for an absolute value; else None.
+
+    One of the operands is then at least half of the sum, and the other at most half.
     """
     return as_int(e.args[0] + e.args[1]) if len(e.args) == 2 else None
 
 
 def _xor_bounds(e: Xor) -> Bounds:
-    # No bit above the highest of any operand; of negative ones, none that differs from the sign.
+    # The result has no bit above the highest bit of all operands. For negative operands, these are bits that
+    # differ from the sign.
     ranges = [bounds(arg) for arg in e.args]
     negative = any(low is None or low < 0 for low, _ in ranges)
     limits = [limit for pair in ranges for limit in pair]
@@ -241,7 +243,7 @@ def term_multiple(core: Expr, coefficient: int) -> int:
 
 
 def has_exact_division(core: Expr, coefficient: int) -> bool:
-    """Whether `coefficient * core` holds an `x // a` that the coefficient undoes: a divides both."""
+    """Whether `coefficient * core` contains an `x // a` that cancels: a divides x and the coefficient."""
     if coefficient in (1, -1):
         return False
     for factor in core.factors:

@@ -25,7 +25,7 @@ _INFIX = {
 
 
 class _Printer:
-    """One printing: how symbols are named, and whether ceiling divisions are shown as such."""
+    """Prints expressions, with a naming of symbols and a choice of how to show ceiling divisions."""
 
     def __init__(self, name_of: Callable[[Symbol], str], show_ceildiv: bool) -> None:
         self._name_of = name_of
@@ -98,9 +98,9 @@ def to_python(e: Expr, name_of: Callable[[Symbol], str]) -> str:
 
 
 def to_function(exprs: Sequence[Expr]) -> Callable[[Mapping[Symbol, int]], tuple[int, ...]]:
-    """A compiled function from the values of symbols to those of `exprs`; predicates give bools.
+    """A compiled function from the values of symbols to the values of `exprs`; predicates give bools.
 
-    Ten times as fast as `evaluate`, once it is compiled (about 0.1 ms); it raises as `evaluate` does.
+    It is about ten times as fast as `evaluate` and raises the same errors. Compilation takes about 0.1 ms.
     """
     free = frozenset[Symbol]().union(*(e.free_symbols for e in exprs))
     names = {symbol: f"s{i}" for i, symbol in enumerate(sorted(free, key=lambda symbol: symbol.name))}

@@ -63,8 +63,8 @@ def fold(
     return _fold(e, visit, {} if memo is None else memo)
 
 
-# Here and below the recursion is in a function of its own: one that is local would refer to itself, so that
-# each call left garbage for the collector.
+# The recursions here are separate functions. A local function would refer to itself, and each call would
+# leave a cycle for the garbage collector.
 def _fold(
     node: Expr, visit: Callable[[Expr, tuple[ResultT, ...]], ResultT], results: dict[Expr, ResultT]
 ) -> ResultT:
@@ -117,7 +117,7 @@ def replace(e: Expr, replacements: Mapping[Expr, Expr], memo: dict[Expr, Expr]) 
 
 
 def defined(e: Expr) -> Expr:
-    """`e`, a divisor of zero taken for one: a value even where `e` has none, which then nobody needs."""
+    """`e` with divisors of zero replaced by one, so that it has a value even where `e` is undefined."""
     args = [defined(arg) for arg in e.args]
     if e.kind in ("floordiv", "mod"):
         args[1] = _CONSTRUCTORS["max"](args[1], const(1))
@@ -146,9 +146,9 @@ def evaluate(e: Expr, env: Mapping[Symbol, int]) -> int:
 
 
 class Product:
-    """A product whose value is asked for again and again: that of `product(factors)`, several times as fast.
+    """Computes the value of `product(factors)` repeatedly, several times as fast as `evaluate`.
 
-    Most factors are symbols or constants.
+    It is fast if most factors are symbols or constants.
     """
 
     __slots__ = ("_constant", "_symbols", "_others")
@@ -166,7 +166,7 @@ class Product:
                 self._others.append(factor)
 
     def value(self, env: Mapping[Symbol, int]) -> int:
-        """As `evaluate` of the product."""
+        """The value of the product, as `evaluate` gives it."""
         result = math.prod(map(env.__getitem__, self._symbols), start=self._constant)
         for other in self._others:
             result *= evaluate(other, env)

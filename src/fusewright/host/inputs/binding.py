@@ -53,10 +53,10 @@ class Shapes:
 
     Attributes:
         sizes: the value of every size symbol of the inputs.
-        values: of the scalars that are sizes.
-        shapes, strides: one per tensor input, () for a scalar; strides are those that kernels may assume (a
-            size-1 dimension's is free).
-        device: the device of the tensors.
+        values: the values of the scalars that sizes depend on.
+        shapes, strides: one for each input, () for a scalar. The strides are those that kernels may assume;
+            they may differ from the tensor's for dimensions of one element.
+        device: the device on which the call runs.
     """
 
     sizes: dict[Symbol, int]
@@ -71,8 +71,9 @@ class Binding(Shapes):
     """The facts about a call once its inputs are checked.
 
     Attributes:
-        spans: elements from the first to the last of each input in memory; 0 for one without elements.
-        alignment: bytes that each pointer is a multiple of.
+        spans: for each input, the number of elements in memory from its first to its last; 0 if it is empty.
+        alignment: for each input, the bytes that its address is a multiple of.
+        index_dtype: the narrowest type for the call's indices.
     """
 
     spans: tuple[int, ...]
@@ -95,36 +96,36 @@ class Binder:
             i for i, spec in self._tensors if spec.tensor not in written and is_kept_by_torch(spec.tensor)
         }
         self.scalars = [(i, v) for i, v in enumerate(fusion.inputs) if isinstance(v, Scalar)]
-        # The number of points that computing each tensor goes over, and of equal ones the widest tensor.
+        # For each number of points over which a tensor is computed, the tensor with the widest elements.
         widest: dict[Expr, TensorView] = {}
         for tensor in fusion.tensors():
             points = product(a.visible_extent for a in tensor.logical)
             if points not in widest or widest[points].dtype.size < tensor.dtype.size:
                 widest[points] = tensor
         self._widest = list(widest.values())
-        # Each size counts, too: it may be large where another is 0.
+        # Single sizes are checked, too: a size may be large while the product is 0.
         sizes = {axis.visible_extent: None for tensor in fusion.tensors() for axis in tensor.logical}
         self._domains = to_function([*widest, *(size for size in sizes if size not in widest)])
-        # What is added to positions that far, of either sign, and within the definition.
+        # Indices add offsets to positions: sizes that may be negative, and constants of the definition.
         offsets = [s for s in self.size_scalars.symbols if s.lo < 0]
         self._offsets = to_function([*offsets, *(ZERO - s for s in offsets)])
         indices = (e for node in fusion.nodes for e in node.index_expressions())
         self._constant_offset = max(map(_largest_constant, indices), default=0)
         known = {axis.visible_extent for _, t in self._tensors for axis in t.tensor.shape}
         known |= self.size_scalars.symbols
-        #: sizes that the definition found equal, where both are known once the inputs are
+        #: pairs of sizes that the definition requires to be equal, as expressions of the inputs' sizes
         self._equalities = _among(known, fusion.equalities)
         self._equal_sizes = to_function([size for pair in self._equalities for size in pair])
         self._computed_sizes = to_function(list(fusion.computed_sizes.values()))
-        #: requirements on the sizes of a call, and the message if they do not hold
+        #: pairs of a requirement on the sizes of a call, and the message if it does not hold
         self._conditions = [*fusion.checks, *_differences(fusion.computed_sizes.values())]
         self._checks = to_function([defined(condition) for condition, _ in self._conditions])
 
     def flatten(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The inputs with lists and tuples among them (vectors) unpacked; if there are none, as they are.
+        """The inputs with lists and tuples (vectors) unpacked; `inputs` itself if there are none.
 
         Raises:
-            InputError: their number is not that of the definition's inputs.
+            InputError: the number of inputs is wrong.
         """
         flat = inputs
         if any(isinstance(value, (list, tuple)) for value in inputs):
@@ -138,10 +139,13 @@ class Binder:
         return flat
 
     def bind(self, inputs: Sequence[Any], device: torch.device | None) -> Binding:
-        """Checks `inputs` (one an input of the fusion). `device` counts if none of them is on one.
+        """Checks flat inputs and returns the facts about their call.
+
+        device: where the call runs if no input determines it.
 
         Raises:
-            InputError, InputDtypeError, RankError, ShapeError, ContiguityError, DeviceError: it does not fit.
+            InputError, InputDtypeError, RankError, ShapeError, ContiguityError, DeviceError: an input does
+                not fit.
         """
         found = self.shapes(inputs, device)
         place = found.device
@@ -172,14 +176,15 @@ class Binder:
     def describe(
         self, inputs: Sequence[Any], device: torch.device | None, needs_place: bool = False
     ) -> Binding:
-        """`bind` for tensors that may have no memory; their addresses are assumed to be as torch allocates.
+        """Like `bind`, for tensors that may have no memory; assumes addresses as torch allocates them.
 
         Meta tensors are assumed to be on the device of the other tensors. If all are meta tensors, they are
-        on `device`. Without it they are where calls without a device run, unless it must be stated
-        (`needs_place`).
+        assumed to be on `device`, or without `device` on the default device of calls.
+
+        needs_place: whether `device` must be passed if all tensors are meta tensors.
 
         Raises:
-            DeviceError: the device must be stated, and is not. Otherwise as `bind`.
+            DeviceError: `device` must be passed, and is not. Otherwise raises like `bind`.
         """
         if needs_place and device is None and self._is_nowhere(inputs):
             raise DeviceError(
@@ -197,16 +202,16 @@ class Binder:
 
     @property
     def is_placed_by_device(self) -> bool:
-        """Whether the named device is a call's device, since no input determines it."""
+        """Whether no input determines the device of a call, so that the caller's `device` does."""
         return all(spec.tensor.is_cpu for _, spec in self._tensors)
 
     def _is_nowhere(self, inputs: Sequence[Any]) -> bool:
-        """Whether there are tensors that would say where a call runs, and all are meta tensors."""
+        """Whether all inputs that determine where a call runs are meta tensors; False if there are none."""
         given = [inputs[i] for i, spec in self._tensors if not spec.tensor.is_cpu]
         return bool(given) and all(isinstance(t, torch.Tensor) and t.device.type == "meta" for t in given)
 
     def shapes(self, inputs: Sequence[Any], device: torch.device | None, with_meta: bool = False) -> Shapes:
-        """The part of `bind` that needs no memory: for tensors without memory and symbolic sizes, too."""
+        """Does the part of `bind` that needs no memory. Tensors may have no memory, or symbolic sizes."""
         values: dict[Val, Number] = {}
         for i, scalar in self.scalars:
             number = checked_scalar(i, scalar, inputs[i])
@@ -286,9 +291,10 @@ class Binder:
                 raise ShapeError(message, expected=str(condition), given=_size_values(condition, sizes))
 
     def index_dtype(self, spans: Sequence[int], sizes: Mapping[Symbol, int]) -> DataType:
-        """Int32 if every size, offset, position in an iteration space and index stays below 2^31, else Int.
+        """Int32 if every size, offset, position in an iteration space and index is below 2^31, else Int.
 
-        ShapeError for those beyond 64 bits.
+        Raises:
+            ShapeError: one of them is beyond 64 bits.
         """
         limit = INT32_MAX - INDEX_HEADROOM - max([self._constant_offset, *self._offsets(sizes)])
         wide = max(spans, default=0) > limit + 1  # the last element's offset is one less
@@ -307,9 +313,9 @@ def _alignment(tensor: torch.Tensor) -> int:
 
 
 def _among(known: set[Expr], equalities: Sequence[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
-    """The pairs of equal sizes as expressions of known ones; those that cannot be are left out.
+    """The pairs of equal sizes as expressions of known sizes. Omits pairs that have no such expressions.
 
-    A size that equals another is known by the name of that one, also where it is part of a third.
+    An unknown symbol is replaced by the size that it equals, in all pairs.
     """
     names = {size: same for size, same in equalities if isinstance(size, Symbol) and size not in known}
     renamed = ((substitute(size, names), substitute(same, names)) for size, same in equalities)
@@ -317,7 +323,7 @@ def _among(known: set[Expr], equalities: Sequence[tuple[Expr, Expr]]) -> list[tu
 
 
 def _differences(sizes: Iterable[Expr]) -> list[tuple[Expr, str]]:
-    """The condition that each computed size is no less than 0, where that does not follow."""
+    """(condition that the size is at least 0, message) for each computed size that may be negative."""
     return [
         (le(ZERO, size), f"{size} is used as a size, and is negative")
         for size in sizes
@@ -326,14 +332,14 @@ def _differences(sizes: Iterable[Expr]) -> list[tuple[Expr, str]]:
 
 
 def _largest_constant(e: Expr) -> int:
-    """The largest magnitude of what is added to a sum in `e`, or compared with one."""
+    """The largest magnitude of a constant in `e` that is added in a sum, or compared with."""
     sums = (e, *e.args) if isinstance(e, (Lt, Le)) else (e,)
     own = (abs(each.constant) for each in sums if isinstance(each, (Add, Const)))
     return max((*own, *(_largest_constant(arg) for arg in e.args if not isinstance(arg, Const))), default=0)
 
 
 def _is_same(named: torch.device, place: torch.device) -> bool:
-    """Whether a device that may be named without its number is `place`."""
+    """Whether `named` is the device `place`; a device named without its number equals all of its type."""
     return named.type == place.type and (named.index is None or named.index == place.index)
 
 
@@ -351,9 +357,9 @@ class _TensorInput:
         dims = [position[axis] for axis in tensor.allocation if axis in position]
         # (dimension, contiguity), innermost first
         self._memory = list(zip(dims, tensor.contiguity))[::-1]
-        #: defined as contiguous, in the order of its dimensions
+        #: whether it is defined as contiguous, with its dimensions in order
         self._is_plain = dims == sorted(dims) and all(tensor.contiguity)
-        #: of each dimension the symbol, or the number, that its size is
+        #: for each dimension, (symbol, None) or (None, number): its defined size
         self._extents = [
             (e, None) if isinstance(e := axis.visible_extent, Symbol) else (None, as_int(e))
             for axis in self._axes
@@ -388,9 +394,9 @@ class _TensorInput:
     def check_memory(self, given: torch.Tensor, span: int) -> None:
         """Raises InputError unless the tensor's memory holds its values, or their conjugates.
 
-        Called after `check_tensor`. span: elements from the first to the last.
+        Called after `check_tensor`. `span`: the number of elements from the first to the last.
         """
-        if not is_plain(type(given)):  # of others `check_tensor` has seen the layout
+        if not is_plain(type(given)):  # `check_tensor` has checked plain tensors
             self._check_layout(given)
         if given.is_neg() and not self.tensor.is_cpu:
             raise InputError(
@@ -435,10 +441,10 @@ class _TensorInput:
                 )
 
     def kernel_strides(self, given: torch.Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The strides that kernels are to use, checked against the contiguity of the definition.
+        """The strides for kernels, after checking the tensor's strides against the definition's contiguity.
 
-        A dimension of one element has no stride of its own: it takes the one that the definition implies, or
-        0, which vectors of any width allow.
+        The stride of a dimension with one element is free. It is set to the stride that the definition
+        implies, or to 0, which allows vectors of any width.
         """
         own = given.stride()
         if 0 in shape:
@@ -446,8 +452,8 @@ class _TensorInput:
         if self._is_plain and 1 not in shape and given.is_contiguous():
             return own
         strides = list(own)
-        expected: int | None = 1  # what the next contiguous dimension must have; None: anything
-        free: int | None = None  # a dimension of one element whose stride the next one decides
+        expected: int | None = 1  # the stride that the next contiguous dimension must have; None: any
+        free: int | None = None  # a dimension of one element whose stride the next dimension determines
         for dim, contiguous in self._memory:
             axis, size, stride = self._axes[dim], shape[dim], strides[dim]
             if axis.is_broadcast or contiguous is None:
@@ -479,6 +485,6 @@ class _TensorInput:
 
 
 def _size_values(condition: Expr, sizes: Mapping[Symbol, int]) -> str:
-    """The values of the sizes that a condition speaks of, for a message."""
+    """The values of the sizes in a condition, for a message."""
     found = sorted(condition.free_symbols, key=lambda symbol: symbol.name)
     return ", ".join(f"{symbol.name} = {sizes[symbol]}" for symbol in found)

@@ -9,8 +9,8 @@ from fusewright.sym import Expr, Symbol, evaluate
 
 
 def size_value(extent: Expr, sizes: Mapping[Symbol, int]) -> int:
-    """The value of an extent; most are plain symbols or constants."""
-    if isinstance(extent, Symbol):
+    """The value of an extent."""
+    if isinstance(extent, Symbol):  # the most frequent case
         return sizes[extent]
     return evaluate(extent, sizes)
 
@@ -18,10 +18,10 @@ def size_value(extent: Expr, sizes: Mapping[Symbol, int]) -> int:
 class Layout:
     """The layout of a tensor in separate memory: dense, in its allocation order.
 
-    An expanded dimension is a size-1 dimension in memory, seen at its full size through stride 0.
+    An expanded dimension has one element in memory, and stride 0.
 
     Args:
-        order: the dimensions, the outermost first, instead of the allocation order.
+        order: the dimensions, outermost first, which replace the allocation order.
     """
 
     __slots__ = ("_extents", "_order", "_expanded")
@@ -70,7 +70,7 @@ class Layouts:
 
 
 def fresh_outputs(fusion: Fusion) -> list[TensorView]:
-    """The visible outputs in memory of their own, each once: neither inputs nor written into one."""
+    """The visible outputs that need new memory, each once: neither inputs nor written into an input."""
     return list(
         dict.fromkeys(
             o.tensor

@@ -19,15 +19,14 @@ from fusewright.sym import Symbol
 
 
 class Memory:
-    """Shape, strides and alignment of every tensor that kernels access in one call, and the sizes of
-    segments.
+    """The shape, strides and alignment of every tensor that kernels access in one call; sizes of segments.
 
     Args:
         layouts: the layouts of the fusion's tensors.
-        given: the layouts of inputs, if known.
+        given: the value of `input_layouts`, if it is known.
 
     Attributes:
-        input_layouts: the layouts of inputs that differ from the definition's.
+        input_layouts: the layouts of the inputs whose strides show more than the definition states.
     """
 
     __slots__ = ("sizes", "input_layouts", "_layouts", "_orders", "_facts", "_homes", "_segments")
@@ -58,7 +57,7 @@ class Memory:
         return found
 
     def facts_of(self, segment: Segment, index_dtype: DataType, stable: frozenset[Symbol]) -> Facts:
-        """What is known of a segment in this call. `stable`: sizes of the whole fusion."""
+        """The facts about a segment in this call. `stable`: the stable sizes of the whole fusion."""
         sizes = self.sizes_of(segment)
         known = [self.of(value) for value in segment.inputs]
         return Facts(
@@ -70,29 +69,32 @@ class Memory:
         )
 
     def place(self, homes: Mapping[TensorView, TensorView]) -> None:
-        """Gives each of these tensors the layout of the input that it is, or may be, written into."""
+        """Gives each key of `homes` the layout of its value, the input that it is or may be written into."""
         self._homes = homes
 
     def is_laid_out_as(self, tensor: TensorView, home: TensorView) -> bool:
-        """Whether memory of its own would have the shape and strides of the input `home`.
+        """Whether `tensor` in separate memory would have the shape and strides of the input `home`.
 
-        The stride of a dimension of one element makes no difference.
+        Strides of dimensions with one element may differ.
         """
         (shape, strides, _), (size, steps, _) = self._own(tensor), self._own(home)
         return shape == size and all(a == b or n == 1 for a, b, n in zip(strides, steps, shape))
 
     def of(self, value: Val) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """(shape, strides, alignment in bytes); empty for a scalar."""
+        """(shape, strides, alignment in bytes); the shape and strides of a scalar are empty."""
         value = self._homes.get(value, value)
         return self._facts.get(value) or self._own(value)
 
     def stride(self, value: Val, dim: int) -> int:
-        """The stride that a kernel is told: 0, which all vectors allow, for a tensor of no elements."""
+        """The stride that a kernel is passed. It is 0 for an empty tensor, which allows all vector widths."""
         shape, strides, _ = self.of(value)
         return 0 if 0 in shape else strides[dim]
 
     def bytes_of(self, values: Iterable[Val]) -> int:
-        """What these tensors take, each once; of an expanded dimension one element."""
+        """The bytes of these tensors in memory.
+
+        Each tensor counts once, an expanded dimension as one element.
+        """
         total = 0
         for value in dict.fromkeys(values):
             if isinstance(value, TensorView):
@@ -115,7 +117,10 @@ class Memory:
 
 
 def check_room(outputs: Iterable[TensorView], memory: Memory, hardware: HardwareInfo) -> None:
-    """Raises ShapeError for an output that no kernel is launched for, as the GPU could not hold it."""
+    """Raises ShapeError if an output does not fit in the GPU's memory.
+
+    Called when a kernel cannot be launched: then the size of the output may be the cause.
+    """
     for tensor in outputs:
         needed = memory.bytes_of([tensor])
         if needed > hardware.memory_bytes:
@@ -127,7 +132,7 @@ def check_room(outputs: Iterable[TensorView], memory: Memory, hardware: Hardware
 
 
 def input_layouts(layouts: Layouts, binding: Binding) -> tuple[InputLayout, ...]:
-    """The layouts of inputs that the strides of a call show beyond the definition."""
+    """The layouts of the inputs whose strides in a call show more than the definition states."""
     if not layouts.open_inputs:
         return ()
     found = [
@@ -139,5 +144,5 @@ def input_layouts(layouts: Layouts, binding: Binding) -> tuple[InputLayout, ...]
 def empty_outputs(
     fresh: Iterable[TensorView], memory: Memory, known: Collection[TensorView]
 ) -> tuple[TensorView, ...]:
-    """Of outputs in memory of their own, but those that are `known`, those without elements in a call."""
+    """The outputs among `fresh` that have no elements in a call, without those in `known`."""
     return tuple([t for t in fresh if 0 in memory.of(t)[0] and t not in known])

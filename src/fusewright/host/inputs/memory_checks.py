@@ -14,22 +14,22 @@ _PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
 def is_plain(given: type) -> bool:
     """Whether tensors of this class are torch's own or differ from them in Python only.
 
-    Others (fake, functional, distributed tensors) say themselves what an operation does with them.
+    Other classes (fake, functional, distributed tensors) implement operations themselves.
     """
     return getattr(given, "__torch_dispatch__", None) is _PLAIN_DISPATCH
 
 
 def has_no_memory(inputs: Iterable[Any]) -> bool:
-    """Whether some of the tensors must not be asked for an address, such as fake ones."""
+    """Whether some of the tensors, such as fake ones, have no address that may be read."""
     return any(isinstance(value, torch.Tensor) and not is_plain(type(value)) for value in inputs)
 
 
 def unreadable(tensor: torch.Tensor) -> tuple[str, str | None] | None:
     """Why the memory of `tensor` does not hold its values, and a hint; None if it does.
 
-    All properties checked here are part of a call's key (`signature`) or raise while it is computed, except
-    for the size of the storage, which may change while a tensor stays the same: bound programs check it at
-    every call.
+    Each property checked here is part of a call's key (`signature`), or computing the key raises an error. So
+    a bound program never gets such a tensor. `storage_fault` checks the size of the storage separately: it is
+    not part of the key, so bound programs check it at every call.
     """
     if not is_plain(type(tensor)):
         return f"a {type(tensor).__name__}, which holds no values in memory of its own", None
@@ -50,9 +50,9 @@ def unreadable(tensor: torch.Tensor) -> tuple[str, str | None] | None:
 
 
 def storage_fault(tensor: torch.Tensor, span: int) -> str | None:
-    """What is wrong with the storage of a dense tensor; None if all its elements lie in it.
+    """A description of the storage of a dense tensor that does not hold all its elements; None if it does.
 
-    span: elements from the first to the last (`spanned_elements`).
+    span: the number of elements from the first to the last (`spanned_elements`).
     """
     held = tensor.untyped_storage().nbytes()
     end = (tensor.storage_offset() + span) * tensor.element_size()
@@ -71,7 +71,7 @@ def spanned_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
 def in_own_memory(view: torch.Tensor) -> torch.Tensor:
     """The values of a tensor, such as a lazily conjugated view, in separate memory with its strides."""
     own = torch.empty_strided(view.shape, view.stride(), dtype=view.dtype, device=view.device)
-    # What an expanded dimension repeats is written once.
+    # An expanded dimension has one element in memory, so only one is written.
     once: list[Any] = [slice(1) if stride == 0 else slice(None) for stride in view.stride()]
     own[tuple(once)].copy_(view[tuple(once)])
     return own

@@ -1,7 +1,8 @@
 """Tensors of a call that may be in host memory while the others are on a GPU.
 
-torch's operators keep some of their states there, such as the seed of attention's dropout. A fake tensor does
-not tell: the same operator leaves the state on the GPU while a CUDA graph is captured.
+torch's operators keep some states in host memory, such as the seed of attention's dropout. The device of a
+fake tensor does not show where a state will be, since the same operator leaves it on the GPU while a CUDA
+graph is captured.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from fusewright.ir import LibraryCall, TensorView
 
 
 def is_kept_by_torch(tensor: TensorView) -> bool:
-    """Whether only operators of torch make and read a tensor of rank 0: they take it from either memory."""
+    """Whether a tensor has rank 0 and only operators of torch that accept either memory make and read it."""
     if tensor.ndim:
         return False
     makers = () if tensor.definition is None else (tensor.definition,)

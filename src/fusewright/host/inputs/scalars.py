@@ -18,7 +18,7 @@ from fusewright.sym import Symbol
 
 Number = bool | int | float | complex
 
-# Python's floats hold integers up to this exactly, so that a conversion of one rounds once.
+# Python's floats represent integers up to this magnitude exactly. So a conversion to float rounds only once.
 EXACT_INTEGER = 2**53
 INT64_RANGE = (-(2**63), 2**63 - 1)
 
@@ -39,7 +39,7 @@ _INTEGERS: Mapping[str, Callable[..., int]] = {
 
 
 class ScalarFunction:
-    """The value of a node over scalars, from those of its operands; arithmetic as in a kernel."""
+    """Computes the value of a scalar node from its operands' values, with the arithmetic of a kernel."""
 
     def __init__(self, node: Node) -> None:
         assert isinstance(node, Pointwise)
@@ -52,8 +52,11 @@ class ScalarFunction:
         self._shortcut = self._shortcut_of(node)
 
     def _shortcut_of(self, node: Pointwise) -> Callable[..., Number | None] | None:
-        """Python's own arithmetic, ten times as fast as tensors' (a call may wait for it): in double and
-        64-bit integers, and for casts to float. It gives None where its result might be another.
+        """A function that computes the node by Python's arithmetic; None if there is none for its types.
+
+        Python's arithmetic is about ten times as fast as that of tensors, and a call may wait for it. The
+        function serves doubles, 64-bit integers, and casts to floats. It returns None for operands for which
+        the result might differ from the kernel's.
         """
         types = {own for own, _ in self._types}
         if node.op.rule is Rule.CAST:
@@ -100,8 +103,8 @@ class SizeScalars:
     """The scalars that a signature fixes.
 
     Attributes:
-        inputs: those whose value is part of the signature, since sizes follow from them.
-        static: these, sizes of dimensions, and everything computed from these and constants alone.
+        inputs: the scalar inputs that sizes depend on; their values are part of the signature.
+        static: `inputs`, and all scalars computed from these, sizes of dimensions and constants alone.
     """
 
     def __init__(self, fusion: Fusion) -> None:
@@ -126,10 +129,12 @@ class SizeScalars:
         self.static: frozenset[Val] = self.inputs | (made - varying)
 
     def bind(self, values: dict[Val, Number], sizes: dict[Symbol, int]) -> None:
-        """Computes the scalars into `values` (which holds the inputs) and adds the sizes that they are.
+        """Adds the scalars that sizes depend on to `values`, and the sizes to `sizes`.
+
+        values: contains the values of `inputs` before.
 
         Raises:
-            ShapeError: a negative size.
+            ShapeError: a size is negative.
         """
         for node, function in self._nodes:
             operands = [scalar_value(v, values, sizes) for v in node.inputs]
@@ -146,7 +151,7 @@ class SizeScalars:
 
 
 def scalar_value(value: Val, values: dict[Val, Number], sizes: dict[Symbol, int]) -> Number:
-    """The value of a scalar that is a constant, in `values`, or the size of a dimension."""
+    """The value of a scalar that is a constant, a key of `values`, or the size of a dimension."""
     assert isinstance(value, Scalar)
     if value.value is not None:
         return value.value
@@ -157,7 +162,7 @@ def scalar_value(value: Val, values: dict[Val, Number], sizes: dict[Symbol, int]
 
 
 def closure(scalars: Iterable[Scalar]) -> set[Val]:
-    """The scalars and everything that they are computed from."""
+    """The scalars and all values that they are computed from."""
     found: set[Val] = set()
     stack: list[Val] = list(scalars)
     while stack:
@@ -170,11 +175,11 @@ def closure(scalars: Iterable[Scalar]) -> set[Val]:
 
 
 def checked_scalar(index: int, scalar: Scalar, given: Any) -> Number:
-    """The value passed for a scalar input, if a number of its kind converts to the scalar's type.
+    """Returns the value passed for a scalar input after checking that it converts to the scalar's type.
 
     Raises:
-        InputError: no number, or one of a larger category (complex for a double, a float for an integer), or
-            beyond the type's range.
+        InputError: the value is not a number, its category is larger (complex for a double, a float for an
+            integer), or it is beyond the type's range.
     """
     if isinstance(given, torch.Tensor):
         described = f"{dtype_name(given)} tensor of rank {given.dim()}"
@@ -195,7 +200,7 @@ def checked_scalar(index: int, scalar: Scalar, given: Any) -> Number:
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """The name of its dtype in messages: that of printed IR, or torch's if the IR has none."""
+    """The name of the tensor's dtype for messages: the name in printed IR, or torch's if the IR has none."""
     try:
         return from_torch(tensor.dtype).ir_name
     except DtypeError:

@@ -7,20 +7,20 @@ from typing import Any
 
 from fusewright.ir import Fusion, TensorView, Val
 
-# Pointers are told apart by their offset from the widest vector access.
+# The bytes of the widest vector access. The key contains addresses modulo this.
 ALIGNMENT_BYTES = 16
 
 KeyFunction = Callable[[Sequence[Any]], tuple[Hashable, ...]]
 
 
 def compile_key_function(fusion: Fusion, sizes: frozenset[Val]) -> KeyFunction:
-    """A function from the inputs of a call to its key, as straight code: it runs at every call.
+    """A function from the inputs of a call to its key. It is straight-line code, since it runs at every call.
 
-    A tensor counts with class, shape, strides, dtype, device, alignment and its lazy negation or conjugation,
-    a scalar with its class, and with its value too if it is in `sizes`. So no tensor that
-    `memory_checks.unreadable` refuses has the key of one that it accepts. Inputs that the definition does not
-    allow either raise (AttributeError, TypeError, ValueError, RuntimeError) or get a key that no valid call
-    has.
+    The key contains the class, shape, strides, dtype, device, alignment and lazy negation or conjugation of
+    each tensor, the class of each scalar, and the value of each scalar in `sizes`. So a tensor that
+    `memory_checks.unreadable` refuses never has the key of a tensor that it accepts. For inputs that the
+    definition does not allow, the function raises an error (AttributeError, TypeError, ValueError,
+    RuntimeError) or returns a key that no valid call has.
     """
     names = [f"a{i}" for i in range(len(fusion.inputs))]
     parts: list[str] = []
@@ -34,17 +34,20 @@ def compile_key_function(fusion: Fusion, sizes: frozenset[Val]) -> KeyFunction:
 
 
 def key_parts(name: str, value: Val, sizes: frozenset[Val]) -> list[str]:
-    """What the key has of one input; of a tensor the shape is second and the strides are third."""
+    """The parts of the key for one input, as Python.
+
+    For a tensor, part 1 is the shape, part 2 the strides.
+    """
     if not isinstance(value, TensorView):
         return [f"{name}.__class__", name] if value in sizes else [f"{name}.__class__"]
     parts = [f"{name}.__class__", f"{name}.shape", f"{name}.stride()", f"{name}.dtype", f"{name}.device"]
     if value.is_cpu:
-        return parts  # its value is asked for, which resolves what is lazy
+        return parts  # the program reads its value by `item`, which resolves lazy views
     parts += [address_part(name), f"{name}.is_neg()"]
     return [*parts, f"{name}.is_conj()"] if value.dtype.is_complex else parts
 
 
 def address_part(name: str) -> str:
-    """What the key has of a tensor's address, as Python."""
-    # A tensor without memory has address 0, which a half keeps apart from aligned addresses.
+    """The part of the key for a tensor's address, as Python."""
+    # The address of a tensor without memory is 0. It becomes 0.5, which no aligned address has.
     return f"({name}.data_ptr() or 0.5) % {ALIGNMENT_BYTES}"

@@ -1,4 +1,4 @@
-"""One launch for several segments: combines the kernels of a bundle, if a call allows it."""
+"""Combines the kernels of several segments into one launch, if a call allows it."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from fusewright.host.inputs.memory import Memory
 from fusewright.host.program.ir import LaunchKernel
 from fusewright.host.program.plan import LaunchPlan, StepPlan
 from fusewright.kernel.combine import common_block, statement_count
-from fusewright.kernel.ir import Kernel, ScalarParam
+from fusewright.kernel.ir import Kernel
+from fusewright.kernel.operands import POINTER_BYTES, packed_bytes, param_size
 from fusewright.runtime.compiler import KernelCompiler
 from fusewright.runtime.targets import Target
 from fusewright.segment import Segment
 
 logger = logging.getLogger("fusewright")
 
-POINTER_BYTES = 8
-# Statements of a combined kernel, those of equal parts once. NVRTC takes some half a millisecond for each in
-# one thread, so several kernels are compiled side by side sooner than a longer one.
+# The most statements of a combined kernel; statements of equal parts count once. NVRTC's time grows with the
+# statements of a kernel, and it compiles several kernels in parallel but each in one thread.
 MAX_STATEMENTS = 512
-# Kernels that are made of the same segments, with other params: each is compiled as a whole. Calls that need
-# more launch the segments one by one, whose kernels are as many as their own params.
+# The most combined kernels of the same segments with different params, each compiled as a whole. Calls that
+# need more launch the segments one by one: each segment has as many kernels as it has params, while their
+# combinations multiply.
 MAX_COMBINATIONS = 4
-# Sets of segments that are kept.
+# The most sets of segments whose combined launches are kept.
 MAX_BUNDLES = 1024
 
 
 class _Bundle:
-    """Launches that are combined, and their joint requirements."""
+    """Launches that are to be combined, and what they require together."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[LaunchPlan]] = {}
@@ -45,11 +46,11 @@ class _Bundle:
 
     @property
     def parts(self) -> tuple[LaunchPlan, ...]:
-        """Equal kernels beside each other, which share their code."""
+        """The launches; those of equal kernels are adjacent and share their code."""
         return tuple([plan for equal in self._parts.values() for plan in equal])
 
     def add(self, plan: LaunchPlan, blocks: int) -> bool:
-        """Takes the launch in if there is room for it."""
+        """Adds a launch if the limits allow it; returns whether they do."""
         kernel = plan.op.kernel.kernel
         count = 0 if kernel.name in self._parts else statement_count(kernel)
         sums = self._blocks + blocks, self._bytes + _parameter_bytes(kernel), self._statements + count
@@ -66,7 +67,7 @@ class Bundles:
     def __init__(self, compiler: KernelCompiler, target: Target) -> None:
         self._compiler = compiler
         self._target = target
-        #: by the segments that are one launch, and by the launches of each
+        #: the segments of a combined launch -> their launches -> the combined launch
         self._made: OnceCache[frozenset[Segment | None], OnceCache[tuple[LaunchPlan, ...], LaunchPlan]] = (
             OnceCache(MAX_BUNDLES)
         )
@@ -78,13 +79,14 @@ class Bundles:
         memory: Memory,
         tracer: Tracer,
     ) -> list[StepPlan]:
-        """The plans in the order of `launches`, each of which makes one plan of its members if it can.
+        """The plans in the order of `launches`; the members of each launch are combined where possible.
 
-        Kernels have to agree in their block, index type and limit of registers, and fit into one kernel. What
-        does not is launched by itself.
+        Kernels are combined if they have the same block, index type and limit of registers and fit into one
+        kernel. Any other kernel is launched by itself.
 
         Args:
-            launches: positions in `plans` that are independent of each other.
+            launches: for each launch, the positions of its members in `plans`. Members do not depend on each
+                other.
         """
         result: list[StepPlan] = []
         for members in launches:
@@ -109,7 +111,10 @@ class Bundles:
         return result
 
     def _combined(self, parts: tuple[LaunchPlan, ...], tracer: Tracer) -> Sequence[LaunchPlan]:
-        """One launch of several; all of them where too many kernels were made of these segments already."""
+        """The combined launch of these parts; the parts themselves if they cannot be combined.
+
+        They are not combined if MAX_COMBINATIONS kernels of these segments exist already.
+        """
         if len(parts) == 1:
             return parts
         known = self._made.get(frozenset(part.segment for part in parts), lambda: OnceCache())
@@ -133,7 +138,7 @@ class Bundles:
 
 
 def _blocks(plan: StepPlan, memory: Memory) -> int | None:
-    """The blocks of a launch that may be part of another; None if it may not."""
+    """The number of blocks of a launch that may be part of a combined one; None for any other step."""
     if not isinstance(plan, LaunchPlan) or plan.op.bases or common_block(plan.op.kernel.kernel) is None:
         return None
     try:
@@ -144,9 +149,7 @@ def _blocks(plan: StepPlan, memory: Memory) -> int | None:
 
 
 def _parameter_bytes(kernel: Kernel) -> int:
-    """Of a part, with the number of its first block, if the next part begins at a multiple of a pointer."""
-    sizes = [param.dtype.size if isinstance(param, ScalarParam) else POINTER_BYTES for param in kernel.params]
-    end = 0
-    for size in (*sizes, kernel.index_dtype.size, POINTER_BYTES):
-        end = -(-end // size) * size + size
-    return end - POINTER_BYTES
+    """The bytes of a part's parameters and of the number of its first block, in whole pointers."""
+    sizes = map(param_size, kernel.params)
+    next_part = POINTER_BYTES
+    return packed_bytes([*sizes, kernel.index_dtype.size, next_part]) - next_part

@@ -25,9 +25,9 @@ class Question:
     """The partition's input for one call.
 
     Attributes:
-        call: its sizes.
+        call: the facts about the call that planners read.
         required: exclusions that every partition must obey.
-        memory: the layouts of its tensors.
+        memory: the layouts of the call's tensors.
         views: the outputs that are views of inputs.
         empty: the outputs without elements.
     """
@@ -45,9 +45,7 @@ class Question:
 
 
 def hardware_for(device: torch.device, options: Options) -> HardwareInfo:
-    """The schedulers' description of a device: its GPU, or the simulated GPU if the device is not a present
-    GPU.
-    """
+    """The schedulers' description of a device; the simulated GPU's if the device is not a present GPU."""
     return hardware_of(present(device), options)
 
 
@@ -59,7 +57,7 @@ def call_of(
     hardware: HardwareInfo,
     horizontal: bool,
 ) -> Call:
-    """The call that `binding` and `memory` describe. `stable`: sizes that have had one value in all calls."""
+    """The call that `binding` and `memory` describe. `stable`: sizes that had one value in all calls."""
 
     def facts(segment: Segment) -> Facts:
         return memory.facts_of(segment, binding.index_dtype, stable)
@@ -71,10 +69,10 @@ def call_of(
 
 
 def place_candidates(fusion: Fusion, segments: Sequence[Segment], memory: Memory) -> None:
-    """From now on `memory` takes outputs to lie in the inputs that these segments may write them into.
+    """Gives outputs in `memory` the layout of the input that these segments may write them into.
 
-    Whether a kernel does is known once it is compiled, which takes the params of all: they have to be right
-    for either place.
+    Only the compiled kernel shows whether it can write in place. Its params are chosen before, so they must
+    be right for either place.
     """
     if any(output.alias is not None for output in fusion.outputs):
         steps = [(segment.inputs, segment.outputs) for segment in segments]
@@ -84,5 +82,8 @@ def place_candidates(fusion: Fusion, segments: Sequence[Segment], memory: Memory
 def _size_class(
     sizes: Mapping[Symbol, int], stable: frozenset[Symbol], hardware: HardwareInfo
 ) -> tuple[Hashable, ...]:
-    """What calls have in common that one partition serves: sizes up to a factor of two; and 0 and 1."""
+    """A key for the calls that share a partition: each size has the same bit length in all of them.
+
+    So sizes differ by less than a factor of two, and the sizes 0 and 1 have keys of their own.
+    """
     return hardware, tuple([size.bit_length() for size in sizes.values()]), bool(stable)

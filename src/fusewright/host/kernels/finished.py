@@ -1,4 +1,4 @@
-"""Finished schedules of a user, which replace automatic ones in a call."""
+"""A user's finished schedules, which replace automatic ones in a call."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fusewright.segment import Planned, Segment
 
 
 class FinishedSchedule:
-    """A finished schedule of a whole fusion, which is not changed any more. Compared by identity.
+    """A schedule of a whole fusion that does not change any more. Compared by identity.
 
     Args:
-        params: the params that an automatic scheduler applied to it at the user's request, if one did; the
-            compiler takes the index type and the register limit from there.
+        params: the params that an automatic scheduler applied to it at the user's request, if one did. The
+            compiler reads the index type and the register limit from them.
 
     Attributes:
-        text: the printed primitives, which replay: equal for schedules of one fusion that are lowered to the
-            same kernel.
-        key: equal for schedules that are compiled to the same kernel: the text, and the part of the params
-            that the compiler reads.
+        text: the printed primitives, which can be replayed. Schedules of one fusion with equal text are
+            lowered to the same kernel.
+        key: the text, and the part of the params that the compiler reads. Schedules with equal keys are
+            compiled to the same kernel.
     """
 
     def __init__(self, schedule: Schedule, params: Any = None) -> None:
@@ -42,9 +42,9 @@ class PlannedCall:
     """The automatic partition of one call, parts of which a user may schedule.
 
     Attributes:
-        segments, proposals: the kernels, and how each would be made.
-        facts: returns the facts about a segment's call.
-        uncomputed: the outputs that no segment computes: views of inputs, and those without elements.
+        segments, proposals: the segments, and the scheduler's proposal for each.
+        facts: a function that returns the facts about a segment in this call.
+        uncomputed: the outputs that no segment computes: views of inputs, and outputs without elements.
     """
 
     def __init__(self, planned: Planned, question: Question) -> None:
@@ -54,18 +54,21 @@ class PlannedCall:
         self.uncomputed = question.uncomputed
 
     def outputs_in(self, question: Question) -> tuple[Views, tuple[TensorView, ...]]:
-        """Of the same call asked again: the views and the empty outputs that no segment computes."""
+        """The views and the empty outputs of `question`, without those that these segments compute.
+
+        question: the partition's input for a later call that uses this partition.
+        """
         views = {output: view for output, view in question.views.items() if output in self.uncomputed}
         return views, tuple([output for output in question.empty if output in self.uncomputed])
 
     def check_kernel(self, index: int) -> None:
-        """ScheduleError if `index` is the place of no segment that a kernel computes."""
+        """Raises ScheduleError if no kernel computes a segment with this index."""
         if not 0 <= index < len(self.segments) or self.segments[index].evaluated is not None:
             raise no_kernel(index, len(self.segments))
 
 
 def no_kernel(index: int, count: int) -> ScheduleError:
-    """What is wrong with a schedule for a segment that is not there, or that torch computes."""
+    """The error for a schedule of a segment that does not exist, or that torch computes."""
     return ScheduleError(
         f"schedules: segment {index} is none that a kernel computes",
         expected=f"the number of one of {count} segments in launch order",
@@ -74,7 +77,7 @@ def no_kernel(index: int, count: int) -> ScheduleError:
 
 
 def check_one_kernel(fusion: Fusion) -> None:
-    """ScheduleError for a fusion that no kernel can compute as a whole."""
+    """Raises ScheduleError for a fusion that no kernel can compute as a whole."""
     for node in fusion.ordered_nodes():
         if node.traits.whole or node.traits.updates:
             reason = "torch computes" if node.traits.whole else "several kernels compute"
@@ -85,7 +88,7 @@ def check_one_kernel(fusion: Fusion) -> None:
 
 
 def check_params(segment: Segment, params: Any) -> None:
-    """ParamsError for params of another scheduler than the segment's."""
+    """Raises ParamsError for params of another scheduler than the segment's."""
     if not isinstance(params, segment.scheduler.params_type):
         raise ParamsError(
             path=f"schedules[{segment.index}]",
@@ -100,27 +103,27 @@ class SegmentSchedules:
     """User schedules of some segments of a call; the others are automatic. Compared by identity.
 
     Attributes:
-        by_index: for the position of a segment in launch order, a schedule or params of its scheduler.
-        planned: the partition of these segments.
+        by_index: pairs of a segment's position in launch order and its schedule, or params of its scheduler.
+        planned: the partition that contains these segments.
     """
 
     by_index: tuple[tuple[int, FinishedSchedule | Any], ...]
     planned: PlannedCall
 
     def check(self) -> None:
-        """ScheduleError for the place of no segment that a kernel computes."""
+        """Raises ScheduleError if a kernel does not compute each of these segments."""
         for index, _ in self.by_index:
             self.planned.check_kernel(index)
 
     def of(self, segment: Segment) -> FinishedSchedule | Any | None:
-        """The schedule, or the params, of a segment of `planned`, or of the same one of another partition.
+        """The user's schedule or params of a segment; None if it is scheduled automatically.
 
-        None: it is automatic.
+        The segment may belong to another partition than `planned`.
         """
         return self._by_segment.get(_identity(segment))
 
     def missing_in(self, segments: Iterable[Segment]) -> list[int]:
-        """The places of segments that are scheduled and are not among these."""
+        """The positions of the user's segments that are not among `segments`."""
         there = set(map(_identity, segments))
         return [i for i, _ in self.by_index if _identity(self.planned.segments[i]) not in there]
 
@@ -130,9 +133,9 @@ class SegmentSchedules:
 
 
 def _identity(segment: Segment) -> Hashable:
-    """Equal for segments that compute the same of the same values."""
+    """A key that is equal for segments that do the same computation on the same values."""
     return segment.text, segment.inputs, segment.outputs
 
 
-#: Of the whole fusion, or of some of its segments.
+#: A user's schedule of the whole fusion, or schedules of some of its segments.
 AnySchedule = FinishedSchedule | SegmentSchedules

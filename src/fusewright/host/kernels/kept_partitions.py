@@ -9,12 +9,12 @@ from fusewright.ir import Fusion, TensorView
 from fusewright.schedulers import Registry
 from fusewright.segment import InputLayout, Partitions
 
-# As many are kept of a fusion.
+# The most partitions that are kept for one fusion.
 MAX_PARTITIONS = 64
 
 
 class KeptPartitions:
-    """Made on demand, each once."""
+    """Makes the partitions of one fusion on demand and keeps them."""
 
     def __init__(self, fusion: Fusion, registry: Registry) -> None:
         self._fusion = fusion
@@ -22,7 +22,7 @@ class KeptPartitions:
         self._made: OnceCache[Hashable, Partitions] = OnceCache(MAX_PARTITIONS)
 
     def without(self, outputs: frozenset[TensorView], layouts: tuple[InputLayout, ...] = ()) -> Partitions:
-        """Of what is left for kernels when these outputs are computed otherwise, for inputs that lie so."""
+        """The partitions of the fusion without these outputs, for these layouts of inputs."""
 
         def make() -> Partitions:
             kept = [o for o in self._fusion.outputs if o.tensor not in outputs]

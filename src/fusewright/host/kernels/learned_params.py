@@ -17,8 +17,9 @@ Plan = TypeVar("Plan")
 
 
 class LearnedParams:
-    """A policy's choices for one call. If its params cannot be used, this is logged and the scheduler's are
-    used.
+    """A policy's choices for one call.
+
+    If params of the policy cannot be used, a warning is logged and the scheduler's params are used.
     """
 
     def __init__(self, policy: ParamsPolicy | None, call: Call) -> None:
@@ -28,7 +29,7 @@ class LearnedParams:
         self._distrusted: set[Segment] = set()
 
     def made(self, segment: Segment, proposal: Proposal, make: Callable[[Segment, Any], Plan]) -> Plan:
-        """What `make` makes of a segment with the policy's params, or the scheduler's."""
+        """The result of `make` for a segment and the policy's params, or the scheduler's."""
         try:
             chosen = self._params(segment, proposal)
             if chosen is not None:
@@ -45,7 +46,7 @@ class LearnedParams:
         return self._policy.choose(segment, call.facts(segment), call.hardware, proposal.params)
 
     def distrust(self, segment: Segment, error: Exception) -> bool:
-        """Whether a segment's params were the policy's; from now on they are the scheduler's."""
+        """Uses the scheduler's params for a segment from now on; returns whether they were the policy's."""
         if segment not in self._chosen or segment in self._distrusted:
             return False
         self._refuse(segment, error)

@@ -33,11 +33,11 @@ class NewCall:
 
     Attributes:
         setting, place: the state shared by its options, and by the device that it runs on.
-        schedule: the user's schedule; None: all kernels are scheduled automatically.
-        binding, memory: its sizes and scalars, and the layouts of its tensors.
+        schedule: the user's schedule. None: all kernels are scheduled automatically.
+        binding, memory: the call's sizes and scalars, and the layouts of its tensors.
         stable: the sizes that kernels may have as constants.
-        repro: makes a script that reproduces it, for bugs.
-        tracer: traces its compilation.
+        repro: makes a script that reproduces the call, for errors that are bugs.
+        tracer: traces the compilation.
     """
 
     setting: Setting
@@ -62,14 +62,14 @@ def served(
     use: Callable[[Chosen], Result],
     note: Callable[[Decided], None] | None,
 ) -> Result:
-    """The result of `use` on the steps that serve a call, most or all of which are chosen here.
+    """Chooses the steps that serve a call and returns the result of `use` on them.
 
-    If it raises a LaunchError, other steps are chosen, unless the user asked for these.
+    If `use` raises a LaunchError, other steps are chosen, unless the user asked for these.
 
     Args:
-        schedules: the user's schedules of some segments.
+        schedules: the user's schedules of some segments; the others are scheduled automatically.
         question: the partition's input.
-        note: called with a call like which others may be served.
+        note: called with the decision for the call, if later calls may reuse it.
     """
     steps, place, memory = call.steps(fusion), call.place, call.memory
     learned = LearnedParams(call.setting.options.policy, question.call)

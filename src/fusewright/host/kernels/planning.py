@@ -1,4 +1,4 @@
-"""The kernels that a fusion would get on a GPU, which may be absent: nothing is compiled or run."""
+"""Plans the kernels of a fusion for a GPU, which may be absent. Planning compiles and runs nothing."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ class PlannedKernel:
 
 
 class PlannedKernels:
-    """The segments of a fusion for one call, and their kernels for other params.
+    """The segments of a fusion for one call; compiles their kernels with any params.
 
     Args:
-        fusion: as executors have it, simplified.
-        inputs: may be tensors without memory.
-        device: the device on which these would be.
-        alignment: the largest alignment in bytes of the address of each input; None: as torch allocates.
+        fusion: the fusion after `rewrite.simplified`, as executors use it.
+        inputs: the call's inputs; may be tensors without memory.
+        device: the device on which the inputs would be.
+        alignment: an upper bound in bytes for the alignment of each input's address. None: as torch
+            allocates.
     """
 
     def __init__(
@@ -73,8 +74,9 @@ class PlannedKernels:
             self._binding = replace(self._binding, alignment=least)
         self._memory = Memory(fusion, self._binding, Layouts(fusion))
         self._hardware = hardware
-        self._target = SimulatedTarget(options)  # what launches are planned for; none is made
-        self._compiler = KernelCompiler(options, explains=False)  # most of a search's params may fail
+        self._target = SimulatedTarget(options)  # a LaunchPlan needs a target; nothing is launched
+        # Most of a search's params may fail. To find the primitive at fault would take as long as lowering.
+        self._compiler = KernelCompiler(options, explains=False)
         stable: frozenset[Symbol] = frozenset()
         if not options.disabled("constant_sizes"):
             stable = StableSizes().with_call(self._binding.sizes)
@@ -90,12 +92,12 @@ class PlannedKernels:
     def compile(
         self, planned: PlannedKernel, params: Any, tracer: Tracer
     ) -> tuple[MachineCode, LaunchShape | None]:
-        """The machine code of a segment with these params, for this call, and its launch.
+        """The machine code of a segment's kernel with these params, and its launch in this call.
 
-        It compiles on demand. There is no launch if there is nothing to write.
+        The machine code is compiled on demand. The launch is None if there is nothing to write.
 
         Raises:
-            UserError: params that the scheduler, or this call, does not accept.
+            UserError: the scheduler, or this call, does not accept the params.
         """
         segment = planned.segment
         params.validate(self._hardware)
@@ -119,9 +121,9 @@ class PlannedKernels:
         )
 
     def lowered(self, planned: PlannedKernel, params: Any) -> bytes:
-        """The kernel that `compile` made, for `adopt` in another process."""
+        """The serialized kernel that `compile` made, for `adopt` in another process."""
         return kernel_to_bytes(self._kernel(planned, unlimited(params), SILENT))
 
     def adopt(self, planned: PlannedKernel, lowered: bytes) -> None:
-        """Has all executors of this process use a kernel that another one lowered."""
+        """Makes all executors of this process use a kernel that another process lowered."""
         self._compiler.adopt(lowered, planned.segment.scheduler, planned.segment.text)

@@ -1,4 +1,4 @@
-"""Serves calls of a new size like earlier calls, if they are decided alike (`recorded_calls`)."""
+"""Serves calls with new sizes from recordings of earlier calls (`recorded_calls`)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Decided:
     """The planners' decision for a call, which other calls may reuse.
 
     Attributes:
-        partitions, required: the question.
-        planned: the answer.
-        own: the steps of its segments.
-        plans: the steps of the program, if several segments share a launch.
+        partitions, required: the partitions that were asked, and the exclusions that were required.
+        planned: the chosen partition and its proposals.
+        own: one step for each segment.
+        plans: the steps of the program; segments that share a launch are one step.
     """
 
     partitions: Partitions
@@ -42,10 +42,10 @@ class Decided:
     plans: Sequence[StepPlan]
 
     def is_found_again(self, call: Call) -> bool:
-        """Whether a call is decided in the same way.
+        """Whether another call gets the same partition and the same params.
 
-        This excludes planners of a user's schedulers, which are asked at each call, since they may read more
-        than their arguments.
+        It is False if a user's scheduler is asked. Its planner may read more than its arguments, so it must
+        be asked at each call.
         """
         if not all(is_built_in(s.scheduler) for s in self.partitions.asked(call, self.required)):
             return False
@@ -59,7 +59,7 @@ class Recall:
     """Finds and records calls of one fusion, by their keys.
 
     Args:
-        question: the partition's input for a call with these settings and these stable sizes.
+        question: returns the partition's input for a call, from its setting, binding and stable sizes.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Recall:
         self._question = question
 
     def find(self, setting: Setting, key: Key, inputs: Sequence[Any]) -> BoundProgram | None:
-        """The program of a call that is decided like an earlier one. Raises for inputs that do not fit."""
+        """The program of a call that a recording serves; None if none does. Raises if inputs do not fit."""
         split = self._rebinding.split(key)
         if split is None:
             return None
@@ -88,7 +88,7 @@ class Recall:
             checked_scalar(i, scalar, inputs[i])
         try:
             program = known.find(numbers, self._rebinding, self._stable_sizes)
-        except ScheduleError:  # of a launch: it is decided anew
+        except ScheduleError:  # the launch is refused: the call is decided anew
             return None
         if program is not None:
             setting.programs.put(key, program)
@@ -104,7 +104,7 @@ class Recall:
         decided: Decided,
         repro: Callable[[], str],
     ) -> None:
-        """Calls like this one may be served as it was."""
+        """Notes the decision for a call, so that it may be recorded and serve other calls of its kind."""
         split = self._rebinding.split(key)
         if split is not None:
             kind = setting.kinds.get(split[0], lambda: Kind(binding))
@@ -119,9 +119,9 @@ class Recall:
         decided: Decided,
         binding: Binding,
     ) -> tuple[Template, tuple[Any, ...]] | None:
-        """What a call is bound to that was decided; None if it would be decided otherwise now.
+        """The program and the values to bind it to; None if the call is now decided in another way.
 
-        binding: of recorded numbers.
+        binding: the call's binding, whose numbers are recorded.
         """
         question = self._question(setting, binding, None, stable)
         memory = question.memory

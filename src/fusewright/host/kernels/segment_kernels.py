@@ -1,4 +1,4 @@
-"""The kernels of a call as values: what computes each segment, how this was decided, and its resources."""
+"""Describes the kernels of a call: how each was chosen, its code, launch and resources."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ class SegmentKernel:
     """The kernel of a segment of a call, or of several segments that share a launch.
 
     Attributes:
-        segments: their positions in launch order; 0 for a user's schedule of the whole definition.
-        scheduler: its scheduler's name, "user", or "horizontal" for several; "expr_eval" if torch computes
-            it.
-        kernel: None: torch computes it.
+        segments: the segments' positions in launch order; 0 for a user's schedule of the whole definition.
+        scheduler: the scheduler's name, "user" for a user's schedule, "horizontal" for several segments,
+            "expr_eval" if torch computes the segment.
+        kernel: the compiled kernel. None: torch computes the segment.
         operation: the operation that torch computes; "" for kernels.
-        proposal: the scheduler's estimate: bytes and seconds. None if no scheduler made a proposal.
+        proposal: the scheduler's estimate of bytes and seconds. None: no scheduler made a proposal.
         launch: grid, block and dynamic shared memory. None: nothing is launched.
-        bytes_read, bytes_written: of the tensors it reads and writes, each once.
-        tensors: these tensors.
-        schedule_text: `schedule(fd)` of the definition that makes the kernel, as Python; "" if torch computes
-            it.
-        parts: for several segments, each by itself.
+        bytes_read, bytes_written: the bytes of the tensors it reads and writes; each tensor counts once.
+        tensors: the tensors it reads and writes.
+        schedule_text: the function `schedule(fd)` that makes the kernel from the definition, as Python; "" if
+            torch computes the segment.
+        parts: the description of each segment, if there are several.
     """
 
     segments: tuple[int, ...]
@@ -87,7 +87,7 @@ class SegmentKernel:
 
     @property
     def name(self) -> str:
-        """That of the machine code, or the operation's."""
+        """The name of the machine code, or of the operation that torch computes."""
         return self.operation if self.code is None else self.code.name
 
     @property
@@ -97,13 +97,14 @@ class SegmentKernel:
 
     @property
     def reason(self) -> str:
-        """Why the heuristic chose these; "" if there are none."""
+        """Why the heuristic chose these params; "" if there are none."""
         return "" if self.kernel is None else self.kernel.reason
 
     @property
     def trace(self) -> tuple[Call, ...]:
-        """The primitives that made the schedule, on the kernel's own fusion; of several parts each has its
-        own.
+        """The primitives that made the schedule, on the kernel's own fusion.
+
+        If there are several parts, each part has a trace of its own.
         """
         return () if self.kernel is None else self.kernel.trace
 
@@ -112,7 +113,7 @@ class SegmentKernel:
         """The text of the launched kernel; "" if torch computes the segment."""
         return "" if self.kernel is None else self.kernel.source_for(self._threads).kernel
 
-    # ---- what it takes
+    # ---- code and resources
 
     @property
     def code(self) -> MachineCode | None:
@@ -120,7 +121,7 @@ class SegmentKernel:
         return self.code_traced(SILENT)
 
     def code_traced(self, tracer: Tracer) -> MachineCode | None:
-        """The same; `tracer` sees it printed, if it is the first that is asked for."""
+        """The machine code of this launch; `tracer` records its printing, if it is not printed yet."""
         if self.kernel is None:
             return None
         return self.kernel.code(self._threads, tracer=tracer)
@@ -144,7 +145,7 @@ class SegmentKernel:
     # ---- for reading
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values, for JSON."""
+        """All facts as plain values, for JSON."""
         resources, occupancy, launch, params = self.resources, self.occupancy, self.launch, self.params
         return {
             "name": self.name,
@@ -165,7 +166,7 @@ class SegmentKernel:
         }
 
     def __str__(self) -> str:
-        """A table of what is known, one fact a line."""
+        """A table of the facts, one on each line."""
         rows: list[tuple[str, object]] = [("scheduler", self._kind()), ("segments", _listed(self.segments))]
         if self.params is not None:
             rows.append(("params", type(self.params).__name__))
@@ -191,7 +192,7 @@ class SegmentKernels(tuple[SegmentKernel, ...]):
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """The kernels as plain values, for JSON."""
         return {"kernels": [kernel.to_dict() for kernel in self]}
 
     def __str__(self) -> str:
@@ -253,8 +254,8 @@ class Wording:
     """The names that the definition of a fusion uses.
 
     Attributes:
-        name: returns the name of a value, None if it has none there.
-        schedule: returns the text of the `schedule(fd)` that makes the kernels of a launch.
+        name: returns the definition's name of a value; None if it has none.
+        schedule: returns the text of the function `schedule(fd)` that makes the kernels of a launch.
     """
 
     name: Callable[[Val], str | None]
@@ -269,10 +270,10 @@ def described_kernels(
     parallel: bool,
     tracer: Tracer,
 ) -> SegmentKernels:
-    """The kernels of these steps, compiled.
+    """Compiles the kernels of these steps and describes them.
 
     Args:
-        memory: the layouts of the tensors of the call, including those that are written in place.
+        memory: the layouts of the call's tensors, including tensors that are written in place.
         costs: the planners' estimates, by segment.
 
     Raises:

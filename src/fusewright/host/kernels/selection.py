@@ -1,7 +1,7 @@
-"""The compiled kernels of the partition for a call's sizes, without proposals that fail.
+"""Chooses the partition for a call whose kernels can all be made.
 
-If a proposal of a built-in scheduler proves wrong, this is a bug in Fusewright: it is logged with a script,
-and the fusion is partitioned again without the proposal.
+If a kernel that a built-in scheduler proposed cannot be made, this is a bug in Fusewright. It is logged with
+a script, and the fusion is partitioned again without the proposal.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Selection(Generic[Plan]):
 
     Args:
         make: makes the step that computes a segment with the params of a proposal.
-        repro: a script that reproduces the call, for bugs.
+        repro: makes a script that reproduces the call, for errors that are bugs.
         required: exclusions that every partition must obey.
         given: the user's schedules of some segments, and their partition. If another segment fails, the new
-            partition has these segments, too.
+            partition must contain the user's segments, too.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Selection(Generic[Plan]):
         self._required = self._required_first = required
         self._given = given
         self._is_given = given is not None
-        #: what `plans` returned the plans of; None where the user gave the segments
+        #: the partition of the latest `plans`; None if that is the partition of the user's schedules
         self.planned: Planned | None = None
 
     def plans(self) -> tuple[list[Plan], Sequence[Sequence[int]]]:
@@ -75,7 +75,7 @@ class Selection(Generic[Plan]):
         return self._required is self._required_first
 
     def _planned(self) -> tuple[Sequence[Segment], Sequence[Proposal], Sequence[Sequence[int]]]:
-        """The segments to be made, their proposals, and those that are to be one launch."""
+        """(segments, their proposals, the positions of the segments of each launch)."""
         given = self._given
         if given is not None and self._is_given:
             self._call.start(given.planned.segments)
@@ -99,7 +99,7 @@ class Selection(Generic[Plan]):
         return self._given is not None and self._given.of(segment) is not None
 
     def _plans(self, segments: Sequence[Segment], proposals: Sequence[Proposal]) -> list[Plan] | None:
-        """The plans, or None where one cannot be made and another partition is to be tried."""
+        """One plan per segment; None if one cannot be made, so that another partition must be tried."""
         plans = []
         for segment, proposal in zip(segments, proposals):
             try:
@@ -134,5 +134,5 @@ class Selection(Generic[Plan]):
 
 
 def _apart(segments: Sequence[Segment]) -> Sequence[Sequence[int]]:
-    """A launch for each segment."""
+    """The launches if each segment is launched by itself."""
     return [[i] for i in range(len(segments))]

@@ -27,12 +27,14 @@ from fusewright.runtime.targets import Target
 from fusewright.schedulers import Registry, type_name
 from fusewright.segment import NO_EXCLUSIONS, Exclusions, Segment
 
-# Kept of a fusion: programs by signature, for options and device; kernels likewise, and as many launches.
+# The most programs that a setting keeps, by signature.
 MAX_PROGRAMS = 4096
+# The most kernels of users' schedules that a setting keeps, and the most launches and evaluations on a
+# device.
 MAX_KERNELS = 4096
-# Settings are options with a device; so many are kept of a fusion.
+# The most settings (options with a device) that are kept for one fusion.
 MAX_SETTINGS = 64
-# Kinds of inputs that are kept of a fusion: of each size those up to twice as large are one.
+# The most kinds of inputs that a setting keeps (`Rebinding.split`).
 MAX_KINDS = 256
 
 
@@ -40,9 +42,10 @@ class DeviceState:
     """The state that calls with the same settings share on one device.
 
     Attributes:
-        launches: by segment, parameters and index type, through which a call of a new size finds its kernels.
-            For a user's schedule: by segment (None for the whole fusion), the schedule's key and index type.
-        evaluations: the nodes that torch computes.
+        launches: the launches by segment, params and index type. A call with new sizes finds its kernels
+            here. For a user's schedule, the key has the segment (None for the whole fusion), the key of the
+            schedule and the index type.
+        evaluations: the steps of the segments that torch computes.
     """
 
     def __init__(self, target: Target, programs: Programs, compiler: KernelCompiler) -> None:
@@ -58,8 +61,7 @@ class Setting:
 
     Attributes:
         views: whether outputs may be views of inputs.
-        deterministic: whether torch requires deterministic results, which kernels that add in varying order
-            do not give.
+        deterministic: whether torch requires deterministic results. Then no kernel may add in varying order.
         excluded: exclusions that every partition must obey.
     """
 
@@ -79,24 +81,28 @@ class Setting:
         self.compiler = KernelCompiler(options)
         self.constant_sizes = not options.disabled("constant_sizes")
         self.horizontal = not options.disabled("horizontal_fusion")
-        #: by signature, or by a user's schedule and signature; the one look-up of a repeated call
+        #: the programs by signature, or by a user's schedule and signature: a known call looks up only this
         self.programs: OnceCache[Hashable, BoundProgram] = OnceCache(MAX_PROGRAMS)
-        #: the program that last served two calls in a row, and a function that recognizes further ones
+        #: the program that last served two calls in a row, and a function that recognizes more such calls
         self.repeated: tuple[Matches, BoundProgram] | None = None
-        #: those of users' schedules, by the schedule's text; devices of one kind share them
+        #: the kernels of users' schedules, by the schedule's text and the hardware
         self.user_kernels: OnceCache[tuple[Hashable, ...], CompiledKernel] = OnceCache(MAX_KERNELS)
-        #: by kind of inputs, the programs for calls that differ from earlier ones only in numbers
+        #: the recorded calls of each kind of inputs
         self.kinds: OnceCache[Hashable, Kind] = OnceCache(MAX_KINDS)
         self.places: OnceCache[torch.device, DeviceState] = OnceCache()
 
     def use(self, options: Options) -> None:
-        """Equal options make equal programs; the caller's object is compared by identity at the next call."""
+        """Keeps the options object of the latest call.
+
+        Equal options make equal programs. The next call compares its options object by identity, which is
+        faster.
+        """
         self.options = options
-        #: whether calls show how their programs are made
+        #: whether the options ask for dumps of how programs are made
         self.dumps = bool(options.dump) or options.dump_dir is not None
 
     def hardware_for(self, device: torch.device) -> HardwareInfo:
-        """What schedulers read for tensors on a device (`calls.hardware_for`)."""
+        """The schedulers' description of a device (`calls.hardware_for`)."""
         place = self.places.find(device)  # torch's count of GPUs takes some microseconds
         return hardware_for(device, self.options) if place is None else place.target.hardware
 
@@ -106,7 +112,7 @@ class Settings:
 
     Args:
         registry: the schedulers of its kernels.
-        as_defined: whether everything is computed exactly as the definition says.
+        as_defined: whether segments consist of the nodes of the definition, without rewrites.
 
     Attributes:
         unordered: the nodes that kernels compute in an order that differs from run to run.
@@ -116,7 +122,7 @@ class Settings:
         self._registry = registry
         self._as_defined = as_defined
         self.unordered = [node for node in fusion.ordered_nodes() if node.traits.updates]
-        #: what torch computes unless an option is disabled, and that option
+        #: pairs of a node that torch may compute and the option that disables this
         self._switched = [
             (node, switch)
             for node in fusion.nodes
@@ -137,8 +143,10 @@ class Settings:
         return setting
 
     def _excluded_by(self, options: Options, deterministic: bool) -> Exclusions:
-        """What torch may not compute under these options, and what only torch may where the results of
-        repeated calls are to be the same.
+        """The exclusions of these options.
+
+        Torch does not compute the nodes of a disabled option. Kernels do not compute unordered nodes if
+        results must be deterministic.
         """
         excluded = NO_EXCLUSIONS.without_redefinition() if self._as_defined else NO_EXCLUSIONS
         if deterministic:

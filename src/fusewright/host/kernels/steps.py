@@ -1,6 +1,4 @@
-"""The steps of a call, one for each segment: a launch of its kernel, compiled here, or an evaluation by
-torch.
-"""
+"""Makes the steps of a call, one for each segment: the launch of a compiled kernel, or torch's evaluation."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from fusewright.segment import Segment
 
 
 class Steps:
-    """Makes the steps of one call of `fusion`, or finds those that an earlier call had."""
+    """Makes the steps of one call of `fusion`, or finds those of an earlier call."""
 
     def __init__(
         self, fusion: Fusion, setting: Setting, place: DeviceState, binding: Binding, tracer: Tracer
@@ -35,7 +33,11 @@ class Steps:
         self._tracer = tracer
 
     def of(self, segment: Segment, params: Any) -> StepPlan:
-        """What computes a segment with these parameters. ParamsError for indices that are too narrow."""
+        """The step that computes a segment with these params.
+
+        Raises:
+            ParamsError: the index type of the params is too narrow for the call.
+        """
         place = self._place
         node = segment.evaluated
         if node is not None:
@@ -66,10 +68,10 @@ class Steps:
         return place.launches.get(key, make)
 
     def scheduled(self, segment: Segment, own: FinishedSchedule | Any) -> StepPlan:
-        """What computes a segment as the user schedules it, or with the user's params.
+        """The step that computes a segment with the user's schedule or params.
 
         Raises:
-            ParamsError: params of another scheduler than the segment's, or that cannot be applied.
+            ParamsError: the params belong to another scheduler, or cannot be applied.
         """
         if isinstance(own, FinishedSchedule):
             return self._launch(own, segment)
@@ -83,13 +85,14 @@ class Steps:
     def of_user(self, schedule: FinishedSchedule) -> LaunchPlan:
         """The launch of a user's schedule of the whole fusion. Equal schedules share their kernel.
 
-        ScheduleError for a fusion that no kernel can compute as a whole.
+        Raises:
+            ScheduleError: no kernel can compute the fusion as a whole.
         """
         check_one_kernel(self._fusion)
         return self._launch(schedule, None)
 
     def _launch(self, schedule: FinishedSchedule, segment: Segment | None) -> LaunchPlan:
-        """The launch of a user's schedule of a segment; None: of the whole fusion."""
+        """The launch of a user's schedule. `segment`: what it computes. None: the whole fusion."""
         setting, place, tracer = self._setting, self._place, self._tracer
         index_dtype = index_dtype_of(schedule.params, self._binding.index_dtype)
         hardware = place.target.hardware
@@ -101,7 +104,8 @@ class Steps:
 
         def make() -> LaunchPlan:
             text = segment.text if segment is not None else None
-            chosen = chosen_index_type(schedule.params)  # that the kernel's own schedule prints
+            # The kernel's printed schedule contains the index type that the params name, so it is in the key.
+            chosen = chosen_index_type(schedule.params)
             key = text, schedule.text, chosen, index_dtype, hardware
             general = setting.user_kernels.get(key, compile_)
             kernel = general.with_register_limit(register_limit_of(schedule.params), tracer)

@@ -38,11 +38,11 @@ def build_program(
     """The program of these steps, in order.
 
     Args:
-        in_place: outputs that kernels write straight into the input that they alias; other aliased outputs
-            are computed in memory of their own and copied.
-        static: scalars that a signature fixes.
-        views: outputs that are views of inputs or of other outputs, and of which.
-        empty: outputs without elements, which no step makes.
+        in_place: the outputs that kernels write straight into the input that they alias, each with this
+            input. Other aliased outputs are computed in separate memory and copied.
+        static: the scalars that a signature fixes.
+        views: the outputs that are views, each with the input or output that it views.
+        empty: the outputs without elements, which no step makes.
     """
     setup, operations = _scalars(fusion, steps, static)
     aliases = {o.tensor: o.alias for o in fusion.outputs if o.alias is not None}
@@ -90,7 +90,13 @@ def _keeping_apart(
     written: set[TensorView],
     copied: set[TensorView],
 ) -> list[Operation]:
-    """The check of inputs that may share memory, if one is written before another is read."""
+    """The operation that separates inputs which share memory; none if no write can precede a read.
+
+    Args:
+        early: the inputs that kernels write in place.
+        written: all inputs that the call writes, by kernels or by copies at the end.
+        copied: the inputs whose values are copied into other inputs at the end.
+    """
     found = {tensor for step in steps for tensor in _touched(step)} if early else set()
     found |= written | copied
     tensors = tuple([t for t in inputs if isinstance(t, TensorView) and t in found and not t.is_cpu])
@@ -108,7 +114,7 @@ def _touched(step: Step) -> list[TensorView]:
 def _scalars(
     fusion: Fusion, steps: Sequence[Step], static: frozenset[Val]
 ) -> tuple[tuple[EvaluateScalar, ...], list[Operation]]:
-    """The scalars that steps take: those that the host computes once for a signature, and at each call."""
+    """The operations that compute the scalars that steps take: once for a signature, and at each call."""
     taken = dict.fromkeys(value for step in steps for value in step.by_value)
     read = [ReadHostTensor(value) for value in taken if isinstance(value, TensorView)]
     needed = closure(v for v in taken if isinstance(v, Scalar))

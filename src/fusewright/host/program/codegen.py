@@ -50,17 +50,20 @@ class HostCode:
     source: str
 
     def used(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of these names that the text uses."""
+        """The names among `names` that the text uses."""
         words = set(_WORD.findall(self.source))
         return tuple([name for name in names if name in words])
 
     def function(
         self, constants: Mapping[str, Any], parameters: Sequence[str] = ()
     ) -> Callable[..., Program]:
-        """A function from the values of `parameters` to the program; see `codegen` for the names it uses."""
+        """A function from the values of `parameters` to the program.
+
+        `constants` and `parameters` together must contain the names that the text uses (see `codegen`).
+        """
         inner = textwrap.indent(self.source, _INDENT)
         source = f"def make({', '.join(parameters)}):\n{inner}{_INDENT}return run\n"
-        # torch, too, looks here for `__import__` when it calls back into Python.
+        # When torch calls back into Python, it reads `__import__` from the builtins of this namespace.
         namespace: dict[str, Any] = {"__builtins__": builtins, **constants}
         exec(compile(source, "<fusewright host program>", "exec"), namespace)
         made: Callable[..., Program] = namespace["make"]
@@ -70,21 +73,27 @@ class HostCode:
 def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, several_devices: bool) -> HostCode:
     """Writes and compiles the function `run(inputs)`.
 
-    It uses these names, which the caller binds. Of a tensor T3 that is allocated: `shape_T3`, `stride_T3`
-    and `dtype_T3`; of one that is a view: `shape_T3`, `stride_T3` and `offset_T3`. Of a tensor that is an
-    input: `bytes_T3` from its first element to the end of its last, negative if it has none. Of launch i:
-    `launch_i`; `c<i>_<j>` if argument j is a constant, `as<i>_<j>` if it is converted, `alloc_work<i>_<j>`
-    if it is a zeroed workspace, `shape_work<i>_<j>` and `dtype_work<i>_<j>` if it is another. Of segment i
-    that torch computes: `call_i`, `refused_i`, which raises what is wrong for an error of torch,
-    `look<i>_<j>` that makes the view that argument j is, and for each tensor T3 that it makes `lay_out_T3`.
-    Of a scalar s: `fixed_s` if a signature fixes it, `eval_s` if it is computed. Besides: `draw`, `empty`,
-    `stream`, `current_device`, `device_index`, `on_device`, `copy_into`, `conjugated`, `keep_apart`,
-    `view`, `no_storage`, `records_gradients`, `record_gradients`, `autocasts`, `without_autocast`.
+    The caller binds the names that the function uses:
+
+    - for a tensor T3 that is allocated: `shape_T3`, `stride_T3`, `dtype_T3`;
+    - for a tensor T3 that is a view: `shape_T3`, `stride_T3`, `offset_T3`;
+    - for an input T3: `bytes_T3`, from its first element to the end of its last; negative if it has none;
+    - for launch i: `launch_i`;
+    - for argument j of launch i: `c<i>_<j>` if it is constant, `as<i>_<j>` if it is converted,
+      `alloc_work<i>_<j>` if it is a zeroed workspace, `shape_work<i>_<j>` and `dtype_work<i>_<j>` if it is
+      any other workspace;
+    - for segment i that torch computes: `call_i`, and `refused_i`, which translates an error of torch;
+    - for argument j of that segment: `look<i>_<j>` if it is a view, which this function makes;
+    - for a tensor T3 that torch computes: `lay_out_T3`;
+    - for a scalar s: `fixed_s` if a signature fixes it, `eval_s` if it is computed;
+    - besides: `draw`, `empty`, `stream`, `current_device`, `device_index`, `on_device`, `copy_into`,
+      `conjugated`, `keep_apart`, `view`, `no_storage`, `records_gradients`, `record_gradients`,
+      `autocasts`, `without_autocast`.
 
     Args:
         takes_pointers: whether launches take addresses of tensors.
-        has_stream: whether some argument depends on the stream, or launches go to one.
-        several_devices: whether another device than that of the tensors may be current.
+        has_stream: whether launches go to a stream, or an argument depends on it.
+        several_devices: whether a device other than the tensors' may be current.
     """
     writer = _Writer(program, takes_pointers)
     lines: list[str] = []
@@ -108,7 +117,8 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     return HostCode("def run(inputs):\n" + textwrap.indent("\n".join(lines), _INDENT) + "\n")
 
 
-# A definition computes no gradients and states its types, whatever mode torch's operations are in.
+# A definition computes no gradients and states its types. So the program leaves torch's modes that would
+# record gradients or change types.
 _PLAIN_TORCH = [
     "if records_gradients():",
     f"{_INDENT}record_gradients(False)",
@@ -120,7 +130,7 @@ _PLAIN_TORCH = [
 
 
 class _Writer:
-    """Writes operations as statements; one method for each class, by name."""
+    """Writes operations as statements. Each class of operations has a method (`_WRITE`)."""
 
     def __init__(self, program: HostProgram, takes_pointers: bool) -> None:
         self.program = program
@@ -129,7 +139,7 @@ class _Writer:
         made.update(op.tensor for op in program.operations if isinstance(op, TakeOver))
         made.update(t for op in program.operations if isinstance(op, Evaluate) for t in op.outputs)
         self.in_place = program.memory.keys() - made
-        #: the tensors whose addresses the function has in variables
+        #: the names of the tensors whose addresses are in variables `at_<name>`
         self.addressed = {
             t.name for op in program.operations if isinstance(op, KeepApart) for t in op.tensors
         }
@@ -152,11 +162,11 @@ class _Writer:
         return f"fixed_{value.name}" if is_size else f"scalar_{value.name}"
 
     def home(self, tensor: TensorView) -> str:
-        """The variable that holds the memory which a kernel reads the tensor from or writes it to."""
+        """The variable of the memory where a kernel reads or writes the tensor."""
         return self.program.memory[tensor].name if tensor in self.in_place else tensor.name
 
     def pointer(self, name: str) -> str:
-        """What a launch takes for the tensor in this variable."""
+        """The argument of a launch for the tensor in variable `name`: its address, or the tensor itself."""
         if not self.takes_pointers:
             return name
         return f"at_{name}" if name in self.addressed else f"{name}.data_ptr()"
@@ -164,13 +174,19 @@ class _Writer:
     # ---- operations
 
     def check_storage(self, tensor: TensorView) -> list[str]:
-        """Any call may come after a resize of the storage, which nothing else about the tensor tells."""
+        """Checks at each call that the storage holds the tensor.
+
+        A storage may be resized between calls while all other properties of the tensor stay the same.
+        """
         name = tensor.name
         end = f"bytes_{name} + {name}.storage_offset() * {tensor.dtype.torch.itemsize}"
         return [f"if len({name}.untyped_storage()) < {end}: no_storage({name})"]
 
     def check_integer(self, scalar: Val) -> list[str]:
-        """A launch refuses a float beyond the range of its type, but may round or wrap an integer."""
+        """Checks at each call that an integer is in the range of its type.
+
+        A launch refuses a float out of range, but may round or wrap an integer.
+        """
         if scalar.dtype.is_bool:
             return []
         name, (low, high) = self.input_name(scalar), integers_of(scalar.dtype)
@@ -283,7 +299,7 @@ _WRITE: dict[type, Callable[[_Writer, Any], list[str]]] = {
 
 
 def fixed_scalars(program: HostProgram) -> dict[str, Scalar]:
-    """The scalars that the function expects under the name `fixed_<name>`, by that name."""
+    """The scalars that the function reads by a name `fixed_<name>`, by this name."""
     writer = _Writer(program, takes_pointers=False)
     used: list[Val] = []
     for op in program.operations:

@@ -1,4 +1,4 @@
-"""Segments that torch computes: the named values by which a program calls one."""
+"""Segments that torch computes: the values by whose names a program calls torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from fusewright.runtime.targets import Target
 from fusewright.segment import Segment
 from fusewright.sym import Symbol
 
-#: What torch raises for arguments that it does not take. Its subclasses tell of other faults: out of memory.
+#: The errors that torch raises for arguments that it does not accept. Subclasses report other faults, such as
+#: out of memory.
 REFUSALS = (RuntimeError, NotImplementedError)
 
 
@@ -31,7 +32,7 @@ class EvaluatePlan:
         self.op = op
         self.segment = segment
         node = op.node
-        #: of the program's code, by name: what no size changes
+        #: the values in the program's code that do not depend on sizes, by name
         self.constants: dict[str, Any] = {
             f"refused_{op.segment}": partial(_refuse, node),
             **{f"lay_out_{v.name}": _layout_of(v, target.device.type) for v in op.outputs},
@@ -40,8 +41,9 @@ class EvaluatePlan:
             self.constants[f"call_{op.segment}"] = node.op.function(target.device.type, **node.options)
 
     def bound(self, memory: Memory) -> dict[str, Any]:
-        """The further named values: an update with these sizes, and functions that make the views of
-        operands.
+        """The values in the program's code that depend on sizes, by name.
+
+        They are the function of an update, and the functions that make the views of operands.
         """
         node, segment = self.op.node, self.op.segment
         if isinstance(node, Update):
@@ -52,7 +54,10 @@ class EvaluatePlan:
 
 
 def _look(memory: Memory, source: Val, nodes: Sequence[Node]) -> Any:
-    """The function that makes of a tensor the view that it is seen through `nodes` (`recorded.computed`)."""
+    """The function that makes a view of a tensor, as `nodes` define it.
+
+    The function is `recorded.computed`, since it depends on sizes.
+    """
     shape, strides, _ = memory.of(source)
     place: Placement | None = Placement(shape, strides)
     for node in nodes:
@@ -83,9 +88,9 @@ def _refuse(node: Node, error: RuntimeError) -> NoReturn:
 
 
 def _layout_of(tensor: TensorView, device: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What lays a result out as the fusion states: dense, in the order of `tensor.allocation`.
+    """The function that gives a result the layout of the fusion: dense, in the order of `tensor.allocation`.
 
-    What torch may leave in host memory is brought to the device if a kernel reads it.
+    A tensor of rank 0 that torch may leave in host memory is copied to the device, if a kernel reads it.
     """
     if not tensor.ndim:
         return _unchanged if is_kept_by_torch(tensor) else partial(_brought, device)
@@ -109,7 +114,7 @@ def _in_order(order: Sequence[int], back: Sequence[int], value: torch.Tensor) ->
 
 
 def plain_torch_names() -> dict[str, Any]:
-    """How a program leaves modes of torch that would change what its operations do."""
+    """The functions by which a program leaves torch's modes that would change its operations, by name."""
     return {
         "records_gradients": torch.is_grad_enabled,
         "record_gradients": torch._C._set_grad_enabled,

@@ -92,9 +92,10 @@ class LaunchKernel:
     """Launches a kernel.
 
     Attributes:
-        values: the whole fusion's value in each slot of it.
-        segment: its number.
-        bases: the outputs that are written over another tensor and keep some of its elements.
+        segment: the number of its segment.
+        values: the value of the whole fusion in each slot of the kernel.
+        bases: for each output that is written over another tensor and keeps some of its elements, that
+            tensor.
     """
 
     segment: int
@@ -131,7 +132,7 @@ class Evaluate:
 
     @property
     def values(self) -> tuple[Val, ...]:
-        """What it reads and writes."""
+        """The values that torch reads, then the tensors that it writes."""
         return (*self.inputs, *self.outputs)
 
     @property
@@ -145,7 +146,7 @@ class Evaluate:
         return f"{results} = {self.node.label}({', '.join(operands)}) by torch"
 
     def seen_through(self, index: int) -> tuple[Node, ...]:
-        """The nodes that only look at an operand in another way, which the computation sees it through."""
+        """The view nodes through which the computation reads an operand."""
         return self.node.seen_through(index) if isinstance(self.node, LibraryCall) else ()
 
     def _operand(self, index: int) -> str:
@@ -158,10 +159,10 @@ class KeepApart:
     """Copies inputs that are read and share memory with a written one (`overlaps.Apart`).
 
     Attributes:
-        tensors: the inputs in question.
-        early: those that kernels write in place.
-        late: those that results are copied into at the end.
-        copied: those that results are then copied from.
+        tensors: the inputs that the call reads or writes.
+        early: the inputs that kernels write in place.
+        late: the inputs that are overwritten by copies at the end.
+        copied: the inputs that these copies read.
     """
 
     tensors: tuple[TensorView, ...]
@@ -185,7 +186,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyInto:
-    """Copies a result into the memory of the input that it aliases. `old`: the source is a snapshot."""
+    """Copies a result into the input that it aliases. `old`: it reads the snapshot of the source."""
 
     source: TensorView
     target: TensorView
@@ -226,7 +227,7 @@ class Return:
         return f"return {', '.join(t.name for t in self.tensors)}"
 
 
-#: What a segment becomes.
+#: The operation that computes a segment.
 Step = LaunchKernel | Evaluate
 
 Operation = (
@@ -252,9 +253,9 @@ class HostProgram:
     """The operations of a call.
 
     Attributes:
-        memory: tensors that are written into (or returned from) the memory of an input instead of their own.
-        static: scalars whose value a signature fixes; they are constants of a bound program.
-        setup: computes those of them that kernels take, once per signature.
+        memory: for each tensor that is written into (or returned from) the memory of an input, this input.
+        static: the scalars that a signature fixes. They are constants of a bound program.
+        setup: computes the static scalars that kernels take, once for each signature.
     """
 
     inputs: tuple[Val, ...]

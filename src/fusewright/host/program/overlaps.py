@@ -1,4 +1,4 @@
-"""Inputs that a call writes: which may be written, and which other inputs share their memory."""
+"""Checks inputs that a call writes: whether they may be written, and which inputs share their memory."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from fusewright.core.op import movable
 from fusewright.host.inputs.memory_checks import in_own_memory
 from fusewright.host.program.ir import KeepApart
 
-# Sets of addresses that a bound program remembers to be apart. Gradients that are allocated for each step
-# come back to the same addresses after a few steps.
+# The most sets of addresses that a bound program remembers not to overlap. Gradients that are allocated in
+# each training step return to the same addresses after a few steps.
 MAX_REMEMBERED = 16
-# Steps of the search for a common byte. Dimensions that nest take two or three each; beyond this, tensors
-# are taken to share memory.
+# The most steps of the search for a common byte. A nested dimension takes two or three steps. If the search
+# takes more, the tensors are assumed to share memory.
 MAX_STEPS = 2000
 
 
 class Apart:
-    """Gives the reads of a bound program the values from before its writes, wherever its inputs are in
-    memory.
+    """Copies inputs that overlap written inputs, so that a bound program reads the values before its writes.
 
     Kernels write some inputs in place and read each element before they overwrite it. If another input shares
-    bytes with such an input, it would be read before or after the write, depending on the order of threads;
-    it is copied. Tensors without written bytes are not copied and may share memory.
+    bytes with a written input, the order of threads would decide whether it is read before or after the
+    write. So it is copied. Inputs that share memory only with unwritten inputs are not copied.
 
     Attributes:
-        remembered: the addresses for which nothing had to be copied, which calls look up.
+        remembered: sets of addresses for which nothing had to be copied. The program looks them up.
     """
 
     def __init__(self, op: KeepApart, positions: Sequence[int], bytes_: Sequence[int]) -> None:
@@ -44,7 +43,7 @@ class Apart:
     def __call__(
         self, tensors: tuple[torch.Tensor, ...], addresses: tuple[int, ...]
     ) -> tuple[torch.Tensor, ...]:
-        """The tensors, with copies of those that are read and share memory with a written one.
+        """The tensors; a tensor that is read and shares memory with a written one is replaced by a copy.
 
         Raises:
             InputError: two of the written tensors share memory, so that the result depends on their order.
@@ -66,7 +65,7 @@ class Apart:
         return tuple(found)
 
     def _overlapping(self, addresses: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Pairs of tensors, the first bytes of which lie before the last of the other."""
+        """The pairs of tensors whose address ranges overlap."""
         ends = list(map(add, addresses, self._bytes))
         order = sorted(range(len(ends)), key=addresses.__getitem__)
         if not any(map(gt, map(ends.__getitem__, order), map(addresses.__getitem__, order[1:]))):
@@ -104,10 +103,11 @@ def unwritable(tensor: torch.Tensor) -> str | None:
 
 
 def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether some byte belongs to an element of each, or finding that out would take too long."""
+    """Whether elements of `a` and `b` share a byte; True also if the search takes too long."""
     if not a.numel() or not b.numel():
         return False
-    # The distance of their addresses must be a sum of steps, so many of each stride as the sizes allow.
+    # They share a byte if the distance of their addresses is a sum of strides. Each stride occurs at most as
+    # often as the sizes allow: {stride: [times that it is subtracted, times that it is added]}.
     steps: dict[int, list[int]] = {1: [0, 0]}
     for tensor, sign in ((a, 1), (b, 0)):
         size = tensor.element_size()
@@ -119,15 +119,15 @@ def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether two elements of a tensor are one in memory, and finding that out takes no long."""
+    """Whether two elements of a tensor have the same address; False also if the search takes too long."""
     dims = sorted(((stride, n) for n, stride in zip(tensor.shape, tensor.stride()) if n > 1), reverse=True)
     if not tensor.numel():
         return False
     for i, (stride, n) in enumerate(dims):
         inner = dims[i + 1 :]
         if stride > sum(s * (m - 1) for s, m in inner):
-            continue  # as of nearly all tensors: the elements inside end before the next begin
-        # Two elements, of which the first dimension that tells them apart is this one.
+            continue  # the usual case: the inner dimensions end before the next index of this one begins
+        # Search two elements whose indices first differ in this dimension.
         steps: dict[int, list[int]] = {stride: [0, n - 2]}
         for s, m in inner:
             known = steps.setdefault(s, [0, 0])
@@ -139,9 +139,12 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def _adds_up(distance: int, steps: Mapping[int, Sequence[int]]) -> bool | None:
-    """Whether steps of these strides, at most so many back and forth, add up to `distance`; None: unknown."""
+    """Whether multiples of the strides add up to `distance`; None if the search takes more than MAX_STEPS.
+
+    steps: for each stride, the most times that it may be subtracted, and the most times that it may be added.
+    """
     strides = sorted(steps, reverse=True)
-    least, most = [0], [0]  # what the smaller strides add up to
+    least, most = [0], [0]  # bounds of the sums of strides[k:], by k
     for stride in reversed(strides):
         back, forth = steps[stride]
         least.insert(0, least[0] - back * stride)
@@ -151,7 +154,7 @@ def _adds_up(distance: int, steps: Mapping[int, Sequence[int]]) -> bool | None:
         if not pending:
             return False
         left, k = pending.pop()
-        if k == len(strides):  # nothing is left of it
+        if k == len(strides):  # the last bounds are 0, so `left` is 0
             return True
         stride, (back, forth) = strides[k], steps[strides[k]]
         first = max(-back, -((most[k + 1] - left) // stride))

@@ -1,4 +1,4 @@
-"""From the kernels of a fusion and the facts of one call to the program that is bound to its signature."""
+"""Plans the launches of a program: computes the values that bind each launch to the sizes of a call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fusewright.runtime.targets import Launch, Target
 from fusewright.segment import Segment
 from fusewright.sym import Symbol
 
-# A name of a part in a kernel that is made of several, with the part's number and its own name.
+# A part's name in a combined kernel: (the whole name, the part's number, the part's own name).
 _PART_NAME = re.compile(r"\b(p(\d+)\.([A-Za-z_]\w*))")
 
 
@@ -42,19 +42,17 @@ class LaunchError(ScheduleError):
         self.cause = cause
 
 
-#: `zeroed(kernel, argument, workspace, count, grid)` yields workspaces that are kept between launches of one
-#: grid.
+#: `zeroed(kernel, argument, workspace, count, grid)` returns a workspace that launches of this grid share.
 Zeroed = Callable[[CompiledKernel, int, Workspace, int, Dim3 | None], ZeroedWorkspace]
 
 
 class LaunchPlan:
-    """One launch of a program: the parts that do not depend on sizes, computed once, and the functions of a
-    call's sizes.
+    """One launch of a program. Computes all that does not depend on sizes once, and the rest for each call.
 
     Attributes:
-        segment: the segment that it computes; None: a user's schedule of the whole fusion, or several
-            segments.
-        parts: the launches that it represents: itself, or one for each of several segments.
+        segment: the segment that it computes. None: it launches a user's schedule of the whole fusion, or
+            several segments.
+        parts: one launch for each of several segments; otherwise the launch itself.
     """
 
     def __init__(
@@ -70,9 +68,9 @@ class LaunchPlan:
         self.parts = parts or (self,)
         self.sizes = kernel.sizes
         self._target = target
-        #: whether several segments are computed by this one launch
+        #: whether this launch computes several segments
         self.is_combined = bool(parts)
-        #: the buffer of each tensor that the kernel takes the address of
+        #: the kernel's buffer for each tensor whose address it takes
         self.buffers: dict[Val, Buffer] = {}
         self._sized: list[str] = []
         self._strided: list[tuple[str, Val, int]] = []
@@ -92,17 +90,17 @@ class LaunchPlan:
             elif isinstance(source, Value) and isinstance(param, ScalarParam):
                 self.constants[f"as{op.segment}_{j}"] = partial(target.argument, param)
         needed = {alignment.buffer: alignment.bytes for alignment in kernel.kernel.alignments}
-        #: bytes that a tensor's address must be a multiple of, where vectors are accessed
+        #: for each tensor that is accessed by vectors, the bytes that its address must be a multiple of
         self.alignments = {v: needed[buffer] for v, buffer in self.buffers.items() if buffer in needed}
 
     def symbols(self, memory: Memory, sizes: Mapping[Symbol, int] | None = None) -> dict[Symbol, int]:
-        """The values of the kernel's symbols. sizes: those that it was made for, if they are known."""
+        """The values of the kernel's symbols. `sizes`: the result of `_own_sizes`, if it is known."""
         values = self.op.values
         strides = [memory.stride(values[slot], dim) for _, slot, dim in self.sizes.strided]
         return self.sizes.symbols(self._own_sizes(memory) if sizes is None else sizes, strides)
 
     def _own_sizes(self, memory: Memory) -> Mapping[Symbol, int]:
-        """The values of the sizes that the kernel was made for, by the names that they have there."""
+        """The values of the size symbols of the fusion that the kernel was made from."""
         if self.is_combined:
             return {
                 part_symbol(i, own): value
@@ -112,7 +110,7 @@ class LaunchPlan:
         return memory.sizes if self.segment is None else memory.sizes_of(self.segment)
 
     def names_in(self, text: str) -> str:
-        """The definition's names for the kernel's: `T0 is T4`, or `p1.T0 is T4` for a part."""
+        """The definition's names for a kernel's names in `text`: `T0 is T4`, or `p1.T0 is T4` for a part."""
         if not self.is_combined:
             return "" if self.segment is None else self.segment.names.said_in(text)
         found: dict[str, str] = {}
@@ -123,11 +121,13 @@ class LaunchPlan:
         return ", ".join(f"{name} is {theirs}" for name, theirs in found.items())
 
     def shape(self, memory: Memory, values: Mapping[Symbol, int] | None = None) -> LaunchShape | None:
-        """The launch for a call; None if there is nothing to write. `values`: of `symbols`, if known.
+        """The launch for a call; None if there is nothing to write.
+
+        values: the result of `symbols`, if it is known.
 
         Raises:
             LaunchError: the kernel of a segment cannot be launched with these sizes, or at these addresses.
-            ScheduleError: a user's cannot.
+            ScheduleError: the kernel of a user's schedule of the whole fusion cannot be launched so.
         """
         for part in self.parts:
             if part.alignments:
@@ -143,14 +143,14 @@ class LaunchPlan:
             self._raise_refused(error)
 
     def _raise_refused(self, error: ScheduleError) -> NoReturn:
-        """Raises a LaunchError; of a user's own kernel the error as it is."""
+        """Raises a LaunchError in the definition's names; `error` itself if there is no segment."""
         if self.segment is None:
             raise error
         error.reword(self.segment.names.translated)
         raise LaunchError(self, error) from error
 
     def bound(self, memory: Memory, zeroed: Zeroed, tracer: Tracer) -> dict[str, Any]:
-        """What the launch uses by name. Raises as `shape`."""
+        """The values in the program's code that depend on sizes, by name. Raises like `shape`."""
         segment = self.op.segment
         sizes = self._own_sizes(memory)
         values = self.symbols(memory, sizes)
@@ -174,7 +174,7 @@ class LaunchPlan:
         return names
 
     def _launch(self, grid: Dim3, block: Dim3, shared_bytes: int, tracer: Tracer) -> Launch:
-        """What launches the kernel. Raises as `shape`."""
+        """The function that launches the kernel. Raises like `shape`."""
         try:
             launch = self._target.launcher(self.op.kernel, LaunchShape(grid, block, shared_bytes), tracer)
         except ScheduleError as error:
@@ -193,7 +193,7 @@ class LaunchPlan:
 
 
 def _simulate(launch: Launch, plan: LaunchPlan, stream: int, values: Sequence[Any]) -> None:
-    """A launch whose errors, which quote the kernel, tell what its names stand for in the definition."""
+    """Launches in the simulator. Errors quote the kernel and add the definition's names for its names."""
     try:
         launch(stream, values)
     except SimulationError as error:
@@ -203,7 +203,10 @@ def _simulate(launch: Launch, plan: LaunchPlan, stream: int, values: Sequence[An
 
 
 def _is_written(tensor: TensorView, memory: Memory) -> bool:
-    """Whether a kernel has elements of an output to write: of an update, as many as it is computed along."""
+    """Whether a kernel has elements of an output to write.
+
+    An update writes one element for each point of its root domain, not all elements of its result.
+    """
     if isinstance(tensor.definition, Update):
         return all(size_value(axis.visible_extent, memory.sizes) for axis in tensor.maybe_root)
     return 0 not in memory.of(tensor)[0]
@@ -216,13 +219,14 @@ def _launch_nothing(stream: int, values: Sequence[Any]) -> None:
 def in_place_candidates(
     fusion: Fusion, steps: Sequence[tuple[Sequence[Val], Sequence[TensorView]]], memory: Memory
 ) -> dict[TensorView, TensorView]:
-    """Aliased outputs that may be written straight into the input that they alias, if their kernel allows it.
+    """The aliased outputs that may be written straight into the input that they alias, each with this input.
 
-    It takes the input's dtype, shape and strides, and that no later kernel reads the input. An update may if
-    its base may, which a kernel computes from the input: both lie there then.
+    The kernel may still forbid it. An output is a candidate if it has the input's dtype, shape and strides
+    and no later kernel reads the input. If the output is an update, its base must be a candidate, too, and
+    be computed from the input: then both lie in the input's memory.
 
     Args:
-        steps: of each kernel, in launch order, the values that it reads (and may be writes) and its outputs.
+        steps: for each kernel in launch order, the values that it reads (and maybe writes), and its outputs.
     """
     found: dict[TensorView, TensorView] = {}
     for output in fusion.outputs:
@@ -247,17 +251,17 @@ def _written_for(tensor: TensorView) -> tuple[TensorView, ...]:
     return (tensor,) if base is None else (base, tensor)
 
 
-#: What a program does for one segment.
+#: The plan of a program's step.
 StepPlan = LaunchPlan | EvaluatePlan
 
 
 def in_place_outputs(
     fusion: Fusion, plans: Sequence[StepPlan], memory: Memory
 ) -> dict[TensorView, TensorView]:
-    """Aliased outputs that their kernel writes straight into the aliased input.
+    """The aliased outputs that their kernel writes straight into the aliased input, each with this input.
 
-    They are the candidates whose kernel reads an element before it overwrites it. All others are computed
-    elsewhere and copied at the end.
+    They are the candidates whose kernel reads each element before it overwrites it. All other aliased outputs
+    are computed in separate memory and copied at the end.
     """
     steps = [(plan.op.values, plan.op.outputs) for plan in plans]
     allowed = {
@@ -272,9 +276,9 @@ def in_place_outputs(
 def placed(
     fusion: Fusion, plans: Sequence[StepPlan], memory: Memory
 ) -> tuple[tuple[StepPlan, ...], dict[TensorView, TensorView]]:
-    """The plans that there is something to do for, and the outputs that lie in an input's memory.
+    """The plans that have something to do, and the outputs in an input's memory, each with the input.
 
-    From now on `memory` knows these.
+    Also gives these outputs the input's layout in `memory`.
     """
     in_place = in_place_outputs(fusion, plans, memory)
     memory.place(in_place)
@@ -283,13 +287,16 @@ def placed(
 
 
 def _copies_in_place(plan: StepPlan, in_place: Mapping[TensorView, TensorView]) -> bool:
-    """Whether all that a kernel does is to copy an input onto itself."""
+    """Whether a kernel does nothing but copy inputs onto themselves."""
     nodes = [tensor.definition for tensor in plan.op.outputs]
     return all(isinstance(node, Copy) and in_place.get(node.output) is node.inputs[0] for node in nodes)
 
 
 def _may_be_written(plan: StepPlan, home: TensorView, tensor: TensorView, memory: Memory) -> bool:
-    """Whether the kernel allows it, of several parts that of the part which makes the tensor."""
+    """Whether the kernel of the part that computes `tensor` may write it into the input `home`.
+
+    No other part of the launch may access `home`, since parts run concurrently.
+    """
     if not isinstance(plan, LaunchPlan):
         return False
     part = next(part for part in plan.parts if tensor in part.op.outputs)

@@ -1,4 +1,4 @@
-"""Programs: the host code for some plans, shared by all signatures that need them, and bound to each."""
+"""Host programs: code for a sequence of plans, shared by all signatures that need it, and bound to each."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ from fusewright.schedulers import Proposal
 from fusewright.segment import Segment
 from fusewright.sym import Symbol
 
-# Kept for new signatures; programs that are bound already keep theirs.
+# The most templates and workspaces that are kept for new signatures. Bound programs keep their own anyway.
 MAX_TEMPLATES = 1024
 MAX_WORKSPACES = 1024
 
-#: Whether flat inputs are like those of an earlier call.
+#: Returns whether flat inputs are known to have the key of an earlier call.
 Matches = Callable[[Sequence[Any]], bool]
 
 NO_VIEWS: Views = {}
-# Bytes that a tensor without elements needs of its storage, wherever in it it starts.
+# The span in bytes of a tensor without elements: so small that any storage holds it at any offset.
 NO_BYTES = -(2**63)
 
 
@@ -62,10 +62,10 @@ class BoundProgram:
     Args:
         values: the values that the template is bound to.
         stable: the sizes that its kernels may have as constants.
-        binding: the facts about its calls, or a function that finds them on demand.
+        binding: the facts about its calls, or a function that returns them.
 
     Attributes:
-        matches: whether inputs are those of its calls, once it has served two in a row (`repeated_calls`).
+        matches: recognizes calls of its signature. None until it serves two in a row (`repeated_calls`).
     """
 
     __slots__ = ("run", "matches", "template", "values", "stable", "_binding")
@@ -86,14 +86,14 @@ class BoundProgram:
 
     @property
     def binding(self) -> Binding:
-        """What is known of its calls."""
+        """The facts about its calls."""
         if not isinstance(self._binding, Binding):
             self._binding = self._binding()
         return self._binding
 
     @property
     def names(self) -> dict[str, Any]:
-        """What the code of `run` knows by name."""
+        """The values of the names that the code of `run` uses."""
         return {**self.template.constants, **dict(zip(self.template.parameters, self.values))}
 
     @property
@@ -127,15 +127,15 @@ class BoundProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """A program before it is bound: its code, and the starting values of every binding.
+    """A program before it is bound: its code, and the values that all bindings share.
 
     Attributes:
         plans: its steps, in order.
-        constants: the values that the code names in every program.
-        setup: (result, function, operands) of the scalars that a signature fixes.
-        fixed: those that the code uses and that are not constants, with their names.
-        parameters: the other names that the code uses.
-        make: makes the program for their values.
+        constants: the values of names that are the same in every binding.
+        setup: (result, function, operands) for each scalar that a signature fixes.
+        fixed: (name, scalar) for each scalar that the code uses, a signature fixes and is not constant.
+        parameters: the names that the code uses and each binding gives a value.
+        make: makes the program from the values of `parameters`.
     """
 
     fusion: Fusion
@@ -174,7 +174,7 @@ class Programs:
         self._static = static
         #: whether there are outputs that are written into inputs
         self._writes = any(output.alias is not None for output in fusion.outputs)
-        #: of each input tensor the position, the name of how many bytes it spans, and those of an element
+        #: for each input tensor, (position, the name of its span in bytes, bytes of an element)
         self._stored = [
             (i, f"bytes_{value.name}", value.dtype.size)
             for i, value in enumerate(fusion.inputs)
@@ -186,9 +186,9 @@ class Programs:
     def bind(
         self, chosen: Chosen, binding: Binding, memory: Memory, stable: frozenset[Symbol], tracer: Tracer
     ) -> BoundProgram:
-        """The function for calls that `binding` describes, which follows these plans in order.
+        """The program that executes the chosen plans in order for the calls that `binding` describes.
 
-        stable: the sizes that the plans may take to be constant.
+        stable: the sizes that may be constants in the plans' kernels.
         """
         template, values = self.decided(chosen, binding, memory, tracer)
         return BoundProgram(template, values, stable, binding)
@@ -196,8 +196,9 @@ class Programs:
     def decided(
         self, chosen: Chosen, binding: Binding, memory: Memory, tracer: Tracer
     ) -> tuple[Template, tuple[Any, ...]]:
-        """The template of that function, and what it is bound to; of recorded numbers (`core.recorded`), how
-        that is computed.
+        """The template of that program, and the values to bind it to.
+
+        If the numbers of `binding` are recorded (`core.recorded`), the values are recorded computations.
         """
         views, empty = chosen.views, chosen.empty
         viewed = {tensor: source for tensor, (source, _) in views.items()}
@@ -228,7 +229,7 @@ class Programs:
         memory: Memory,
         tracer: Tracer,
     ) -> dict[str, Any]:
-        """What follows from where tensors lie, by the names that a program may use."""
+        """The values that depend on the layouts of tensors, by the names that a program may use."""
         names: dict[str, Any] = {}
         for i, name, element_bytes in self._stored:
             names[name] = binding.spans[i] * element_bytes or NO_BYTES
@@ -266,7 +267,7 @@ class Programs:
         names: Collection[str],
         tracer: Tracer,
     ) -> Template:
-        """names: what `_names` has for these plans."""
+        """Writes the program of these plans. `names`: the names that bindings give values (`_names`)."""
         steps = [plan.op for plan in plans]
         program = build_program(self.fusion, steps, in_place, self._static, viewed, empty)
         zeroed = any(isinstance(op, AllocateWorkspace) and op.zeroed for op in program.operations)
@@ -314,9 +315,9 @@ def _target_names(target: Target) -> dict[str, Any]:
 
 
 def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
-    """`empty(shape, strides, dtype)` on this device, if it is the current one of its kind.
+    """The function `empty(shape, strides, dtype)` for this device, which must be the current one of its type.
 
-    What torch.compile's own programs allocate by takes half the time of torch.empty_strided.
+    If possible it is the function of torch.compile's own programs, twice as fast as torch.empty_strided.
     """
     direct = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     found = getattr(direct, f"_empty_strided_{device.type}", None)
@@ -326,7 +327,7 @@ def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
 
 
 def copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Writes a result into an input as a kernel would: unseen by autograd."""
+    """Copies a result into an input without a record for autograd, as a kernel would write it."""
     with torch.inference_mode():
         movable(target).copy_(movable(source))
 
@@ -334,7 +335,7 @@ def copy_into(target: torch.Tensor, source: torch.Tensor) -> None:
 def _view(
     source: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
 ) -> torch.Tensor:
-    """Part of an input, or all of it, in another shape; without its history for autograd."""
+    """A view of a tensor with this shape, these strides and this offset, detached from autograd."""
     return source.detach().as_strided(shape, strides, source.storage_offset() + offset)
 
 
@@ -343,7 +344,7 @@ def _refuse_storage(tensor: torch.Tensor) -> NoReturn:
     raise InputError(expected="tensors whose storage holds them", given=storage_fault(tensor, span))
 
 
-# The handle of torch's current stream without a Stream object around it, which is a microsecond less a call.
+# Returns the handle of torch's current stream without a Stream object, which saves time at each call.
 _current_stream: Callable[[int], int] = getattr(
     torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream
 )

@@ -1,4 +1,4 @@
-"""Outputs that are views of inputs or of other outputs. torch makes them, without a kernel."""
+"""Finds outputs that are views of inputs or of other outputs. torch makes them without a kernel."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from fusewright.ir import Fusion, Node, Placement, TensorView
 from fusewright.rewrite.graph.aliases import alias_bases, only_looks, view_chain
 from fusewright.sym import Symbol
 
-#: An output that is a view -> the input or output that it views, and where it lies in that one's memory.
+#: An output that is a view -> (the input or output that it views, its placement in the memory of that
+#: tensor).
 Views = Mapping[TensorView, tuple[TensorView, Placement]]
 
 
 class OutputViews:
     """The outputs of a fusion that may be views.
 
-    These are computed from an input, or from an output that a kernel writes, by view nodes alone, and are not
-    written into an input. A tensor that is written into, or changed in memory, is not viewed: its old values
-    would be lost.
+    Such an output is computed by view nodes alone from an input, or from an output that a kernel writes, and
+    is not written into an input. A tensor that the call overwrites or updates in memory has no views, since
+    they would lose its old values.
     """
 
     def __init__(self, fusion: Fusion) -> None:
@@ -30,11 +31,11 @@ class OutputViews:
             tensor: chain
             for tensor in fusion.output_tensors()
             if (chain := view_chain(tensor, bases)) is not None
-            # A kernel may hand it on to others, in memory of its own.
+            # If other nodes use the output, a kernel may have to write it into separate memory for them.
             and all(only_looks(use) for use in tensor.uses)
         }
         self._chains: dict[TensorView, tuple[TensorView, list[Node]]] = {}
-        for tensor in sorted(found, key=lambda tensor: _depth(tensor, found)):  # what is viewed comes first
+        for tensor in sorted(found, key=lambda tensor: _depth(tensor, found)):  # bases before their views
             self._chains[tensor] = found[tensor]
 
     def find(self, binding: Binding) -> Views:
@@ -44,7 +45,7 @@ class OutputViews:
             source, place = found.get(base) or (base, self._placed(base, binding))
             for node in chain:
                 shape = _shape(node.output, binding.sizes)
-                # Without elements there is nothing to share, and no stride of a part.
+                # A tensor without elements has no memory to share, and its parts have no strides.
                 place = node.placement(place, shape, binding.sizes) if place and 0 not in shape else None
             if place is not None:
                 found[output] = source, place
@@ -58,7 +59,7 @@ class OutputViews:
 
 
 def _depth(tensor: TensorView, found: Mapping[TensorView, tuple[TensorView, list[Node]]]) -> int:
-    """How many views lead to it."""
+    """The length of the chain of views that ends in `tensor`."""
     depth = 0
     while tensor in found:
         tensor, depth = found[tensor][0], depth + 1
@@ -70,9 +71,9 @@ def _shape(tensor: TensorView, sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
 
 
 def _placement(shape: tuple[int, ...], strides: tuple[int, ...]) -> Placement | None:
-    """A tensor as torch would have it: a dimension of one element has the stride that goes past those inside.
+    """The placement of a tensor in its own memory; None without elements, since there is no memory to share.
 
-    None for one without elements, which has no memory to share.
+    As in torch, a dimension of one element has the stride that skips the inner dimensions.
     """
     if 0 in shape:
         return None

@@ -1,5 +1,6 @@
-"""Scratch memory that is cleared once (semaphores): each launch leaves it in the state that the next one
-needs.
+"""Scratch memory that is zeroed once, such as semaphores.
+
+Each launch leaves it in the state that the next launch needs.
 """
 
 from __future__ import annotations

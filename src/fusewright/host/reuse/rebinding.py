@@ -1,4 +1,4 @@
-"""Calls whose inputs are of a kind that was bound before: only their sizes and strides differ.
+"""Binds calls whose inputs differ from an earlier call's only in sizes and strides.
 
 `Binder` checks every property of each input. The key of the call determines most of them: classes, dtypes,
 devices and addresses of inputs, which equal those of an earlier call. Sizes and strides remain, and for most
@@ -18,8 +18,8 @@ from fusewright.ir import Fusion, TensorView, Val
 from fusewright.sym import Symbol, as_int
 
 Key = tuple[Any, ...]
-#: The numbers of a call: the values of the inputs' size symbols, then the strides that do not follow from
-#: them.
+#: The numbers of a call: the values of the inputs' size symbols, then the strides that the sizes do not
+#: determine.
 Numbers = tuple[int, ...]
 
 _Split = Callable[[Key], tuple[Hashable, Numbers] | None]
@@ -28,9 +28,9 @@ _Split = Callable[[Key], tuple[Hashable, Numbers] | None]
 class Rebinding:
     """The result of `Binder` for calls of a fusion, from their keys.
 
-    `Binder` handles these cases itself: fusions with scalars that are sizes; sizes of 0 and 1, since a
-    dimension of one element may have any stride; and inputs that do not fit, which it rejects. The program of
-    the call checks storages, which may change while everything else stays.
+    Three cases are left to `Binder`: fusions with scalars that are sizes; sizes of 0 and 1, since a dimension
+    of one element may have any stride; and inputs that do not fit, which it rejects. The program of the call
+    checks storages, since a storage may change its size while everything else stays.
     """
 
     def __init__(self, fusion: Fusion, binder: Binder) -> None:
@@ -42,7 +42,7 @@ class Rebinding:
     def split(self, key: Key) -> tuple[Hashable, Numbers] | None:
         """The kind of the inputs, and their numbers; None if `Binder` must handle them.
 
-        Calls of a kind differ only in their numbers, and each size is the same up to a factor of two.
+        Calls of one kind differ only in their numbers, and each size has the same bit length in all of them.
         """
         if self._split is None:
             return None
@@ -52,7 +52,7 @@ class Rebinding:
             return None
 
     def ranges(self, numbers: Numbers) -> dict[int, Range]:
-        """Within which each size is in all calls of the kind of one with these, by position."""
+        """By position, the range of each size in all calls of the same kind as the call with `numbers`."""
         found = {}
         for position, size in enumerate(numbers[: len(self._symbols)]):
             least = 1 << (size.bit_length() - 1)
@@ -60,11 +60,11 @@ class Rebinding:
         return found
 
     def bound(self, first: Binding, numbers: Sequence[Any], fixed: Iterable[Symbol] = ()) -> Binding:
-        """What the binder would find for a call of the kind of `first`. Raises as it does.
+        """The binding of another call of the kind of `first`, as `Binder` would return it or raise.
 
         Args:
-            numbers: of the call, recorded ones as well (`core.recorded`).
-            fixed: sizes that are as in the first call.
+            numbers: the call's numbers; they may be recorded (`core.recorded`).
+            fixed: sizes to be taken as constants from `first`, if they are equal there.
         """
         sizes = dict(zip(self._symbols, numbers))
         self._fix(sizes, first, fixed)
@@ -95,7 +95,7 @@ class Rebinding:
 
 
 def _symbols(fusion: Fusion) -> dict[Symbol, str]:
-    """The symbols that are sizes of inputs, in the order of dimensions, each with the first that it is."""
+    """The size symbols of the inputs, each with the variable of the first dimension that has this size."""
     found: dict[Symbol, str] = {}
     for i, value in enumerate(fusion.inputs):
         for dim, axis in enumerate(value.shape if isinstance(value, TensorView) else ()):
@@ -128,9 +128,9 @@ class _Input:
     """The key's data about one input.
 
     Attributes:
-        parts: the names of its parts.
-        kind: of the parts that calls of a kind have in common.
-        shape, strides: of the dimensions' sizes and strides.
+        parts: the variables of the parts of its key, as a target that unpacks the key.
+        kind: the variables of those parts that all calls of a kind have in common.
+        shape, strides: the variables of the dimensions' sizes and strides.
         open: the dimensions whose stride does not follow from sizes and other strides.
     """
 
@@ -140,7 +140,7 @@ class _Input:
         self.kind = self.parts
         self.shape: list[str] = []
         self.strides: list[str] = []
-        #: (dimension, contiguity) as memory has them, innermost first
+        #: (dimension, contiguity) in memory order, innermost first
         self._memory: list[tuple[int, bool | None]] = []
         self.open: list[int] = []
         if not isinstance(value, TensorView):
@@ -159,7 +159,11 @@ class _Input:
         self.open = [dim for dim in dims.values() if dim not in followed]
 
     def wrong(self, symbols: Mapping[Symbol, str]) -> list[str]:
-        """What is left to `Binder`, as conditions: sizes that do not fit, sizes below 2, other strides."""
+        """The conditions, as Python, under which `Binder` must handle the call.
+
+        They hold for sizes that do not fit, for sizes below 2, and for strides that contradict the
+        contiguity.
+        """
         found = list[str]()
         if not isinstance(self._value, TensorView):
             return found
@@ -182,9 +186,9 @@ class _Input:
     def placed(
         self, sizes: Mapping[Symbol, Any], strides: Iterable[Any]
     ) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
-        """Shape, strides, and elements from the first to the last in memory; ((), (), 1) of a scalar.
+        """(shape, strides, elements from the first to the last in memory); ((), (), 1) for a scalar.
 
-        strides: those of `open` come next.
+        strides: yields the strides of the dimensions `open`; the call consumes these.
         """
         if not isinstance(self._value, TensorView):
             return (), (), 1

@@ -1,9 +1,9 @@
-"""Serves calls of one fusion whose sizes are new but decided like earlier ones.
+"""Serves calls of one fusion whose sizes are new, if all decisions are those of an earlier call.
 
-Planners take some fifty microseconds per kernel, and binding a program takes tens. So a few calls are
-recorded (`core.recorded`), from the sizes of their inputs to the values that their program is bound to. A
-call that answers all questions of a recording like the recorded call has the same steps, and straight-line
-code computes all other values that its program needs.
+Planners take tens of microseconds per kernel, and so does binding a program. So a few calls are recorded
+(`core.recorded`), from the sizes of their inputs to the values that their program is bound to. If the
+conditions that a recording tested have the same results for another call, that call has the same steps, and
+straight-line code computes all values that its program needs.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from fusewright.sym import Symbol
 
 logger = logging.getLogger("fusewright")
 
-# Calls of one kind that are recorded at most: a recording takes some milliseconds, and whether it holds a
-# microsecond or more.
+# The most calls of one kind that are recorded. To make a recording takes milliseconds, and to test whether it
+# serves a call takes a microsecond or more.
 MAX_RECORDINGS = 8
 
-#: Decides a call with recorded numbers: returns the program before it is bound, and the values to bind it to.
-#: None: the decision differs from the original one, or planners may read more than their arguments.
+#: Decides a call with recorded numbers. Returns the program before it is bound, and the values to bind it to.
+#: Returns None if the decision differs from the original one, or if a planner may read more than its
+#: arguments.
 Decide = Callable[[Binding], tuple[Template, tuple[Any, ...]] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call like which others are served.
+    """The recording of one call, which serves other calls.
 
     Attributes:
-        values: the values that the program of a call is bound to, as a function of its numbers; None: it is
-            not such a call.
-        template: that program.
-        stable: the sizes that it has as constants.
+        values: a function from the numbers of a call to the values that its program is bound to. It returns
+            None for a call that the recording does not serve.
+        template: the program before it is bound.
+        stable: the sizes that are constants in the program.
     """
 
     values: Callable[[Sequence[int]], tuple[Any, ...] | None]
@@ -56,8 +57,8 @@ class Kind:
     Several threads may use it without a lock: at worst, one replaces what another has added.
 
     Attributes:
-        first: the values that the first one is bound to.
-        recorded: those of them that were recorded.
+        first: the binding of the first call.
+        recorded: the recordings of some of the calls.
     """
 
     __slots__ = ("first", "recorded", "_left", "_is_due")
@@ -69,10 +70,10 @@ class Kind:
         self._is_due = False
 
     def find(self, numbers: Numbers, rebinding: Rebinding, stable_sizes: StableSizes) -> BoundProgram | None:
-        """The program of a call that is decided as a recorded one was.
+        """The program of a call that a recording serves; None if none does.
 
         Raises:
-            ScheduleError: the launch is refused; the call is to be decided anew.
+            ScheduleError: the launch is refused. The caller must decide the call anew.
         """
         for each in self.recorded:
             if each.stable and not stable_sizes.are_still(each.stable):
@@ -91,9 +92,9 @@ class Kind:
         decide: Decide,
         repro: Callable[[], str],
     ) -> None:
-        """Records the second call of its kind that comes here, and later each second one.
+        """Records every second call that no recording serves, up to MAX_RECORDINGS.
 
-        repro: a script that reproduces the call, for faults.
+        repro: makes a script that reproduces the call, for faults.
         """
         if not self._left:
             return
@@ -113,7 +114,7 @@ class Kind:
         except RecordingError:
             recorded = None
         except Exception as error:
-            # A planner, or the binding, does with a number what there are no words for.
+            # A planner, or the binding, applies an operation to a number that `Recorder` does not support.
             problem = f"a call cannot be recorded: {error}\nCalls like it are decided one by one."
             logger.error("%s", InternalError(problem=problem, repro=repro()), exc_info=error)
             recorded = None

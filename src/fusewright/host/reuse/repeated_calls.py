@@ -1,8 +1,8 @@
 """Recognizes a call that repeats the previous one without computing the key of its inputs.
 
-The key of a tensor asks it seven questions from Python. torch.compile's guards ask all tensors of a call most
-of these at once, in a tenth of the time. They also distinguish tensors that have equal keys (one needs a
-gradient, the other does not), so if the guards fail, the key decides.
+The key of a tensor reads seven of its properties from Python. torch.compile's guards compare most of these
+for all tensors of a call at once, in a tenth of the time. They also distinguish tensors that have equal keys
+(one needs a gradient, the other does not). So if the guards fail, the key decides.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _TensorGuards = getattr(_guards, "TensorGuards", None)
 
 
 def matcher(fusion: Fusion, sizes: frozenset[Val], inputs: Sequence[Any]) -> Matches:
-    """A function that tells whether other flat inputs have the key of these; None if only the key can tell.
+    """A function that returns whether other flat inputs have the same key as `inputs`.
 
-    It raises AttributeError, TypeError or ValueError for inputs that no call accepts.
+    If it returns False, the keys may still be equal. It raises AttributeError, TypeError or ValueError for
+    inputs that no call accepts.
 
     Args:
         sizes: the scalars whose value is part of the key.
@@ -33,7 +34,7 @@ def matcher(fusion: Fusion, sizes: frozenset[Val], inputs: Sequence[Any]) -> Mat
         return _never
     shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
     guard = _TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides).check
-    if not guard(*tensors):  # one of them comes twice
+    if not guard(*tensors):  # the guard fails if a tensor is passed twice
         return _never
     names = [f"a{i}" for i in range(len(inputs))]
     known: dict[str, Any] = {"guard": guard, "strided": torch.strided}
@@ -41,7 +42,7 @@ def matcher(fusion: Fusion, sizes: frozenset[Val], inputs: Sequence[Any]) -> Mat
     for name, value, given in zip(names, fusion.inputs, inputs):
         if isinstance(value, TensorView):
             of_tensors.append(name)
-            # The guard asks for strides, and ends the process where there are none.
+            # The guard reads strides, and ends the process for a tensor without strides.
             plain.append(f"{name}.layout is strided and not {name}.is_nested")
             if not value.is_cpu:
                 part = address_part(name)

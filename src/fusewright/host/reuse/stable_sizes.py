@@ -10,11 +10,12 @@ _NONE: frozenset[Symbol] = frozenset()
 
 
 class StableSizes:
-    """The sizes of one fusion that have had one value so far: those of the first call, until a call differs.
+    """The sizes of one fusion that have had one value so far, the value of the first call.
 
-    A size that has changed is never stable again. So a kernel is made for at most one value of a size, plus a
-    general one for all others. It is updated only by calls with a new signature. Several threads may use it
-    without a lock: `setdefault` lets one of two first calls decide, and a set only grows.
+    A size that has changed is never stable again. So a kernel is made for at most one constant value of a
+    size, and one more kernel serves all other values. Only calls with a new signature are counted. Several
+    threads may use the object without a lock: `setdefault` lets one of two first calls decide, and the set of
+    changed sizes only grows.
     """
 
     def __init__(self) -> None:
@@ -22,9 +23,10 @@ class StableSizes:
         self._changed: set[Symbol] = set()
 
     def with_call(self, sizes: Mapping[Symbol, int]) -> frozenset[Symbol]:
-        """The stable sizes after a call with these sizes.
+        """Counts a call with these sizes; returns the sizes that are stable after it.
 
-        A size of 0 is never stable: a kernel of no elements would gain nothing, and divide by it.
+        A size of 0 is not stable: a kernel without elements gains nothing, and would divide by the constant
+            0.
         """
         first, changed = self._first, self._changed
         if len(changed) == len(first) > 0:
@@ -35,7 +37,10 @@ class StableSizes:
         return frozenset(symbol for symbol, size in sizes.items() if size and symbol not in changed)
 
     def are_still(self, stable: frozenset[Symbol]) -> bool:
-        """Whether all of these are, and so no others than before, as far as calls have been told of."""
+        """Whether all these sizes are stable after the calls counted so far.
+
+        A size never becomes stable again. So a set of stable sizes that is still stable is still complete.
+        """
         return not stable or stable.isdisjoint(self._changed)
 
     def at(self, sizes: Mapping[Symbol, int]) -> frozenset[Symbol]:

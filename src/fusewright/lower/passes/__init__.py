@@ -1,10 +1,10 @@
 """The kernel passes, in the order in which they run.
 
-A pass is a function Kernel -> Kernel in its own file; adding one means adding a line here. The pass manager
+A pass is a function Kernel -> Kernel in its own file. To add a pass, add a line here. The pass manager
 (`core.passes`), which `lowering.lower` runs, names, times, dumps and verifies each pass. In any other order
-the kernel would be as correct, but slower or longer. Conditions are not gathered across barriers or around
-loads, and loads precede the computation by then. Divisions are named once the statements that share them are
-together.
+the kernel would be correct, but slower or longer. Guards are gathered after barriers have been inserted and
+loads have been moved forward, since branches do not extend across barriers or around loads. Divisions are
+named after the statements that share them have been brought together.
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@
 
 Exponentials, 1 + tanh, 1 + erf, 1 - tanh^2, sigmoid, silu, expm1, log, log1p, sqrt, tanh and powers become a
 few instructions around one or two special functions of the GPU. Sines and cosines become a polynomial. Many
-quotients with one divisor become products with its reciprocal. In a kernel that reduces nothing and computes
-at each element, computation on a row's results is then no longer correctly rounded.
+quotients with one divisor become products with its reciprocal. A kernel without reductions computes with the
+results of rows at each element; this computation is then no longer correctly rounded.
 
 Rounding to a half, a bfloat16 or eight bits changes a value by up to 2^-12, 2^-9 or 2^-5. These
 approximations are off by 2^-17 at most, or by 2^-15 for powers that no half can represent (`ops.approximate`,
 docs/accuracy.md). The result must be rounded before it reaches memory, an integer, a comparison, an angle or
-a wider type. No result in Float is less accurate, except logarithms of sums of exponentials. There, 2^(x c)
-is off by as much as one more rounding of x would cause, so the logarithm of a sum is off by the same relative
-error of the x of its largest terms.
+a wider type. No result in Float becomes less accurate, except logarithms of sums of exponentials. There, the
+error of 2^(x c) is that of one more rounding of x. So the error of the logarithm is that of one more rounding
+of the x of the largest terms.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
 from fusewright.ops.reductions import SUM
 from fusewright.sym import ZERO, as_int
 
-#: Quotients of one divisor from which on its reciprocal takes less.
+#: At least this many quotients with one divisor are replaced by products with its reciprocal.
 MIN_QUOTIENTS = 4
 
 _LOG2_E = math.log2(math.e)
@@ -79,11 +79,13 @@ def approximate(kernel: k.Kernel) -> k.Kernel:
 
 
 def _exact_buffers(statements: Sequence[k.Stmt]) -> set[k.Buffer]:
-    """Buffers whose values reach memory, a decision, an angle or another type without being rounded, nor as
-    the logarithm of a sum of what exponentials store in them.
+    """The buffers whose values must not be approximated.
+
+    Their values reach memory, a decision, an angle or another type without being rounded. This excludes
+    exponentials in a sum whose logarithm is exact.
     """
     exact: set[k.Buffer] = set()
-    summed: set[k.Buffer] = set()  # of what is added up to the operand of an exact logarithm
+    summed: set[k.Buffer] = set()  # the terms of the sums that are operands of exact logarithms
     size = -1
     while size != len(exact) + len(summed):
         size = len(exact) + len(summed)
@@ -114,13 +116,13 @@ def _is_exact(stmt: k.Stmt, exact: set[k.Buffer]) -> bool:
 
 
 class _Definitions:
-    """The statements of a body that computed what registers hold."""
+    """The statements that computed the present values of registers."""
 
     def __init__(self) -> None:
         self._made: dict[k.Ref, k.Compute] = {}
 
     def note(self, stmt: k.Stmt) -> None:
-        """Forgets what `stmt` makes obsolete, and keeps it."""
+        """Removes the statements whose result or operands `stmt` overwrites, and adds `stmt`."""
         written = {buffer for inner in k.walk((stmt,)) for buffer in access.written_buffers(inner)}
         obsolete = [
             ref
@@ -134,7 +136,7 @@ class _Definitions:
             self._made[stmt.dst] = stmt
 
     def of(self, operand: k.Operand, op: ElementwiseOp) -> tuple[k.Operand, ...] | None:
-        """The operands of what computed `operand`, if that was `op`."""
+        """The operands of the statement that computed `operand`, if its operation is `op`."""
         made = self._made.get(operand) if isinstance(operand, k.Ref) else None
         return made.args if made is not None and made.op is op else None
 
@@ -170,9 +172,9 @@ class _Around:
     """A loop around statements.
 
     Attributes:
-        iterations: MIN_QUOTIENTS if not known.
-        varying: buffers whose values may differ between iterations. A value that goes through the same
-            sequence in each iteration, as along a vector of columns, is not varying.
+        iterations: the number of iterations; MIN_QUOTIENTS if it is unknown.
+        varying: the buffers whose values may differ between iterations. A buffer that takes the same sequence
+            of values in each iteration, as along a vector of columns, is not varying.
     """
 
     def __init__(self, loop: k.For) -> None:
@@ -186,21 +188,21 @@ class _Around:
                 self.varying.difference_update(access.written_buffers(stmt))
 
     def _is_same(self, stmt: k.Stmt) -> bool:
-        """Whether each iteration computes the same, as `hoist_invariants` sees it."""
+        """Whether `hoist_invariants` will find that each iteration computes the same."""
         operands = access.computed_from(stmt)
-        if operands is None:
+        if operands is None or not any(isinstance(each, (k.Ref, k.ScalarRef)) for each in operands):
             return False
-        refs = [each for each in operands if isinstance(each, k.Ref)]
-        return len(refs) + sum(isinstance(each, k.ScalarRef) for each in operands) > 0 and all(
+        return all(
             ref.buffer.space is k.Space.LOCAL
             and ref.buffer not in self.varying
             and self._index not in ref.index.free_symbols
-            for ref in refs
+            for ref in operands
+            if isinstance(ref, k.Ref)
         )
 
 
 def _without_unread(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    """`body` without what computes registers that nothing reads."""
+    """`body` without computation of registers that nothing reads."""
     read = access.read_in(body)
     unread = {
         stmt.dst.buffer
@@ -216,9 +218,13 @@ def _without_unread(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
 
 
 class _Pass:
-    """Attributes: exact: buffers whose values must not change. reduces: whether the kernel computes results
-    of rows, once per row. scaled: registers that hold a value of this pass times a power of two. registers:
-    the added registers.
+    """The state of the pass.
+
+    Attributes:
+        exact: the buffers whose values must not change.
+        reduces: whether the kernel reduces, so that it computes with the results of rows once per row.
+        scaled: the registers that hold a power of two times a value that the pass introduced.
+        registers: the added registers.
     """
 
     def __init__(self, exact: set[k.Buffer], reduces: bool) -> None:
@@ -228,7 +234,11 @@ class _Pass:
         self.registers = Registers()
 
     def body(self, body: tuple[k.Stmt, ...], around: tuple[_Around, ...]) -> tuple[k.Stmt, ...]:
-        """`body` with cheaper statements; `around`: the loops that it stands in."""
+        """`body` with cheaper statements.
+
+        Args:
+            around: the loops around `body`.
+        """
         known = _Definitions()
         result: list[k.Stmt] = []
         for stmt in body:
@@ -258,7 +268,7 @@ class _Pass:
         return ref
 
     def _function(self, stmt: k.Compute, known: _Definitions) -> list[k.Stmt] | None:
-        """Cheaper statements for a function, or for what is made of tanh or erf."""
+        """Cheaper statements for a function, or for an expression of tanh or erf; None if there are none."""
         made: list[k.Stmt] = []
         if stmt.op in (_EXP, _SIGMOID):
             factor, x = known.scaled(stmt.args[0])
@@ -269,7 +279,8 @@ class _Pass:
         if stmt.op is _POW:
             exponent = _constant(stmt.args[1])
             if exponent is None:
-                # Powers of a constant are few, and often subtracted from 1, as what corrects a moving mean.
+                # Powers of a constant are few. They are often subtracted from 1, as in the bias correction of
+                # moving means, which would magnify the error.
                 is_of_constant = _constant(stmt.args[0]) is not None
                 return None if is_of_constant else [dataclasses.replace(stmt, op=ANY_POW)]
             return [dataclasses.replace(stmt, op=POW)] if has_cheap_power(exponent) else None
@@ -280,7 +291,7 @@ class _Pass:
         if stmt.op is _SUB and _constant(stmt.args[0]) == 1:
             if (half := self._half(made, known, stmt.args[1], -1)) is not None:
                 return self._scaled_by(2, half, stmt, made)
-            # 1 - t^2 = (1 + t) (1 - t), both of them from p = (1 + t) / 2.
+            # With p = (1 + t) / 2: 1 - t^2 = (1 + t) (1 - t) = 4 (p - p^2).
             square = known.of(stmt.args[1], _MUL)
             if square is not None and square[0] == square[1]:
                 p = self._half(made, known, square[0], 1)
@@ -292,7 +303,7 @@ class _Pass:
         return None
 
     def _half(self, made: list[k.Stmt], known: _Definitions, curve: k.Operand, sign: int) -> k.Ref | None:
-        """Half of 1 + curve, or of 1 - curve, where that is a function of `_HALVES`."""
+        """(1 + sign * curve) / 2 if `curve` is a function of `_HALVES`, else None."""
         for op, (row, scale) in _HALVES.items():
             found = known.of(curve, op)
             if found is not None:
@@ -306,7 +317,7 @@ class _Pass:
         return [*made, dataclasses.replace(stmt, op=_MUL, args=(_number(factor), half))]
 
     def _product(self, stmt: k.Compute, known: _Definitions) -> list[k.Stmt] | None:
-        """(a x) (b y) as (a b) (x y) for powers of two, where that is exact and takes less."""
+        """(a x) (b y) as (a b) (x y) for powers of two a and b, which is exact, if that is cheaper."""
         one, other = stmt.args
         if _constant(one) is not None or _constant(other) is not None:
             if _constant(one) is None:
@@ -325,14 +336,14 @@ class _Pass:
             left = x if a * b == 1 else self._register(made, _MUL, _number(a * b), x)
             return [*made, dataclasses.replace(stmt, args=(left, y))]
         if not {one, other}.isdisjoint(self.scaled):
-            # The factor that this pass brought in goes on, until it meets its inverse.
+            # The factor that the pass introduced moves on until it meets its inverse.
             self.scaled.add(stmt.dst)
             product = self._register(made, _MUL, x, y)
             return [*made, dataclasses.replace(stmt, args=(_number(a * b), product))]
         return None
 
     def _quotient(self, stmt: k.Compute, around: tuple[_Around, ...]) -> list[k.Stmt] | None:
-        """The product with the divisor's reciprocal, if that is the same for several quotients."""
+        """The product with the divisor's reciprocal, if enough quotients have this divisor; else None."""
         if stmt.op not in QUOTIENTS or stmt.precise:
             return None
         divisor = stmt.args[1]

@@ -28,7 +28,7 @@ _SEMAPHORE = "grid_semaphore"
 
 @dataclass
 class _Pending:
-    """Exchanged buffers accessed since the last barrier that orders them."""
+    """The exchanged buffers that were read and written since the last barrier that orders them."""
 
     read: set[k.Buffer] = field(default_factory=set)
     written: set[k.Buffer] = field(default_factory=set)
@@ -36,7 +36,7 @@ class _Pending:
     def conflicts(self, reads: set[k.Buffer], writes: set[k.Buffer]) -> set[k.Buffer]:
         """The buffers that a barrier has to order before these accesses.
 
-        In global memory each element has a place of its own, which is written once.
+        In global memory each element has its own place, which is written once.
         """
         rewritten = {buffer for buffer in writes if buffer.space is not k.Space.GLOBAL}
         return (reads & self.written) | (rewritten & (self.read | self.written))
@@ -49,7 +49,7 @@ class _Pending:
         return _Pending(set(self.read), set(self.written))
 
     def pass_barrier(self, barrier: k.Stmt) -> None:
-        """What the barrier orders is pending no more."""
+        """Removes the accesses that the barrier orders."""
         kept = k.Space.GLOBAL if isinstance(barrier, k.Barrier) else None
         self.read = {buffer for buffer in self.read if buffer.space is kept}
         self.written = {buffer for buffer in self.written if buffer.space is kept}
@@ -72,7 +72,7 @@ def insert_barriers(kernel: k.Kernel) -> k.Kernel:
 
 
 def _exchanged(kernel: k.Kernel) -> frozenset[k.Buffer]:
-    """The buffers where threads read what others wrote."""
+    """The buffers in which threads read what other threads wrote."""
     shared = filter(None, map(access.declared_buffer, k.walk(kernel.body)))
     found = {buffer for buffer in shared if buffer.space is k.Space.SHARED}
     found.update(param.buffer for param in kernel.params if isinstance(param, k.WorkspaceParam))
@@ -84,7 +84,10 @@ def _is_barrier(stmt: k.Stmt) -> bool:
 
 
 def _distributed(cond: Expr, body: tuple[k.Stmt, ...]) -> list[k.Stmt]:
-    """if (cond) { a; for { b } } -> if (cond) a; for { if (cond) b }, between which barriers can stand."""
+    """Moves a condition to each statement, so that barriers can be between them.
+
+    if (cond) { a; for { b } } -> if (cond) a; for { if (cond) b }
+    """
     result: list[k.Stmt] = []
     for stmt in body:
         if isinstance(stmt, k.If):
@@ -92,7 +95,7 @@ def _distributed(cond: Expr, body: tuple[k.Stmt, ...]) -> list[k.Stmt]:
         elif isinstance(stmt, k.For):
             result.append(k.with_body(stmt, tuple(_distributed(cond, stmt.body))))
         elif isinstance(stmt, (k.Let, k.LetMisalignment, k.Alloc)):
-            result.append(stmt)  # what follows, under conditions of its own, has to know it
+            result.append(stmt)  # the following statements need it, and have their own conditions
         elif isinstance(stmt, k.LetValue):
             result.append(dataclasses.replace(stmt, pred=land(cond, stmt.pred)))
         else:
@@ -101,14 +104,16 @@ def _distributed(cond: Expr, body: tuple[k.Stmt, ...]) -> list[k.Stmt]:
 
 
 def _runs(loop: k.For) -> bool:
-    """Whether the loop is known to have an iteration."""
+    """Whether the loop is known to have at least one iteration."""
     return (lower_bound(loop.extent) or 0) >= 1
 
 
 class _Inserter:
-    """Attributes:
-    exchanged: the buffers whose accesses barriers order.
-    semaphore: of the grid barriers.
+    """The state of the pass.
+
+    Attributes:
+        exchanged: the buffers whose accesses barriers order.
+        semaphore: the semaphore of the grid barriers.
     """
 
     def __init__(self, exchanged: frozenset[k.Buffer]) -> None:
@@ -118,7 +123,12 @@ class _Inserter:
     def body(
         self, body: tuple[k.Stmt, ...], pending: _Pending, around: tuple[k.For, ...]
     ) -> tuple[k.Stmt, ...]:
-        """`around`: the loops that `body` stands in."""
+        """`body` with barriers.
+
+        Args:
+            pending: the accesses before `body`; on return, those at its end.
+            around: the loops around `body`.
+        """
         result: list[k.Stmt] = []
         for stmt in body:
             if _is_barrier(stmt):
@@ -140,7 +150,7 @@ class _Inserter:
         return k.body_of(body, result)
 
     def _accesses(self, stmt: k.Stmt) -> tuple[set[k.Buffer], set[k.Buffer]]:
-        """The exchanged buffers that `stmt` and what it nests read and write."""
+        """The exchanged buffers that `stmt` and its nested statements read and write."""
         reads: set[k.Buffer] = set()
         writes: set[k.Buffer] = set()
         for inner in k.walk((stmt,)):
@@ -149,7 +159,10 @@ class _Inserter:
         return reads, writes
 
     def _barrier(self, conflicts: set[k.Buffer]) -> k.Stmt:
-        """One of the grid, if other blocks read what this one wrote; it orders shared memory as well."""
+        """A grid barrier if blocks exchange one of the buffers, else a block barrier.
+
+        A grid barrier orders shared memory as well.
+        """
         if any(buffer.space is k.Space.GLOBAL for buffer in conflicts):
             return k.GridBarrier(self.semaphore)
         return k.Barrier()
@@ -159,39 +172,36 @@ class _Inserter:
         body = self.body(loop.body, pending, (*around, loop))
         result = self._with_carried(k.with_body(loop, body), pending, around)
         if not _runs(loop):
-            # Its barriers may not have happened.
+            # The loop may have no iteration, and so no barrier.
             pending.add(before.read, before.written)
         return result
 
     def _with_carried(self, loop: k.For, pending: _Pending, around: tuple[k.For, ...]) -> k.For:
-        """The loop with a barrier at the end of its body, if what an iteration leaves meets the next."""
+        """The loop with a barrier at the end of its body, if accesses of two iterations conflict."""
         body = loop.body
         carried = pending.copy()
         apart = self._written_apart(loop, around)
         for stmt in body:
+            if carried.is_empty:
+                break
             if _is_barrier(stmt):
                 carried.pass_barrier(stmt)
-            elif conflicts := carried.conflicts(*self._without(self._accesses(stmt), apart)):
+                continue
+            reads, writes = self._accesses(stmt)
+            if conflicts := carried.conflicts(reads, writes - apart):
                 barrier = self._barrier(conflicts)
                 pending.pass_barrier(barrier)
                 return dataclasses.replace(loop, body=(*body, barrier))
-            elif isinstance(stmt, k.For) and _runs(stmt):
+            if isinstance(stmt, k.For) and _runs(stmt):
                 for inner in filter(_is_barrier, k.walk((stmt,))):
                     carried.pass_barrier(inner)
-            if carried.is_empty:
-                break
         return loop
 
-    @staticmethod
-    def _without(
-        accesses: tuple[set[k.Buffer], set[k.Buffer]], apart: set[k.Buffer]
-    ) -> tuple[set[k.Buffer], set[k.Buffer]]:
-        reads, writes = accesses
-        return reads, writes - apart
-
     def _written_apart(self, loop: k.For, around: tuple[k.For, ...]) -> set[k.Buffer]:
-        """Buffers that the loop writes in one statement, elsewhere in every iteration, and does not
-        read. Iterations of the loops around it are compared where those end.
+        """The buffers of which each iteration of the loop writes different elements.
+
+        One statement of the loop writes the buffer, and none reads it. Iterations of the loops `around` are
+        compared when these are processed.
         """
         accesses: Counter[k.Buffer] = Counter()
         moving: set[k.Buffer] = set()
@@ -200,10 +210,11 @@ class _Inserter:
             accesses.update(access.written_buffers(stmt))
             width = stmt.width if isinstance(stmt, k.Copy) else 1
             for ref in access.written_refs(stmt):
-                if ref.buffer in self.exchanged and (
-                    _moves_past(_within(ref.index, around), width, loop)
-                    or (loop.symbol in ref.index.free_symbols and _are_digits(ref.index, width, conditions))
-                ):
+                if ref.buffer not in self.exchanged:
+                    continue
+                moves_past = _moves_past(_within(ref.index, around), width, loop)
+                depends = loop.symbol in ref.index.free_symbols
+                if moves_past or (depends and _are_digits(ref.index, width, conditions)):
                     moving.add(ref.buffer)
         return {buffer for buffer in moving if accesses[buffer] == 1}
 
@@ -211,7 +222,7 @@ class _Inserter:
 def _under_conditions(
     body: tuple[k.Stmt, ...], conditions: Conditions
 ) -> Iterator[tuple[k.Stmt, Conditions]]:
-    """The statements, and those nested in them, with what holds where each runs."""
+    """Yields the statements and their nested statements, with the conditions of the branches around each."""
     for stmt in body:
         own = conditions | conditions_of(stmt.cond) if isinstance(stmt, k.If) else conditions
         yield stmt, conditions
@@ -219,9 +230,9 @@ def _under_conditions(
 
 
 def _are_digits(index: Expr, width: int, conditions: Conditions) -> bool:
-    """Whether each choice of the symbols in an index has elements of its own, under these conditions.
+    """Whether different values of the symbols in an index access different elements, under these conditions.
 
-    So it is where the symbols are as the digits of a number: `257 * row + 32 * step + lane` for
+    They do if the symbols are like the digits of a number: `257 * row + 32 * step + lane` with
     `32 * step + lane < 257` and `lane < 32`.
     """
     digits = sorted(index.terms, key=lambda term: term[1])
@@ -241,14 +252,14 @@ def _are_digits(index: Expr, width: int, conditions: Conditions) -> bool:
 
 
 def _within(index: Expr, around: tuple[k.For, ...]) -> Expr:
-    """`index` without what it adds in each iteration of the loops around, where that is a sum of its own."""
+    """`index` without the terms of the loops around, if these terms depend on nothing else."""
     own = substitute(index, {loop.symbol: const(0) for loop in around})
     outside = {loop.symbol for loop in around}
     return own if (index - own).free_symbols <= outside else index
 
 
 def _moves_past(index: Expr, width: int, loop: k.For) -> bool:
-    """Whether each iteration of the loop accesses `width` elements at `index` beyond those of all others."""
+    """Whether different iterations of the loop access different elements: `width` elements at `index`."""
     first = substitute(index, {loop.symbol: const(0)})
     step = as_int(substitute(index, {loop.symbol: const(1)}) - first)
     if step is not None and first + step * loop.symbol is index:

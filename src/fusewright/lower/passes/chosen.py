@@ -1,12 +1,12 @@
-"""Loads a value selected by a loop-invariant index once, ahead of all loops.
+"""Loads a value that a loop-invariant index selects once, before all loops.
 
     for j: t = target[row]; let i = t               t = target[row]; let i = t
            p = x[row, i]                     ->     p = x[row, i]
            y[j] = e[j] - p                          for j: y[j] = e[j] - p
 
-The index must be loaded before the value that it selects: two memory latencies in sequence. At the beginning
-of the kernel they overlap with the loads of the row; after a reduction the block would have nothing else to
-do. Only data that no thread of the kernel writes is loaded this way.
+The index must be loaded before the value that it selects, which takes two memory latencies in sequence. At
+the beginning of the kernel they overlap with the loads of the row; after a reduction the block would have
+nothing else to do. Only data that no thread of the kernel writes is loaded this way.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ def load_chosen_once(kernel: k.Kernel) -> k.Kernel:
 
 
 class _Lifter:
-    """Attributes:
-    writers: how many statements of the kernel write each buffer.
-    registers: those that hold what is loaded once.
+    """The state of the pass.
+
+    Attributes:
+        writers: the number of statements of the kernel that write each buffer.
+        registers: the registers of values that are loaded once.
     """
 
     def __init__(self, writers: Counter[k.Buffer]) -> None:
@@ -44,7 +46,7 @@ class _Lifter:
         self.registers = Registers()
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        """`body` with what its loops do not change at its beginning, behind what names its indices."""
+        """`body` with the invariant loads of its loops directly behind the statements that these need."""
         lifted: list[k.Stmt] = []
         result: list[k.Stmt] = []
         for stmt in body:
@@ -67,7 +69,7 @@ class _Lifter:
         return (*result[:place], *lifted, *result[place:])
 
     def _loop(self, loop: k.For) -> tuple[list[k.Stmt], k.For]:
-        """(what is the same in all iterations, the loop without)."""
+        """The statements that are the same in all iterations, and the loop without them."""
         body: list[k.Stmt] = []
         for stmt in loop.body:
             if isinstance(stmt, k.For):
@@ -79,46 +81,53 @@ class _Lifter:
         writers = access.writers(inside)
         indices = {stmt.value for stmt in body if isinstance(stmt, k.LetValue)}
         sources = {stmt.src for stmt in body if isinstance(stmt, k.Copy) and stmt.dst in indices}
-        # Where an element that is loaded once stays, by the register that it was loaded to.
+        # The register of an element that is loaded once, by the register that it was loaded to in the loop.
         held: dict[k.Operand, k.Ref] = {}
         lifted: list[k.Stmt] = []
         kept: list[k.Stmt] = []
         for stmt in body:
             if isinstance(stmt, k.LetValue) and (stmt.value in held or self._is_there(stmt.value, writers)):
-                # Conditions on the iteration say that it needs no element: what is chosen is the same.
+                # Conditions on the iteration only say whether it needs the element, so they can be dropped.
                 pred = land(*[c for c in conditions_of(stmt.pred) if varying.isdisjoint(c.free_symbols)])
                 lifted.append(dataclasses.replace(stmt, value=held.get(stmt.value, stmt.value), pred=pred))
                 varying.discard(stmt.symbol)
-            elif self._is_element(stmt, writers) and varying.isdisjoint(
-                used := used_symbols(stmt, written=False)
-            ):
-                if stmt.src in sources or not used.isdisjoint(access.defined_symbols(lifted)):
+                continue
+            if self._is_element(stmt, writers):
+                used = used_symbols(stmt, written=False)
+                is_chosen = stmt.src in sources or not used.isdisjoint(access.defined_symbols(lifted))
+                if is_chosen and varying.isdisjoint(used):
                     held[stmt.dst] = self._register(stmt)
                     lifted.append(dataclasses.replace(stmt, dst=held[stmt.dst]))
                     kept += [k.Copy(stmt.dst, held[stmt.dst])] if held[stmt.dst] != stmt.dst else []
-                else:
-                    kept.append(stmt)
-            else:
-                kept.append(stmt)
+                    continue
+            kept.append(stmt)
         return lifted, k.with_body(loop, k.body_of(loop.body, kept))
 
     def _is_there(self, value: k.Operand, writers: Counter[k.Buffer]) -> bool:
-        """Whether a register, which nothing else sets, is set before a loop, whose `writers` these are."""
+        """Whether an operand is a register that one statement of the kernel sets, outside the loop.
+
+        Args:
+            writers: the number of statements of the loop that write each buffer.
+        """
         if not isinstance(value, k.Ref) or not access.is_register(value.buffer):
             return False
         return not writers[value.buffer] and self.writers[value.buffer] == 1
 
     def _register(self, load: k.Copy) -> k.Ref:
-        """Where the element stays; where it is, if it was lifted out of a loop inside this one."""
+        """The register for an element that is loaded once.
+
+        It is the present one if the load was moved out of an inner loop before.
+        """
         if load.dst.buffer in self.registers:
             return load.dst
         name = f"{load.dst.buffer.name}_chosen{len(self.registers)}"
         return k.Ref(self.registers.new(name, load.dst.buffer.dtype), ZERO)
 
     def _is_element(self, stmt: k.Stmt, writers: Counter[k.Buffer]) -> TypeGuard[k.Copy]:
-        """Whether it loads an element that no thread writes into a register that nothing else sets.
+        """Whether a statement loads one element of read-only memory into a register that nothing else sets.
 
-        writers: how many statements of the loop write each buffer.
+        Args:
+            writers: the number of statements of the loop that write each buffer.
         """
         if not is_load(stmt) or stmt.width > 1 or (stmt.pred is not k.TRUE and stmt.fill is None):
             return False

@@ -1,4 +1,4 @@
-"""Separates complete chunks of rows from those at the ends of a row, for reads from rings.
+"""Separates complete chunks of rows from chunks at the ends of a row, for reads from rings.
 
     for c: for j in V:                            for c:
         if whole(c, j, thread): s += a[..]          if whole(c, j, thread) for all j and threads:
@@ -44,31 +44,30 @@ def _separated(
 
 
 def _covers(loop: k.For, rings: set[k.Buffer]) -> bool:
-    """Whether it reads vectors of a ring that may be in part beyond the row."""
+    """Whether a loop reads vectors of a ring that may be partly outside the row."""
     copies = (stmt for stmt in k.walk(loop.body) if isinstance(stmt, k.Copy) and stmt.covering is not None)
     return any(not rings.isdisjoint(access.read_buffers(copy)) for copy in copies)
 
 
 def _is_of_rows(loop: k.For) -> bool:
-    """Whether it goes over more than chunks: over chunks in turn, or over rows that the blocks of a cluster
-    reduce together, who would wait for each other in different places.
+    """Whether a loop is not only over chunks.
+
+    It may contain loops over chunks, or be over rows that the blocks of a cluster reduce together. In
+    separate branches these blocks would wait for each other at different places.
     """
     inner = list(k.walk(loop.body))
     return any((isinstance(s, k.For) and not s.unroll) or isinstance(s, k.ClusterReduce) for s in inner)
 
 
 def _of_chunks(loop: k.For, threads: frozenset[Symbol]) -> k.For:
-    """The loop over chunks with a body of its own for whole ones, if any conditions depend on threads."""
+    """The loop over chunks with a separate body for complete chunks, if these imply conditions in it."""
     moving = threads | {stmt.symbol for stmt in k.walk(loop.body) if isinstance(stmt, k.For)}
+    conditions = (condition for stmt in k.walk(loop.body) for condition in access.conditions(stmt))
     everywhere: dict[Expr, Expr] = {}
-    for stmt in k.walk(loop.body):
-        for condition in access.conditions(stmt):
-            for part in conditions_of(condition):
-                if (
-                    not moving.isdisjoint(part.free_symbols)
-                    and (least := _everywhere(part, moving)) is not None
-                ):
-                    everywhere[part] = least
+    for part in (part for condition in conditions for part in conditions_of(condition)):
+        least = None if moving.isdisjoint(part.free_symbols) else _everywhere(part, moving)
+        if least is not None:
+            everywhere[part] = least
     whole = land(*necessary(everywhere.values()))
     if not everywhere or as_int(whole) is not None:
         return loop
@@ -78,8 +77,9 @@ def _of_chunks(loop: k.For, threads: frozenset[Symbol]) -> k.For:
 
 
 def _everywhere(condition: Expr, moving: frozenset[Symbol]) -> Expr | None:
-    """That a comparison holds for all values of the `moving` symbols; None where that is no comparison of
-    sums of them.
+    """The condition that a comparison holds for all values of the `moving` symbols.
+
+    None if it is not a comparison of sums with multiples of these symbols.
     """
     if not isinstance(condition, (Lt, Le)):
         return None
@@ -98,7 +98,7 @@ def _everywhere(condition: Expr, moving: frozenset[Symbol]) -> Expr | None:
 
 
 def _where(stmt: k.Stmt, implied: Conditions) -> Sequence[k.Stmt]:
-    """A statement where these conditions hold."""
+    """The statement simplified under these conditions."""
     if isinstance(stmt, k.If):
         cond = _left(stmt.cond, implied)
         return () if cond is FALSE or not stmt.body else guarded([cond], stmt.body)
@@ -109,7 +109,7 @@ def _where(stmt: k.Stmt, implied: Conditions) -> Sequence[k.Stmt]:
 
 
 def _left(cond: Expr, implied: Conditions) -> Expr:
-    """What is left of a condition where the implied ones hold."""
+    """The condition simplified under the implied ones."""
     parts = conditions_of(cond)
     if any(conditions_of(lnot(part)) <= implied for part in parts - implied):
         return FALSE

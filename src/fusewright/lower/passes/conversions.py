@@ -1,4 +1,4 @@
-"""Converts the elements of a vector together, to types for which the GPU converts two at a time.
+"""Converts the elements of a vector together if the GPU converts two at a time.
 
     for j < 8:                                  for j < 8:
         a = x[j] * s                                a = x[j] * s
@@ -7,8 +7,8 @@
                                                 y[i .. i + 7] = v[0 .. 7]
 
 Converting one element takes as long as converting two, and three more instructions assemble the bytes of a
-vector. The CUDA compiler pairs halves and bfloat16 by itself, unless they are also stored by element, as at
-the edges of a row.
+vector. The CUDA compiler pairs halves and bfloat16 itself, unless they are also stored by element, as at the
+edges of a row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def convert_in_pairs(kernel: k.Kernel) -> k.Kernel:
 
 
 def _converts(stmt: k.Stmt) -> bool:
-    """Whether it converts a Float in a register to an element of an array in registers."""
+    """Whether a statement converts a Float in a register to an element of an array in registers."""
     if not isinstance(stmt, k.Compute) or stmt.op is not CAST or stmt.dtype is not DataType.Float:
         return False
     buffer, value = stmt.dst.buffer, stmt.args[0]
@@ -54,10 +54,12 @@ def _copied_by_element(statements: Iterable[k.Stmt]) -> set[k.Buffer]:
 
 
 class _Pass:
-    """Attributes:
-    writers: how many statements write each buffer.
-    by_element: buffers that are copied element by element.
-    registers: those that were added.
+    """The state of the pass.
+
+    Attributes:
+        writers: the number of statements that write each buffer.
+        by_element: the buffers that are copied element by element.
+        registers: the added registers.
     """
 
     def __init__(self, writers: Counter[k.Buffer], by_element: set[k.Buffer]) -> None:
@@ -66,7 +68,10 @@ class _Pass:
         self.registers = Registers()
 
     def converted(self, loop: k.Stmt) -> list[k.Stmt]:
-        """A loop without its conversions to elements side by side, and these; others as they are."""
+        """A loop over the elements of a vector without its conversions, and the conversions behind it.
+
+        Other statements are not changed.
+        """
         if not isinstance(loop, k.For) or not loop.unroll or (as_int(loop.extent) or 1) % 2:
             return [loop]
         read = access.read_in(loop.body)
@@ -85,7 +90,9 @@ class _Pass:
         return [k.with_body(loop, k.body_of(loop.body, kept)), *after]
 
     def _is_run(self, stmt: k.Compute, loop: k.For, read: set[k.Buffer]) -> bool:
-        """Whether the iterations of a loop convert neighbours, which nothing in it needs before."""
+        """Whether the iterations of a loop convert to adjacent elements that nothing in the loop reads, and
+        converting in pairs pays.
+        """
         index = stmt.dst.index
         steps = [factor for core, factor in index.terms if loop.symbol in core.free_symbols]
         is_next = steps == [1] and loop.symbol in (core for core, _ in index.terms)

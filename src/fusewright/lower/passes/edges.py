@@ -1,4 +1,4 @@
-"""Separates whole vectors from those at the edges of a row, in reductions of lanes.
+"""Separates whole vectors from vectors at the edges of a row in loops that reduce lanes.
 
     for j in 8: s += a[j] if 0 <= i + j < n      ->      if 0 <= i and i + 7 < n: for j in 8: s += a[j]
                                                          else: for j in 8: s += a[j] if 0 <= i + j < n
@@ -31,8 +31,9 @@ def _separated(stmt: k.Stmt) -> list[k.Stmt]:
 
 
 def _whole(loop: k.For) -> tuple[Expr, Conditions] | None:
-    """When all lanes of a loop that reduces exist, and the conditions that hold in all of them then; None if
-    its conditions do not depend on the lane, or not as ranges.
+    """The condition that all lanes of a reducing loop exist, and the conditions in the loop that then hold.
+
+    None if no condition depends on the lane, or if one is not monotonic in it.
     """
     width = as_int(loop.extent) or 1
     if not loop.unroll or width < 2 or any(k.children(stmt) for stmt in loop.body):
@@ -43,7 +44,7 @@ def _whole(loop: k.For) -> tuple[Expr, Conditions] | None:
     for condition in _conditions(loop.body):
         if loop.symbol in condition.free_symbols and condition not in found:
             lanes = lanes_of(condition, loop.symbol, width)
-            if lanes is None or abs(lanes.step) != 1:  # not neighbours, as those of a vector are
+            if lanes is None or abs(lanes.step) != 1:  # the lanes are not neighbours, as in a vector
                 return None
             found[condition] = lanes.all
     return land(*found.values()), frozenset(found)
@@ -59,7 +60,7 @@ def _conditions(body: Sequence[k.Stmt]) -> list[Expr]:
 
 
 def _without(stmt: k.Stmt, implied: Conditions) -> k.Stmt:
-    """The statement where these conditions hold."""
+    """The statement without the implied conditions."""
     if not isinstance(stmt, (k.Copy, k.Combine)):
         return stmt
     own = conditions_of(stmt.pred)

@@ -1,10 +1,10 @@
-"""Loads an aligned vector once if several vectors of a thread are selected from it.
+"""Loads an aligned vector once if several vectors of a thread use it.
 
     for j: a[j, 0:8] = x[i + j:+8] if p           for j: a[j, 0:8] = x[i + j:+8] if p
     for j: b[j, 0:8] = x[i + j:+8] if p    ->     for j: b[j, 0:8] = a[j, 0:8]
            b[j, 8:16] = x[i + j + 8:+8]                  b[j, 8:16] = x[i + j + 8:+8]
 
-Neighbours of an element that are in the same aligned vectors lead to such loads. The CUDA compiler does not
+Neighbours of an element that are in the same aligned vector lead to equal loads. The CUDA compiler does not
 recognize that two predicated loads are equal.
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.loads import is_load
-from fusewright.lower.passes.unrolled_load import UnrolledLoad
-from fusewright.sym import as_int, lor, substitute, symbol
+from fusewright.lower.passes.unrolled_load import UnrolledLoad, common_symbols
+from fusewright.sym import as_int, lor, substitute
 
 _Key = tuple[object, ...]
 
@@ -33,21 +33,18 @@ def share_equal_loads(kernel: k.Kernel) -> k.Kernel:
 
 
 class _Load(UnrolledLoad):
-    """A load of a vector in unrolled loops that do nothing but load."""
+    """A load of a vector in unrolled loops that only load."""
 
     def key(self) -> _Key:
-        """What it reads and when, and what it loads without, as if in loops that are those of all loads."""
-        table = {
-            loop.symbol: symbol(f"each{depth}", lo=0, hi=loop.extent - 1)
-            for depth, loop in enumerate(self.loops)
-        }
+        """The source, predicate and fill, with the symbols of loops that all loads of these extents share."""
+        table = common_symbols(self.loops)
         copy, src = self.copy, self.src
         fill = (None, False) if copy.pred is k.TRUE else (copy.fill, copy.fill_is_value)
         index, pred = substitute(src.index, table), substitute(copy.pred, table)
         return (src.buffer, index, pred, self.extents, copy.width, copy.cache, *fill)
 
     def may_overwrite(self, other: _Load) -> bool:
-        """Whether its registers may be those of another load."""
+        """Whether it may write registers of another load."""
         mine, theirs = self.copy.dst, other.copy.dst
         if mine.buffer is not theirs.buffer:
             return False
@@ -56,9 +53,11 @@ class _Load(UnrolledLoad):
 
 
 class _Sharing:
-    """Attributes:
-    written: memory that the kernel changes.
-    replaced: loads, by what stands in their place.
+    """The state of the pass.
+
+    Attributes:
+        written: the global memory that the kernel writes.
+        replaced: the statement that replaces each changed load.
     """
 
     def __init__(self, written: set[k.Buffer]) -> None:
@@ -66,7 +65,7 @@ class _Sharing:
         self.replaced: dict[k.Stmt, k.Copy] = {}
 
     def find(self, body: tuple[k.Stmt, ...]) -> None:
-        held: dict[_Key, _Load] = {}  # those whose registers are as they were loaded
+        held: dict[_Key, _Load] = {}  # the loads whose registers have not been overwritten
         for stmt in body:
             if isinstance(stmt, (k.Alloc, k.Let, k.LetMisalignment)):
                 continue
@@ -90,7 +89,7 @@ class _Sharing:
 
 
 def _loads(stmt: k.Stmt, loops: tuple[k.For, ...]) -> Iterator[_Load | None]:
-    """The loads of vectors that a statement is made of, and None for anything else."""
+    """Yields the loads of vectors in a statement and its unrolled loops, and None for any other statement."""
     if isinstance(stmt, k.For) and stmt.unroll:
         for inner in stmt.body:
             yield from _loads(inner, (*loops, stmt))
@@ -99,7 +98,11 @@ def _loads(stmt: k.Stmt, loops: tuple[k.For, ...]) -> Iterator[_Load | None]:
 
 
 def _of_both(first: _Load, earlier: k.Copy, second: _Load) -> k.Covering | None:
-    """Which elements either of two equal loads is wanted for. `earlier`: the first, for all before."""
+    """The elements for which one of two equal loads is used.
+
+    Args:
+        earlier: the copy of `first`, with the elements for which it replaces loads already.
+    """
     one, other = earlier.covering, second.copy.covering
     if one is None or other is None:
         return None

@@ -4,8 +4,8 @@
         if j + threadIdx.x == 0: s[r] = m    ->     for j:
         y[j] = x[j] * m                                 y[j] = x[j] * m
 
-The thread with a row's first element stores the row's result. Otherwise each unrolled iteration would have a
-branch, and the CUDA compiler moves nothing over branches.
+The thread with a row's first element stores the row's result. In the loop, each unrolled iteration would have
+a branch, and the CUDA compiler moves no instruction across branches.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _at_first(body: tuple[k.Stmt, ...], loop: k.For) -> tuple[k.Stmt, ...]:
 
 
 def _is_of_first(stmt: k.Stmt, loop: k.For) -> bool:
-    """Whether a statement stores registers in the first iteration alone, and nothing else there needs it."""
+    """Whether a statement only stores registers in the first iteration, and could be in front of the loop."""
     cond = stmt.cond if isinstance(stmt, k.If) else stmt.pred if isinstance(stmt, k.Copy) else k.TRUE
     own = list(k.walk((stmt,)))
     if not _is_zero(loop.symbol, conditions_of(cond)) or not all(map(_stores, k.children(stmt) or own)):
@@ -59,7 +59,7 @@ def _is_of_first(stmt: k.Stmt, loop: k.For) -> bool:
 
 
 def _stores(stmt: k.Stmt) -> bool:
-    """Whether it copies a register to global memory."""
+    """Whether a statement copies a register to global memory."""
     return (
         isinstance(stmt, k.Copy)
         and stmt.fill is None
@@ -70,8 +70,9 @@ def _stores(stmt: k.Stmt) -> bool:
 
 
 def _is_zero(symbol: Symbol, conditions: Conditions) -> bool:
-    """Whether one of the conditions says that a sum of numbers that are not negative is 0, of which a
-    multiple of `symbol` is one.
+    """Whether one of the conditions implies that `symbol` is 0.
+
+    It does if it says that a sum of terms >= 0 is 0 and one of the terms is a multiple of `symbol`.
     """
     for cond in conditions:
         if isinstance(cond, Eq) and ZERO in cond.args:

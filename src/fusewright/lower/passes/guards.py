@@ -1,7 +1,7 @@
 """Gathers the conditions that statements share into branches around them.
 
-Each access of a node has its own predicate. If consecutive statements of a body share conditions, which
-nothing in them changes, these become one `If` around them:
+Each access of a node has its own predicate. If consecutive statements of a body share conditions that they do
+not change, the conditions become one `If` around them:
 
     a = x[i] if i < n else 0              if i < n:
     b = exp(a)                     ->         a = x[i]
@@ -31,13 +31,13 @@ from fusewright.sym import Symbol, as_int, bounds, land, substitute
 
 _PREDICATED = (k.Copy, k.Scatter, k.Combine, k.LetValue)
 
-# What is for all statements that follow, whatever conditions these have.
+# Statements that stay outside new branches, since all following statements need them.
 _STAY = (k.Alloc, k.Let, k.LetMisalignment, k.WaitForCopies)
 
 _NONE: Conditions = frozenset()
 
-# Steps of an unrolled iteration, counted an element each, below which predicates are cheaper than a branch,
-# which is four instructions (sums of vectors of four and of eight, on an H200).
+# If an unrolled iteration computes or reduces fewer elements than this, predicates are cheaper than a branch,
+# which takes four instructions. (Measured with sums of vectors of four and of eight elements on an H200.)
 MIN_BRANCH_STEPS = 16
 
 
@@ -52,7 +52,7 @@ def gather_guards(kernel: k.Kernel) -> k.Kernel:
 
 
 class _Branches(Enum):
-    """Which branches may be made in a body: all, those around much work, or none."""
+    """Which branches may be made in a body: all, only those around much work, or none."""
 
     ALL = 0
     LARGE = 1
@@ -64,12 +64,13 @@ class _Node:
     """A statement whose body can change.
 
     Attributes:
-        stmt: the statement; None for a branch that is new.
-        conditions: of a branch, or of the predicate of a leaf.
-        body: the nodes in it.
-        around: of a leaf, the conditions of the branches around it.
-        loops: of a leaf, the loops around it, outermost first.
-        is_fresh: whether a leaf works with what was loaded since the threads last waited for each other.
+        stmt: the statement; None for a new branch.
+        conditions: the conditions of a branch, or of the predicate of a leaf.
+        body: the nodes in its body.
+        around: the conditions of the branches around a leaf.
+        loops: the loops around a leaf, outermost first.
+        is_fresh: whether a leaf depends on values that were loaded since the threads last waited for each
+            other.
         is_collective: whether threads wait for each other in it.
     """
 
@@ -92,9 +93,9 @@ class _Node:
             yield from node.leaves()
 
     def common(self, given: Conditions) -> Conditions | None:
-        """What all guarded statements in it have in common beyond `given`; None if none is guarded.
+        """The conditions beyond `given` that all statements with effects have in common.
 
-        Loads count where nothing else does: a thread that needs no value need not have it.
+        If no statement has effects, all statements count. None if there are no statements.
         """
         found = self._common(given, effects=True)
         return self._common(given, effects=False) if found is None else found
@@ -108,25 +109,25 @@ class _Node:
         own = {symbol for node in self.body if (symbol := _named(node.stmt)) is not None}
         if isinstance(self.stmt, k.For):
             own.add(self.stmt.symbol)
-        # What is named inside is not known outside.
+        # Symbols that are defined inside are unknown outside.
         shared = frozenset(c for c in frozenset.intersection(*inner) if own.isdisjoint(c.free_symbols))
         return shared if isinstance(self.stmt, k.For) else (self.conditions - given) | shared
 
 
 def _named(stmt: k.Stmt | None) -> Symbol | None:
-    """The symbol that a statement names for those that follow it."""
+    """The symbol that a statement defines for the following statements."""
     return stmt.symbol if isinstance(stmt, (k.LetValue, k.Let, k.LetMisalignment)) else None
 
 
 def _has_effect(stmt: k.Stmt | None) -> bool:
-    """Whether a leaf does more than set registers from other values."""
+    """Whether a leaf writes memory or accumulates."""
     assert stmt is not None
     written = access.written_buffers(stmt)
     return isinstance(stmt, k.Combine) or any(buffer.space is not k.Space.LOCAL for buffer in written)
 
 
 class _Tree:
-    """A kernel's body and who accesses each register.
+    """A kernel's body as a tree of nodes, with the leaves that access each buffer.
 
     Attributes:
         top: the statements.
@@ -135,9 +136,9 @@ class _Tree:
     def __init__(self, body: Sequence[k.Stmt]) -> None:
         self._accesses: dict[k.Buffer, list[_Node]] = {}
         self._users: dict[Symbol, list[_Node]] = {}
-        self._varying: set[Symbol] = set()  # symbols whose values change while a thread runs
-        self._phase = 0  # how many times the threads have waited for each other
-        self._fresh: dict[k.Buffer, int] = {}  # the phase in which they got what was loaded
+        self._varying: set[Symbol] = set()  # symbols whose values change during the execution
+        self._phase = 0  # the number of times that the threads have waited for each other
+        self._fresh: dict[k.Buffer, int] = {}  # register -> the phase of the loads that its value depends on
         self.top = [self._node(stmt, _NONE, ()) for stmt in body]
 
     def _node(self, stmt: k.Stmt, around: Conditions, loops: tuple[k.For, ...]) -> _Node:
@@ -162,7 +163,7 @@ class _Tree:
         return node
 
     def _note_loads(self, leaf: _Node) -> None:
-        """Notes whether a leaf works with what was loaded in its phase."""
+        """Sets whether a leaf depends on values that were loaded in its phase."""
         assert leaf.stmt is not None
         self._phase += leaf.is_collective
         read, written = access.read_buffers(leaf.stmt), access.written_buffers(leaf.stmt)
@@ -173,8 +174,13 @@ class _Tree:
     # ---- gathering
 
     def gather(self, body: list[_Node], given: Conditions, branches: _Branches) -> None:
-        """Makes branches in `body` and what it nests. Readers come first: a branch around them allows one
-        around what they read. `given`: the conditions of the branches around it.
+        """Makes branches in `body` and in nested bodies.
+
+        It goes from the last statement to the first: a branch around readers allows one around the statements
+        that compute what they read.
+
+        Args:
+            given: the conditions of the branches around `body`.
         """
         end = len(body)
         while end > 0:
@@ -195,7 +201,11 @@ class _Tree:
     def _group(
         self, body: list[_Node], end: int, given: Conditions, branches: _Branches
     ) -> tuple[int, Conditions]:
-        """(start, conditions) of the longest run of nodes before `end` that can stand in one branch."""
+        """The longest run of nodes up to `end` that can be in one new branch.
+
+        Returns:
+            The start of the run, which is `end` if there is no such run, and the conditions of the branch.
+        """
         last = body[end - 1]
         if branches is _Branches.NONE or last.is_collective:
             return end, _NONE
@@ -215,7 +225,7 @@ class _Tree:
                 if not less or not self._may_branch(group, less):
                     break
             best, shared = start, less
-        # A leaf alone has its predicate, and a branch its condition.
+        # A single leaf has its predicate already, and a single branch its condition.
         lone = body[best] if best == end - 1 else None
         if lone is not None and (lone.is_leaf or lone.conditions >= shared):
             return end, _NONE
@@ -224,14 +234,15 @@ class _Tree:
         return best, shared
 
     def _may_branch(self, group: Sequence[_Node], shared: Conditions) -> bool:
-        """Whether nothing that the group does where `shared` does not hold is needed."""
+        """Whether a branch with the conditions `shared` around the group changes no result."""
         symbols = {symbol for condition in shared for symbol in condition.free_symbols}
         leaves = [leaf for node in group for leaf in node.leaves()]
         inside = set(leaves)
         defined = {symbol for node in group if (symbol := _named(node.stmt)) is not None}
-        if defined & symbols or any(
-            not _within(user, group) for symbol in defined for user in self._users.get(symbol, ())
-        ):
+        if not defined.isdisjoint(symbols):
+            return False
+        users = (user for symbol in defined for user in self._users.get(symbol, ()))
+        if not all(_within(user, group) for user in users):
             return False
         varies = not symbols.isdisjoint(self._varying)
         for leaf in leaves:
@@ -252,23 +263,21 @@ class _Tree:
     # ---- fills
 
     def drop_fills(self) -> None:
-        """Takes the fill from loads into registers that are read only where there was something to load."""
+        """Removes the fill from loads whose registers are read only where the load took place."""
         for accesses in self._accesses.values():
             for leaf in accesses:
                 stmt = leaf.stmt
                 if not isinstance(stmt, k.Copy) or stmt.fill is None or leaf.conditions <= leaf.around:
                     continue
-                buffer = stmt.dst.buffer
-                others = [other for other in self._accesses[buffer] if other is not leaf]
-                if (
-                    buffer.space is k.Space.LOCAL
-                    and others
-                    and all(
-                        leaf.conditions <= leaf.around | _read_back_under(leaf, other, buffer)
-                        for other in others
-                    )
-                ):
+                if self._is_read_where_loaded(leaf, stmt.dst.buffer):
                     leaf.stmt = dataclasses.replace(stmt, fill=None, fill_is_value=False)
+
+    def _is_read_where_loaded(self, load: _Node, register: k.Buffer) -> bool:
+        others = [other for other in self._accesses[register] if other is not load]
+        if register.space is not k.Space.LOCAL or not others:
+            return False
+        read_under = (load.around | _read_back_under(load, other, register) for other in others)
+        return all(load.conditions <= conditions for conditions in read_under)
 
 
 def _within(node: _Node, group: Sequence[_Node]) -> bool:
@@ -280,10 +289,10 @@ def _reads(leaf: _Node, buffer: k.Buffer) -> bool:
 
 
 def _read_back_under(writer: _Node, other: _Node, buffer: k.Buffer) -> Conditions:
-    """Conditions without which another leaf does not read what the writer wrote, in terms of the writer's
-    loops; none if it reads or writes anything else of the buffer.
+    """The conditions under which another leaf reads what the writer wrote.
 
-    Loops of as many iterations at the same depth count as the same: for i: a[i] = ...; for j: ... a[j].
+    They use the symbols of the writer's loops. Empty if the leaf reads or writes other elements of the
+    buffer. Loops of equal extents at the same depth correspond: for i: a[i] = ...; for j: ... a[j].
     """
     assert writer.stmt is not None and other.stmt is not None
     if buffer in access.written_buffers(other.stmt):
@@ -302,7 +311,7 @@ def _read_back_under(writer: _Node, other: _Node, buffer: k.Buffer) -> Condition
 
 
 def _branches_in(node: _Node, around: _Branches) -> _Branches:
-    """Which branches may be made in a loop or branch that stands where `around` may."""
+    """Which branches may be made in the body of a node, given those that may be made around it."""
     if around is _Branches.NONE or not (isinstance(node.stmt, k.For) and node.stmt.unroll):
         return around
     read = access.readers(leaf.stmt for leaf in node.leaves() if leaf.stmt is not None)
@@ -311,8 +320,9 @@ def _branches_in(node: _Node, around: _Branches) -> _Branches:
 
 
 def _pays(group: Sequence[_Node]) -> bool:
-    """Whether to make a branch around a part of an unrolled iteration: it reduces what was just loaded, and
-    has so much work that the branch is cheaper than predicates.
+    """Whether a branch around a part of an unrolled iteration pays.
+
+    It does if the part reduces values that were just loaded and has enough work.
     """
     leaves = [leaf for node in group for leaf in node.leaves()]
     reduces = any(isinstance(leaf.stmt, k.Combine) for leaf in leaves)
@@ -320,7 +330,7 @@ def _pays(group: Sequence[_Node]) -> bool:
 
 
 def _steps(node: _Node) -> int:
-    """How many elements a node computes or reduces."""
+    """The number of elements that a node computes or reduces."""
     if node.is_leaf:
         if isinstance(node.stmt, k.Compute):
             return 1
@@ -330,7 +340,7 @@ def _steps(node: _Node) -> int:
 
 
 def _read_under(leaf: _Node, buffer: k.Buffer) -> Conditions:
-    """Conditions without which a leaf does not read a register that it reads."""
+    """The conditions under which a leaf reads a register."""
     stmt = leaf.stmt
     assert stmt is not None
     if isinstance(stmt, (k.BlockReduce, k.ClusterReduce, k.GridReduce)):
@@ -367,7 +377,7 @@ def _statements(body: Sequence[_Node], given: Conditions) -> list[k.Stmt]:
 
 
 def _without(stmt: k.Stmt, own: Conditions, given: Conditions) -> k.Stmt:
-    """A leaf without the conditions that hold anyway; a fill goes with the last."""
+    """A leaf without the conditions that hold anyway. A load without conditions has no fill."""
     if own.isdisjoint(given):
         return stmt
     assert isinstance(stmt, _PREDICATED)

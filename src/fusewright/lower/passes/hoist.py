@@ -2,8 +2,8 @@
 symbols are known.
 
 Integer division is the only expensive operation of index arithmetic. The compiler finds common subexpressions
-itself, but naming these keeps the kernel short to read and quick to compile and simulate. No remaining
-division has a divisor of 0.
+itself, but names keep the kernel short to read and quick to compile and simulate. After this pass no division
+has a divisor of 0.
 
 If a remainder's dividend differs from a quotient's by a multiple of the divisor, the remainder is computed
 from the quotient: if x // 63 is named q, (x - 126) % 63 is x - q * 63. (The simplifier extracts multiples of
@@ -33,8 +33,8 @@ from fusewright.sym import (
     symbol,
 )
 
-# The lower bound of a division of which none is known. (With 0 remainders of quotients below 0 would be
-# simplified away.)
+# The lower bound of a division without a known one. (With the bound 0, remainders of negative quotients would
+# be simplified away.)
 LEAST_INDEX = -INT64_MAX - 1
 
 
@@ -54,10 +54,11 @@ def _is_defined(division: Expr) -> bool:
 
 
 def _partners(divisions: Sequence[Expr]) -> dict[Expr, Expr]:
-    """Of remainders by constants, the quotients by the same of what differs by a multiple of it.
+    """Maps remainders by constants to quotients from which they can be computed.
 
-    Not of those that are divided again: they are known not to be negative, a difference is not. Nor of those
-    by powers of two, which take one instruction.
+    The dividends of the two differ by a multiple of the common divisor. Remainders that are divided again are
+    left out: a remainder is known to be >= 0, but a difference that replaces it is not. Powers of two are
+    left out, since their remainders take one instruction.
     """
     quotients: dict[Expr, list[Expr]] = {}
     divided: set[Expr] = set()
@@ -77,10 +78,10 @@ def _partners(divisions: Sequence[Expr]) -> dict[Expr, Expr]:
 
 
 def _defined(division: Expr) -> Expr:
-    """The division with 1 for a divisor of 0.
+    """The division with a divisor of at least 1.
 
-    Where a size is 0 there is nothing to compute, but indices are computed all the same: those of accesses
-    whose predicates do not hold, and those that are values.
+    If a size is 0 there is nothing to compute, but indices are computed anyway: those of accesses whose
+    predicates do not hold, and those that are values.
     """
     if _is_defined(division):
         return division
@@ -89,7 +90,11 @@ def _defined(division: Expr) -> Expr:
 
 
 class _Hoister:
-    """`bound` are the symbols that statements define; those in scope are removed while walking inwards."""
+    """The state of the pass.
+
+    Args:
+        bound: the symbols that statements define. Loop variables are in scope only in the loop's body.
+    """
 
     def __init__(self, bound: set[Symbol]) -> None:
         self._hidden = bound
@@ -100,7 +105,7 @@ class _Hoister:
         self._count = 0
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        """`body` with a Let for every division in it that becomes known here and is used twice or more."""
+        """`body` with a Let for every division whose symbols are in scope here and that is to be named."""
         names = self._name(self._known_divisions(body))
         result: list[k.Stmt] = []
         for stmt in body:
@@ -114,13 +119,15 @@ class _Hoister:
             del self._names[value]
         if names:
             self._rewritten.clear()
-        first = [stmt for stmt in result if isinstance(stmt, k.LetMisalignment)]  # known to all that follows
+        first = [stmt for stmt in result if isinstance(stmt, k.LetMisalignment)]  # divisions may use them
         rest = [stmt for stmt in result if not isinstance(stmt, k.LetMisalignment)]
         return k.body_of(body, [*first, *(let for _, let in names), *rest])
 
     def _known_divisions(self, body: tuple[k.Stmt, ...]) -> list[Expr]:
-        """Divisions in `body` over symbols in scope, not named yet, that occur in two expressions or more, or
-        whose divisor may be 0.
+        """The divisions in `body` that are to be named here.
+
+        Their symbols are in scope, they have no name yet, and they occur in several expressions or their
+        divisor may be 0.
         """
         times = Counter(expr for stmt in k.walk(body) for expr in access.expressions(stmt))
         uses: dict[Expr, int] = {}

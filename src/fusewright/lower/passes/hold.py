@@ -1,5 +1,4 @@
-"""Holds rows in registers in their stored type across a block reduction, instead of values computed from
-them.
+"""Holds rows in registers in their stored type across a block reduction.
 
     sum += float(x[i])                      sum += float(x[i])
     block reduction                         block reduction
@@ -7,8 +6,7 @@ them.
                                             y[i] = float(x[i]) - sum
 
 The CUDA compiler would hold all float(x[i]) across the reduction to save the conversions. That takes twice
-the registers of a bfloat16 row. With the number of registers that the schedule assumed, more blocks share an
-SM.
+the registers of a bfloat16 row. With only the registers that the schedule assumed, more blocks share an SM.
 """
 
 from __future__ import annotations
@@ -20,8 +18,9 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import as_int
 
-# Elements of a row below which what is computed from them fits into a thread's registers beside them.
-# Where it does, it is faster held: exponentials of 50 elements a thread (softmax 8192x50257, on an H200).
+# Rows of fewer elements per thread are not held: the registers also have room for values that are computed
+# from them, and holding these is faster. (Measured with exponentials of 50 elements per thread, softmax
+# 8192x50257 on an H200.)
 MIN_ELEMENTS = 64
 
 

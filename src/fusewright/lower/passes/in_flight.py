@@ -4,8 +4,8 @@
     for j: a += s[j]             ->      wait for copies
                                          for j: a += s[j]
 
-So all of them are in flight at once, and none takes registers. Elements of partial vectors may be stored
-meanwhile, since they are different elements.
+So all copies are in flight at once, and none takes registers. Copies of single elements, which replace
+partial vectors, may store meanwhile, since they store other elements.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _is_candidate(stmt: k.Stmt) -> TypeGuard[k.Copy]:
 
 
 def _edges(body: Sequence[k.Stmt]) -> Iterator[k.Stmt]:
-    """The copies of single elements that take the place of a candidate where its vector is not whole."""
+    """Yields the copies of single elements that replace a candidate whose vector is partial."""
     for whole, rest in itertools.pairwise(body):
         if isinstance(whole, k.If) and isinstance(rest, k.If) and _exclude(whole.cond, rest.cond):
             vectors = list(filter(_is_candidate, whole.body))
@@ -55,7 +55,7 @@ def _edges(body: Sequence[k.Stmt]) -> Iterator[k.Stmt]:
 
 
 def _lanes_of(vectors: Sequence[k.Copy], loop: k.For) -> Iterator[k.Stmt]:
-    """The copies in a loop over the lanes of `vectors` to the places that these go to."""
+    """Yields the copies in a loop over lanes that have the same destinations as the lanes of `vectors`."""
     for stmt in k.walk(loop.body):
         if isinstance(stmt, k.Copy) and stmt.width == 1:
             for vector in vectors:
@@ -65,7 +65,7 @@ def _lanes_of(vectors: Sequence[k.Copy], loop: k.For) -> Iterator[k.Stmt]:
 
 
 def _exclude(one: Expr, other: Expr) -> bool:
-    """Whether one condition says that the other does not hold."""
+    """Whether one condition implies that the other does not hold."""
     refuted = {lnot(part) for part in conditions_of(one)}
     return any(
         refuted.issuperset(part.args if isinstance(part, Or) else (part,)) for part in conditions_of(other)
@@ -77,13 +77,17 @@ class _Starter:
     """Starts copies, and waits for them where their data is accessed.
 
     Attributes:
-        edges: stores of elements that are not targets of such copies.
+        edges: copies of single elements that replace partial vectors (`_edges`).
     """
 
     edges: Collection[k.Stmt]
 
     def walk(self, body: tuple[k.Stmt, ...], pending: set[k.Buffer]) -> tuple[k.Stmt, ...]:
-        """`pending`: the buffers that copies are on their way to; those of `body` are added."""
+        """`body` with asynchronous copies and waits.
+
+        Args:
+            pending: the destinations of copies in flight before `body`; on return, those at its end.
+        """
         result: list[k.Stmt] = []
         for stmt in body:
             if pending and not pending.isdisjoint(self._touched(stmt)):
@@ -107,8 +111,9 @@ class _Starter:
         return k.with_body(stmt, body)
 
     def _touched(self, stmt: k.Stmt) -> set[k.Buffer]:
-        """The buffers that a statement, or one nested in it, reads; and writes, but by copies that it starts,
-        and at edges.
+        """The buffers that a statement and its nested statements read, and those that they write.
+
+        Writes of candidates and of `edges` do not count.
         """
         found: set[k.Buffer] = set()
         for inner in k.walk((stmt,)):

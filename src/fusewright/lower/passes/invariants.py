@@ -1,11 +1,12 @@
-"""Moves computation that is the same for all iterations of a loop in front of it.
+"""Moves computation that is the same in all iterations of a loop in front of the loop.
 
     for j: if guard: a = s / n; y[j] = x[j] * a      becomes      a = s / n; for j: if guard: y[j] = x[j] * a
 
 Values that depend only on a reduction are inlined into the loops of their readers, under the readers' guards.
-The CUDA compiler moves neither divisions nor loads out of guards. A load moves out of a loop, whatever the
-guards, if its index is provably inside the tensor: for example, a channel's weight is loaded once. Statements
-that read a value that a thread has only under a guard, such as a load without a fill, stay under it:
+The CUDA compiler moves neither divisions nor loads out of guards. A load moves out of a loop and its guards
+if its index is provably inside the tensor: for example, a channel's weight is loaded once. If a thread has a
+    value
+only under a guard, such as a load without a fill, statements that read it stay under the guard:
 
     a = x[i] if guard; for j: if guard: b = a % 3; ...
 """
@@ -21,7 +22,8 @@ from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of
 from fusewright.sym import Symbol, le, lt, prove
 
-# Buffers that have values, and the conditions under which a thread has them beyond those that hold here.
+# The buffers that have values at a statement, each with the further conditions under which a thread has its
+# value.
 Known = Mapping[k.Buffer, Conditions]
 
 
@@ -31,13 +33,21 @@ def hoist_invariants(kernel: k.Kernel) -> k.Kernel:
 
 
 class _Hoister:
-    """`writers`: how many statements write each buffer."""
+    """The state of the pass.
+
+    Args:
+        writers: the number of statements that write each buffer.
+    """
 
     def __init__(self, writers: Counter[k.Buffer]) -> None:
         self._writers = writers
 
     def body(self, body: tuple[k.Stmt, ...], known: Known) -> tuple[k.Stmt, ...]:
-        """`body` with what is invariant in its statements before them; `known` is written before it."""
+        """`body` with invariant computation in front of the statements that contained it.
+
+        Args:
+            known: the buffers that have values before `body`.
+        """
         known = dict(known)
         result: list[k.Stmt] = []
         for stmt in body:
@@ -66,9 +76,13 @@ class _Hoister:
         moved: list[k.Stmt],
         own: Collection[Symbol] | None,
     ) -> k.Stmt:
-        """`stmt` without the statements in it that can stand before it; they are added to `moved`.
+        """`stmt` without the nested statements that can be in front of it. They are added to `moved`.
 
-        own: the symbols of a loop and of what is in it; None for what is no loop, where loads stay.
+        Args:
+            known: the buffers that have values before `stmt`.
+            changed: the buffers that `stmt` writes.
+            own: the symbols that a loop and its statements define; None if `stmt` is not a loop. Loads then
+            stay.
         """
 
         def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
@@ -92,22 +106,23 @@ class _Hoister:
         return k.with_children(stmt, change)
 
     def _is_invariant(self, stmt: k.Stmt, known: Collection[k.Buffer], changed: Collection[k.Buffer]) -> bool:
-        """Whether a statement computes one register, which no other does, from scalars and `known` ones."""
+        """Whether a statement computes a register that it alone writes from scalars and `known` registers."""
         args = access.computed_from(stmt)
         if args is None:
             return False
         [dst] = access.written_buffers(stmt)
         if not access.is_register(dst) or self._writers[dst] != 1:
             return False
-        return any(isinstance(arg, (k.Ref, k.ScalarRef)) for arg in args) and all(
-            access.is_register(arg.buffer) and arg.buffer in known and arg.buffer not in changed
-            if isinstance(arg, k.Ref)
-            else not isinstance(arg, k.IndexValue)
-            for arg in args
-        )
+
+        def is_invariant(arg: k.Operand) -> bool:
+            if isinstance(arg, k.Ref):
+                return access.is_register(arg.buffer) and arg.buffer in known and arg.buffer not in changed
+            return not isinstance(arg, k.IndexValue)
+
+        return any(isinstance(arg, (k.Ref, k.ScalarRef)) for arg in args) and all(map(is_invariant, args))
 
     def _is_invariant_load(self, stmt: k.Stmt, own: Collection[Symbol]) -> bool:
-        """Whether a statement loads one element, that exists, of a tensor that the kernel only reads."""
+        """Whether a statement loads an existing element of read-only memory by an index without `own`."""
         if not isinstance(stmt, k.Copy) or stmt.width != 1 or stmt.pred is not k.TRUE or stmt.asynchronous:
             return False
         src, dst = stmt.src, stmt.dst.buffer
@@ -124,10 +139,10 @@ class _Hoister:
 
 
 def note_values(stmt: k.Stmt, known: dict[k.Buffer, Conditions], under: Conditions = frozenset()) -> None:
-    """Adds the buffers that a leaf gives values, where the conditions `under` hold."""
+    """Adds the buffers that a leaf sets, if it runs under the conditions `under`."""
     written = access.written_buffers(stmt)
     if isinstance(stmt, k.GridReduce) and stmt.is_last is not None:
-        for buffer in written:  # the last block alone holds the result
+        for buffer in written:  # only the last block holds the result
             known.pop(buffer, None)
         return
     without_fill = stmt.pred if isinstance(stmt, k.Copy) and stmt.fill is None else k.TRUE
@@ -137,7 +152,7 @@ def note_values(stmt: k.Stmt, known: dict[k.Buffer, Conditions], under: Conditio
 
 
 def known_inside(stmt: k.Stmt, known: Known) -> Known:
-    """`known` in the body of a statement."""
+    """`known` at the beginning of a statement's body."""
     if not isinstance(stmt, k.If):
         return known
     given = conditions_of(stmt.cond)

@@ -1,4 +1,4 @@
-"""Issues a body's loads before a thread waits for many indices, or for what it stores to a tile.
+"""Issues a body's loads before a thread waits for many indices, or for data that it stores to a tile.
 
     for j: v[j] = index[j]                for j: v[j] = index[j]
     for j:                                issue loads
@@ -10,13 +10,13 @@
     for j: shared[j] = a[j]         ->    issue loads
                                           for j: shared[j] = a[j]
 
-The CUDA assembler orders a thread's instructions by the longest chain: index[j], then y[t]. Of many indices,
-it loads some only after rows of the first ones have arrived. And if more is loaded than it likes to have
-registers for, it stores the first elements to shared memory before it loads the last.
+The CUDA assembler orders a thread's instructions by the longest chain: index[j], then y[t]. If there are many
+indices, it loads the last ones only after rows of the first ones have arrived. If loads take many registers,
+it stores the first elements to shared memory before it loads the last.
 
-Few indices are left to the assembler. It waits for all loads before a branch at once, so the wait for one
-index would become one for the loads that it does not concern (rotary embeddings at given positions took 43.3
-us with such a branch and 39.4 without).
+If there are few indices, the pass leaves the order to the assembler. `IssueLoads` is a branch, before which
+the assembler waits for all loads, also for those that the index does not concern. (Rotary embeddings at given
+positions took 43.3 us with such a branch and 39.4 without.)
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from fusewright.kernel import ir as k
 from fusewright.lower.passes.loads import before_gathers, is_load, used_symbols
 from fusewright.sym import as_int
 
-# Loads of a thread before the wait for an index, up to which the assembler issues all by itself (8 indices of
-# a table's columns, not 16 of a bag's rows).
+# Up to this many loads before the wait for an index, the assembler issues all of them together itself. (It
+# does for 8 indices of a table's columns, but not for 16 indices of a bag's rows.)
 MAX_INDICES = 8
-# Registers that a thread loads before it stores to shared memory, up to which the assembler loads almost all
-# together by itself (SASS of sm_90: 24 elements of a transpose in one or two steps, 48 of a sum with a
-# transpose in eight).
+# Up to this many registers that are loaded before a store to shared memory, the assembler issues almost all
+# loads together itself. (In SASS of sm_90 it loads 24 elements of a transpose in one or two steps, and 48
+# elements of a sum with a transpose in eight.)
 MAX_REGISTERS = 24
 
 
@@ -55,29 +55,31 @@ def _issued(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
             break
         if any(map(is_load, inner)):
             last = position
-        if any(isinstance(each, k.COLLECTIVES) for each in inner):  # what is loaded before has arrived
+        if any(isinstance(each, k.COLLECTIVES) for each in inner):  # earlier loads have arrived
             first, last = position + 1, None
     return k.body_of(body, result)
 
 
 def _has_own_branches(stmt: k.Stmt) -> bool:
-    """Whether the loads in a statement's body are issued there, too.
+    """Whether the pass also changes the body of a statement.
 
-    Iterations of an unrolled loop overlap, which a branch in each would prevent. Under a condition, the
-    assembler waited for uniform indices before the branch (four rows of an embedding's gradient).
+    Iterations of an unrolled loop overlap, which a branch in each iteration would prevent. Under a condition,
+    the assembler waited for uniform indices before the branch (in the gradient of an embedding with four
+    rows).
     """
     return not isinstance(stmt, k.If) and not (isinstance(stmt, k.For) and stmt.unroll)
 
 
 def _waits(stmt: k.Stmt, before: Sequence[k.Stmt], after: Sequence[k.Stmt]) -> bool:
-    """Whether the assembler would let a statement wait for a load before all those `before` it are issued."""
+    """Whether the assembler would wait for a load at a statement before it has issued all earlier loads."""
     if _names_an_index(stmt, after):
         return sum(map(_loads, before)) > MAX_INDICES
     if not any(map(_fills_a_tile, k.walk((stmt,)))) or sum(map(_registers, before)) <= MAX_REGISTERS:
         return False
     leaves = [each for each in k.walk(tuple(before)) if not isinstance(each, k.NESTING)]
     loaded = {each.dst.buffer for each in leaves if is_load(each)}
-    return all(loaded.isdisjoint(access.read_buffers(each)) for each in leaves)  # else it has waited for some
+    # If one of them reads a loaded value, the thread has waited already.
+    return all(loaded.isdisjoint(access.read_buffers(each)) for each in leaves)
 
 
 def _fills_a_tile(stmt: k.Stmt) -> bool:
@@ -90,19 +92,19 @@ def _fills_a_tile(stmt: k.Stmt) -> bool:
 
 
 def _names_an_index(stmt: k.Stmt, after: Sequence[k.Stmt]) -> bool:
-    """Whether a statement names a loaded index by which it, or one `after` it, loads."""
+    """Whether a statement names a loaded index that it, or a statement `after` it, loads by."""
     named = {each.symbol for each in k.walk((stmt,)) if isinstance(each, k.LetValue)}
     loads = (each for each in k.walk((stmt, *after)) if is_load(each)) if named else ()
     return any(not named.isdisjoint(used_symbols(load)) for load in loads)
 
 
 def _loads(stmt: k.Stmt) -> int:
-    """The loads of a statement, in all iterations of unrolled loops."""
+    """The number of loads of a statement, with all iterations of unrolled loops."""
     return _total(stmt, lambda load: 1)
 
 
 def _registers(stmt: k.Stmt) -> int:
-    """The registers that these take: an element that is no part of a vector has its own."""
+    """The number of registers that these loads take: at least one per load."""
     return _total(stmt, lambda load: -(-load.width * load.dst.buffer.dtype.size // REGISTER_BYTES))
 
 

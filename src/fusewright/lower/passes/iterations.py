@@ -1,13 +1,12 @@
-"""Gives the first and the last iterations of a loop over vectors separate code if the guards of the other
-iterations are known to hold.
+"""Separates the first and the last iterations of a loop over vectors if all guards hold in the others.
 
     for j in 4:                                     if 0 <= i: s += a[0] ..
         if 0 <= 256*j + i < n: s += a[j]     ->     for j in 2: s += a[j + 1]
                                                     if 768 + i < n: s += a[3]
 
 In a row of constant length, the first vectors of threads may start before the row, and the last ones may end
-beyond it. All others are whole. The CUDA compiler unrolls such loops but does not recognize this: each vector
-would have its predicates, the fills of its loads and, at the edges of rows, two branches.
+beyond it. All others are whole. The CUDA compiler unrolls such loops but does not recognize this, so each
+vector would have predicates, fills and, at the edges of rows, two branches.
 
     for j in ceil(n / 64):                              for j in n // 64:
         for u in 32:                                        for u in 32: s += a[64*j + 2*u + t]
@@ -44,9 +43,9 @@ from fusewright.sym import (
     symbol,
 )
 
-# Loops of more iterations are not looked at: each condition is decided in each of them.
+# The most iterations of a loop that is separated. The pass evaluates each condition in each iteration.
 MOST_ITERATIONS = 32
-# What holds changes at the edges of a row. Where it changes more often, it is not the row's ends that differ.
+# The most runs of iterations with the same known conditions: the beginning, the middle and the end of a row.
 MOST_PARTS = 3
 _PLAIN = (k.For, k.If, k.Copy, k.Window, k.Convert, k.Compute, k.Init, k.Combine)
 
@@ -59,7 +58,12 @@ def separate_iterations(kernel: k.Kernel) -> k.Kernel:
 
 
 def _separated(body: tuple[k.Stmt, ...], uses: Counter[k.Buffer], made: list[k.Buffer]) -> tuple[k.Stmt, ...]:
-    """uses: how many statements of the kernel read a buffer. made: what it is to allocate besides."""
+    """`body` with separate iterations.
+
+    Args:
+        uses: the number of statements of the kernel that read each buffer.
+        made: the list to which new buffers are added.
+    """
     result: list[k.Stmt] = []
     for stmt in body:
         parts = _parts(stmt) if isinstance(stmt, k.For) else None
@@ -78,8 +82,9 @@ def _separated(body: tuple[k.Stmt, ...], uses: Counter[k.Buffer], made: list[k.B
 
 
 def _parts(loop: k.For) -> list[tuple[int, int]] | None:
-    """(first, count) of the runs of iterations in which the same conditions are known to hold, or not to;
-    None where these do not differ, or differ too often.
+    """The runs of iterations in which the same conditions are known, as pairs (first iteration, count).
+
+    None if all iterations are alike, or if there are too many runs.
     """
     extent = as_int(loop.extent) or 0
     if not 1 < extent <= MOST_ITERATIONS:
@@ -108,9 +113,14 @@ def _parts(loop: k.For) -> list[tuple[int, int]] | None:
 
 
 def _whole_iterations(loop: k.For, uses: Counter[k.Buffer]) -> tuple[list[k.Stmt], list[k.Buffer]] | None:
-    """The iterations of a loop over a call's length that are whole, and the last, with its own registers,
-    since what it does not load it may not take from another iteration. None if nothing is known of the whole
-    ones, or no words are loaded one by one.
+    """Separates the last iteration of a loop over a length that is known only at the call.
+
+    The last iteration has its own registers, so that elements that it does not load do not come from another
+    iteration.
+
+    Returns:
+        The statements and the new registers; None if the other iterations need guards as well, or if the loop
+        loads no single words.
     """
     parts = ceildiv_parts(loop.extent)
     statements = list(k.walk(loop.body))
@@ -131,12 +141,12 @@ def _whole_iterations(loop: k.For, uses: Counter[k.Buffer]) -> tuple[list[k.Stmt
 
 
 def _part(loop: k.For, index: Symbol, extent: Expr, value: Expr) -> k.For:
-    """The iterations of a loop in which its symbol has these values."""
+    """A loop over some of the iterations, where `value` is the value of the original loop's symbol."""
     return replace(loop, symbol=index, extent=extent, body=_with(loop.body, {loop.symbol: value}))
 
 
 def _is_single(copy: k.Copy, iteration: Symbol) -> bool:
-    """Whether it loads a word or less that is read once, and does not exist in all iterations."""
+    """Whether a copy loads at most one word, marked as read once, that does not exist in all iterations."""
     source = copy.src
     if not isinstance(source, k.Ref) or copy.cache is not CacheOp.streaming:
         return False
@@ -144,12 +154,12 @@ def _is_single(copy: k.Copy, iteration: Symbol) -> bool:
 
 
 def _is_of_vector(stmt: k.Stmt, unrolled: bool) -> bool:
-    """Whether a statement moves a vector, or goes over one in registers, as it does in unrolled loops."""
+    """Whether a statement copies a vector, or is a loop over the elements of one, as in unrolled loops."""
     return (unrolled and isinstance(stmt, k.For)) or (isinstance(stmt, k.Copy) and stmt.width > 1)
 
 
 def _comparisons(condition: Expr) -> list[Expr]:
-    """The comparisons that a condition is made of."""
+    """The comparisons in a condition."""
     parts = condition.args if isinstance(condition, Or) else conditions_of(condition)
     if parts == frozenset((condition,)):
         return [condition]
@@ -167,7 +177,7 @@ def _iterations(loop: k.For, start: int, count: int) -> tuple[k.Stmt, ...]:
 def _with(
     body: tuple[k.Stmt, ...], values: dict[Symbol, Expr], buffers: dict[k.Buffer, k.Buffer] | None = None
 ) -> tuple[k.Stmt, ...]:
-    """`body` with these values of symbols, and other buffers, without guards that always hold."""
+    """`body` with values for symbols and other buffers, and without guards that always hold."""
 
     def change(stmt: k.Stmt) -> list[k.Stmt]:
         stmt = access.map_expressions(stmt, lambda e: substitute(e, values))

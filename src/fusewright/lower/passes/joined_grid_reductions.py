@@ -1,5 +1,4 @@
-"""Combines independent grid reductions: a block publishes its partial results for all of them before it waits
-for other blocks.
+"""Joins independent grid reductions: a block publishes its parts of all of them before it waits for others.
 
     grid reduce a, last p                   c = x * y
     if p: store a                           together:
@@ -8,8 +7,9 @@ for other blocks.
     if q: store b                           if p: store a
                                             if q: store b
 
-Otherwise blocks would wait for a block's part of the later reduction until the earlier one has ended there.
-Statements between the two reductions that compute the operand of the later one move before both.
+Otherwise other blocks would wait for a block's part of the later reduction until the earlier one has ended in
+that block. Statements between the two reductions that compute the operand of the later one move in front of
+both.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ def _body(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
 def _next(
     together: Sequence[k.GridReduce], rest: Sequence[k.Stmt]
 ) -> tuple[list[k.Stmt], k.GridReduce, list[k.Stmt]] | None:
-    """What comes before all of them, the reduction that can be made with `together`, and what is left of
-    `rest`.
+    """The next reduction in `rest` that can join the reductions `together`; None if there is none.
+
+    Returns:
+        The statements that move in front of all reductions, the reduction, and the remaining statements.
     """
     place = next((i for i, stmt in enumerate(rest) if any(map(_may_join, k.walk((stmt,))))), None)
     if place is None or any(map(_orders, k.walk(tuple(rest[:place])))):
@@ -64,7 +66,7 @@ def _next(
     other = rest[place]
     if not _may_join(other):
         return None
-    moved: list[k.Stmt] = [other]  # with what makes its operands, last first
+    moved: list[k.Stmt] = [other]  # and the statements that it depends on, in reverse order
     left: list[k.Stmt] = []
     for stmt in reversed(rest[:place]):
         (moved if any(_depends(each, stmt) for each in moved) else left).append(stmt)
@@ -74,29 +76,33 @@ def _next(
 
 
 def _orders(stmt: k.Stmt) -> bool:
-    """Whether threads wait for each other there."""
+    """Whether threads wait for each other, or for copies, at a statement."""
     return isinstance(stmt, (*k.COLLECTIVES, k.Wait, k.Arrive, k.WaitForCopies, k.ProxyFence, k.Roles))
 
 
 def _is_private(stmt: k.Stmt) -> bool:
-    """Whether a statement reads and writes registers alone."""
+    """Whether a statement reads and writes only registers."""
     return all(buffer.space is k.Space.LOCAL for buffer in access.touched_in((stmt,)))
 
 
 def _depends(later: k.Stmt, earlier: k.Stmt) -> bool:
-    """Whether two statements have to stay in their order: they touch what one of them writes, or one names a
-    symbol that the other defines.
+    """Whether two statements have to stay in their order.
+
+    They do if one accesses a buffer that the other writes, or if the later one uses a symbol or a buffer that
+    the earlier one defines.
     """
     if not _written(earlier).isdisjoint(_touched(later)) or not _written(later).isdisjoint(_touched(earlier)):
         return True
     declared = {access.declared_buffer(inner) for inner in k.walk((earlier,))} - {None}
-    return not access.defined_symbols(k.walk((earlier,))).isdisjoint(
-        used_symbols(later)
-    ) or not declared.isdisjoint(_touched(later))
+    defined = access.defined_symbols(k.walk((earlier,)))
+    return not (declared.isdisjoint(_touched(later)) and defined.isdisjoint(used_symbols(later)))
 
 
 def _written(stmt: k.Stmt) -> set[k.Buffer]:
-    """What a statement writes, and works in; but for workspaces, which reductions together may share."""
+    """The buffers that a statement writes or uses as scratch memory.
+
+    Workspaces of grid reductions do not count, since joined reductions may share them.
+    """
     return {
         buffer
         for inner in k.walk((stmt,))

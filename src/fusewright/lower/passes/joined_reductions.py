@@ -1,4 +1,4 @@
-"""Joins independent reductions of a block or cluster: one exchange, with its barriers, serves all.
+"""Joins independent reductions of a block or cluster, so that one exchange with its barriers serves all.
 
     block reduce a into s                   pair = a, b
     store s                                 c = x * y
@@ -6,8 +6,8 @@
     block reduce b into t                   s, t = both
                                             store s
 
-The reductions must have one operation, the same axes and the same predicate. The earlier one moves to the
-later one. What needs its result and is no loop waits for both; nothing else between them may need it.
+The reductions must have the same operation, axes and predicate. The earlier one moves to the later one. Short
+statements between them that need its result move behind both; no other statement between them may need it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from fusewright.kernel import ir as k
 from fusewright.lower.passes.registers import Registers
 from fusewright.sym import ZERO, const
 
-# Reductions that share an exchange, at most: each takes registers and room in the workspace.
+# The most reductions that share an exchange. Each takes registers and room in the workspace.
 MAX_JOINED = 4
 
-# What a reduction may come after as well as before, if it needs no result of it and no other thread sees it.
+# Statements that a reduction may move behind, if they do not need its result and no other thread sees them.
 _PRIVATE = (k.Copy, k.Window, k.Compute, k.Init, k.Combine, k.For, k.If, k.Let, k.LetValue, k.LetMisalignment)
-# What may come after reductions that it need not follow: it defines no symbol, and is short.
+# Statements that may move behind further reductions: they define no symbol and are short.
 _WAITING = (k.Copy, k.Compute, k.Init, k.Combine, k.If)
 
 _Reduction = k.BlockReduce | k.ClusterReduce
@@ -57,8 +57,9 @@ class _Group:
     """Reductions that become one.
 
     Attributes:
-        members, waiting: the positions of the reductions, and of what is between them and comes after them.
-        end: the position after the last statement that comes before them.
+        members: the positions of the reductions.
+        waiting: the positions of statements between them that move behind them.
+        end: the position after the last statement that the reductions move behind.
     """
 
     members: tuple[int, ...]
@@ -67,8 +68,11 @@ class _Group:
 
 
 class _Joiner:
-    """Attributes:
-    made: buffers of joined reductions. left: workspaces that they do without.
+    """The state of the pass.
+
+    Attributes:
+        made: the added buffers.
+        left: the workspaces that joined reductions no longer use.
     """
 
     def __init__(self) -> None:
@@ -94,7 +98,7 @@ class _Joiner:
         return k.body_of(body, result)
 
     def _joined(self, reductions: Sequence[_Reduction]) -> list[k.Stmt]:
-        """One reduction of all their values side by side, and what brings these there and away."""
+        """One reduction of the values of all `reductions`, with copies to and from its registers."""
         first, count = reductions[0], len(reductions)
         given = [self._registers(ref, "given", count) for ref in first.dst]
         found = [self._registers(ref, "found", count) for ref in first.dst]
@@ -124,7 +128,10 @@ class _Joiner:
         return tuple([None if buffer is None else self._room(buffer, count) for buffer in scratch])
 
     def _room(self, workspace: k.Buffer, count: int) -> k.Buffer:
-        """A workspace for `count` times as many values; the same for all reductions that had the same."""
+        """A workspace for `count` times as many values.
+
+        Reductions that shared a workspace share the new one.
+        """
         key = workspace, count
         if key not in self._rooms:
             name, size = f"{workspace.name}_of{count}", workspace.size * count
@@ -133,7 +140,7 @@ class _Joiner:
 
 
 def _group(stmts: Sequence[k.Stmt], start: int) -> _Group | None:
-    """The reductions from `start` on that become one; None if there is one at most."""
+    """The reductions from `start` on that become one; None if there is only one."""
     first = stmts[start]
     if not _may_join(first):
         return None
@@ -160,7 +167,7 @@ def _group(stmts: Sequence[k.Stmt], start: int) -> _Group | None:
 
 
 def _joins(stmt: _Reduction, reductions: Sequence[_Reduction]) -> bool:
-    """Whether a reduction can be one with others, which are alike."""
+    """Whether a reduction can be joined with others that have been joined already."""
     first = reductions[0]
     types = [ref.buffer.dtype for ref in stmt.dst]
     return (
@@ -176,17 +183,17 @@ def _joins(stmt: _Reduction, reductions: Sequence[_Reduction]) -> bool:
 
 
 def _may_precede(stmt: k.Stmt, reductions: Sequence[_Reduction]) -> bool:
-    """Whether a statement that follows reductions may as well come before them."""
+    """Whether a statement that follows reductions may move in front of them."""
     return not any(_needs(stmt, each) for each in reductions) and _is_private(stmt, _PRIVATE)
 
 
 def _may_wait(stmt: k.Stmt) -> bool:
-    """Whether a statement that follows a reduction may as well follow later ones."""
+    """Whether a statement that follows a reduction may move behind later ones."""
     return _is_private(stmt, _WAITING)
 
 
 def _is_private(stmt: k.Stmt, kinds: tuple[type[k.Stmt], ...]) -> bool:
-    """Whether it is of these kinds, with all that it nests, and no other thread sees it."""
+    """Whether a statement and its nested statements are of these kinds and write no shared memory."""
     return all(
         isinstance(inner, kinds)
         and not any(buffer.space is k.Space.SHARED for buffer in access.written_buffers(inner))
@@ -202,7 +209,7 @@ def _conflict(a: k.Stmt, b: k.Stmt) -> bool:
 
 
 def _needs(stmt: k.Stmt, reduction: _Reduction) -> bool:
-    """Whether a statement has to come after a reduction: it touches the result, or what is reduced."""
+    """Whether a statement has to stay behind a reduction: it accesses the result or writes an operand."""
     results = {ref.buffer for ref in reduction.dst}
     sources = {src.buffer for src in reduction.src if isinstance(src, k.Ref)}
     touched, written = access.touched_in((stmt,)), access.written_in((stmt,))

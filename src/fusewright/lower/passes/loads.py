@@ -1,4 +1,4 @@
-"""Moves loads from global memory forward: out of loops that do not change them, and ahead of computation.
+"""Moves loads from global memory forward: out of loops in which they are invariant, and ahead of computation.
 
     for j: a[j] = x[j] if p(j) else 0           for j: a[j] = x[j] if p(j) else 0
     for j: b[j] = exp(a[j])                     for j: c[j] = y[j] if p(j) else 0
@@ -6,7 +6,7 @@
     for j: d[j] = z[i] if q else 0              for j: b[j] = exp(a[j])
                                                 for j: d[j] = r
 
-So all of them are in flight at the same time. The CUDA compiler moves no load past a branch and does not
+So all loads are in flight at the same time. The CUDA compiler moves no load across a branch and does not
 recognize that two predicated loads are equal.
 """
 
@@ -22,7 +22,7 @@ from fusewright.lower.guards import conditions_of, with_pred
 from fusewright.lower.passes.registers import Registers
 from fusewright.sym import ZERO, Expr, Lt, Symbol, as_int, land
 
-# Bytes that a thread loads at once: a quarter of its registers.
+# The most bytes that a thread has in flight: a quarter of its registers.
 MAX_BYTES_IN_FLIGHT = 256
 
 
@@ -32,7 +32,7 @@ def bring_loads_forward(kernel: k.Kernel) -> k.Kernel:
 
 
 def is_load(stmt: k.Stmt) -> TypeGuard[k.Copy]:
-    """Whether a leaf brings elements from global memory into registers, and does nothing else."""
+    """Whether a statement only loads elements from global memory to registers."""
     return (
         isinstance(stmt, k.Copy)
         and isinstance(stmt.src, k.Ref)
@@ -50,21 +50,22 @@ def _writes_memory(stmt: k.Stmt) -> bool:
 
 
 class _Lifter:
-    """Attributes:
-    registers: those that hold what is loaded once.
+    """Moves loads out of unrolled loops.
+
+    Attributes:
+        registers: the registers of values that are loaded once.
     """
 
     def __init__(self) -> None:
         self.registers = Registers()
 
     def lifted(self, loop: k.Stmt) -> list[k.Stmt]:
-        """An unrolled loop, behind its loads that are the same in all iterations; any other statement."""
+        """An unrolled loop behind its loads that are the same in all iterations, or another statement."""
         if not isinstance(loop, k.For) or not loop.unroll or not as_int(loop.extent):
             return [without_foreign_guards(loop)]
         inner = list(k.walk(loop.body))
-        if any(
-            _writes_memory(stmt) or isinstance(stmt, (k.Barrier, k.GridBarrier, k.LetValue)) for stmt in inner
-        ):
+        ordering = (k.Barrier, k.GridBarrier, k.LetValue)
+        if any(_writes_memory(stmt) or isinstance(stmt, ordering) for stmt in inner):
             return [loop]
         varying = {loop.symbol, *access.defined_symbols(inner)}
         lifted: list[k.Stmt] = []
@@ -73,7 +74,7 @@ class _Lifter:
             if not is_load(stmt) or not varying.isdisjoint(used_symbols(stmt, written=False)):
                 kept.append(stmt)
                 continue
-            if stmt.dst.buffer in self.registers:  # it was lifted out of a loop inside this one
+            if stmt.dst.buffer in self.registers:  # it was moved out of an inner loop before
                 lifted.append(stmt)
             elif stmt.width > 1 or (stmt.pred is not k.TRUE and stmt.fill is None):
                 kept.append(stmt)
@@ -86,9 +87,10 @@ class _Lifter:
 
 
 def without_foreign_guards(stmt: k.Stmt) -> k.Stmt:
-    """A load of one element without the conditions on what its address does not depend on.
+    """A load of one element without the conditions that have no symbol in common with its address.
 
-    They say that nothing needs the element here; elsewhere it is needed, so it is there to be loaded.
+    Such a condition only says that this iteration does not need the element. The element exists, since other
+    iterations need it.
     """
     if not is_load(stmt):
         return stmt
@@ -97,14 +99,14 @@ def without_foreign_guards(stmt: k.Stmt) -> k.Stmt:
         return stmt
     conditions = conditions_of(stmt.pred)
     symbols = stmt.src.index.free_symbols
-    kept = [c for c in conditions if _is_of_all(c) or not symbols.isdisjoint(c.free_symbols)]
+    kept = [c for c in conditions if _is_nonempty(c) or not symbols.isdisjoint(c.free_symbols)]
     if not symbols or len(kept) == len(conditions):
         return stmt
     return with_pred(stmt, land(*kept))
 
 
-def _is_of_all(condition: Expr) -> bool:
-    """Whether a condition says that there is nothing to load at all, as that a size is not 0."""
+def _is_nonempty(condition: Expr) -> bool:
+    """Whether a condition says that there is something to load at all, such as that a size is not 0."""
     return not condition.free_symbols or (isinstance(condition, Lt) and condition.args[0] is ZERO)
 
 
@@ -112,22 +114,27 @@ def _is_of_all(condition: Expr) -> bool:
 
 
 def _ahead(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    """`body` with its loads before what precedes them, as far as they go."""
+    """`body` with its loads moved forward as far as possible."""
     named = frozenset(stmt.symbol for stmt in body if isinstance(stmt, k.LetValue))
-    inner = [  # the CUDA compiler orders what has no branches
+    inner = [  # the CUDA compiler orders the statements of unrolled loops itself, since they have no branches
         stmt if isinstance(stmt, k.For) and stmt.unroll else k.with_children(stmt, _ahead) for stmt in body
     ]
     return k.body_of(body, _moved(inner, named))
 
 
 def before_gathers(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    """`body` with its loads also before loops that load by indices."""
+    """`body` with its loads also in front of loops that load by indices."""
     named = frozenset(stmt.symbol for stmt in k.walk(body) if isinstance(stmt, k.LetValue))
     return k.body_of(body, _moved(body, named)) if named else body
 
 
 def _moved(body: Sequence[k.Stmt], named: frozenset[Symbol]) -> list[k.Stmt]:
-    """`named`: the indices that are loaded values, for which loads do not wait."""
+    """`body` with its loads moved forward.
+
+    Args:
+        named: the symbols of loaded index values. Other loads move in front of statements that wait for
+            these.
+    """
     result: list[k.Stmt] = []
     for stmt in body:
         place = len(result)
@@ -138,7 +145,11 @@ def _moved(body: Sequence[k.Stmt], named: frozenset[Symbol]) -> list[k.Stmt]:
 
 
 def _place(before: Sequence[k.Stmt], load: k.Stmt, named: frozenset[Symbol]) -> int:
-    """Where among the statements `before` it a load can stand. `named`: indices that are loaded values."""
+    """The position among the statements `before` it to which a load can move.
+
+    Args:
+        named: the symbols of loaded index values.
+    """
     symbols = used_symbols(load)
     place = len(before)
     while place > 0 and _may_follow(before[place - 1], load, symbols, named):
@@ -153,7 +164,11 @@ def _place(before: Sequence[k.Stmt], load: k.Stmt, named: frozenset[Symbol]) -> 
 
 
 def used_symbols(stmt: k.Stmt, written: bool = True) -> frozenset[Symbol]:
-    """The symbols of a statement's expressions; without `written`, but for those of where it stores."""
+    """The symbols of a statement's expressions.
+
+    Args:
+        written: whether the indices of destinations count.
+    """
     found: set[Symbol] = set()
     for each in k.walk((stmt,)):
         stored = () if written else access.written_refs(each)
@@ -164,7 +179,7 @@ def used_symbols(stmt: k.Stmt, written: bool = True) -> frozenset[Symbol]:
 
 
 def _loaded_bytes(stmt: k.Stmt) -> int | None:
-    """What a leaf or an unrolled loop loads, if it does nothing else."""
+    """The bytes that a leaf or an unrolled loop loads; None if it does anything else."""
     if isinstance(stmt, k.For):
         extent = as_int(stmt.extent)
         inner = [_loaded_bytes(each) for each in stmt.body]
@@ -177,21 +192,22 @@ def _loaded_bytes(stmt: k.Stmt) -> int | None:
 
 
 def _may_follow(stmt: k.Stmt, load: k.Stmt, symbols: frozenset[Symbol], named: frozenset[Symbol]) -> bool:
-    """Whether what stands before a load, which uses `symbols`, may as well come after it.
+    """Whether a statement in front of a load, which uses `symbols`, may be behind it.
 
-    named: indices that are loaded values.
+    Args:
+        named: the symbols of loaded index values.
     """
-    waits = bool(used_symbols(stmt) & named - symbols)
     if isinstance(stmt, k.LetValue):
         return stmt.symbol not in symbols
-    if isinstance(stmt, (k.Alloc, k.Let, k.LetMisalignment)) or (
-        _loaded_bytes(stmt) is not None and not waits
-    ):
+    if isinstance(stmt, (k.Alloc, k.Let, k.LetMisalignment)):
+        return False
+    waits = bool(used_symbols(stmt) & named - symbols)
+    if _loaded_bytes(stmt) is not None and not waits:
         return False
     if not access.written_in((load,)).isdisjoint(access.touched_in((stmt,))):
         return False
     for each in k.walk((stmt,)):
-        # A collective may make visible what other threads have stored, and the load reads.
+        # The load may read data that other threads stored before the collective.
         if isinstance(each, k.COLLECTIVES) or (isinstance(each, k.LetValue) and each.symbol not in named):
             return False
         if _writes_memory(each) or (isinstance(each, k.For) and not each.unroll):

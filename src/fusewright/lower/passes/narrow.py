@@ -5,9 +5,9 @@
         hit = i == s                             ->     for j: hit = j == b
 
 The GPU would extend a position to 64 bits and compare in two steps, for each element. Positions of 32 bits
-are between 0 and 2^31 - 2. So they compare with a larger integer as with the nearest value of the saturated
-range. The parts that do not depend only on the numbers of unrolled iterations move to the other side, once
-for all elements.
+are between 0 and 2^31 - 2. So a comparison with an integer outside this range has the same result as one with
+the nearest value of the saturated range. Terms of the position that do not depend on unrolled loops move to
+the other side, where they are subtracted once for all elements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fusewright.sym import ZERO, Expr, Symbol, as_int, is_nonneg
 _COMPARISONS = frozenset(ELEMENTWISE[name] for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 _SUB = ELEMENTWISE["sub"]
 
-# Registers that hold a position, with that.
+# The positions that registers hold.
 _Positions = dict[k.Buffer, k.IndexValue]
 
 
@@ -47,9 +47,11 @@ def _is_wide_comparison(stmt: k.Compute) -> bool:
 
 
 class _Pass:
-    """Attributes:
-    writers: how many statements write each buffer.
-    registers: those that were added.
+    """The state of the pass.
+
+    Attributes:
+        writers: the number of statements that write each buffer.
+        registers: the added registers.
     """
 
     def __init__(self, writers: Counter[k.Buffer]) -> None:
@@ -59,7 +61,12 @@ class _Pass:
     def body(
         self, body: tuple[k.Stmt, ...], around: _Positions, unrolled: frozenset[Symbol]
     ) -> tuple[k.Stmt, ...]:
-        """`body` with narrow comparisons. `unrolled`: the symbols of unrolled loops around it."""
+        """`body` with narrow comparisons.
+
+        Args:
+            around: the positions that registers hold before `body`.
+            unrolled: the symbols of unrolled loops around it.
+        """
         positions = dict(around)
         result: list[k.Stmt] = []
         for stmt in body:
@@ -73,7 +80,7 @@ class _Pass:
         return k.body_of(body, result)
 
     def _is_alone(self, stmt: k.Copy) -> bool:
-        """Whether it is all that sets a register."""
+        """Whether a statement is the only one that sets a register."""
         buffer = stmt.dst.buffer
         return stmt.pred is k.TRUE and as_int(buffer.size) == 1 and self.writers[buffer] == 1
 
@@ -86,13 +93,16 @@ class _Pass:
         if len(found) == 2:
             narrow: list[k.Operand] = [k.IndexValue(arg.expr, DataType.Int32) for arg in found]
         else:
-            narrow = [self._beside(found[0].expr, arg, unrolled, made) for arg in args]
+            narrow = [self._narrow_operand(found[0].expr, arg, unrolled, made) for arg in args]
         return [*made, dataclasses.replace(stmt, args=tuple(narrow), dtype=DataType.Int32)]
 
-    def _beside(
+    def _narrow_operand(
         self, position: Expr, arg: k.Operand, unrolled: frozenset[Symbol], made: list[k.Stmt]
     ) -> k.Operand:
-        """An operand of a comparison with `position`, or that itself, in 32 bits."""
+        """An operand, in 32 bits, of a comparison of `position` with another operand.
+
+        Terms of the position that do not depend on unrolled loops are subtracted from the other operand.
+        """
         own = _of_symbols(position, unrolled)
         shared = position - own
         if own is ZERO or shared is ZERO or not is_nonneg(shared):

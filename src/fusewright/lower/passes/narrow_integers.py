@@ -1,4 +1,4 @@
-"""Computes positions, and other values that are known to be small, in 32 bits.
+"""Computes positions, and other values that are known to fit, in 32 bits.
 
     i = (long long)(threadIdx.x + 128 * blockIdx.x)       let at = (threadIdx.x + 128 * blockIdx.x) % 8
     r = i % 8                                             y = x[at]
@@ -9,8 +9,8 @@
 torch's integers have 64 bits, with which the GPU computes in two steps. Sums, products, quotients and
 remainders of positions become index expressions. An expression with only one possible value becomes a
 constant. An index that is known to be in range is not compared. Registers for values that fit in 32 bits have
-32 bits. Integers of fewer bits are also computed in 32 if that changes no result: the GPU would truncate
-after each step.
+32 bits. Integers of fewer bits are also computed in 32 bits if that changes no result, since the GPU would
+have to truncate after each step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CAST = ELEMENTWISE["cast"]
 _WHERE = ELEMENTWISE["where"]
 _POSITIONS = frozenset({DataType.Int, DataType.Int32})
 _NARROWED = frozenset({DataType.Int, DataType.Int8, DataType.UInt8, DataType.Int16, DataType.UInt16})
-#: Operations whose results in 32 bits are those in 64 where operands and results fit.
+#: Operations that give the same result in 32 and 64 bits if operands and result fit in 32.
 _ALIKE = frozenset(
     ELEMENTWISE[name]
     for name in (
@@ -66,8 +66,11 @@ class _Simplifier:
     def body(
         self, body: tuple[k.Stmt, ...], around: dict[k.Buffer, Expr], renamed: dict[Symbol, Expr]
     ) -> tuple[k.Stmt, ...]:
-        """`body` with the same results. `around`: registers that hold positions. `renamed`: indices, by what
-        they are known as.
+        """`body` with simpler statements.
+
+        Args:
+            around: the positions that registers hold.
+            renamed: the expressions that replace symbols of indices.
         """
         positions, renamed = dict(around), dict(renamed)
         result: list[k.Stmt] = []
@@ -114,7 +117,7 @@ class _Simplifier:
         return stmt
 
     def _chosen(self, stmt: k.Compute) -> k.Compute:
-        """What a condition chooses, where that is known."""
+        """A selection as a cast of the selected operand, if the condition is known."""
         found = self.ranges.of(stmt.args[0])
         if found is None or found[0] != found[1]:
             return stmt
@@ -122,7 +125,7 @@ class _Simplifier:
         return dataclasses.replace(stmt, op=_CAST, args=(chosen,))
 
     def _index(self, stmt: k.Compute, positions: dict[k.Buffer, Expr]) -> Expr | None:
-        """The result as an index expression, whose sums go nowhere beyond an index."""
+        """The result as an index expression, if no partial sum of it overflows; else None."""
         args = [_position(arg, positions) for arg in stmt.args]
         exprs = [arg for arg in args if arg is not None]
         if len(exprs) < len(args) or not any(e.free_symbols for e in exprs):
@@ -137,6 +140,7 @@ class _Simplifier:
         return expr if all(within((low, high), each) for each in types) else None
 
     def _fits(self, expr: Expr) -> bool:
+        """Whether all partial sums of an expression are in the range of an index."""
         total = 0
         for core, coefficient in expr.terms:
             low, high = bounds(core)
@@ -148,7 +152,7 @@ class _Simplifier:
     def _named(
         self, stmt: k.LetValue, positions: dict[k.Buffer, Expr], renamed: dict[Symbol, Expr]
     ) -> k.LetValue | None:
-        """What names an index, if it is no expression itself."""
+        """The statement that names an index value, simplified; None if an expression replaces the name."""
         found = self.ranges.of(stmt.value)
         extent = as_int(stmt.extent)
         if stmt.symbol.lo == 0 or found is None or extent is None or not within(found, (0, extent - 1)):
@@ -171,7 +175,7 @@ def _position(operand: k.Operand, positions: dict[k.Buffer, Expr]) -> Expr | Non
 
 
 def _divided(operation: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr | None:
-    """C's quotient or remainder, which are those of an index where nothing is below 0."""
+    """C's quotient or remainder as an index expression. They are equal for operands >= 0."""
     low, divisor = bounds(a)[0], as_int(b)
     if low is None or low < 0 or divisor is None or divisor <= 0:
         return None
@@ -199,8 +203,10 @@ _EXPRESSIONS: dict[str, Callable[..., Expr | None]] = {
 
 
 class _Narrowing:
-    """Attributes:
-    narrow: registers of other integers, by those of 32 bits.
+    """Replaces registers by registers of 32 bits.
+
+    Attributes:
+        narrow: the register of 32 bits that replaces each register.
     """
 
     def __init__(self, ranges: Ranges, body: tuple[k.Stmt, ...]) -> None:
@@ -223,13 +229,13 @@ class _Narrowing:
         return k.rewritten(self._body, lambda stmt: [self._statement(stmt)])
 
     def _excluded(self, stmt: k.Stmt) -> Iterable[k.Buffer]:
-        """Registers that a statement needs to be of the type that they are of."""
+        """The registers whose type a statement depends on."""
         if isinstance(stmt, (k.Alloc, k.LetValue)):
             return ()
         if isinstance(stmt, k.Compute):
             if stmt.dst.buffer.dtype is DataType.Int:
                 return ()
-            # What is beyond a narrower type is cut off by converting to it.
+            # A conversion to a narrower type truncates values that do not fit.
             made, dst = self._ranges.computed(stmt), stmt.dst.buffer
             fits = made is not None and within(made, INTEGERS.get(dst.dtype, made))
             return () if fits else (dst,)
@@ -254,7 +260,7 @@ class _Narrowing:
         return stmt
 
     def _may_be_short(self, stmt: k.Compute) -> bool:
-        """Whether an operation on integers of 64 bits gives the same in 32."""
+        """Whether an operation on integers of 64 bits gives the same result in 32 bits."""
         if stmt.op not in _ALIKE or (made := self._ranges.computed(stmt)) is None:
             return False
         saturates = stmt.op in _SATURATING
@@ -263,7 +269,7 @@ class _Narrowing:
 
 
 def _short(operand: k.Operand) -> k.Operand:
-    """A constant or a position as one of 32 bits; the nearest one of a constant beyond."""
+    """An operand in 32 bits. A constant that does not fit becomes the nearest one that does."""
     if isinstance(operand, k.IndexValue):
         return k.IndexValue(operand.expr, DataType.Int32)
     if isinstance(operand, k.Imm) and operand.dtype is not DataType.Bool:

@@ -4,8 +4,8 @@
     b = float(a)                    ->      b = float(a)
     c = b if p else identity                c = b
 
-Then the elements beyond the end of a row need no predicate after the load, whose predicate is one per vector.
-The fill is a real value only if nothing else reads the load; elsewhere a fill is meaningless, as usual.
+Then elements beyond the end of a row need no predicate after the load, which has one predicate per vector.
+This requires that nothing else reads the load, since its fill becomes a real value.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def fill_with_neutral_elements(kernel: k.Kernel) -> k.Kernel:
 
 @dataclass(frozen=True, eq=False)
 class _Leaf:
+    """A statement without a body, and the loops around it, outermost first."""
+
     stmt: k.Stmt
     loops: tuple[k.For, ...]
 
@@ -58,8 +60,10 @@ def _leaves(body: Iterable[k.Stmt], loops: tuple[k.For, ...]) -> Iterable[_Leaf]
 
 
 def _chosen(stmt: k.Stmt) -> tuple[k.Ref, k.Imm, k.Stmt] | None:
-    """(register, value, statement) of a move that takes the register's value where its predicate holds and
-    else this value; the statement is the move that always takes the register's.
+    """The parts of a selection between a register and a constant; None for other statements.
+
+    Returns:
+        The register, the constant, and the copy that always takes the register.
     """
     if not isinstance(stmt, k.Copy) or stmt.width > 1 or stmt.pred is k.TRUE or not stmt.fill_is_value:
         return None
@@ -71,8 +75,10 @@ def _chosen(stmt: k.Stmt) -> tuple[k.Ref, k.Imm, k.Stmt] | None:
 def _only_load(
     user: _Leaf, source: k.Ref, neutral: k.Imm, accesses: dict[k.Buffer, list[_Leaf]]
 ) -> k.Copy | None:
-    """The load that `source` holds the value of, under the predicate of `user`, if nothing else reads it or
-    what is made of it on the way, and if the neutral element can be its fill.
+    """The load whose value `source` holds, perhaps after casts.
+
+    None if its fill cannot be the neutral element. The load must have the same predicate as `user`, and
+    nothing else may read it or the results of the casts.
     """
     reader, ref = user, source
     while True:
@@ -93,13 +99,13 @@ def _only_load(
 
 
 def _is_exact(value: k.Imm, dtype: DataType) -> bool:
-    """Whether a number of type `dtype` becomes this value by a cast."""
+    """Whether type `dtype` represents this value exactly."""
     given = torch.tensor(value.value, dtype=value.dtype.values)
     return bool(converted(converted(given, dtype), value.dtype) == given)
 
 
 def _is_filled_elsewhere(load: _Leaf, reader: _Leaf, ref: k.Ref, user: k.Stmt) -> bool:
-    """Whether an element that is read is a fill exactly where the user's predicate does not hold."""
+    """Whether the element that is read is a fill exactly where the user's predicate does not hold."""
     copy = load.stmt
     assert isinstance(copy, k.Copy) and isinstance(user, k.Copy)
     table = access.same_iterations(load.loops, reader.loops)

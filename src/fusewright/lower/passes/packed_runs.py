@@ -2,8 +2,8 @@
 
     for j < 8: a = float(x[j]); m = max(m, a)      ->      m = max(m, x[0 .. 7])
 
-The extremum of values is one of them, so it may be widened afterwards. The GPU compares two halves or
-bfloat16 in one instruction, and widening takes one instruction per element.
+The extremum of values is one of them, so it may be widened afterwards. The GPU compares two half or two
+bfloat16 values in one instruction, while widening takes one instruction per element.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def combine_packed_runs(kernel: k.Kernel) -> k.Kernel:
 
 
 def _read_later(body: tuple[k.Stmt, ...]) -> Iterator[k.Buffer]:
-    """The buffers that statements read which do not follow the one that sets them."""
+    """The buffers that a statement other than the next one after a `Compute` that sets them reads."""
     for before, stmt in zip((None, *body), body):
         just_set = before.dst.buffer if isinstance(before, k.Compute) else None
         yield from (buffer for buffer in access.read_buffers(stmt) if buffer is not just_set)
@@ -34,7 +34,7 @@ def _read_later(body: tuple[k.Stmt, ...]) -> Iterator[k.Buffer]:
 
 
 def _run(stmt: k.Stmt, read_later: Collection[k.Buffer]) -> k.Combine | None:
-    """What does the same as an unrolled loop that widens neighbours to combine them."""
+    """The packed statement for an unrolled loop that widens and combines adjacent elements, else None."""
     if not isinstance(stmt, k.For) or not stmt.unroll or len(stmt.body) != 2:
         return None
     width = as_int(stmt.extent) or 1

@@ -22,6 +22,7 @@ from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of, with_pred
 from fusewright.lower.passes.exclusive_loads import needed_conditions
 from fusewright.lower.passes.loads import is_load
+from fusewright.lower.passes.unrolled_load import single_nest
 from fusewright.sym import (
     Expr,
     FloorDiv,
@@ -38,10 +39,11 @@ from fusewright.sym import (
     substitute,
 )
 
-# Bytes of all pieces in registers up to which each may have its own: half of what a thread has where an SM is
-# full (an H200: eight pieces of 16 bytes that are stacked take 67 us in common registers, 80 in their own).
+# Pieces keep separate registers if all of them take at most this many bytes: half the registers of a thread
+# on a full SM. (Eight stacked pieces of 16 bytes take 67 us in common registers and 80 us in separate ones on
+# an H200.)
 MOST_HELD = 64
-# Elements, or vectors, of each piece from which on few warps have some of two, which wait for two loads.
+# Pieces of at least this many elements, or vectors, are long: few warps have elements of two pieces.
 LONG_PIECE = 4096
 
 
@@ -56,14 +58,20 @@ def join_pieces(kernel: k.Kernel) -> k.Kernel:
 
 @dataclass(frozen=True, eq=False)
 class _Load:
-    """A load with nothing else in the loops around it."""
+    """A load that is the only statement in the unrolled loops around it.
+
+    Attributes:
+        stmt: the outermost loop, or the load if there is none.
+        loops: the loops, outermost first.
+        copy: the load.
+    """
 
     stmt: k.Stmt
     loops: tuple[k.For, ...]
     copy: k.Copy
 
     def within(self, loops: Sequence[k.For]) -> k.Copy | None:
-        """The load as if in the outermost of these loops; None if they do not go through as many."""
+        """The load with the symbols of the outermost of these loops; None if the extents differ."""
         if len(self.loops) > len(loops) or any(a.extent is not b.extent for a, b in zip(self.loops, loops)):
             return None
         table = {a.symbol: b.symbol for a, b in zip(self.loops, loops)}
@@ -74,9 +82,12 @@ class _Load:
 
 @dataclass(frozen=True, eq=False)
 class _Join:
-    """Attributes:
-    pieces: the first that is chosen first. joined: statements that choose, by what replaces them.
-    is_filled: whether there may be places that no piece is loaded to.
+    """A join whose pieces share registers.
+
+    Attributes:
+        pieces: the loads of the pieces, in the order in which they are selected.
+        joined: the statements that select, and their replacements.
+        is_filled: whether there may be positions at which no piece is loaded.
     """
 
     pieces: tuple[_Load, ...]
@@ -86,7 +97,12 @@ class _Join:
 
 @dataclass(frozen=True)
 class _Joiner:
-    """How many statements write and read each buffer, and what holds wherever its value is needed."""
+    """The state of the pass.
+
+    Attributes:
+        writers, readers: the number of statements that write and read each buffer.
+        needed: the conditions that hold wherever a buffer's value is needed.
+    """
 
     writers: Counter[k.Buffer]
     readers: Counter[k.Buffer]
@@ -137,7 +153,7 @@ class _Joiner:
         choices: Mapping[k.Buffer, k.Copy],
         loads: Mapping[k.Buffer, _Load],
     ) -> _Join | None:
-        """The join whose value `last` chooses, if its pieces may be in the same registers."""
+        """The join that ends with the choice `last`, if its pieces may share registers."""
         chosen: list[tuple[k.Ref, Expr | None]] = []
         joined: dict[k.Stmt, tuple[k.Stmt, ...]] = {}
         choice = last
@@ -177,13 +193,9 @@ def _is_choice(stmt: k.Stmt) -> TypeGuard[k.Copy]:
 
 def _loads(body: Sequence[k.Stmt]) -> Iterator[_Load]:
     for outer in body:
-        loops: list[k.For] = []
-        stmt = outer
-        while isinstance(stmt, k.For) and stmt.unroll and len(stmt.body) == 1:
-            loops.append(stmt)
-            [stmt] = stmt.body
+        loops, stmt = single_nest(outer)
         if is_load(stmt) and stmt.covering is None:
-            yield _Load(outer, tuple(loops), stmt)
+            yield _Load(outer, loops, stmt)
 
 
 def _fit(
@@ -192,11 +204,14 @@ def _fit(
     loops: tuple[k.For, ...],
     needed: Conditions,
 ) -> bool:
-    """Whether each piece is loaded wherever it is chosen and `needed`, to the place where the others are."""
+    """Whether the pieces may share registers.
+
+    Each piece must be loaded exactly where it is selected and `needed`, and to the same place as the others.
+    """
     buffers = dict.fromkeys(piece.copy.dst.buffer for piece in pieces)
-    alike = {(buffer.dtype, buffer.size) for buffer in buffers}
+    kinds = {(buffer.dtype, buffer.size) for buffer in buffers}
     held = sum((as_int(buffer.size) or 0) * buffer.dtype.size for buffer in buffers)
-    if len(buffers) < len(pieces) or len(alike) > 1 or held <= MOST_HELD:
+    if len(buffers) < len(pieces) or len(kinds) > 1 or held <= MOST_HELD:
         return False
     places: set[tuple[Expr, Expr, int]] = set()
     before: list[Expr] = []
@@ -212,7 +227,8 @@ def _fit(
         conditions = frozenset[Expr]() if pred is None else conditions_of(pred)
         if not all((are_long or _is_uniform(c)) and lanes.isdisjoint(c.free_symbols) for c in conditions):
             return False
-        # Loaded where it is chosen; and only there, as it overwrites what would be chosen after it.
+        # A piece overwrites the pieces that are selected after it, so it may be loaded only where it is
+        # selected.
         if not conditions <= conditions_of(load.pred) <= {*conditions, *before, *needed}:
             return False
         places.add((ref.index, load.dst.index, load.width))
@@ -221,7 +237,7 @@ def _fit(
 
 
 def _are_long(preds: Sequence[Expr | None]) -> bool:
-    """Whether pieces that end where these conditions do, one after another, are long."""
+    """Whether the consecutive pieces that these conditions select are long."""
     ends = [as_int(pred.args[1]) if isinstance(pred, Lt) else None for pred in preds]
     along = {pred.args[0] for pred in preds if isinstance(pred, Lt)}
     if len(along) != 1:
@@ -231,7 +247,7 @@ def _are_long(preds: Sequence[Expr | None]) -> bool:
 
 
 def _is_uniform(condition: Expr) -> bool:
-    """Whether all threads of a warp agree, of a block whose warps lie along x."""
+    """Whether a condition has one value in all threads of a warp, if warps lie along x."""
 
     def visit(e: Expr, args: tuple[Expr, ...]) -> Expr:
         if isinstance(e, FloorDiv) and (as_int(args[1]) or 1) % WARP_SIZE == 0:
@@ -245,7 +261,7 @@ def _is_uniform(condition: Expr) -> bool:
 
 
 def _is_of_whole_warps(e: Lt | Le) -> bool:
-    """Whether a comparison of a sum with threads along x has one result a warp: as `t * 4 < n * 128`."""
+    """Whether a comparison of a multiple of threadIdx.x has one value in a warp, as `t * 4 < n * 128` has."""
     slack = e.args[1] - e.args[0] - (1 if isinstance(e, Lt) else 0)
     names = [k.index_name(axis) for axis in k.THREAD_AXES]
     moving = [
@@ -257,13 +273,14 @@ def _is_of_whole_warps(e: Lt | Le) -> bool:
     warp = WARP_SIZE * abs(factor)
     if not divides(warp, slack - factor * thread - slack.constant):
         return False
-    # Of a warp's lanes the slack is a multiple of `warp`, the constant, and what is between these two.
+    # In a warp the slack is a multiple of `warp` plus a number between these two. Its sign does not change if
+    # both have the same quotient by `warp`.
     ends = (slack.constant, slack.constant + factor * (WARP_SIZE - 1))
     return min(ends) // warp == max(ends) // warp
 
 
 def _joined(body: tuple[k.Stmt, ...], join: _Join) -> tuple[k.Stmt, ...]:
-    """`body` with the loads of the pieces in the place of the last of them."""
+    """`body` with the loads of all pieces at the position of the last of them."""
     positions = {body.index(piece.stmt) for piece in join.pieces}
     between = body[min(positions) : max(positions) + 1]
     if not all(isinstance(stmt, k.Alloc) or _only_loads(stmt) for stmt in between):
@@ -282,9 +299,9 @@ def _only_loads(stmt: k.Stmt) -> bool:
 
 
 def _to_common(load: k.Stmt, table: dict[k.Buffer, k.Buffer], is_filled: bool = False) -> k.Stmt:
-    """The load to the registers of all pieces, which it leaves as they are where there is nothing to load.
+    """The load with the common registers as its destination.
 
-    `is_filled`: it fills them there.
+    Where there is nothing to load it leaves them unchanged, or fills them if `is_filled`.
     """
     if isinstance(load, k.Copy):
         dst = replace(load.dst, buffer=table[load.dst.buffer])

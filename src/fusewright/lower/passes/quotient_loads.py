@@ -1,27 +1,27 @@
-"""Loads once what most elements of a vector have in common, where it lies by a quotient of their places.
+"""Loads a value per row once for the elements of a vector that are in the same row.
 
     for j < 8: a[j] = x[(i + j) / n]                    one = x[i / n]; other = x[(i + 7) / n]
                                               ->        for j < 8: a[j] = one if i % n + j < n else other
 
-Such is what each row has one of, beside vectors that go through rows of any length as through one: of no more
-elements than a row has, a vector has some of two rows at most. Each element would take a quotient and an
-address of its own, and a load.
+Such loads occur if vectors run along several rows as along one. A vector with no more elements than a row has
+elements of at most two rows. Otherwise each element would take a division, an address and a load.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.loads import is_load
 from fusewright.lower.passes.registers import Registers
-from fusewright.lower.passes.unrolled_load import UnrolledLoad
+from fusewright.lower.passes.unrolled_load import UnrolledLoad, nested_in, single_nest
 from fusewright.sym import ZERO, Expr, FloorDiv, as_int, floordiv, lt, mod, replace
 
-# Elements of a vector from which on two loads and the choices take less than a load for each.
+# For vectors of at least this many elements, two loads and the selections take less than a load for each
+# element.
 FEWEST_ELEMENTS = 4
 
 
@@ -42,10 +42,10 @@ def load_quotients_once(kernel: k.Kernel) -> k.Kernel:
 
 @dataclass(frozen=True)
 class _QuotientLoad(UnrolledLoad):
-    """A load whose innermost loop is over the elements of a vector.
+    """A load of an element in a loop over the lanes of a vector.
 
     Attributes:
-        quotient: by which they lie.
+        quotient: the quotient in the index.
     """
 
     quotient: FloorDiv
@@ -68,22 +68,13 @@ class _QuotientLoad(UnrolledLoad):
         (one, first), (other, second) = ends
         is_first = lt(mod(start, size) + lane.symbol, size)
         chosen = k.Copy(self.copy.dst, one, pred=is_first, fill=other, fill_is_value=True)
-        yield from _around(outer, (first, second))
-        yield from _around(self.loops, (chosen,))
-
-
-def _around(loops: Sequence[k.For], body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    for loop in reversed(loops):
-        body = (dataclasses.replace(loop, body=body),)
-    return body
+        yield from nested_in(outer, (first, second))
+        yield from nested_in(self.loops, (chosen,))
 
 
 def _load(stmt: k.Stmt) -> _QuotientLoad | None:
-    """The load that unrolled loops do nothing but, if it is such a one."""
-    loops: list[k.For] = []
-    while isinstance(stmt, k.For) and stmt.unroll and len(stmt.body) == 1:
-        loops.append(stmt)
-        [stmt] = stmt.body
+    """The load by a quotient that is the only statement in nested unrolled loops, if there is one."""
+    loops, stmt = single_nest(stmt)
     if not loops or not is_load(stmt) or stmt.width > 1 or stmt.asynchronous or stmt.covering is not None:
         return None
     if stmt.pred is not k.TRUE and stmt.fill is None:
@@ -104,7 +95,7 @@ def _load(stmt: k.Stmt) -> _QuotientLoad | None:
     rest = replace(src.index, {quotient: floordiv(start, size)}, {})
     if divisor is None or divisor < count or lane.symbol in start.free_symbols | rest.free_symbols:
         return None
-    return _QuotientLoad(stmt, tuple(loops), quotient)
+    return _QuotientLoad(stmt, loops, quotient)
 
 
 def _parts(e: Expr) -> Iterator[Expr]:

@@ -22,14 +22,17 @@ class Registers:
         return buffer in self._made
 
     def new(self, name: str, dtype: DataType, size: int = 1) -> k.Buffer:
-        """A register of this type, or an array of so many."""
+        """Adds a register of this type, or an array of `size` registers."""
         return self.add(k.Buffer(name, dtype, k.Space.LOCAL, const(size)))
 
     def add(self, buffer: k.Buffer) -> k.Buffer:
-        """A buffer to be declared with the registers."""
+        """Adds a buffer, which is declared together with the registers."""
         self._made[buffer] = None
         return buffer
 
     def declared(self, kernel: k.Kernel, body: Sequence[k.Stmt]) -> k.Kernel:
-        """The kernel with `body`, which uses them; itself if nothing is new."""
+        """The kernel with `body` and declarations of the registers.
+
+        The same object if nothing has changed.
+        """
         return k.with_body(kernel, k.body_of(kernel.body, (*map(k.Alloc, self._made), *body)))

@@ -1,4 +1,4 @@
-"""Reads a register instead of an array that only holds its value.
+"""Reads a register instead of an array whose elements all have the register's value.
 
     r = s[0]                                r = s[0]
     for j: a[j] = r                  ->
@@ -6,9 +6,11 @@
     for j: y[j] = x[j] / b[j]               for j: y[j] = x[j] / b
 
 A value that is broadcast along the elements of a vector is loaded once. Computation with only such values is
-the same in all iterations, so it also runs once (`invariants` does this if it is in one loop with its
-reader). The CUDA compiler finds part of this by itself: a step of AdamW has 857 instructions for 8 elements
-without this pass, and 778 with it (sm_90a).
+the same in all iterations, so it also runs once. (`invariants` does this if it is in one loop with its
+reader.) The CUDA compiler does part of this itself: a step of AdamW has 857 instructions for 8 elements
+without this pass,
+    and
+778 with it (sm_90a).
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from fusewright.sym import ZERO, const
 
 def read_repeated_registers(kernel: k.Kernel) -> k.Kernel:
     fills = [fill for stmt in k.walk(kernel.body) for fill in _fills(stmt) if _reads_registers(fill)]
-    if not fills:  # each array that is replaced is filled so, or with another such array
+    if not fills:  # the first array that is replaced is filled from registers
         return kernel
-    # What an array is filled with may be computed in the loop that fills it.
+    # The value may be computed in the loop that fills the array.
     computes = any(isinstance(fill, k.Compute) for fill in fills)
     hoisted = hoist_invariants(kernel) if computes else kernel
     for each in dict.fromkeys((hoisted, kernel)):
@@ -39,15 +41,17 @@ def read_repeated_registers(kernel: k.Kernel) -> k.Kernel:
 
 
 def _reads_registers(fill: k.Copy | k.Compute) -> bool:
-    """Whether a statement reads registers and no elements of arrays."""
+    """Whether a statement reads only single registers, no elements of arrays."""
     return all(map(access.is_register, access.read_buffers(fill)))
 
 
 class _Pass:
-    """Attributes:
-    writers: how many statements write each buffer. readers: how many read it.
-    registers: what is read instead of each array.
-    computed: those that are new, by the array that they take the place of.
+    """The state of the pass.
+
+    Attributes:
+        writers, readers: the number of statements that write and read each buffer.
+        registers: the register that is read instead of each array.
+        computed: the new ones of these registers.
     """
 
     def __init__(self, kernel: k.Kernel) -> None:
@@ -60,7 +64,8 @@ class _Pass:
     def body(self, body: tuple[k.Stmt, ...], around: frozenset[k.Buffer]) -> tuple[k.Stmt, ...]:
         """`body` with registers read instead of the arrays that are filled with one value in it.
 
-        `around`: registers that have their values before it, and get no others in it.
+        Args:
+            around: registers that have their values before `body` and are not written in it.
         """
         result: list[k.Stmt] = []
         written = set(around)
@@ -68,7 +73,7 @@ class _Pass:
             for fill in _fills(stmt):
                 if fill.dst.buffer in self.registers:  # found in a loop around this one
                     continue
-                # Written and read within one execution of `body`, in this order: nothing comes between.
+                # One execution of `body` writes the array and then reads it, and nothing else writes it.
                 if self._is_of(fill, written) and self._has_all_uses(fill.dst.buffer, body[position:]):
                     made = self._register_for(fill)
                     result += made
@@ -80,17 +85,18 @@ class _Pass:
         return k.body_of(body, result)
 
     def _is_of(self, fill: k.Copy | k.Compute, written: Collection[k.Buffer]) -> bool:
-        """Whether all that a statement reads are scalars and registers that are `written` by then."""
+        """Whether a statement reads only scalars and `written` registers."""
+
+        def is_written(arg: k.Operand) -> bool:
+            if isinstance(arg, k.Ref):
+                return access.is_register(arg.buffer) and arg.buffer in written
+            return not isinstance(arg, k.IndexValue)
+
         args = fill.args if isinstance(fill, k.Compute) else (fill.src,)
-        return all(
-            access.is_register(arg.buffer) and arg.buffer in written
-            if isinstance(arg, k.Ref)
-            else not isinstance(arg, k.IndexValue)
-            for arg in map(self._operand, args)
-        )
+        return all(is_written(self._operand(arg)) for arg in args)
 
     def _register_for(self, fill: k.Copy | k.Compute) -> list[k.Stmt]:
-        """Has a register read instead of the array, and returns what computes it."""
+        """Chooses the register that is read instead of the array; returns the statements that compute it."""
         array, value = fill.dst.buffer, self._replaced(fill)
         if isinstance(value, k.Copy):
             assert isinstance(value.src, k.Ref)
@@ -102,7 +108,10 @@ class _Pass:
         return [dataclasses.replace(value, dst=k.Ref(register, ZERO))]
 
     def _has_all_uses(self, array: k.Buffer, after: Sequence[k.Stmt]) -> bool:
-        """Whether one statement writes the array, and all that read it come next and take single elements."""
+        """Whether only the first statement of `after` writes the array, and all readers follow in `after`.
+
+        Readers must read single elements.
+        """
         if self.writers[array] != 1:
             return False
         statements = list(k.walk(tuple(after)))
@@ -127,7 +136,7 @@ class _Pass:
         return operand if register is None else k.Ref(register, ZERO)
 
     def without_arrays(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        """The statements without those that make the arrays, and without loops that are empty then."""
+        """The statements without those that fill the arrays, and without loops that become empty."""
 
         def left(stmt: k.Stmt) -> list[k.Stmt]:
             if isinstance(stmt, k.Alloc) and stmt.buffer in self.computed:
@@ -140,7 +149,7 @@ class _Pass:
 
 
 def _fills(stmt: k.Stmt) -> list[k.Copy | k.Compute]:
-    """What fills arrays in registers in an unrolled loop, perhaps with one value each."""
+    """The statements of an unrolled loop that set elements of arrays in registers."""
     if not (isinstance(stmt, k.For) and stmt.unroll):
         return []
     found: list[k.Copy | k.Compute] = []

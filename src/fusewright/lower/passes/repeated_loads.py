@@ -1,4 +1,4 @@
-"""Loads data that all rows of a thread share once.
+"""Loads a vector once if all rows of a thread load the same one.
 
     for i in 3: a[8*i:+8] = x[n:+8]                       a[0:+8] = x[n:+8]
     for i in 3: for j: y[8*i + j] = f(a[8*i + j])    ->   for i in 3: for j: y[8*i + j] = f(a[j])
@@ -16,6 +16,7 @@ from functools import partial
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.passes.loads import is_load
+from fusewright.lower.passes.unrolled_load import single_nest
 from fusewright.sym import ZERO, as_int, const, substitute
 
 
@@ -25,8 +26,8 @@ def load_repeated_vectors_once(kernel: k.Kernel) -> k.Kernel:
 
 
 def load_repeated_indices_once(kernel: k.Kernel) -> k.Kernel:
-    """Of loaded values that are indices alone, so that it shows that these are the same."""
-    while True:  # a loop within another is left in place of that one
+    """Does the same only for loads of indices, so that later passes see that the indices are equal."""
+    while True:  # replacing a loop may leave a nested loop that loads the same in each iteration
         statements = list(k.walk(kernel.body))
         values = [stmt.value for stmt in statements if isinstance(stmt, k.LetValue)]
         indices = {value.buffer for value in values if isinstance(value, k.Ref)}
@@ -38,7 +39,12 @@ def load_repeated_indices_once(kernel: k.Kernel) -> k.Kernel:
 
 
 def _repeated_arrays(loops: Sequence[k.Stmt], statements: Sequence[k.Stmt]) -> dict[k.Buffer, _Repeated]:
-    """What these loops load again and again, by where it is kept. statements: all of the kernel."""
+    """The loops that load the same elements in each iteration, by the array that they load to.
+
+    Args:
+        loops: the loops to consider.
+        statements: all statements of the kernel.
+    """
     writers = access.writers(statements)
     found: dict[k.Buffer, _Repeated] = {}
     for stmt in loops:
@@ -84,8 +90,11 @@ class _Repeated:
     """A loop that loads the same elements in each iteration.
 
     Attributes:
-        load: that of the first iteration. memory: what it reads.
-        array: the registers, of which each `period` hold the same. shorter: the registers of one.
+        loop: the loop.
+        load: the load of the first iteration.
+        memory: the memory that it reads.
+        array: the registers that it sets.
+        period: the number of registers that one iteration sets.
     """
 
     loop: k.For
@@ -96,6 +105,7 @@ class _Repeated:
 
     @property
     def shorter(self) -> k.Buffer:
+        """The registers of one iteration."""
         return replace(self.array, size=const(self.period))
 
 
@@ -103,9 +113,7 @@ def _repeated(stmt: k.Stmt) -> _Repeated | None:
     if not isinstance(stmt, k.For) or not stmt.unroll or len(stmt.body) != 1:
         return None
     count, [load] = as_int(stmt.extent), stmt.body
-    inner = load
-    while isinstance(inner, k.For) and inner.unroll and len(inner.body) == 1:
-        [inner] = inner.body
+    _, inner = single_nest(load)
     if not is_load(inner) or inner.asynchronous or inner.covering is not None or not count or count < 2:
         return None
     assert isinstance(inner.src, k.Ref)

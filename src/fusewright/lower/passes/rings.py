@@ -9,9 +9,9 @@
                                                                                  y = x[k*C + c] - a
                                                                                  fence; arrive: it is empty
 
-Without a separate warp, one thread starts the first copies before the loops, and a further one whenever a
-stage is no longer read. Copies and reads of a stage are in loops that count the stages in the same way. So
-the number of a stage determines its slot and how often the slot was filled before.
+Without a separate warp, one thread starts the first copies before the loops, and a further copy whenever a
+stage is no longer read. Loops around copies and loops around reads count the stages in the same way. So the
+number of a stage determines its slot and how often the slot was filled before.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fusewright.sym import (
     symbol,
 )
 
-# What the roles are called.
+# The names of the roles.
 _COMPUTE, _LOAD = "compute", "load"
 
 
@@ -62,7 +62,7 @@ def fill_rings(kernel: k.Kernel) -> k.Kernel:
 
 
 def _parted(body: tuple[k.Stmt, ...]) -> tuple[tuple[k.Stmt, ...], tuple[k.Stmt, ...]]:
-    """What declares buffers, names values and begins mbarriers, and the rest, which the roles share out."""
+    """The declarations, names and mbarrier initialisations of a body, and the rest, which roles divide."""
     count = max(i for i, s in enumerate(body) if isinstance(s, (k.Alloc, k.InitMbarriers))) + 1
     before = (k.Alloc, k.InitMbarriers, k.Let, k.LetMisalignment)
     declared = tuple(stmt for stmt in body[:count] if isinstance(stmt, before))
@@ -74,7 +74,7 @@ def _parted(body: tuple[k.Stmt, ...]) -> tuple[tuple[k.Stmt, ...], tuple[k.Stmt,
 
 
 def _copies(body: Iterable[k.Stmt]) -> tuple[k.Stmt, ...]:
-    """The loops and conditions around bulk copies, and these."""
+    """The bulk copies with the loops and conditions around them."""
     result: list[k.Stmt] = []
     for stmt in body:
         if isinstance(stmt, k.BulkCopy):
@@ -116,11 +116,11 @@ class _Nest:
 
     @property
     def count(self) -> Expr:
-        """How many stages a block fills in all."""
+        """The number of stages that a block fills in all."""
         return product(loop.extent for loop in self.loops)
 
     def filling(self, number: Expr, emptied: Expr) -> list[k.Stmt]:
-        """What one thread does to fill stage `number`, once stage `emptied` is read no more."""
+        """The statements with which a thread fills stage `number` after stage `emptied` has been read."""
         ring, left = self.ring, number
         values: dict[Symbol, Expr] = {}
         for loop in reversed(self.loops[1:]):
@@ -135,20 +135,20 @@ class _Nest:
         ]
 
     def first(self, kernel: k.Kernel) -> list[k.Stmt]:
-        """Fills the first stages, before the loops."""
+        """The statements that fill the first stages before the loops."""
         count = minimum(self.ring.ahead, self.count)
         i = symbol(f"{self.ring.buffer.name}_first", lo=0, hi=self.ring.ahead - 1)
-        body = self.filling(i, i - self.ring.stages)[1:]  # they are empty
+        body = self.filling(i, i - self.ring.stages)[1:]  # without the wait: the stages are empty
         return [k.If(_first_thread(kernel), (k.For(i, count, tuple(body)),))]
 
 
 def _emptied(ring: k.Ring, number: Expr) -> k.Wait:
-    """Waits until stage `number` is read no more; at once where there is none of that number yet."""
+    """Waits until stage `number` is no longer read. A negative number needs no wait."""
     return k.Wait(k.Ref(ring.empty, number % ring.stages), number // ring.stages)
 
 
 def _of_ring(body: Sequence[k.Stmt], ring: k.Ring) -> tuple[k.Stmt, ...]:
-    """The copies of one ring alone."""
+    """The copies of one ring, with the loops and conditions around them."""
     result: list[k.Stmt] = []
     for stmt in body:
         if isinstance(stmt, k.BulkCopy):
@@ -177,15 +177,20 @@ def _first_thread(kernel: k.Kernel) -> Expr:
 
 @dataclass
 class _Reader:
-    """Makes the readers of a ring wait for its stages, and release them after the last use."""
+    """Makes the readers of a ring wait for its stages and release them after the last use.
+
+    Attributes:
+        kernel, ring, nest: the kernel, the ring, and how it is filled.
+        symbols: the symbols of all loops.
+    """
 
     kernel: k.Kernel
     ring: k.Ring
     nest: _Nest
-    symbols: frozenset[Symbol]  # of loops
+    symbols: frozenset[Symbol]
 
     def body(self, body: tuple[k.Stmt, ...], loops: tuple[k.For, ...]) -> tuple[k.Stmt, ...]:
-        """`body`, inside `loops`, in which some statements read the ring."""
+        """`body`, inside `loops`, with waits and releases around the statements that read the ring."""
         here = self._number(loops)
         readers = [i for i, stmt in enumerate(body) if self._reads(stmt)]
         if not readers:
@@ -218,7 +223,7 @@ class _Reader:
         return any(self.ring.buffer in access.read_buffers(s) for s in k.walk((stmt,)))
 
     def _number(self, loops: tuple[k.For, ...]) -> Expr | None:
-        """The number of the stage that is read inside `loops`, the innermost of which counts it."""
+        """The number of the stage that is read inside `loops` if the innermost one counts it, else None."""
         known = {loop.symbol for loop in loops}
         for number in self.ring.read:
             counting = number.free_symbols & self.symbols
@@ -227,7 +232,7 @@ class _Reader:
         return None
 
     def _check_alike(self, groups: Sequence[tuple[int, k.Stmt]], loops: tuple[k.For, ...]) -> None:
-        """Fails unless all loops of a body go over the same stages in the same order."""
+        """Raises ScheduleError unless all loops of a body read the same stages in the same order."""
         first = groups[0][1]
         assert isinstance(first, k.For)
         wanted = self._number((*loops, first))
@@ -247,7 +252,12 @@ class _Reader:
     def _in_stage(
         self, body: tuple[k.Stmt, ...], number: Expr, first: int, last: int, *, wait: bool, release: bool
     ) -> tuple[k.Stmt, ...]:
-        """The statements that read a stage, which they wait for, and are done with."""
+        """`body`, in which statements `first` to `last` read a stage.
+
+        Args:
+            wait: whether to wait for the stage before the first of these.
+            release: whether to release the stage after the last of these.
+        """
         ring = self.ring
         result = list(body)
         before = body[last - 1] if last > first else None
@@ -261,14 +271,14 @@ class _Reader:
         return tuple(result)
 
     def _released(self, body: tuple[k.Stmt, ...], number: Expr) -> tuple[k.Stmt, ...]:
-        """`body`, which is done with a stage after the last of its statements that read it."""
+        """`body` with the release of a stage after the last statement that reads it."""
         ring = self.ring
         last = max(i for i, stmt in enumerate(body) if self._reads(stmt))
         done = k.Arrive(k.Ref(ring.empty, number % ring.stages), by_warp=True)
         return (*body[: last + 1], k.ProxyFence(), done, *self._next(number), *body[last + 1 :])
 
     def _next(self, number: Expr) -> list[k.Stmt]:
-        """What a thread of the block fills next, if no warp of its own does."""
+        """The statements with which a thread of the block fills a further stage, if no separate warp does."""
         if self.ring.axis is not None:
             return []
         ahead = number + self.ring.ahead
@@ -277,7 +287,7 @@ class _Reader:
 
 
 def _are_either(one: k.Stmt, other: k.Stmt) -> bool:
-    """Whether either of two branches is executed, which all threads agree on."""
+    """Whether exactly one of two branches is executed, the same one in all threads."""
     if not isinstance(one, k.If) or not isinstance(other, k.If) or other.cond is not lnot(one.cond):
         return False
     return all(symbol.name not in map(k.index_name, k.THREAD_AXES) for symbol in one.cond.free_symbols)
@@ -289,7 +299,7 @@ def _are_either(one: k.Stmt, other: k.Stmt) -> bool:
 def _with_roles(
     kernel: k.Kernel, declared: int, rings: Sequence[k.Ring], copies: tuple[k.Stmt, ...]
 ) -> k.Kernel:
-    """The kernel with a role that computes, and one of more threads that fills these rings."""
+    """The kernel with a role that computes, and a role of additional threads that fills the rings."""
     axis, registers = rings[0].axis, rings[0].registers
     assert axis is not None
     if any((ring.axis, ring.registers) != (axis, registers) for ring in rings):
@@ -340,7 +350,7 @@ def _with_roles(
 def _filled(
     body: Sequence[k.Stmt], rings: Sequence[k.Ring], loops: tuple[Symbol, ...], symbols: frozenset[Symbol]
 ) -> tuple[k.Stmt, ...]:
-    """The loops over all stages of the rings, each stage filled as soon as it is empty."""
+    """The copies with waits and arrivals: each stage is filled as soon as it is empty."""
     result: list[k.Stmt] = []
     for ring in rings:
         own = _of_ring(body, ring)
@@ -367,9 +377,7 @@ def _loop_symbols(body: Sequence[k.Stmt]) -> frozenset[Symbol]:
 
 
 def _fused(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-    """`body` with loops of equal extents that follow one another as one, so that what they fill is read in
-    the order in which it is filled.
-    """
+    """`body` with consecutive loops of equal extents merged, so that stages are filled as they are read."""
     result: list[k.Stmt] = []
     for stmt in body:
         last = result[-1] if result else None

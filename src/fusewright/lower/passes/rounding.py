@@ -4,10 +4,10 @@
     y = float(h)                     ->     y = r
     z = y + 1                               z = y + 1
 
-Graphs of torch round after each operator. The GPU converts to a bfloat16 more slowly than it computes, and
-the kernel of an optimizer step does so ten times for each element. A loaded value that only changed its sign,
-or is the largest of such values, is not rounded at all. A selection uses wide registers, too, and its result
-is converted:
+Graphs of torch round after each operator. The GPU converts to bfloat16 more slowly than it computes, and the
+kernel of an optimizer step converts ten times per element. A value is not rounded if the narrow type
+represents it anyway: a loaded value with another sign, or the largest of loaded values. A selection uses wide
+registers, too, and its result is converted:
 
     x = float(a[j])                         x = float(a[j])
     h = bfloat16(-x)                 ->     b = float(a[j + n])
@@ -29,7 +29,7 @@ from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.rounding import ROUNDED
 from fusewright.sym import ZERO
 
-# Functions whose value a narrow type has, if it has their operands.
+# Functions whose result a narrow type represents if it represents their operands.
 _EXACT = frozenset(ELEMENTWISE[name] for name in ("neg", "abs", "maximum", "minimum"))
 
 
@@ -48,7 +48,7 @@ def round_in_registers(kernel: k.Kernel) -> k.Kernel:
 
 
 def _exact(statements: Sequence[k.Stmt]) -> dict[k.Buffer, DataType]:
-    """The registers of Float that hold values of a narrower type, and that type."""
+    """The Float registers whose values a narrower type represents, with this type."""
     found: dict[k.Buffer, DataType] = {}
     for stmt in statements:
         if not isinstance(stmt, k.Compute) or not access.is_register(stmt.dst.buffer):
@@ -66,7 +66,7 @@ def _exact(statements: Sequence[k.Stmt]) -> dict[k.Buffer, DataType]:
 
 
 def _rounds(stmt: k.Compute) -> bool:
-    """Whether it rounds a Float to one register of a type that has a row for that."""
+    """Whether a statement rounds a Float to one register of a type for which `ROUNDED` has an operation."""
     buffer = stmt.dst.buffer
     (value, *_) = stmt.args
     return (
@@ -78,9 +78,10 @@ def _rounds(stmt: k.Compute) -> bool:
 
 
 def _choices(statements: Sequence[k.Stmt], rounded: Sequence[k.Buffer]) -> set[k.Stmt]:
-    """The choices between elements in registers of which one is in `rounded`, or chosen so itself.
+    """The selections between elements in registers of which one is in `rounded` or is such a selection.
 
-    Of elements that are there wherever the choice is made: of others, none may be widened before.
+    Registers that may not have been set at the selection are excluded, since they cannot be widened before
+    it.
     """
     found: set[k.Stmt] = set()
     partial = {buffer for stmt in statements if _is_partial(stmt) for buffer in access.written_buffers(stmt)}
@@ -97,14 +98,14 @@ def _choices(statements: Sequence[k.Stmt], rounded: Sequence[k.Buffer]) -> set[k
 
 
 def _is_partial(stmt: k.Stmt) -> bool:
-    """Whether it leaves its destination as it was under a condition."""
+    """Whether a statement leaves its destination unchanged if its predicate does not hold."""
     return isinstance(stmt, k.Copy) and stmt.pred is not k.TRUE and stmt.fill is None
 
 
 def _widened_buffers(
     statements: Sequence[k.Stmt], candidates: Sequence[k.Buffer], choices: set[k.Stmt]
 ) -> dict[k.Buffer, k.Buffer]:
-    """The wide register of each of the candidates that nothing but arithmetic and these choices reads."""
+    """The wide register of each candidate that only arithmetic and these selections read."""
     readers: dict[k.Buffer, list[k.Stmt]] = defaultdict(list)
     for stmt in statements:
         for buffer in access.read_buffers(stmt):
@@ -127,7 +128,7 @@ def _widened_buffers(
 def _rounded_later(
     statements: Sequence[k.Stmt], wide: dict[k.Buffer, k.Buffer], choices: set[k.Stmt]
 ) -> set[k.Buffer]:
-    """Those of the wide registers that are read but by choices whose result is converted in the end."""
+    """The wide registers that only selections with a converted result read."""
     found = set(wide)
     for stmt in reversed(statements):
         is_converted = all(b in found or b not in wide for b in access.written_buffers(stmt))
@@ -138,12 +139,14 @@ def _rounded_later(
 
 @dataclass(frozen=True)
 class _Pass:
-    """Attributes:
-    wide: the wide register in place of each narrow one.
-    rounded_later: see `_rounded_later`.
-    exact: see `_exact`.
-    choices: see `_choices`.
-    registers: those that were added.
+    """The state of the pass.
+
+    Attributes:
+        wide: the wide register that replaces each narrow one.
+        rounded_later: see `_rounded_later`.
+        exact: see `_exact`.
+        choices: see `_choices`.
+        registers: the added registers.
     """
 
     wide: dict[k.Buffer, k.Buffer]
@@ -171,7 +174,10 @@ class _Pass:
         return [dataclasses.replace(stmt, op=op, dst=dst, args=args)]
 
     def _choice(self, stmt: k.Copy) -> list[k.Stmt]:
-        """The choice of wide values: of those that are narrow, widened before, narrowed after it."""
+        """A selection between wide values.
+
+        Narrow operands are widened before it, a narrow result after it.
+        """
         if not any(v.buffer in self.wide for v in (stmt.dst, stmt.src, stmt.fill) if isinstance(v, k.Ref)):
             return [stmt]
         made: list[k.Stmt] = []

@@ -1,4 +1,4 @@
-"""Moves vectors that start at any element, and are the same for all rows, out of loops over rows.
+"""Moves unaligned vectors that are the same for all rows out of loops over rows.
 
     for row:                                        around = w[i - off:+16]
       around = w[i - off:+16]                       a = around[off:off+8]
@@ -6,8 +6,8 @@
       y[row, i:+8] = x[row, i:+8] * a                 y[row, i:+8] = x[row, i:+8] * a
 
 The weights of shifted rows are such vectors if all rows of a block have the same shift. A vector takes two
-loads and a selection. Values computed from it that are kept in shared memory are also stored before the loop.
-Other loads stay in their loop, since they would hold registers throughout it.
+loads and a selection. If values that are computed from it are kept in shared memory, they are stored before
+the loop, too. Other loads stay in their loop, since they would hold registers throughout it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def keep_invariant_vectors(kernel: k.Kernel) -> k.Kernel:
 
 
 def _invariant(loop: k.For, written: set[k.Buffer]) -> Collection[k.Stmt]:
-    """The statements of a loop that can stand before it: choices of vectors, and their loads.
+    """The statements of a loop that can be in front of it: selections of vectors, and their loads.
 
-    written: by the whole kernel.
+    Args:
+        written: the buffers that the kernel writes.
     """
     varying = {loop.symbol, *access.defined_symbols(k.walk(loop.body))}
     found = [stmt for stmt in loop.body if _only_loads(stmt) and not _uses(stmt, varying)]
@@ -55,9 +56,7 @@ def _invariant(loop: k.For, written: set[k.Buffer]) -> Collection[k.Stmt]:
 
 
 def _with_choices(found: Sequence[k.Stmt]) -> Collection[k.Stmt]:
-    """Those of the statements that choose vectors, write the registers that these read or write, or store
-    what was chosen.
-    """
+    """The statements that select vectors, write registers that these access, or store the result."""
     choices = [stmt for stmt in found if any(isinstance(each, k.Window) for each in k.walk((stmt,)))]
     chosen = access.written_in(choices)
     buffers = access.touched_in(choices)
@@ -66,9 +65,7 @@ def _with_choices(found: Sequence[k.Stmt]) -> Collection[k.Stmt]:
 
 
 def _only_loads(stmt: k.Stmt) -> bool:
-    """Whether a statement copies into memory of the block, or chooses from registers, and does nothing
-    else.
-    """
+    """Whether a statement only copies or selects, and writes no global memory."""
     for each in k.walk((stmt,)):
         if not isinstance(each, (k.For, k.If, k.Copy, k.Window)):
             return False

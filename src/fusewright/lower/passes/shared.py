@@ -9,12 +9,12 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import Expr, ceildiv, const
 
-# Any vector access within a buffer is aligned if the buffer is.
+# The alignment of every buffer, so that vector accesses within it are aligned.
 _LEAST_ALIGN = MAX_VECTOR_BYTES
 
 
 def place_shared(kernel: k.Kernel) -> k.Kernel:
-    """Buffers one after another, each aligned for vectors and as it asks; `shared_bytes` is their end."""
+    """Places the buffers one after another, aligned; `shared_bytes` is the end of the last one."""
     placed: dict[k.Buffer, k.Buffer] = {}
     end: Expr = const(0)
     for stmt in k.walk(kernel.body):

@@ -1,13 +1,13 @@
-"""Converts integers that are known to be small by additions, which take an eighth of the time.
+"""Converts between floats and integers that are known to be small by additions, in an eighth of the time.
 
     a = float(byte)                                 a = (byte + 2^23 * 1.5 as a float) - 2^23 * 1.5
     b = round(a * 0.3)                              b = (a * 0.3 + 2^23 * 1.5) - 2^23 * 1.5
     c = clamp(b, -128, 127)                 ->      c = clamp(b, -128, 127)
     y = int8(c)                                     y = int8(bits of c + 2^23 * 1.5)
 
-An H200 does 17 such conversions per cycle and SM, and 120 additions: bytes that are scaled, added and rounded
-take 70 us, where a copy takes 54. A float that is converted to an integer this way loses the sign of its
-zero.
+An H200 does 17 such conversions per cycle and SM, and 120 additions. Bytes that are scaled, added and rounded
+take 70 us there, while a copy takes 54. A float that is converted to an integer this way loses the sign of
+its zero.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SMALL = (-LARGEST_SMALL, LARGEST_SMALL - 1)
 _CAST, _ROUND = ELEMENTWISE["cast"], ELEMENTWISE["round"]
 _LIMITING = frozenset(ELEMENTWISE[name] for name in ("clamp", "maximum", "minimum"))
 _WHOLE = frozenset(ELEMENTWISE[name] for name in ("round", "floor", "ceil", "trunc"))
-#: Integers that the GPU makes floats of so slowly: not those without a sign.
+#: The integer types that the GPU converts to floats slowly. Unsigned types are not slow.
 _SIGNED = frozenset({DataType.Int8, DataType.Int16})
 
 
@@ -46,7 +46,7 @@ def convert_small_numbers(kernel: k.Kernel) -> k.Kernel:
 
 
 def _is_slow(stmt: k.Compute) -> bool:
-    """Whether a cast is between a float and an integer, in an instruction that takes long."""
+    """Whether a cast between a float and an integer takes a slow instruction."""
     target = stmt.dst.buffer.dtype
     if stmt.dtype is DataType.Float:
         return target.is_integral
@@ -54,9 +54,11 @@ def _is_slow(stmt: k.Compute) -> bool:
 
 
 class _Pass:
-    """Attributes:
-    integers: registers that nothing but casts to integers reads, perhaps after limiting.
-    whole: registers of floats without fractions.
+    """The state of the pass.
+
+    Attributes:
+        integers: the registers that only casts to integers read, perhaps after limiting.
+        whole: the registers of floats without fractions.
     """
 
     def __init__(self, statements: Sequence[k.Stmt], index: Range) -> None:
@@ -68,11 +70,10 @@ class _Pass:
         for stmt in reversed(statements):
             read = access.read_buffers(stmt)
             if isinstance(stmt, k.Compute):
-                casts = (
-                    stmt.op is _CAST and stmt.dtype is DataType.Float and stmt.dst.buffer.dtype.is_integral
-                )
-                limits = stmt.op in _LIMITING and stmt.dst.buffer in self.integers
-                if casts or (limits and stmt.dst.buffer not in others):
+                dst = stmt.dst.buffer
+                casts = stmt.op is _CAST and stmt.dtype is DataType.Float and dst.dtype.is_integral
+                limits = stmt.op in _LIMITING and dst in self.integers and dst not in others
+                if casts or limits:
                     self.integers.update(read)
                     continue
             others.update(read)

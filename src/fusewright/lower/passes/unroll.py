@@ -12,7 +12,7 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import as_int
 
-# Iterations beyond which the code that unrolling makes costs more than it saves.
+# The most iterations of a loop that is unrolled. More code costs more than it saves.
 MAX_UNROLL = 128
 
 

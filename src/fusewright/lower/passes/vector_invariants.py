@@ -1,4 +1,4 @@
-"""Moves computation that is the same for all rows of a vector of columns in front of the loop over the rows.
+"""Moves computation per column in front of the loop over rows, for vectors of columns.
 
     for i: x = load; for j < 8: a = s[j] / n; y[j] = x[j] - a
         ->
@@ -6,8 +6,8 @@
     for i: x = load; for j < 8: a = v[j]; y[j] = x[j] - a
 
 Values that depend only on a reduction of columns, or on the columns' positions, are inlined into the loops of
-their readers. The CUDA compiler leaves a division there if it is correctly rounded or under a guard, and it
-leaves a sine or cosine.
+their readers. The CUDA compiler leaves a division in the loop if it is correctly rounded or under a guard. It
+also leaves sines and cosines.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from fusewright.lower.passes.invariants import Known, known_inside, note_values
 from fusewright.lower.passes.registers import Registers
 from fusewright.sym import ZERO, Symbol, as_int
 
-# Slots (`core.op.Spelling`) of what is moved at least: an addition costs no more than its register.
+# The fewest slots (`core.op.Spelling`) of an operation that is moved. Cheaper ones cost no more than the
+# register.
 LEAST_SLOTS = 8
-# Elements of a vector at most: each takes a register.
+# The most elements of a vector. Each takes a register.
 MOST_ELEMENTS = 16
 
 
@@ -43,9 +44,11 @@ def _takes_long(stmt: k.Stmt) -> bool:
 
 
 class _Hoister:
-    """Attributes:
-    writers, readers: how many statements write and read each buffer.
-    kept: the buffers that were added, of what is computed once.
+    """The state of the pass.
+
+    Attributes:
+        writers, readers: the number of statements that write and read each buffer.
+        kept: the added registers of values that are computed once.
     """
 
     def __init__(self, writers: Counter[k.Buffer], readers: Counter[k.Buffer]) -> None:
@@ -54,7 +57,11 @@ class _Hoister:
         self.kept = Registers()
 
     def body(self, body: tuple[k.Stmt, ...], known: Known) -> tuple[k.Stmt, ...]:
-        """`body` with what is moved before its loops; `known` is written before it."""
+        """`body` with invariant computation in front of its loops.
+
+        Args:
+            known: the buffers that have values before `body`.
+        """
         known = dict(known)
         result: list[k.Stmt] = []
         for stmt in body:
@@ -69,7 +76,11 @@ class _Hoister:
         return k.body_of(body, result)
 
     def _without(self, loop: k.For, there: Collection[k.Buffer], before: list[k.Stmt]) -> k.For:
-        """`loop` without what is the same in all of its iterations, which is added to `before`."""
+        """`loop` without the computation that is the same in all iterations, which is added to `before`.
+
+        Args:
+            there: the buffers that have values before the loop.
+        """
         inside = list(k.walk(loop.body))
         bound = {loop.symbol, *access.defined_symbols(inside)}
         usable = set(there) - access.writers(inside).keys()
@@ -95,7 +106,10 @@ class _Hoister:
         bound: Collection[Symbol],
         before: list[k.Stmt],
     ) -> k.For:
-        """A loop along a vector without what it computes of `usable` buffers alone."""
+        """A loop along a vector without computation that depends only on `usable` buffers.
+
+        The computation is added to `before`. Returns the same loop if none of it takes long.
+        """
         moved: list[k.Compute | k.Copy] = []
         made: set[k.Buffer] = set()
         for stmt in loop.body:
@@ -125,7 +139,10 @@ class _Hoister:
         return dataclasses.replace(loop, body=tuple(rest))
 
     def _read_again(self, moved: Sequence[k.Compute | k.Copy]) -> set[k.Buffer]:
-        """What others than `moved` read of these, and what the copies read that stay for them."""
+        """The results of `moved` that other statements read, and the operands of copies among these.
+
+        The copies stay in the loop and are not stored to arrays.
+        """
         readers = access.readers(moved)
         made = {stmt.dst.buffer for stmt in moved}
         needed = {buffer for buffer in made if self.readers[buffer] > readers[buffer]}
@@ -140,8 +157,10 @@ class _Hoister:
     def _is_invariant(
         self, stmt: k.Stmt, along: Symbol, usable: Collection[k.Buffer], bound: Collection[Symbol]
     ) -> bool:
-        """Whether a statement computes one register, which no other does, from scalars, `usable` registers
-        and positions.
+        """Whether a statement computes a register, which it alone writes, from invariant operands.
+
+        These are scalars, `usable` registers, and positions that depend on no symbol of `bound` except
+        `along`.
         """
         chosen = _chosen_from(stmt)
         args = chosen or access.computed_from(stmt)
@@ -164,19 +183,19 @@ class _Hoister:
 
 
 def _chosen_from(stmt: k.Stmt) -> tuple[k.Operand, ...] | None:
-    """The two operands of a statement that copies one or the other, by position; None for others."""
+    """The two operands of a selection; None for other statements."""
     if not isinstance(stmt, k.Copy) or stmt.pred is k.TRUE or stmt.fill is None or stmt.width != 1:
         return None
     return stmt.src, stmt.fill
 
 
 def _only_copies(stmt: k.Stmt) -> bool:
-    """Whether a statement copies one operand always, so that it may as well stay."""
+    """Whether a statement is a copy that is not a selection. It costs nothing in the loop."""
     return isinstance(stmt, k.Copy) and _chosen_from(stmt) is None
 
 
 def _note_all_values(stmt: k.Stmt, known: dict[k.Buffer, Conditions], under: Conditions) -> None:
-    """Adds the buffers that a statement, or one inside it, gives values where the conditions `under` hold."""
+    """Adds the buffers that a statement and its nested statements set under the conditions `under`."""
     if isinstance(stmt, k.For) and not as_int(stmt.extent):
         return
     if isinstance(stmt, k.If):

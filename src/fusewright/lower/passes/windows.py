@@ -1,20 +1,21 @@
-"""Loads the aligned vectors that contain several vectors of a thread once. Each vector may start at any
-element.
+"""Loads the aligned vectors that contain several unaligned vectors of a thread once.
 
     a_around[0:16] = x[i - n:+16];  a[0:8] = a_around[n:+8]
     b_around[0:16] = x[i + 2 - m:+16];  b[0:8] = b_around[m:+8]
 
-becomes, as the second begins two elements after the first,
+becomes, since the second vector starts two elements after the first,
 
     around[0:24] = x[i - n:+24]
     near[0:16] = around[n:+16]
     a[k] = near[k];  b[k] = near[k + 2]
 
-Neighbours of an element, as differences and stencils read them, are such vectors. Separately, each would take
-two loads and a shift by a distance that is known only at run time. Together they take three loads, of which
-the last is rarely needed, and one such shift. If one vector is not contiguous in memory, all of them are
-loaded by element. If the distance is a constant, a shift costs little, and each vector has its own predicates
-(an H200: four neighbours in 16384 x 4096 bfloat16 that is reflected at its ends take 87 us this way).
+Differences and stencils read neighbours of an element by such vectors. Separately, each vector takes two
+loads and a shift by a distance that is known only at run time. Together they take three loads, of which the
+last is rarely needed, and one such shift. If one vector is not contiguous in memory, all of them are loaded
+by element.
+
+Vectors with a constant shift stay separate, since the shift costs little and each vector then has its own
+predicates. (Four neighbours in 16384 x 4096 bfloat16 with reflected ends take 87 us separately on an H200.)
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from fusewright.kernel import ir as k
 from fusewright.lower.guards import conditions_of, zero
 from fusewright.lower.passes.loads import is_load
 from fusewright.lower.passes.registers import Registers
+from fusewright.lower.passes.unrolled_load import common_symbols, nested_in
 from fusewright.sym import (
     TRUE,
     ZERO,
     Expr,
-    Symbol,
     as_int,
     const,
     land,
@@ -57,43 +58,35 @@ def share_windows(kernel: k.Kernel) -> k.Kernel:
 
 @dataclasses.dataclass(frozen=True)
 class _Leaf:
-    """A statement in unrolled loops, and its position in the body."""
+    """A statement in unrolled loops, and the position in the body of the outermost loop."""
 
     stmt: k.Stmt
     loops: tuple[k.For, ...]
     position: int
 
-    @property
-    def table(self) -> dict[Symbol, Expr]:
-        """The loops' symbols, by symbols that are the same for all leaves in as many loops."""
-        return {
-            loop.symbol: symbol(f"each{depth}", lo=0, hi=loop.extent - 1)
-            for depth, loop in enumerate(self.loops)
-        }
-
     def common(self, expr: Expr) -> Expr:
-        """An expression of it, in symbols that are the same for all leaves in as many loops."""
-        return substitute(expr, self.table)
+        """An expression of the leaf in common symbols (`common_symbols`)."""
+        return substitute(expr, common_symbols(self.loops))
 
     def own(self, expr: Expr) -> Expr:
-        """Such an expression in the leaf's own symbols."""
-        return substitute(expr, {each: name for name, each in self.table.items() if isinstance(each, Symbol)})
+        """An expression in common symbols, in the leaf's own symbols."""
+        return substitute(expr, {common: own for own, common in common_symbols(self.loops).items()})
 
     def around(self, body: Sequence[k.Stmt]) -> list[k.Stmt]:
         """The leaf's loops with other statements in them."""
-        for loop in reversed(self.loops):
-            body = [dataclasses.replace(loop, body=tuple(body))]
-        return list(body)
+        return list(nested_in(self.loops, tuple(body)))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Vector:
-    """A vector that is loaded from any element on.
+    """A load of an unaligned vector.
+
+    The properties that are expressions use common symbols (`_Leaf.common`).
 
     Attributes:
         loads: the loads of the two aligned vectors that contain it.
         window: the statement that selects it from them.
-        edge: the statement that loads its elements one by one, under some condition; None: there is none.
+        edge: the statement that loads its elements one by one under some condition, or None.
     """
 
     loads: tuple[_Leaf, _Leaf]
@@ -120,7 +113,7 @@ class _Vector:
 
     @property
     def start(self) -> Expr:
-        """Its first element in memory, as all leaves may state it; likewise the others."""
+        """The index of its first element in memory."""
         return self.loads[0].common(self.source.index) + self.offset
 
     @property
@@ -137,9 +130,7 @@ class _Vector:
 
     @property
     def begins_anywhere(self) -> bool:
-        """Whether only a thread knows where in the aligned vectors it lies, of which both are loaded where
-        either is.
-        """
+        """Whether its offset is known only at run time, and both aligned vectors are loaded if either is."""
         if as_int(self.offset) is not None:
             return False
         second = self.loads[1].stmt
@@ -148,32 +139,34 @@ class _Vector:
 
     @property
     def begins(self) -> Expr:
-        """That the aligned vectors begin in the tensor's memory."""
+        """The condition that the first aligned vector begins in the tensor's memory."""
         return le(ZERO, self.start - self.offset)
 
     @property
     def ends(self) -> Expr:
-        """That they end there."""
+        """The condition that the second aligned vector ends in the tensor's memory."""
         return le(self.start - self.offset + 2 * self.first.width, self.source.buffer.size)
 
     @property
     def wanted(self) -> Expr:
-        """Of the element that lies a symbol of the lane beyond the first of the aligned vectors."""
+        """The condition that the element of a lane of the first aligned vector is used."""
         covering = self.first.covering
         return TRUE if covering is None else self.loads[0].common(covering.wanted)
 
     def key(self) -> tuple[object, ...]:
-        """What vectors that are loaded together agree in."""
+        """The properties that are equal for vectors that can be loaded together."""
         first = self.first
         extents = tuple(loop.extent for loop in self.window.loops)
         return self.source.buffer, first.width, first.cache, first.fill, first.fill_is_value, extents
 
 
 class _Sharing:
-    """Attributes:
-    written: memory that the kernel changes.
-    registers: those that hold what is loaded once.
-    unused: those that held the same for one vector.
+    """The state of the pass.
+
+    Attributes:
+        written: the global memory that the kernel writes.
+        registers: the registers that hold the aligned vectors of several vectors.
+        unused: the registers that held the aligned vectors of one vector.
     """
 
     def __init__(self, written: set[k.Buffer]) -> None:
@@ -182,7 +175,7 @@ class _Sharing:
         self.unused: set[k.Buffer] = set()
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        """`body`, and what is nested in it, with the windows that lie together taken from one."""
+        """`body` and its nested bodies, with neighbouring vectors loaded together."""
         made: dict[int, list[k.Stmt]] = {}
         for together in _groups(_vectors(body, self.written)):
             if not _is_named_later(body, together):
@@ -193,7 +186,11 @@ class _Sharing:
         return k.body_of(body, result)
 
     def _shared(self, vectors: Sequence[_Vector]) -> dict[int, list[k.Stmt]]:
-        """What stands in place of the vectors' statements, by position. `vectors`: in order in memory."""
+        """The statements that replace those of the vectors, by position in the body.
+
+        Args:
+            vectors: the vectors in memory order.
+        """
         base = vectors[0]
         width, count = base.first.width, as_int(base.chosen.dst.buffer.size)
         assert count is not None
@@ -228,7 +225,7 @@ class _Sharing:
 
 
 def _are_there(vectors: Sequence[_Vector]) -> Expr:
-    """Whether each vector is to be loaded as a whole, and the aligned ones lie in the tensor's memory."""
+    """The condition that all vectors are loaded as a whole and their aligned vectors are in memory."""
     base, last = vectors[0], vectors[-1]
     others = (conditions_of(v.pred) - conditions_of(land(v.begins, v.ends)) for v in vectors)
     rest = sorted(set().union(*others), key=lambda e: e.order)
@@ -236,7 +233,7 @@ def _are_there(vectors: Sequence[_Vector]) -> Expr:
 
 
 def _loads(vectors: Sequence[_Vector], pred: Expr, around: k.Buffer) -> list[k.Stmt]:
-    """The loads of three aligned vectors, in the loops of the first one's."""
+    """The loads of the three aligned vectors, for the loops of the first load."""
     base, last = vectors[0], vectors[-1]
     first, width = base.first, base.first.width
     leaf = min((v.loads[0] for v in vectors), key=lambda leaf: leaf.position)
@@ -263,7 +260,7 @@ def _wanted(vector: _Vector, beyond: Expr) -> Expr:
 
 
 def _edge(vector: _Vector, pred: Expr) -> Iterator[tuple[int, list[k.Stmt]]]:
-    """The loads by element where the vectors are not loaded together, and at which position."""
+    """Yields the loads by element for vectors that are not loaded together, with their position."""
     edge, window, first = vector.edge, vector.window, vector.first
     if edge is not None:
         assert isinstance(edge.stmt, k.If)
@@ -282,7 +279,7 @@ def _edge(vector: _Vector, pred: Expr) -> Iterator[tuple[int, list[k.Stmt]]]:
 
 
 def _vectors(body: Sequence[k.Stmt], written: set[k.Buffer]) -> list[_Vector]:
-    """The vectors that statements of the body load, and nothing else does."""
+    """The unaligned vectors that statements of the body load."""
     loads: dict[k.Buffer, list[_Leaf]] = {}
     edges: dict[k.Buffer, list[_Leaf]] = {}
     windows: list[_Leaf] = []
@@ -317,15 +314,17 @@ def _leaves(stmt: k.Stmt, loops: tuple[k.For, ...], position: int) -> Iterator[_
 
 
 def _groups(vectors: Sequence[_Vector]) -> Iterator[list[_Vector]]:
-    """Vectors that lie in three aligned ones together, and not all in two, in their order in memory."""
-    alike: dict[tuple[object, ...], list[_Vector]] = {}
+    """Yields groups of vectors that three aligned vectors contain, in memory order.
+
+    Groups of which all vectors start at the same element are left out.
+    """
+    by_key: dict[tuple[object, ...], list[_Vector]] = {}
     for vector in vectors:
-        alike.setdefault(vector.key(), []).append(vector)
-    for same in alike.values():
-        rest = same
+        by_key.setdefault(vector.key(), []).append(vector)
+    for rest in by_key.values():
         while rest:
-            apart = [(as_int(vector.start - rest[0].start), vector) for vector in rest]
-            near = sorted(((n, v) for n, v in apart if n is not None), key=lambda pair: pair[0])
+            distances = [(as_int(vector.start - rest[0].start), vector) for vector in rest]
+            near = sorted(((n, v) for n, v in distances if n is not None), key=lambda pair: pair[0])
             together = [v for n, v in near if n - near[0][0] <= v.first.width]
             if together[0].start is not together[-1].start:
                 yield together
@@ -333,7 +332,7 @@ def _groups(vectors: Sequence[_Vector]) -> Iterator[list[_Vector]]:
 
 
 def _is_named_later(body: Sequence[k.Stmt], vectors: Sequence[_Vector]) -> bool:
-    """Whether something between the first load and the last is named there that the loads depend on."""
+    """Whether the loads depend on a symbol that is defined between the first and the last of them."""
     places = [leaf.position for vector in vectors for leaf in vector.loads]
     named = access.defined_symbols(k.walk(body[min(places) : max(places) + 1]))
     used = (e for v in vectors for e in (v.start, v.offset, v.pred, v.wanted))

@@ -6,7 +6,7 @@
 
 A reduction has a barrier between the stores of its warps and the loads of all threads. Threads that pass this
 barrier have finished the previous reduction. So a workspace is free again after another reduction along the
-same axes, or after a barrier. An iteration of a loop also follows the previous iteration.
+same axes, or after a barrier. In a loop, an iteration follows the previous iteration.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import as_int
 
-#: Bytes of shared memory from which on a second workspace is not worth its room.
+#: The most bytes of a second workspace. A larger one is not worth the shared memory.
 MAX_BYTES = 4096
 
-# Workspaces used since the last barrier, with the axes of what used them; None: of no reduction.
+# The workspaces used since the last barrier, each with the axes of the reduction that used it; None: another
+# use.
 _Used = frozenset[tuple[k.Buffer, tuple[ParallelType, ...] | None]]
 
 
@@ -42,13 +43,21 @@ def order_reductions(kernel: k.Kernel) -> k.Kernel:
 
 
 class _Orderer:
-    """`twins`: the second workspace for each first."""
+    """The state of the pass.
+
+    Attributes:
+        twins: the second workspace for each first one.
+    """
 
     def __init__(self) -> None:
         self.twins: dict[k.Buffer, k.Buffer] = {}
 
     def body(self, body: tuple[k.Stmt, ...], used: _Used) -> tuple[tuple[k.Stmt, ...], _Used]:
-        """`body` after workspaces were `used`, and those that are used when it ends."""
+        """`body` with ordered reductions, and the workspaces that are in use at its end.
+
+        Args:
+            used: the workspaces that are in use before `body`.
+        """
         result: list[k.Stmt] = []
         for stmt in body:
             if isinstance(stmt, (k.Barrier, k.GridBarrier)):
@@ -66,7 +75,11 @@ class _Orderer:
         return k.body_of(body, result), used
 
     def _loop(self, loop: k.For, used: _Used) -> tuple[k.For, _Used]:
-        """What an iteration leaves is used when the next one begins; workspaces are chosen once."""
+        """The loop, and the workspaces in use at its end.
+
+        All iterations use the same workspaces, so those that an iteration leaves in use are in use at its
+        beginning, too.
+        """
         _, after = self.body(loop.body, used)
         before = used | after
         body, after = self.body(loop.body, before)
@@ -105,7 +118,7 @@ def _is_small(buffer: k.Buffer) -> bool:
 
 
 def _with_twins(body: tuple[k.Stmt, ...], twins: dict[k.Buffer, k.Buffer]) -> tuple[k.Stmt, ...]:
-    """`body` with each second workspace that it uses declared beside the first."""
+    """`body` with declarations of the second workspaces that it uses."""
     used = {buffer for stmt in k.walk(body) for buffer in access.scratch_buffers(stmt)}
     added = {first: twin for first, twin in twins.items() if twin in used}
 

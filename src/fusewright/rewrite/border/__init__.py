@@ -1,7 +1,7 @@
-"""Rewrites of a candidate that change the dimensions of its inputs and outputs, and not where they lie.
+"""Rewrites of a candidate that change the dimensions of its inputs and outputs, but not their memory.
 
-A file begins with what it makes of what. Memory without gaps may be seen in any dimensions that have as many
-elements, so a kernel may have others than the tensors that it is called with.
+Each file's docstring starts with the transformation. Dense memory can have any dimensions with the same
+number of elements, so a kernel may use other dimensions than the tensors that it is called with.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Inputs and outputs without gaps that the kernel sees through one reshape alone have its dimensions.
+"""Gives dense inputs and outputs that the kernel only uses through one reshape the dimensions of the reshape.
 
     x[i, j, k] -> reshape [i, j * k] -> mul      becomes      x[i, j * k] -> mul
     mul -> store, reshaped, y[i, j, k]           becomes      mul -> y[i, j * k]
 
-The memory is the same, and so is where an element lies in it. What rows there are, how long they are and
-where they begin is then said by dimensions, however the definition came to them.
+The memory and the place of each element are the same. Afterwards dimensions state the rows, their length and
+where they begin, however the definition was written.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from fusewright.sym import TRUE, ZERO, Mul, Symbol, product
 
 
 def view_dense_memory(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which reshapes at the border are dimensions of inputs and outputs."""
+    """Removes reshapes at the border by changing the dimensions of inputs and outputs; returns `fusion`."""
     nodes = fusion.ordered_nodes()
     indexed = [node for node in nodes if isinstance(node, (Indexed, Stored))]
     shown = [node for node in indexed if type(node) is Stored and _is_view(fusion, node)]
-    stores = list({node.source: node for node in shown}.values())  # others store what an output has
+    stores = list({node.source: node for node in shown}.values())  # one store for each source
     sources = dict.fromkeys([node.source for node in indexed if isinstance(node, Indexed)])
     viewed = [source for source in sources if fusion.is_input(source) and _is_seen_reshaped(fusion, source)]
-    # A size that an index is computed by stays one of a dimension, so that it may be assumed to be constant.
+    # A size that indices are computed with must stay the size of a dimension, so that schedulers can assume
+    # that it is constant. So it must not become a factor of a merged dimension.
     while True:
         views = {*stores, *(use for source in viewed for use in source.uses)}
         used = _symbols(node for node in nodes if node not in views)
@@ -48,7 +49,7 @@ def view_dense_memory(fusion: Fusion) -> Fusion:
 
 
 def _is_seen_reshaped(fusion: Fusion, source: TensorView) -> bool:
-    """Whether all that reads an input sees all of it through the same reshape."""
+    """Whether all readers of an input read all of it through the same reshape."""
     outputs = fusion.output_tensors()
     if not _is_dense(source) or any(output.alias is source for output in fusion.outputs):
         return False
@@ -65,7 +66,7 @@ def _is_seen_reshaped(fusion: Fusion, source: TensorView) -> bool:
 
 
 def _view_input(fusion: Fusion, source: TensorView) -> None:
-    """Gives an input the dimensions that all its readers see."""
+    """Gives an input the dimensions of the reshape through which all nodes read it."""
     axes = [fusion.copy_axis(axis) for axis in source.uses[0].output.shape]
     for node in list(source.uses):
         for use in list(node.output.uses):
@@ -75,7 +76,7 @@ def _view_input(fusion: Fusion, source: TensorView) -> None:
 
 
 def _is_view(fusion: Fusion, node: Stored) -> bool:
-    """Whether an output is what is stored, reshaped, and nothing else."""
+    """Whether an output only stores a computed tensor, reshaped."""
     output, above = node.output, node.source.definition
     if above is None or above.traits.indexed or node.source in fusion.output_tensors():
         return False
@@ -84,7 +85,7 @@ def _is_view(fusion: Fusion, node: Stored) -> bool:
 
 
 def _view_output(fusion: Fusion, node: Stored) -> None:
-    """Gives an output the dimensions that it is computed along."""
+    """Gives an output the dimensions of the tensor that it stores."""
     output, stored = node.output, node.source
     above = stored.definition
     assert above is not None
@@ -97,14 +98,14 @@ def _view_output(fusion: Fusion, node: Stored) -> None:
 
 
 def _is_dense(tensor: TensorView) -> bool:
-    """Whether elements lie in the order of the dimensions, without gaps."""
+    """Whether a tensor's elements are in memory in the order of the dimensions, without gaps."""
     if tensor.is_cpu or tensor.is_expanded or False in tensor.contiguity:
         return False
     return tuple(tensor.memory_axes) == tensor.shape and ZERO not in [axis.extent for axis in tensor.shape]
 
 
 def _shows_all(node: Indexed) -> bool:
-    """Whether a read has all elements of its source, in their order: a slice from 0 on has the same map."""
+    """Whether a read has all elements of its source in order. The map alone could also be that of a slice."""
     source, view = node.source, node.output
     is_whole = node.inverse is not None and node.inverse.pred is TRUE
     is_whole |= product(source.extents) is product(view.extents)
@@ -112,7 +113,7 @@ def _shows_all(node: Indexed) -> bool:
 
 
 def _is_reshape(index_map: IndexMap, memory: TensorView, view: TensorView) -> bool:
-    """Whether a map leads from each position in `view` to its element in `memory`, in the same order."""
+    """Whether a map is that of a reshape of `memory` to `view`."""
     if view.is_expanded or index_map.pred is not TRUE:
         return False
     target = view.extents
@@ -124,7 +125,7 @@ def _symbols(nodes: Iterable[Node]) -> set[Symbol]:
 
 
 def _factors(view: TensorView) -> set[Symbol]:
-    """The sizes that are merged in those of a view."""
+    """The factors of the sizes of a view that are products."""
     return {symbol for e in view.extents if isinstance(e, Mul) for symbol in e.free_symbols}
 
 

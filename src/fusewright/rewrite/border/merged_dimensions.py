@@ -1,9 +1,10 @@
-"""Dimensions that are reduced together, and that nothing tells apart, are one.
+"""Merges dimensions that are reduced together if no node distinguishes them.
 
     s[n] = sum(x[n, h, w]);  x - s      becomes      s[n] = sum(x[n, h * w]);  x - s
 
-Every tensor has all of them, side by side, or none, and inputs and outputs have them so in memory, without
-gaps. A row is then as long as one dimension is, which may be assumed to be constant, and vectors go along it.
+Each tensor must have all of these dimensions, adjacent, or none of them. Inputs and outputs must have them
+adjacent in memory without gaps. A row is then one dimension. Its length can be assumed to be constant, and
+vectors run along it.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from fusewright.ir.view import Broadcast, Expand, Permute, Relabel, Squeeze
 from fusewright.rewrite.border.product_sizes import name_products
 from fusewright.sym import ONE, product
 
-#: Nodes whose dimensions may be merged. What the others compute differs along a dimension by its position.
+#: Nodes whose dimensions may be merged. The results of other nodes depend on the position along a dimension.
 _KINDS = (Pointwise, Reduction, Copy, Full, Random, Broadcast, Squeeze, Permute, Relabel, Expand)
 
-#: The runs of a tensor's dimensions that are one, in order: most are single.
+#: The runs of a tensor's dimensions that become one dimension each, in order. Most runs are single
+#: dimensions.
 _Runs = list[list[int]]
 
 
 def merge_reduced_dimensions(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which what is reduced together, side by side, is one dimension."""
+    """Merges adjacent dimensions that are reduced together; returns `fusion`."""
     nodes = fusion.tensor_nodes()
     if not any(_reduces_neighbours(node) for node in nodes):
         return fusion
@@ -57,7 +59,7 @@ def _reduces_neighbours(node: Node) -> bool:
 
 
 class _Classes:
-    """Axes that correspond, in all tensors: a forest whose roots stand for the classes."""
+    """Classes of axes that correspond, over all tensors (a union-find structure)."""
 
     def __init__(self) -> None:
         self._above: dict[IterDomain, IterDomain] = {}
@@ -73,7 +75,7 @@ class _Classes:
 
 def _classes(fusion: Fusion, nodes: Iterable[Node]) -> _Classes:
     found = _Classes()
-    for output in fusion.outputs:  # may be written into the memory of its alias
+    for output in fusion.outputs:  # an output may be written into the memory of its alias
         for a, b in zip(output.tensor.shape, output.alias.shape if output.alias is not None else ()):
             found.join(a, b)
     for node in nodes:
@@ -91,7 +93,7 @@ def _classes(fusion: Fusion, nodes: Iterable[Node]) -> _Classes:
 
 
 def _links(fusion: Fusion, tensors: Sequence[TensorView], classes: _Classes) -> dict[IterDomain, IterDomain]:
-    """Each axis that is one with the next one of its tensor, and that one."""
+    """Maps each axis that is merged with the next axis of its tensor to that axis."""
     beside: dict[IterDomain, set[IterDomain | None]] = {}
     before: dict[IterDomain, set[IterDomain | None]] = {}
     reduced: set[IterDomain] = set()
@@ -123,12 +125,12 @@ def _links(fusion: Fusion, tensors: Sequence[TensorView], classes: _Classes) -> 
 
 
 def _are_alike(a: IterDomain, b: IterDomain) -> bool:
-    """Whether neighbours are both reduced, both iterated over, or both of one point."""
+    """Whether neighbouring axes are of the same kind and not expanded."""
     return a.kind is b.kind and a.expanded is None and b.expanded is None
 
 
 def _lies_in_order(tensor: TensorView) -> bool:
-    """Whether neighbouring dimensions are neighbours in memory, too, which has no gaps."""
+    """Whether the dimensions are in memory in order, without gaps."""
     return False not in tensor.contiguity and tuple(tensor.memory_axes) == tensor.shape
 
 
@@ -143,7 +145,7 @@ def _runs(axes: Sequence[IterDomain], links: Mapping[IterDomain, IterDomain]) ->
 
 
 def _renumber(node: Node, runs: Mapping[TensorView, _Runs]) -> None:
-    """Follows the dimensions of a node's values, which are to be merged."""
+    """Updates the dimension numbers that a node states, for dimensions that are to be merged."""
     if not node.traits.relabel:
         return
     of_source = _seen(node.source, runs[node.source])
@@ -161,7 +163,7 @@ def _renumber(node: Node, runs: Mapping[TensorView, _Runs]) -> None:
 
 
 def _seen(tensor: TensorView, runs: _Runs) -> _Runs:
-    """The runs of the dimensions that consumers see, in numbers of these."""
+    """The runs of the dimensions that consumers see, as numbers of these dimensions."""
     number = {axis: i for i, axis in enumerate(tensor.shape)}
     axes = [[tensor.logical[dim] for dim in run] for run in runs]
     return [[number[axis] for axis in run] for run in axes if run[0] in number]

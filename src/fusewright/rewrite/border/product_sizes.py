@@ -1,10 +1,10 @@
-"""Sizes that are products have names, where the kernel needs no factor by itself.
+"""Names sizes that are products if the kernel does not need the factors.
 
     x[i0, i1 * i2]      becomes      x[i0, i3], where i3 is i1 * i2
 
-So the size of a dimension that a reshape has merged is one number to the kernel, which may be assumed to be
-constant, or a multiple of a vector, as any other. Numbers of elements are computed from it, too: a mean over
-all of x divides by i0 * i3, which is then a constant.
+So the size of a merged dimension is one number to the kernel, which can be assumed to be constant, or to be a
+multiple of a vector width, like any other size. Element counts use it, too: a mean over all of x divides by
+i0 * i3, which can then be a constant.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fusewright.sym import ZERO, Expr, Mul, Symbol, replace, symbol
 
 
 def name_products(fusion: Fusion) -> None:
-    """Names such sizes of `fusion`, in place."""
+    """Names the sizes of `fusion` that are products whose factors are not needed, in place."""
     products = list(dict.fromkeys([a.extent for a in fusion.axes() if isinstance(a.extent, Mul)]))
     elsewhere: set[Symbol] = set()
     for e in _sizes(fusion) if products else ():
@@ -26,10 +26,10 @@ def name_products(fusion: Fusion) -> None:
 
 
 def _symbols_beside(products: Sequence[Expr], e: Expr) -> frozenset[Symbol]:
-    """The symbols of `e` that are not in one of the products, nor beside one in a product of more."""
+    """The symbols of `e` outside the products, and outside larger products that contain one of them."""
     try:
         return replace(e, dict.fromkeys(products, ZERO), {}).free_symbols
-    except ZeroDivisionError:  # positions divided by a product: one that cannot be taken to be 0
+    except ZeroDivisionError:  # a product is a divisor, so it cannot be replaced by 0
         return replace(e, {each: symbol(f"product{i}") for i, each in enumerate(products)}, {}).free_symbols
 
 

@@ -1,4 +1,4 @@
-"""Rewrites of each group of nodes that may become a kernel: they give it the form that schedulers expect.
+"""Rewrites that give a group of nodes, which may become a kernel, the form that schedulers expect.
 
 Changes of shape and order move up to the loads (`lift`) or down to the stores (`sink`). Each file's docstring
 starts with the transformation.

@@ -2,9 +2,11 @@
 
     y[i, j] = x[i, v] with v = abs(j - 1)      becomes      y[i, j] = x[i, max(j - 1, 1 - j)]
 
-The indices of a reflecting or a replicating pad have this form. The facts about index maps then apply to
-these reads: vectors go along memory wherever the index does, and equal reads become one. Sizes must be
-numbers, to prove that an index is inside the source.
+The indices of a reflecting or a replicating pad have this form. The analyses of index maps then apply to
+these reads: they find where the index is contiguous, so that vectors can be loaded, and equal reads become
+one.
+    Sizes
+must be constants, to prove that an index is inside the source.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ from fusewright.ir.value import Scalar, Val
 from fusewright.rewrite.replacement import replace_node
 from fusewright.sym import And, Expr, Symbol, as_int, const, floordiv, land, lt, maximum, minimum, mod
 
-# The largest number of an index of 32 bits: what is computed within it does not wrap.
+# The largest index of 32 bits. Computation within this range does not wrap.
 _LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """An integer computed from positions, with its range."""
+    """An integer computed from positions, and its inclusive range."""
 
     expr: Expr
     lo: int
@@ -34,7 +36,7 @@ class _Number:
 
 
 def compute_indices(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which no index tensor is computed of positions alone."""
+    """Replaces index tensors that are computed only from positions; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         if isinstance(node, (Indexed, Choose)) and node.index_tensors and node in fusion.nodes:
@@ -45,7 +47,7 @@ def compute_indices(fusion: Fusion) -> Fusion:
 
 
 def _known(node: Indexed | Choose) -> dict[int, Expr]:
-    """The indices that follow from positions, by their numbers."""
+    """Maps the numbers of index tensors that are computed only from positions to index expressions."""
     expressions = node.map.expressions if isinstance(node, Indexed) else (node.pred,)
     extents = {
         value_of(s): as_int(value_extent(s))
@@ -63,7 +65,11 @@ def _known(node: Indexed | Choose) -> dict[int, Expr]:
 
 
 def _without(node: Indexed | Choose, table: Mapping[int, Expr]) -> Indexed | Choose:
-    """The node without the index tensors of these numbers, whose values lie in the source."""
+    """The node without the index tensors of these numbers, whose values are inside the source.
+
+    Args:
+        table: the index expressions that replace the tensors.
+    """
     kept = [number for number in range(len(node.index_tensors)) if number not in table]
     tensors = [node.index_tensors[number] for number in kept]
 
@@ -74,7 +80,7 @@ def _without(node: Indexed | Choose, table: Mapping[int, Expr]) -> Indexed | Cho
         return table[number] if number in table else index_value(kept.index(number), value_extent(s))
 
     def inside(pred: Expr) -> Expr:
-        """The predicate without what says of these values that they lie in the source."""
+        """The predicate without the conditions that these values are inside the source."""
         terms = pred.args if isinstance(pred, And) else (pred,)
         values = {s for term in terms for s in term.free_symbols if value_of(s) in table}
         known = {lt(-1, s) for s in values}
@@ -90,7 +96,11 @@ def _without(node: Indexed | Choose, table: Mapping[int, Expr]) -> Indexed | Cho
 
 
 def _number(value: Val, extents: Sequence[Expr], known: dict[Val, _Number | None]) -> _Number | None:
-    """What an integer is that follows from positions in a result of these sizes."""
+    """The value of an integer as an expression of positions in a result of these sizes, or None.
+
+    Args:
+        known: results for values, to which new ones are added.
+    """
     if value not in known:
         found = _found(value, extents, known)
         fits = found is not None and found.lo >= -_LARGEST and found.hi <= _LARGEST
@@ -161,7 +171,7 @@ def _smaller(a: _Number, b: _Number) -> _Number:
 
 
 def _quotient(a: _Number, b: _Number) -> _Number | None:
-    """Of what is not negative, by a number: rounded down and towards zero are one there."""
+    """A quotient of an integer >= 0 and a positive constant, for which all ways of rounding agree."""
     if a.lo < 0 or b.lo != b.hi or b.lo < 1:
         return None
     return _Number(floordiv(a.expr, b.expr), a.lo // b.lo, a.hi // b.lo)
@@ -173,8 +183,7 @@ def _remainder(a: _Number, b: _Number) -> _Number | None:
     return _Number(mod(a.expr, b.expr), 0, min(a.hi, b.lo - 1))
 
 
-def _size(a: _Number) -> _Number:
-    """Without its sign."""
+def _absolute(a: _Number) -> _Number:
     found = _larger(a, _negative(a))
     return _Number(found.expr, max(0, found.lo), found.hi)
 
@@ -188,7 +197,7 @@ _RULES: dict[str, Callable[..., _Number | None]] = {
     "mod": _remainder,
     "remainder": _remainder,
     "neg": _negative,
-    "abs": _size,
+    "abs": _absolute,
     "maximum": _larger,
     "minimum": _smaller,
     "clamp": lambda a, low, high: _smaller(_larger(a, low), high),
@@ -199,7 +208,7 @@ _RULES: dict[str, Callable[..., _Number | None]] = {
 def _chosen(
     node: Pointwise, args: Sequence[_Number | None], extents: Sequence[Expr], known: dict[Val, _Number | None]
 ) -> _Number | None:
-    """What a choice takes whose condition is the same at all positions."""
+    """The operand that a selection takes, if its condition has one value at all positions; else None."""
     test = node.inputs[0].definition
     if not isinstance(test, Pointwise) or test.op.name not in _ALWAYS:
         return None
@@ -211,11 +220,12 @@ def _chosen(
 
 
 def _is_less(a: _Number, b: _Number) -> bool | None:
-    """Whether it is, if it is so at all positions."""
+    """Whether a < b at all positions; None if it depends on the position."""
     return True if a.hi < b.lo else False if a.lo >= b.hi else None
 
 
 def _is_at_most(a: _Number, b: _Number) -> bool | None:
+    """Whether a <= b at all positions; None if it depends on the position."""
     return True if a.hi <= b.lo else False if a.lo > b.hi else None
 
 

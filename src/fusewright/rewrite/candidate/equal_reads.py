@@ -3,9 +3,8 @@
     sum(reshape(x) * reshape(y)), sum(reshape(x))     have one    reshape(x)
 
 Changes of shape that were lifted from different places meet at the loads. A merged load also shows that the
-values computed from it have the same dimensions, so their reductions share loops. A dimension with only one
-point in everything computed from a read makes no difference: the read with it, or without it, is a relabeling
-of the other.
+values computed from it have the same dimensions, so their reductions share loops. Reads that differ only in
+dimensions that stay of one point, in everything computed from them, are relabelings of each other.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from fusewright.sym import ZERO, Expr
 
 
 def share_equal_reads(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which equal indexed reads of inputs are one."""
+    """Merges equal indexed reads of inputs; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     first: dict[Hashable, Indexed] = {}
     for node in fusion.ordered_nodes():
@@ -44,7 +43,7 @@ def share_equal_reads(fusion: Fusion) -> Fusion:
 
 
 def _dims(node: Indexed) -> list[int]:
-    """The dimensions of a read but for those that stay of one point; all of one by index tensors."""
+    """The dimensions of a read without those that stay of one point; all of them if it has index tensors."""
     shape = node.output.shape
     return [
         dim
@@ -54,7 +53,7 @@ def _dims(node: Indexed) -> list[int]:
 
 
 def _read(node: Indexed, dims: Sequence[int]) -> Hashable:
-    """Equal for reads that are equal along these dimensions."""
+    """A key that is equal for reads that are equal along these dimensions."""
     fill: Hashable = node.fill
     if node.fill is not None and node.fill.value is not None:
         fill = node.fill.dtype, repr(node.fill.value)
@@ -63,5 +62,5 @@ def _read(node: Indexed, dims: Sequence[int]) -> Hashable:
     for new, dim in enumerate(dims):
         places[dim] = position(new, shape[dim][0])
     kept = tuple([shape[dim] for dim in dims])
-    # What undoes a read follows from its map: nothing moves over reads any more.
+    # The inverse does not matter: no rewrite moves over reads any more.
     return node.source, node.map.at(places), tuple(node.index_tensors), fill, kept

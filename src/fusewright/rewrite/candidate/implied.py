@@ -2,8 +2,9 @@
 
     choose(p < 4, exp(choose(p < 4, a, 0)), b)    becomes    choose(p < 4, exp(a), b)
 
-A concatenation of values computed from parts of one tensor leads to such choices: every part is a choice
-between the tensor's elements and a fill, and the choice between the parts never selects the fill.
+A concatenation of values that are computed from parts of one tensor has such choices: each part is a choice
+    between
+elements of the tensor and a fill, and the choice between the parts never selects the fill.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from fusewright.sym import TRUE, Expr, land, lnot
 
 
 def simplify_choices(fusion: Fusion) -> Fusion:
-    """`fusion` itself, without the choices whose outcome the choices that use them imply."""
+    """Removes choices whose outcome later choices imply; returns `fusion`."""
     outputs = set(fusion.output_tensors())
-    #: conditions that hold at all positions at which a tensor is used
+    # For each value the conditions that hold at all positions at which it is used.
     used: dict[Val, frozenset[Expr]] = {}
     for node in reversed(fusion.ordered_nodes()):
         if node.is_scalar:
@@ -46,7 +47,7 @@ def simplify_choices(fusion: Fusion) -> Fusion:
 
 
 def _taken(node: Choose, where: frozenset[Expr]) -> TensorView | None:
-    """The operand that a choice takes wherever these conditions hold, if it can stand for the choice."""
+    """The operand that a choice takes wherever these conditions hold, if it has the same shape; else None."""
     if node.index_tensors:
         return None
     for value, pred in ((node.inputs[0], node.pred), (node.inputs[1], lnot(node.pred))):
@@ -56,9 +57,11 @@ def _taken(node: Choose, where: frozenset[Expr]) -> TensorView | None:
 
 
 def _read_whole(node: Indexed, where: frozenset[Expr]) -> TensorView | None:
-    """What reads all of a tensor, where a part of that is read in its order, and nothing else counts.
+    """A tensor with all elements of the source, in order, that can replace a partial read, or None.
 
-    So the halves of a normalized row, turned by different angles and joined, are the row that is reduced.
+    Only the node's part of it is used. This is the source or another read of it. So the halves of a
+    normalized row that are rotated by different angles and joined use the same read as the reduction of the
+    row.
     """
     pred = node.map.pred
     if pred is TRUE or node.indices or not where.issuperset(conditions(pred)):
@@ -76,7 +79,7 @@ def _read_whole(node: Indexed, where: frozenset[Expr]) -> TensorView | None:
 
 
 def _read_where_used(fusion: Fusion, node: Indexed, where: frozenset[Expr]) -> None:
-    """Lets a read ask for the elements alone that count: of two tensors that are joined one at each point."""
+    """Restricts a read to the elements that are used, for example to one part of a join."""
     places = {s for e in node.map.indices for s in e.free_symbols}
     wanted = sorted((e for e in where if not e.free_symbols.isdisjoint(places)), key=lambda e: e.order)
     if node.map.pred is not TRUE or node.filled or not wanted:
@@ -92,7 +95,7 @@ def _read_where_used(fusion: Fusion, node: Indexed, where: frozenset[Expr]) -> N
 
 
 def _replace(fusion: Fusion, node: Choose | Indexed, taken: TensorView) -> None:
-    """Lets all that use a choice use one of its operands, or all that use a read another one."""
+    """Replaces a choice or a read by another tensor in all its readers, and removes it."""
     for use in list(node.output.uses):
         fusion.replace_inputs(use, {node.output: taken})
     remove_dead(fusion, node, set(fusion.output_tensors()))

@@ -3,9 +3,9 @@
     a[i] -> exp -> broadcast [i, b] -> add      becomes      a[i] -> broadcast [i, b] -> exp -> add
     a[i] -> exp -> slice [2:5] -> add           becomes      a[i] -> slice [2:5] -> exp -> add
 
-Afterwards every tensor between the loads and the outputs of an elementwise region has the same dimensions in
+Afterwards all tensors between the loads and the outputs of an elementwise region have the same dimensions in
 the same order. So one loop nest serves all of them, and a broadcast, permutation, slice, reshape or gather
-only determines how an input is indexed. Values computed only from a reduction's result are not changed: they
+only determines how an input is indexed. Values that depend only on a reduction's result stay unchanged: they
 are computed once per row, not once per element.
 """
 
@@ -18,17 +18,21 @@ from fusewright.rewrite.candidate.lift_indexed import as_relabel, lift_indexed, 
 from fusewright.rewrite.candidate.lift_relabel import lift_relabel
 from fusewright.rewrite.replacement import remove_dead
 
-# What is lifted above a tensor that several read in ways of their own is computed for each. A chain of joins
-# of joins could double at each step: beyond this growth it stays, and is cut into kernels.
+# The most nodes after lifting: this many times the number before, or LEAST_LIMIT. If a tensor has several
+# different indexed reads, lifting computes it once for each. A chain of joins of joins could double at each
+# step; beyond this limit it is not lifted and becomes several kernels.
 MAX_GROWTH = 8
 LEAST_LIMIT = 512
 
 
 def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
-    """`fusion` itself, rewritten until no view can move further up.
+    """Moves views up until none can move further; returns `fusion`.
 
-    An invertible indexed read waits if its source is also needed unchanged: it may become a store (see
-    sink.py). With `everything` it does not wait.
+    An invertible indexed read stays if its source is also needed unchanged, since it may become a store
+    (sink.py).
+
+    Args:
+        everything: whether such reads move, too.
     """
     reduced = depends_on_more(fusion)
     outputs = set(fusion.output_tensors())
@@ -38,13 +42,13 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
     while work:
         node = work.pop()
         if node not in fusion.nodes:
-            continue  # rewritten away meanwhile
+            continue  # another rewrite has removed it
         source = node.inputs[0]
         above = source.definition
         if not isinstance(source, TensorView) or above is None:
             continue
         if _is_step(node, above, outputs):
-            pass  # a chain of views is one view, wherever it goes
+            pass  # a chain of views becomes one view in any case
         elif isinstance(node, Indexed) and not isinstance(above, Indexed):
             if not everything and _waits(node, outputs, reduced):
                 continue
@@ -62,7 +66,7 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
         if isinstance(node, Indexed):
             made = lift_indexed(fusion, node, above, lifted, reduced) if len(fusion.nodes) < limit else None
         elif source in outputs and not node.output.uses:
-            continue  # a store in another order costs less than to compute it again
+            continue  # a store in another order costs less than a second computation
         else:
             made = lift_relabel(fusion, node, above, lifted)
         if made is None:
@@ -74,7 +78,7 @@ def lift_views(fusion: Fusion, everything: bool = False) -> Fusion:
 
 
 def _is_step(node: Node, above: Node, outputs: set[TensorView]) -> bool:
-    """Whether a view that can be undone is made in two steps, of which nothing else needs the first."""
+    """Whether two nodes are steps of one invertible view, and nothing else reads the result of the first."""
     source = above.output
     if source in outputs or len(source.uses) > 1:
         return False
@@ -85,22 +89,22 @@ def _is_step(node: Node, above: Node, outputs: set[TensorView]) -> bool:
 
 
 def _is_along_more(node: Node, above: Node) -> bool:
-    """Whether what follows from a reduction has further dimensions already, and gets more here.
+    """Whether a view adds dimensions to a value that depends on a reduction and on further dimensions.
 
-    A factor of each channel of a group, say, as the group's elements need it: it is computed in their loops.
+    For example, a factor per channel of a group, which is computed in the loops of the group's elements.
     """
     return not above.reduced and None in node.axis_map(0)
 
 
 def _waits(node: Indexed, outputs: set[TensorView], reduced: set[Val]) -> bool:
-    """Whether the source of a read that can be undone has its own place in the kernel."""
+    """Whether a read is invertible and its source is needed unchanged."""
     source = node.source
     needed = source in outputs or source in reduced or len(source.uses) > 1
     return node.inverse is not None and not node.indices and needed
 
 
 def depends_on_more(fusion: Fusion) -> set[Val]:
-    """What is not computed element by element from inputs alone, but from reductions, say."""
+    """The values that are not computed elementwise from inputs only, for example those of reductions."""
     found: set[Val] = set()
     for node in fusion.ordered_nodes():
         is_elementwise = node.traits.pointwise or node.traits.indexed

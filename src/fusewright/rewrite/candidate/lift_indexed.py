@@ -28,13 +28,14 @@ from fusewright.sym import ONE, TRUE, ZERO, And, Expr, Symbol, land, le, lt, pro
 def lift_indexed(
     fusion: Fusion, node: Indexed, above: Node, lifted: dict[object, TensorView], reduced: set[Val]
 ) -> list[Node] | None:
-    """Indexed(above(x, y)) -> above(Indexed(x), Indexed(y)); returns the new nodes to be lifted.
-
-    None if it is not possible, because `above` is not elementwise.
+    """Indexed(above(x, y)) -> above(Indexed(x), Indexed(y)).
 
     Args:
-        lifted: maps a tensor with a way to read it to the result.
+        lifted: the results of earlier steps, by the tensor and the way in which it is read.
         reduced: the values that depend on reductions.
+
+    Returns:
+        The new nodes that may be lifted further; None if `above` is not elementwise.
     """
     if isinstance(above, Iota):
         return [] if lift_over_positions(fusion, node, above) else None
@@ -53,9 +54,9 @@ def lift_indexed(
 
 
 def reads_in_order(node: Indexed, reduced: set[Val]) -> bool:
-    """Whether an indexed read of values that depend on reductions needs only the reductions' rows, in order.
+    """Whether an indexed read of values that depend on reductions needs the reductions' results in order.
 
-    So `log_softmax(x)[i, t[i]]` is `x[i, t[i]]` less the value of row i.
+    For example, `log_softmax(x)[i, t[i]]` is `x[i, t[i]]` minus the value of row i.
     """
     above = node.source.definition
     if node.source in reduced and above is not None and not above.traits.pointwise:
@@ -67,7 +68,7 @@ def reads_in_order(node: Indexed, reduced: set[Val]) -> bool:
 
 
 def is_in_order(tensor: TensorView, view: Indexed, reduced: set[Val]) -> bool:
-    """The same of a tensor that is read as `view` reads its source."""
+    """Like `reads_in_order`, for `tensor` if it is read in the way in which `view` reads its source."""
     return _in_order(tensor, view.map, view.output, reduced)
 
 
@@ -88,7 +89,7 @@ def _in_order(value: TensorView, read: IndexMap, out: TensorView, reduced: set[V
     if above.traits.pointwise and above.traits.carries_relabels and not isinstance(above, Iota):
         operands = [v for v in above.inputs if isinstance(v, TensorView) and not v.is_cpu]
         return all(_in_order(v, _restricted(read, v), out, reduced) for v in operands)
-    # A result: each of its dimensions is one of what is read, the others have one point there.
+    # The result of a reduction must be read by a relabeling.
     return not above.traits.indexed and _relabel_dims(value, read, out) is not None
 
 
@@ -98,7 +99,7 @@ def _restricted(read: IndexMap, value: TensorView) -> IndexMap:
 
 
 def _relabel_dims(value: TensorView, read: IndexMap, out: TensorView) -> list[int | None] | None:
-    """The dimension of `value` that each of `out` is, where a read of it is no more than a relabeling."""
+    """For each dimension of `out` the dimension of `value`, if the read is a relabeling; else None."""
     dims: list[int | None] = [None] * out.ndim
     for dim, (axis, index) in enumerate(zip(value.shape, read.indices)):
         if axis.is_broadcast:
@@ -111,7 +112,7 @@ def _relabel_dims(value: TensorView, read: IndexMap, out: TensorView) -> list[in
 
 
 def as_relabel(fusion: Fusion, node: Indexed) -> Node:
-    """A read of a whole result in its own order, as the relabeling that it is."""
+    """Replaces a read of a whole result in order by the equal relabeling."""
     dims = _relabel_dims(node.source, node.map, node.output)
     assert dims is not None
     fusion.remove_node(node)
@@ -119,7 +120,11 @@ def as_relabel(fusion: Fusion, node: Indexed) -> Node:
 
 
 class _Lift:
-    """One step; `made` are the nodes to be lifted next."""
+    """One step over one node.
+
+    Attributes:
+        made: the new nodes that may be lifted further.
+    """
 
     def __init__(
         self, fusion: Fusion, node: Indexed, lifted: dict[object, TensorView], reduced: set[Val]
@@ -176,7 +181,7 @@ class _Lift:
         return self.made
 
     def over_elements(self, above: Node) -> list[Node]:
-        """Over a node whose elements are each computed from those of its operands at the same position."""
+        """Moves the read over an elementwise node."""
         node = self.node
         self.fusion.remove_node(node)
         out = node.output if self.map.pred is TRUE else self.fusion.new_like(node.output)
@@ -193,10 +198,10 @@ class _Lift:
         return self.made
 
     def _choice(self, above: Node, copy: Choose) -> Choose:
-        """A choice by the position in what was read by index."""
+        """The copy of a choice, with its predicate at the positions that the node reads."""
         assert isinstance(above, Choose)
         first = len(above.index_tensors)
-        # The values that the read is by come after those that the choice is by.
+        # The index values of the read come after those of the choice.
         places = IndexMap(self.map.indices).at(_positions(self.node.output), shift=first).indices
         pred = IndexMap((), above.pred).at(places).pred
         used = {value_of(s) for s in pred.free_symbols} - {None}
@@ -208,23 +213,23 @@ class _Lift:
     # ---- parts
 
     def _is_source(self, source: TensorView) -> bool:
-        """Lets what reads the output, which has the elements of `source` in place, read that, if it can.
+        """Replaces the output by `source`, which has the same elements; returns whether that was possible.
 
-        Of what is read from memory each use may have a load of its own.
+        A tensor that is loaded stays, since each use may have a separate load.
         """
         out, computed = self.node.output, source.definition
-        is_alike = shape_of(source) == shape_of(out)
+        has_shape = shape_of(source) == shape_of(out)
         is_loaded = computed is None or computed.traits.own_load
-        if not is_alike or is_loaded or is_in_memory_of_its_own(out, self.fusion.output_tensors()):
+        if not has_shape or is_loaded or is_in_memory_of_its_own(out, self.fusion.output_tensors()):
             return False
         return read_instead(self.fusion, out, source)
 
     def viewed(self, value: TensorView) -> TensorView:
-        """An operand of the original node, read in the same way."""
+        """An operand of the node above, read in the way in which the node reads its source."""
         node = self.node
         indices = tuple(ZERO if axis.is_broadcast else e for axis, e in zip(value.shape, self.map.indices))
-        # What follows from a reduction keeps its condition: without it the broadcast of the result gets
-        # dimensions that the reduction lacks, and the two are no longer one kernel.
+        # A value that depends on a reduction keeps its condition. Without the condition, the broadcast of the
+        # result would get dimensions that the reduction lacks, and the two would no longer be one kernel.
         is_free = self.node.source not in self.reduced and _are_inside(indices, value)
         pred = TRUE if is_free else _about(self.map.pred, indices)
         shape = tuple((axis.extent, axis.expanded, axis.is_broadcast) for axis in node.output.shape)
@@ -241,7 +246,7 @@ class _Lift:
         return twin
 
     def _axis(self, axis: IterDomain, dim: int, own: IndexMap) -> IterDomain:
-        """A dimension of an operand: one element where the operand does not differ along it."""
+        """A dimension of an operand; a broadcast dimension if the operand is constant along it."""
         varies = own.depends_on(dim) or any(
             not self.node.index_tensors[n].shape[dim].is_broadcast for n in own.index_numbers
         )
@@ -250,7 +255,7 @@ class _Lift:
         return self.fusion.new_axis(ONE, IterKind.BROADCAST)
 
     def _choose(self, element: TensorView) -> None:
-        """The output: `element` where the node's predicate holds, else the node's fill."""
+        """Makes the output `element` where the node's predicate holds, else the node's fill."""
         node = self.node
         fill = node.fill or self.fusion.new_scalar(node.output.dtype, node.output.dtype.zero)
         used = self.map.pred.free_symbols
@@ -267,14 +272,14 @@ class _Lift:
         inverse: IndexMap | None = None,
     ) -> None:
         index_map, indices = _with_used(index_map, indices)
-        # Each operand is read in its own way, so a tensor that is both is two.
+        # A node cannot read one tensor by index and as the index, so the index is copied.
         apart = [copy_tensor(self.fusion, tensor) if tensor is source else tensor for tensor in indices]
         read = Indexed(self.node.kind, source, out, index_map, apart, fill, inverse)
         self.made.append(self.fusion.add_node(read))
 
 
 def _with_used(index_map: IndexMap, tensors: Sequence[TensorView]) -> tuple[IndexMap, Sequence[TensorView]]:
-    """The map with those index tensors alone that it goes by: others may vary where what is read does not."""
+    """The map with only the index tensors that it uses. Others may have dimensions that the result lacks."""
     used = sorted(index_map.index_numbers)
     if len(used) == len(tensors):
         return index_map, tensors
@@ -287,10 +292,10 @@ def _with_used(index_map: IndexMap, tensors: Sequence[TensorView]) -> tuple[Inde
 
 
 def _are_inside(indices: Sequence[Expr], value: TensorView) -> bool:
-    """Whether these are places in a tensor at all positions.
+    """Whether these indices are inside a tensor at all positions, so that the read needs no condition.
 
-    What several pieces of a join are computed of is then read once, not once for each piece. `implied`
-    restores the conditions that all uses have in common.
+    A tensor from which several pieces of a join are computed is then read once, not once for each piece.
+    `implied` restores the conditions that all uses have in common.
     """
     return all(
         prove(le(ZERO, index)) and prove(lt(index, axis.extent))
@@ -304,7 +309,7 @@ def _positions(tensor: TensorView) -> list[Expr]:
 
 
 def _about(pred: Expr, indices: Sequence[Expr]) -> Expr:
-    """The conditions of a conjunction that speak of what these indices depend on, or of sizes alone."""
+    """The conditions of a conjunction that share a symbol with these indices, or are only about sizes."""
     symbols = {s for e in indices for s in e.free_symbols}
     conditions = pred.args if isinstance(pred, And) else (pred,)
     return land(*(c for c in conditions if is_size(c) or not _places(c).isdisjoint(symbols)))
@@ -316,7 +321,7 @@ def _places(e: Expr) -> set[Symbol]:
 
 
 def _is_same(a: Scalar | None, b: Scalar | None) -> bool:
-    """Whether two fills are the same number, None being zero."""
+    """Whether two fills are the same number; None is zero."""
     if a is b:
         return True
     values = [0 if fill is None else fill.value for fill in (a, b)]

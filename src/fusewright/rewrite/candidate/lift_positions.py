@@ -5,31 +5,30 @@ from __future__ import annotations
 import operator
 from functools import reduce
 
-from fusewright.core.dtype import DataType
-from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import is_size, position_of
 from fusewright.ir.node import Choose, Indexed, Iota, Pointwise
 from fusewright.ir.value import TensorView, Val
 from fusewright.ops.build_elementwise import apply, constant, convert, scalar_of_extent
 from fusewright.ops.elementwise import ELEMENTWISE
-from fusewright.sym import ONE, TRUE, Expr, Symbol, fold, is_nonneg
+from fusewright.rewrite.replacement import positions_along
+from fusewright.sym import TRUE, Expr, Symbol, fold, is_nonneg
 from fusewright.sym.nodes import Const, Division
 
-#: Operations of index maps, and those that compute them of positions: C's division is rounded down where
-#: nothing is negative.
+#: The elementwise operation for each operation of index expressions. C's division rounds down for operands >=
+#: 0.
 _OPERATIONS = {"add": "add", "mul": "mul", "floordiv": "div", "mod": "mod"}
 
-#: Those whose operands may be in any order, so that sizes among them can be combined first.
+#: Commutative operations, of which the operands that are sizes can be combined first.
 _COMMUTATIVE = {"add": operator.add, "mul": operator.mul}
 
 
 def lift_over_positions(fusion: Fusion, node: Indexed, above: Iota) -> bool:
-    """Indexed(Iota) -> start + step * (arithmetic on Iotas along the dimensions of the result), selected
-    where there is an element.
+    """Indexed(Iota) -> start + step * (arithmetic on Iotas along the dimensions of the result).
 
-    Returns whether it was done. It is not done if an index is a loaded value, or is computed from positions
-    by other operations than sums, products, quotients and remainders of nonnegative terms.
+    Returns:
+        Whether the rewrite was possible. It is not if an index is a loaded value, or is computed from
+        positions by other operations than sums, products, quotients and remainders of terms >= 0.
     """
     along = [i for i, axis in enumerate(above.output.maybe_root) if not axis.is_broadcast]
     if node.index_tensors or len(along) != 1:
@@ -51,7 +50,7 @@ def lift_over_positions(fusion: Fusion, node: Indexed, above: Iota) -> bool:
 
 
 def _is_arithmetic(e: Expr) -> bool:
-    """Whether it is made of positions and sizes, and nothing that is divided is negative."""
+    """Whether an expression consists of positions and sizes, and all its dividends are >= 0."""
     if isinstance(e, Symbol):
         return position_of(e) is not None or is_size(e)
     if isinstance(e, Const):
@@ -62,15 +61,19 @@ def _is_arithmetic(e: Expr) -> bool:
 
 
 def _value(fusion: Fusion, e: Expr, args: tuple[Val, ...], output: TensorView) -> Val:
-    """What computes an index, given what computes its operands: of Int, at each position of `output`."""
+    """Adds nodes that compute an index as an Int at each position of `output`.
+
+    Args:
+        args: the values of the operands of `e`.
+    """
     if isinstance(e, Const):
         return constant(fusion, e.value)
-    if is_size(e):  # a whole one: the host computes no scalar for a segment alone
+    if is_size(e):  # as one size, since the host computes no scalars for a single segment
         return scalar_of_extent(fusion, e)
     if isinstance(e, Symbol):
         dim = position_of(e)
         assert dim is not None
-        return _positions(fusion, output, dim)
+        return positions_along(fusion, output, dim)
     operands = list(args)
     combine = _COMMUTATIVE.get(e.kind)
     sizes = [part for part in e.args if is_size(part)]
@@ -78,14 +81,3 @@ def _value(fusion: Fusion, e: Expr, args: tuple[Val, ...], output: TensorView) -
         operands = [value for part, value in zip(e.args, args) if not is_size(part)]
         operands.append(scalar_of_extent(fusion, reduce(combine, sizes)))
     return reduce(lambda a, b: apply(fusion, _OPERATIONS[e.kind], a, b), operands)
-
-
-def _positions(fusion: Fusion, output: TensorView, dim: int) -> TensorView:
-    """The position along a dimension, a tensor with no other one."""
-    axes = [
-        fusion.copy_axis(axis) if i == dim else fusion.new_axis(ONE, IterKind.BROADCAST)
-        for i, axis in enumerate(output.shape)
-    ]
-    out = fusion.new_tensor(axes, DataType.Int)
-    fusion.add_node(Iota(constant(fusion, 0), constant(fusion, 1), out))
-    return out

@@ -14,9 +14,14 @@ from fusewright.sym import ZERO, Expr, const
 
 
 def lift_relabel(fusion: Fusion, node: Node, above: Node, lifted: dict[object, TensorView]) -> list[Node]:
-    """relabel(above(x, y)) -> above'(relabel(x), relabel(y)); returns the new nodes to be lifted.
+    """relabel(above(x, y)) -> above'(relabel(x), relabel(y)).
 
-    `lifted`: maps a tensor with its relabeling to the result, so that shared tensors stay shared.
+    Args:
+        lifted: the results of earlier steps, by the tensor and its relabeling, so that shared tensors stay
+            shared.
+
+    Returns:
+        The new nodes that may be lifted further.
     """
     out, dims = node.output, tuple(node.axis_map(0))
     fusion.remove_node(node)
@@ -55,7 +60,11 @@ def _axes(fusion: Fusion, shape: Sequence[IterDomain], dims: Sequence[int | None
 
 
 def _places(out: TensorView, dims: Sequence[int | None], rank: int) -> list[Expr]:
-    """The position along each of `rank` dimensions, from those along what they become in `out`."""
+    """The positions along `rank` dimensions as expressions of the positions in `out`.
+
+    Args:
+        dims: for each dimension of `out` the original dimension, or None.
+    """
     places: list[Expr] = [ZERO] * rank
     for new, (old, axis) in enumerate(zip(dims, out.shape)):
         if old is not None and not axis.is_broadcast:

@@ -1,6 +1,4 @@
-"""Computes powers by small constants as products or roots, since a general `pow` takes a hundred
-instructions.
-"""
+"""Computes powers by small constants as products or roots. A general `pow` takes a hundred instructions."""
 
 from __future__ import annotations
 
@@ -13,22 +11,22 @@ from fusewright.ir.value import Scalar, TensorView
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, shape_of
 
-# Products of so many factors are as accurate as `pow`, whose results CUDA gives within 4 units of the last
-# place of a Float and 2 of a Double: x**7 of Floats is off by up to 4.4, x**5 of Doubles by up to 2.9.
+# The most factors of a product that is as accurate as CUDA's `pow`, which has an error of at most 4 ulp in
+# Float and 2 in Double. x**7 would have an error of up to 4.4 ulp in Float, and x**5 up to 2.9 in Double.
 MOST_FACTORS = {DataType.Float: 6, DataType.Double: 4}
-# The same under a reciprocal, which adds up to 2 units of a Float, half a unit of a Double.
+# The most factors under a reciprocal, which adds up to 2 ulp in Float and half an ulp in Double.
 MOST_DIVIDED = {DataType.Float: 3, DataType.Double: 2}
-# Of other types, as torch computes them.
+# The most factors for other types, for which torch also multiplies.
 FACTORS = 3
-# Exponents that have a row of their own.
+# Exponents for which there is a separate operation.
 ROWS = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
 
 
 def expand_powers(fusion: Fusion) -> Fusion:
-    """x**1 becomes x, x**2 becomes x*x, x**4 the square of that, x**-3 the reciprocal of x*x*x and x**0.5 a
-    root.
+    """Replaces powers by products, reciprocals and roots; returns `fusion`.
 
-    A cube of a type that each step would round to is left as it is.
+    x**1 becomes x, x**2 becomes x*x, x**4 the square of that, x**-3 the reciprocal of x*x*x and x**0.5 a
+    root. Cubes of reduced float types stay, since each product would be rounded.
     """
     outputs = set(fusion.output_tensors())
     for node in list(fusion.nodes):
@@ -70,9 +68,9 @@ def _most_factors(dtype: DataType) -> int:
 
 
 def _multiply(fusion: Fusion, node: Pointwise, base: TensorView, exponent: int) -> None:
-    """base**exponent, which `node` computes, by squaring."""
+    """Replaces `node`, which computes base**exponent, by products (exponentiation by squaring)."""
     last = base
-    # The base may be a number in a tensor of the host, which has fewer dimensions.
+    # Products have the shape of the node's output: the base may be a CPU tensor, which has fewer dimensions.
     for digit in f"{exponent:b}"[1:]:
         last = _product(fusion, node.output, last, last)
         if digit == "1":

@@ -1,11 +1,12 @@
-"""Stores outputs next to a reduced view from the view's space.
+"""Stores outputs from the iteration space of a view that is reduced.
 
     y = f(x) -> output;  max(reshape(y))      becomes      y' = f(reshape(x)) -> store;  max(y')
 
 A kernel has one iteration space, which is that of its reductions: for example, blocks of a row that each get
-a scale. An output in the shape of the row would need a second space. But if a view only renames elements,
-each element has a position in both, and so do values computed with results of the reduction along the view's
-dimensions, such as a group norm's results that are indexed by channel.
+    a
+scale. An output in the shape of the row would need a second space. But if the view is a reshape, each element
+has a position in both spaces. So do values that are computed with results of the reduction, such as those of
+a group norm, which are indexed by channel.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fusewright.sym import TRUE
 
 
 def store_beside_views(fusion: Fusion) -> Fusion:
-    """`fusion` itself, whose outputs follow the only view of all elements that is reduced, if any."""
+    """Stores outputs from the space of a view that is reduced, if there is one; returns `fusion`."""
     views = [n for n in fusion.ordered_nodes() if isinstance(n, Indexed) and _shows_all(n)]
     if not views:
         return fusion
@@ -31,8 +32,8 @@ def store_beside_views(fusion: Fusion) -> Fusion:
         for output in list(fusion.outputs):
             tensor = output.tensor
             above = tensor.definition
-            is_alike = [axis.extent for axis in tensor.shape] == extents
-            if above is None or not above.traits.pointwise or not is_alike or output.alias is not None:
+            has_shape = [axis.extent for axis in tensor.shape] == extents
+            if above is None or not above.traits.pointwise or not has_shape or output.alias is not None:
                 continue
             if is_in_order(tensor, view, more) and not any(axis.is_broadcast for axis in tensor.shape):
                 _store(fusion, tensor, view)
@@ -46,7 +47,11 @@ def _shows_all(node: Indexed) -> bool:
 
 
 def _is_reduced(tensor: TensorView, leave_out: Indexed | None = None) -> bool:
-    """Whether a reduction goes over what elementwise work makes of a tensor, apart from a view of it."""
+    """Whether a reduction reads values that are computed elementwise from a tensor.
+
+    Args:
+        leave_out: a view whose readers do not count.
+    """
     stack, seen = [tensor], {tensor}
     while stack:
         for use in stack.pop().uses:
@@ -61,7 +66,7 @@ def _is_reduced(tensor: TensorView, leave_out: Indexed | None = None) -> bool:
 
 
 def _store(fusion: Fusion, tensor: TensorView, view: Indexed) -> None:
-    """Makes an output a store of its own view."""
+    """Makes an output a store from the view's space."""
     inside, twin = fusion.new_like(tensor), fusion.new_like(view.output, tensor.dtype)
     for use in list(tensor.uses):
         fusion.replace_inputs(use, {tensor: inside})

@@ -2,9 +2,10 @@
 
     sum(x * w) over rows, then + w      becomes      sum(x * w) over rows, then + w', which is w loaded again
 
-A tensor with fewer dimensions than the reduced tensor runs in the loops of the reduction, as if it were
-broadcast. Uses that read it once per row, or store it, have other loops. If the tensor has a reduced
-dimension, so do all uses elsewhere. These uses get a separate load or a separate computation.
+A tensor with fewer dimensions than the reduced tensor is computed in the loops of the reduction, as if it
+were broadcast. Uses that read it once per row, or store it, have other loops. If the tensor has a reduced
+dimension, all uses outside the reduction have other loops. These uses get a separate load or a separate
+computation.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class _Reduced:
     """The reductions that a tensor feeds.
 
     Attributes:
-        axes: its dimensions that are reduced.
-        rank: the most dimensions, without broadcasts, of the operand of a reduction that it feeds.
+        axes: the dimensions of the tensor that are reduced.
+        rank: the largest number of dimensions, without broadcasts, of the operands of these reductions.
     """
 
     axes: set[IterDomain]
@@ -34,7 +35,7 @@ class _Reduced:
 
 
 def separate_small_tensors(fusion: Fusion) -> Fusion:
-    """`fusion` itself, changed if a small tensor is read both inside and outside a reduction's loops."""
+    """Separates small tensors that are read both inside and outside a reduction's loops; returns `fusion`."""
     nodes = fusion.tensor_nodes()
     if any(isinstance(node, Reduction) for node in nodes):
         _Separator(fusion, nodes).run()
@@ -45,10 +46,11 @@ class _Separator:
     """The facts about the tensors of one fusion, consumers first.
 
     Attributes:
-        after: tensors that depend on a reduction.
-        rank: the most dimensions, without broadcasts, of the operand of a reduction.
+        after: the tensors that depend on a reduction.
+        rank: the largest number of dimensions, without broadcasts, of the operands of reductions.
         feeding: the tensors that reductions depend on.
-        widest: the most dimensions of a tensor or of a value computed from it.
+        widest: for each tensor the largest number of dimensions of the tensor and the values computed from
+            it.
     """
 
     def __init__(self, fusion: Fusion, nodes: Sequence[Node]) -> None:
@@ -76,7 +78,7 @@ class _Separator:
                 self._separate(value, False)
 
     def _add_operands(self, node: Node) -> None:
-        """Adds to `feeding` the operands of a node that reduces, or computes what is reduced later."""
+        """Adds the operands of a node to `feeding`, if it is a reduction or feeds one."""
         if isinstance(node, Reduction):
             root = node.output.maybe_root
             later, rank = {axis for axis in root if axis.is_reduction}, _reduced_rank(node)
@@ -95,21 +97,21 @@ class _Separator:
         return max([_rank(tensor), *(self.widest.get(use.output, 0) for use in tensor.uses)])
 
     def _separate(self, tensor: TensorView, is_output: bool) -> None:
-        """Gives a twin to the uses of `tensor` that are outside the loops which the other uses are in.
+        """Gives the uses of `tensor` outside the reduction's loops a copy of it.
 
-        The uses inside get it if `tensor` is an output.
+        If `tensor` is an output, the uses inside the loops get the copy.
         """
         known = self.feeding.get(tensor)
         rank = known.rank if known is not None else self.rank
         if _rank(tensor) >= rank:
             return
         inside = [use for use in tensor.uses if isinstance(use, Reduction) or use.output in self.feeding]
-        if known is None or all(axis.is_broadcast for axis in known.axes):  # once a row
+        if known is None or all(axis.is_broadcast for axis in known.axes):  # it has one value per row
             inside += [u for u in tensor.uses if u not in inside and self.widest.get(u.output, 0) >= rank]
         outside = [use for use in tensor.uses if use not in inside]
         node = tensor.definition
         if node is not None and node.traits.placed:
-            return  # done once, in memory
+            return  # it is stored to memory, once
         if node is None:
             outside = [use for use in outside if not is_own_load(self.fusion, use)]
         if not inside or not (outside or is_output):
@@ -117,7 +119,7 @@ class _Separator:
         twin = self.fusion.new_like(tensor)
         for use in inside if is_output else outside:
             self.fusion.replace_inputs(use, {tensor: twin})
-        # A relabeling that changes nothing is a load of its own.
+        # An identity relabeling is a separate load.
         load = Relabel(tensor, twin, range(tensor.ndim))
         self.fusion.add_node(load if node is None else node.copy({tensor: twin}))
         self.widest[tensor], self.widest[twin] = self._width(tensor), self._width(twin)
@@ -126,11 +128,11 @@ class _Separator:
 
 
 def _rank(tensor: TensorView) -> int:
-    """The dimensions that it is computed along, broadcasts aside."""
+    """The number of dimensions along which a tensor is computed, without broadcasts."""
     axes = tensor.iterated
     return sum(not axis.is_broadcast for axis in axes)
 
 
 def _reduced_rank(node: Node) -> int:
-    """The dimensions of what a reduction reduces, broadcasts aside."""
+    """The number of dimensions of a reduction's operand, without broadcasts."""
     return sum(not axis.is_broadcast for axis in node.output.maybe_root)

@@ -1,14 +1,15 @@
-"""Moves reshapes and slices of values that are not recomputed down to the stores.
+"""Moves invertible reshapes and slices of values that are not recomputed down to the stores.
 
     sum(x) -> reshape -> mul by w -> output             becomes    sum(x) -> mul by w' -> store, reshaped
     x -> mul by reshape(sum(reshape(x))) -> output      becomes    reshape(x) -> mul by sum -> store, reshaped
 
-A value that follows from a reduction, or that is also stored unchanged, has its place in the kernel's
-iteration space. A change of shape that keeps its elements distinct can be inverted. Computation with the
-result then stays in that space, on operands that are read through the inverse, and the change of shape
-happens where the output is stored. The same holds for values combined with results that have one element for
-many of the reduced elements, such as a norm of groups of channels that is written as a scale and a shift of
-each channel.
+A value that depends on a reduction, or that is also stored unchanged, has its place in the kernel's iteration
+space. If a change of its shape is invertible, computation with the result stays in that space: other operands
+are
+    read
+through the inverse, and the shape changes when the output is stored. The same holds for values that are
+combined with results of a reduction of the reshaped value, such as a group norm that is written as a scale
+and a shift of each channel.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from fusewright.sym import ONE, TRUE, ZERO, Expr
 
 
 def sink_views(fusion: Fusion) -> Fusion:
-    """`fusion` itself, rewritten until no indexed read of a computed tensor can become a store."""
+    """Turns indexed reads of computed tensors into stores where possible; returns `fusion`."""
     changed = False
     tried: set[Node] = set()
     while True:
@@ -36,11 +37,11 @@ def sink_views(fusion: Fusion) -> Fusion:
         assert isinstance(node, Indexed) and node.inverse is not None
         tried.add(node)
         changed |= _Sink(fusion, node, node.output, node.source, node.map, node.inverse).run()
-    for node in [n for n in fusion.ordered_nodes() if _is_met_again(n)] if tried else ():
+    for node in [n for n in fusion.ordered_nodes() if _is_beside_source(n)] if tried else ():
         assert isinstance(node, Indexed) and node.inverse is not None
         if node in fusion.nodes:
             changed |= _Sink(fusion, node, node.source, node.output, node.inverse, node.map).run()
-    # What did not sink is lifted if it can be, and so are the operands of what did.
+    # Reads that did not sink are lifted if possible, as are the new reads of operands.
     return lift_views(fusion, everything=True) if changed or tried else fusion
 
 
@@ -54,8 +55,8 @@ def _can_sink(fusion: Fusion, node: Node) -> bool:
     )
 
 
-def _is_met_again(node: Node) -> bool:
-    """Whether elementwise work reads what a node reads in another shape, all of it, to be reduced."""
+def _is_beside_source(node: Node) -> bool:
+    """Whether a node is a reshape of a whole tensor that elementwise nodes also read unchanged."""
     if not isinstance(node, Indexed) or node.inverse is None or node.indices or node.source.is_cpu:
         return False
     is_all = node.inverse.pred is TRUE and node.map.pred is TRUE and not node.filled
@@ -63,14 +64,19 @@ def _is_met_again(node: Node) -> bool:
 
 
 class _Sink:
-    """One indexed read, and the computation with its result or, next to a reduction, with its source.
+    """Moves the computation with one tensor of an indexed read to the space of the other.
 
     Attributes:
-        result: the tensor whose readers compute in the space of `source`, which has its elements, instead of
-            their own.
-        map, inverse: from positions in the result to positions in the source, and back.
-        more: further tensors, such as those that depend on reductions.
-        twins: maps computation with the result to the same computation in the source's space.
+        node: the indexed read.
+        result: the tensor whose readers move. It is the node's output, or its source if the output is
+            reduced.
+        source: the other tensor, with the same elements, to whose space they move.
+        map, inverse: the maps from positions in the result to positions in the source, and back.
+        space: the dimensions of the source.
+        more: the tensors that are not computed elementwise from inputs only.
+        twins: maps tensors that are computed with the result to their counterparts in the source's space.
+        reads: the new reads of other operands.
+        same_reads: operands that are read from the source's space in the same way, and may become unused.
     """
 
     def __init__(
@@ -95,11 +101,11 @@ class _Sink:
 
     @property
     def _reads_result(self) -> bool:
-        """Whether the result is what the node gives."""
+        """Whether the result is the node's output."""
         return self.result is self.node.output
 
     def run(self) -> bool:
-        """Rewrites; returns False and changes nothing if computation with the result needs its own space."""
+        """Moves the computation; returns False and changes nothing if that is impossible or has no use."""
         region = self._region()
         if region is None:
             return False
@@ -140,15 +146,15 @@ class _Sink:
         return region if stored and not unused and has_place else None
 
     def _is_wider(self, tensor: TensorView) -> bool:
-        """Whether it has several elements where the result has one: the source has no place for them."""
+        """Whether a tensor is larger than the result along a dimension, so the source lacks places for it."""
         pairs = zip(self.result.shape, tensor.shape)
         return any(ours.is_broadcast and not theirs.is_broadcast for ours, theirs in pairs)
 
     def _has_own_place(self, region: Sequence[Node]) -> bool:
-        """Whether the source is needed as it is: it is not computed again, or not only for the region.
+        """Whether the source is needed in its own shape: it is not recomputed, or has other readers.
 
-        Other reads by index need no more than elements of it. Where these are of one shape, as the parts
-        that a stencil adds up, their space serves all of them.
+        Indexed reads of the result's shape do not count: for the parts that a stencil adds up, for example,
+        their common space serves all of them.
         """
         source, shape = self.source, shape_of(self.result)
         others = [use for use in source.uses if use is not self.node and use not in region]
@@ -156,19 +162,21 @@ class _Sink:
         return source in self.more or source in self.outputs or is_needed
 
     def _is_same_read(self, value: TensorView) -> bool:
-        """Whether a tensor is another of the source's space, or a broadcast in it, read in the same way."""
+        """Whether a value is a tensor or broadcast in the source's space that is read like the source."""
         node = value.definition
         if not isinstance(node, Indexed) or node.indices or node.source.ndim != len(self.space):
             return False
         dims = zip(node.source.shape, self.space, node.map.indices, self.map.indices)
-        return node.map.pred is self.map.pred and all(
-            theirs.is_broadcast
-            or (theirs.extent is ours.extent and not ours.is_broadcast and place is own_place)
-            for theirs, ours, place, own_place in dims
-        )
+
+        def is_same(theirs: IterDomain, ours: IterDomain, place: Expr, own_place: Expr) -> bool:
+            if theirs.is_broadcast:
+                return True
+            return theirs.extent is ours.extent and not ours.is_broadcast and place is own_place
+
+        return node.map.pred is self.map.pred and all(is_same(*dim) for dim in dims)
 
     def _compute(self, node: Node) -> None:
-        """The node in the source's space, beside itself."""
+        """Adds a copy of the node in the source's space."""
         values: dict[Val, Val] = {}
         for value in dict.fromkeys(node.inputs):
             if isinstance(value, TensorView) and not value.is_cpu:
@@ -182,7 +190,10 @@ class _Sink:
         self.fusion.add_node(copy)
 
     def _twin(self, value: TensorView) -> TensorView:
-        """An operand in the source's space: computed with the result, read alike, or read by the inverse."""
+        """An operand's counterpart in the source's space.
+
+        It is computed with the result, or read in the same way as the result, or read through the inverse.
+        """
         known = self.twins.get(value)
         if known is not None:
             return known
@@ -212,11 +223,11 @@ class _Sink:
         return twin
 
     def _places(self) -> Sequence[Expr]:
-        """The position in the result along each of its dimensions, from that in the source."""
+        """The position in the result as expressions of the position in the source."""
         return self.inverse.indices
 
     def _store(self) -> None:
-        """Stores the outputs, and removes what is computed in the result's own space."""
+        """Stores the outputs from the source's space, and removes the computation in the result's space."""
         for tensor, twin in self.twins.items():
             if tensor not in self.outputs:
                 continue

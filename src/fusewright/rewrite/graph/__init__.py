@@ -1,8 +1,7 @@
-"""Rewrites of a whole definition, once, before it is partitioned into kernels. They save work and memory
-traffic.
+"""Rewrites of a whole definition before it is partitioned into kernels. They save work and memory traffic.
 
-Each file is one pass, and its docstring starts with the transformation; docs/how-to-add-a-pass.md shows them
-in order. `shown` has code that several share.
+Each file is one pass, and its docstring starts with the transformation. docs/how-to-add-a-pass.md shows the
+passes in order. `shown` has code that several passes share.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from fusewright.ir.value import TensorView
 
 
 def separate_aliases(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which nothing but views reads an output that may be a view."""
+    """Gives nodes that read an output that may be a view a separate view; returns `fusion`."""
     bases = alias_bases(fusion)
     for tensor in fusion.output_tensors():
         node = tensor.definition
@@ -30,9 +30,7 @@ def separate_aliases(fusion: Fusion) -> Fusion:
 
 
 def alias_bases(fusion: Fusion) -> set[TensorView]:
-    """The inputs and outputs whose memory outputs may view, because nothing writes into them after they are
-    made.
-    """
+    """The inputs and outputs whose memory outputs may view: nothing writes into it after they are made."""
     written = {output.alias for output in fusion.outputs} | {
         output.tensor for output in fusion.outputs if output.alias is not None
     }
@@ -46,7 +44,7 @@ def only_looks(node: Node) -> bool:
 
 
 def view_chain(tensor: TensorView, bases: set[TensorView]) -> tuple[TensorView, list[Node]] | None:
-    """The nearest of `bases` that an output may be a view of, and the nodes that lead from there to it."""
+    """The nearest of `bases` that an output may be a view of, and the nodes from there to the output."""
     nodes: list[Node] = []
     node = tensor.definition if tensor in bases else None
     while node is not None and only_looks(node):

@@ -20,7 +20,7 @@ from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead
 
 
 def fold_casts(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which casts start from the first tensor that has their operand's values."""
+    """Makes casts start from the earliest tensor with the operand's values; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         if not _is_cast(node):
@@ -41,7 +41,7 @@ def _is_cast(node: Node | None) -> bool:
 
 
 def _exact_source(tensor: TensorView, dtype: DataType) -> TensorView | None:
-    """The tensor from which casts to `dtype` are the same as from this cast of it, if it is one."""
+    """The operand of the cast that computed a tensor, if a cast of the operand gives the same; else None."""
     node = tensor.definition
     if node is None or not _is_cast(node):
         return None

@@ -1,6 +1,6 @@
-"""Removes nodes that no output needs.
+"""Removes nodes that no output depends on.
 
-Scalars stay: sizes may follow from them, and the host computes only those that are used.
+Scalars stay: sizes may depend on them, and the host computes only those that are used.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from fusewright.ir.fusion import Fusion
 
 
 def remove_dead_nodes(fusion: Fusion) -> Fusion:
-    """`fusion` itself, without the nodes of tensors that no output follows from."""
+    """Removes the nodes of tensors that no output depends on; returns `fusion`."""
     needed = set(fusion.ordered_nodes())
     for node in reversed(list(fusion.nodes)):
         if node not in needed and not node.is_scalar:

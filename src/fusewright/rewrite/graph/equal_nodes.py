@@ -1,8 +1,8 @@
 """Common subexpression elimination.
 
-Two nodes are equal if they do the same with the same operands. Operands of a commutative operation may be
-swapped. A random draw equals only itself, and a kernel boundary that the user states stays. Of two equal
-outputs of the definition, one becomes a copy of the other.
+Two nodes are equal if they perform the same operation on the same operands. Operands of a commutative
+operation may be swapped. A random draw equals only itself, and a kernel boundary that the user states stays.
+If two outputs of the definition are equal, one becomes a copy of the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SLOTS: dict[type[Node], tuple[str, ...]] = {}
 
 
 def merge_equal_nodes(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which equal nodes are one."""
+    """Merges equal nodes; returns `fusion`."""
     _Merger(fusion).run()
     return fusion
 
@@ -70,32 +70,29 @@ class _Merger:
         self.fusion.remove_node(node)
 
     def _equal(self, node: Node, alike: list[Node]) -> Node | None:
-        """One of the nodes with the same operands that computes the same; None for what has to stay apart."""
-        for out in node.outputs:
-            if isinstance(out, TensorView) and (
-                out in self.written or (is_in_memory_of_its_own(out, ()) and not _is_ordered_copy(node))
-            ):
+        """One of the nodes with the same operands that is equal, or None."""
+        for out in node.tensor_outputs:
+            is_separate = is_in_memory_of_its_own(out, ()) and not _is_ordered_copy(node)
+            if out in self.written or is_separate:
                 return None
-        said = _said(node)
-        return next((known for known in alike if self._may_stand(known) and _said(known) == said), None)
+        key = _key(node)
+        return next((known for known in alike if self._may_stand(known) and _key(known) == key), None)
 
     def _may_stand(self, node: Node) -> bool:
-        """Whether a node that was kept is still there, with results that others may read."""
-        return node in self.fusion.nodes and not any(
-            isinstance(out, TensorView) and any(use.traits.updates for use in out.uses)
-            for out in node.outputs
-        )
+        """Whether a node is still in the graph and its results are not updated in memory."""
+        uses = (use for out in node.tensor_outputs for use in out.uses)
+        return node in self.fusion.nodes and not any(use.traits.updates for use in uses)
 
     def _number(self, value: Val) -> int:
-        """Of equal values the same."""
+        """A number that is the same for equal values."""
         if isinstance(value, Scalar) and value.definition is None and not self.fusion.is_input(value):
             key = value.dtype, type(value.value), repr(value.value), value.extent
             return id(self._scalars.setdefault(key, value))
         return id(self.same.get(value, value))
 
 
-def _said(node: Node) -> Hashable:
-    """What a node is beside its operands."""
+def _key(node: Node) -> Hashable:
+    """The properties of a node except its operands."""
     return _parameters(node), tuple([_form(out) for out in node.outputs])
 
 
@@ -104,7 +101,7 @@ def _is_ordered_copy(node: Node) -> bool:
 
 
 def _form(value: Val) -> Hashable:
-    """The type and dimensions of a result, and how it lies in memory."""
+    """The type, the dimensions and the memory layout of a result."""
     if isinstance(value, Scalar):
         return value.dtype
     order: tuple[int, ...] = ()
@@ -125,7 +122,7 @@ def _parameters(node: Node) -> Hashable:
 
 
 def _hashable(value: object) -> Hashable:
-    """A parameter by its value; True and 1, and 1 and 1.0, are no equals."""
+    """A parameter as a hashable value. True, 1 and 1.0 are different."""
     if isinstance(value, Mapping):
         return tuple([(key, _hashable(entry)) for key, entry in value.items()])
     if isinstance(value, (list, tuple)):

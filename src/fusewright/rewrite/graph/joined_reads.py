@@ -1,10 +1,10 @@
-"""Joins of parts that lie in one tensor as they lie in the join.
+"""Replaces joins of parts of one tensor by one read, if the parts are in the tensor as they are in the join.
 
     cat(x[:, a:b], x[:, b:c])          becomes    x[:, a:c]
     cat(y[:, :-1], y[:, 1:, :4], 2)    becomes    windows of 12 every 8 elements of x
 
-where y is x as rows of 8. So each element has one load without a condition, and not one for each part, of
-which all but one are in vain.
+where y is x as rows of 8. So each element has one load without a condition, instead of one load for each part
+of which only one is used.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fusewright.rewrite.graph.round_trips import MAX_CHAIN, identity, only_moves
 from fusewright.rewrite.replacement import remove_dead, shape_of
 from fusewright.sym import TRUE, Expr, land
 
-#: A tensor, and which of its elements are read.
+#: A tensor, and the map to the elements that are read.
 _Read = tuple[TensorView, IndexMap]
 
 
 def join_reads(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which a choice between elements that stand at one place of a tensor reads that.
+    """Replaces choices whose two sides are the same element of a tensor by reads; returns `fusion`.
 
-    Not where an output is a view of the join, which the caller is to have in memory of its own.
+    A choice stays if an output is a view of the join: the caller gets the join in separate memory.
     """
     nodes = fusion.ordered_nodes()
     choices = [node for node in nodes if isinstance(node, Choose) and _chooses_moved(node)]
@@ -44,7 +44,7 @@ def join_reads(fusion: Fusion) -> Fusion:
 
 
 def _chooses_moved(node: Choose) -> bool:
-    """Whether both sides may be elements of one tensor that were moved, or are chosen from such."""
+    """Whether both sides are moved elements, or choices, so that they may be elements of one tensor."""
     above = [value.definition for value in node.inputs[:2]]
     return not node.index_tensors and all(
         n is not None and (isinstance(n, Choose) or only_moves(n)) for n in above
@@ -52,7 +52,7 @@ def _chooses_moved(node: Choose) -> bool:
 
 
 def _conditions_of_use(nodes: Sequence[Node], outputs: set[TensorView]) -> dict[Val, frozenset[Expr]]:
-    """What holds at all positions at which a value is used."""
+    """The conditions that hold at all positions at which a value is used."""
     used: dict[Val, frozenset[Expr]] = {}
     for node in reversed(nodes):
         if node.is_scalar:
@@ -66,7 +66,7 @@ def _conditions_of_use(nodes: Sequence[Node], outputs: set[TensorView]) -> dict[
 
 
 def _is_shown(tensor: TensorView, outputs: set[TensorView]) -> bool:
-    """Whether an output is a tensor, or has elements of it that were but moved."""
+    """Whether an output is a tensor or only moves elements of it."""
     return tensor in outputs or any(only_moves(use) and _is_shown(use.output, outputs) for use in tensor.uses)
 
 
@@ -83,9 +83,11 @@ def _common_read(node: Choose, where: frozenset[Expr]) -> _Read | None:
 
 
 def _reads(value: TensorView, where: frozenset[Expr]) -> Iterator[_Read]:
-    """The tensors through which a value was moved, the nearest one first, and which elements it has of each.
+    """Yields the tensors through which a value was moved, the nearest one first, and its elements of each.
 
-    `where`: the conditions that hold where it counts; what asks for more elsewhere has fills, too.
+    Args:
+        where: the conditions where the value is used. Moves with further conditions have fills, so they end
+            it.
     """
     places: IndexMap | None = identity(value)
     above = value.definition
@@ -104,7 +106,7 @@ def _read_once(
     source, places = read
     out = node.output
     fusion.remove_node(node)
-    # Elsewhere there may be no such element.
+    # The element may not exist at other positions.
     pred = land(*sorted(where, key=lambda e: e.order))
     fill = None if pred is TRUE else fusion.new_scalar(out.dtype, out.dtype.zero)
     fusion.add_node(Indexed("Join", source, out, IndexMap(places.indices, pred), fill=fill))

@@ -1,4 +1,4 @@
-"""Logarithms of exponentials, and exponentials of logarithms.
+"""Simplifies logarithms of exponentials and exponentials of logarithms.
 
     log(exp(x))             becomes    x
     log(exp(d) / s)         becomes    d - log(s)
@@ -9,13 +9,19 @@ where d = x - max(x) and s = sum(exp(d)), along the same dimensions. If the maxi
 number may take its place. So the logarithm of a softmax becomes a log-softmax, and the exponential of a
 log-softmax a softmax, with one exponential per element in each case.
 
-No result is less accurate. An exponential is off by a few ulp. Its logarithm is off by as many ulp of 1, and
-the exponential may be 0 or infinite where its operand is neither. `d - log(s)` is off by half an ulp, and so
-its exponential is off by more than a product with a reciprocal, of which there is one per row; a division
-takes ten instructions per element. `max(x) + log(s)` loses digits that d keeps. d is not positive and s is 1
-or more, so nothing cancels and nothing overflows. Without the maximum, x - log(s) would be off by an ulp of
-x, and exp(x) / s would be infinity by infinity where the original formulas are finite. A row with an element
-of +inf has NaN there in any case; as in a softmax, its other elements may be NaN, too.
+No result becomes less accurate:
+
+* log(exp(x)): the exponential has an error of a few ulp, so its logarithm has an error of as many ulp of 1.
+  The exponential may also be 0 or infinite although x is finite.
+* exp(d - log(s)): the operand has an error of half an ulp, so the exponential has a larger error than a
+  product with a reciprocal. There is one reciprocal per row; a division would take ten instructions per
+  element.
+* x - (max(x) + log(s)): the sum loses digits that d keeps.
+
+d <= 0 and s >= 1, so nothing cancels and nothing overflows. Without the maximum, x - log(s) would have an
+error of an ulp of x, and exp(x) / s would be infinity by infinity where the original formulas are finite. In
+a row with an element +inf, that element becomes NaN in any case; as in a softmax, the other elements may
+become NaN, too.
 """
 
 from __future__ import annotations
@@ -35,12 +41,12 @@ from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead
 _ADD, _SUB, _MUL, _EXP, _LOG, _RECIPROCAL, _WHERE = (
     ELEMENTWISE[name] for name in ("add", "sub", "mul", "exp", "log", "reciprocal", "where")
 )
-#: Types that are computed in themselves.
+#: Types in which computation takes place.
 _TYPES = frozenset({DataType.Float, DataType.Double})
 
 
 def simplify_logarithms(fusion: Fusion) -> Fusion:
-    """`fusion` itself, without logarithms and exponentials that undo each other."""
+    """Removes logarithms and exponentials that undo each other; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         rule = _RULES.get(node.op) if isinstance(node, Pointwise) and not node.is_scalar else None
@@ -58,7 +64,7 @@ def simplify_logarithms(fusion: Fusion) -> Fusion:
 
 
 def _operands(tensor: Val, *ops: ElementwiseOp) -> tuple[TensorView, ...]:
-    """The operands of what computes a tensor, if that is one of `ops`, of tensors of its own type."""
+    """The operands of the node that computes a tensor; empty if it is not of `ops`, or types differ."""
     node = tensor.definition
     if not isinstance(node, Pointwise) or node.op not in ops or tensor.dtype not in _TYPES:
         return ()
@@ -68,7 +74,7 @@ def _operands(tensor: Val, *ops: ElementwiseOp) -> tuple[TensorView, ...]:
 
 
 def _logarithm_of_power(fusion: Fusion, out: TensorView) -> Node | None:
-    """log(exp(x)), and log(exp(d) / s)."""
+    """The replacement of log(exp(x)) or log(exp(d) / s), if `out` is one of these."""
     for power in _operands(out, _LOG):
         for x in _operands(power, _EXP):
             return Copy(x, out)
@@ -80,7 +86,7 @@ def _logarithm_of_power(fusion: Fusion, out: TensorView) -> Node | None:
 
 
 def _quotients(tensor: TensorView) -> Iterator[tuple[TensorView, Shown]]:
-    """(a, s) such that a tensor is a / s, or a times the reciprocal of s."""
+    """Yields pairs (a, s) such that a tensor is a / s or a * (1 / s)."""
     if operands := _operands(tensor, *QUOTIENTS):
         yield operands[0], shown_by(operands[1])
     elif operands := _operands(tensor, _MUL):
@@ -91,7 +97,7 @@ def _quotients(tensor: TensorView) -> Iterator[tuple[TensorView, Shown]]:
 
 
 def _before_shown(fusion: Fusion, op: ElementwiseOp, shown: Shown) -> TensorView:
-    """`op` of what is shown, computed before it is: once a row, if that is a value a row."""
+    """`op` of a shown tensor, computed before its views: once per row, if it has one value per row."""
     source = shown.tensor
     result = fusion.new_like(source)
     fusion.add_node(Pointwise(op, (source,), result))
@@ -99,7 +105,7 @@ def _before_shown(fusion: Fusion, op: ElementwiseOp, shown: Shown) -> TensorView
 
 
 def _power_of_logarithm(fusion: Fusion, out: TensorView) -> Node | None:
-    """exp(d - log(s))."""
+    """The replacement of exp(d - log(s)), if `out` is that."""
     for difference in _operands(out, _EXP):
         if operands := _operands(difference, _SUB):
             shown = shown_by(operands[1])
@@ -112,7 +118,7 @@ def _power_of_logarithm(fusion: Fusion, out: TensorView) -> Node | None:
 
 
 def _difference(fusion: Fusion, out: TensorView) -> Node | None:
-    """x - (m + log(s)), where d = x - m."""
+    """The replacement of x - (m + log(s)) with d = x - m, if `out` is that."""
     if not (operands := _operands(out, _SUB)):
         return None
     shown = shown_by(operands[1])
@@ -128,14 +134,14 @@ def _difference(fusion: Fusion, out: TensorView) -> Node | None:
 
 
 def _are_alike(shown: Shown, inner: Shown, outer: Shown) -> bool:
-    """Whether the first shows the same tensor in the same way as `inner`, seen through `outer`."""
+    """Whether `shown` shows the tensor of `inner` like the views of `inner` and then those of `outer`."""
     return (
         shown.tensor is inner.tensor and shown.dims == Shown(inner.tensor, (*inner.views, *outer.views)).dims
     )
 
 
 def _shifted_powers(total: TensorView) -> TensorView | None:
-    """exp(x - max(x)), if a tensor shows the sum of that along the dimensions of the maximum."""
+    """exp(x - max(x)), if a tensor shows the sum of these along the dimensions of the maximum; else None."""
     node = shown_by(total).tensor.definition
     if not isinstance(node, Reduction) or node.op is not SUM:
         return None
@@ -148,7 +154,7 @@ def _shifted_powers(total: TensorView) -> TensorView | None:
 
 
 def _is_maximum(shown: Shown, x: TensorView, dims: tuple[int, ...]) -> bool:
-    """Whether each element of `x` is shown the maximum along `dims`, or what a choice has in place of it."""
+    """Whether `shown` is the maximum of `x` along `dims`, or a selection between that and another value."""
     node = shown.tensor.definition
     if isinstance(node, Reduction):
         kept = [dim for dim in range(x.ndim) if dim not in dims]
@@ -161,5 +167,5 @@ def _is_maximum(shown: Shown, x: TensorView, dims: tuple[int, ...]) -> bool:
     return any(_is_maximum(Shown(each.tensor, (*each.views, *shown.views)), x, dims) for each in choices)
 
 
-#: By what a node computes, what may compute it instead.
+#: The rule for each operation. It returns the node that replaces a node, or None.
 _RULES = {_LOG: _logarithm_of_power, _EXP: _power_of_logarithm, _SUB: _difference}

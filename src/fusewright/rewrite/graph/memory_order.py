@@ -1,4 +1,4 @@
-"""Gives tensors between kernels the memory order of the inputs, as outputs have it."""
+"""Gives tensors between kernels the memory order of the inputs, which outputs have already."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from fusewright.ops.memory_format import lay_out_intermediates
 
 
 def keep_memory_order(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which tensors keep the memory order of the inputs: for example, tensors computed
-    from channels-last inputs are channels last.
+    """Gives tensors the memory order of the inputs; returns `fusion`.
+
+    For example, tensors that are computed from channels-last inputs become channels last.
     """
     if any(_is_ordered(tensor) for tensor in fusion.tensors()) and lay_out_intermediates(fusion):
         fusion.edits += 1
@@ -17,7 +18,7 @@ def keep_memory_order(fusion: Fusion) -> Fusion:
 
 
 def _is_ordered(tensor: TensorView) -> bool:
-    """Whether its order in memory is not row-major."""
+    """Whether a tensor's memory order is not row-major."""
     if tensor.allocation == tensor.logical:
         return False
     return tensor.memory_axes != list(tensor.shape)

@@ -22,7 +22,7 @@ from fusewright.sym import as_int
 
 
 def narrow_sums(fusion: Fusion) -> Fusion:
-    """`fusion` itself, with sums in 32 bits if they fit."""
+    """Computes sums in 32 bits if they fit; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         if not isinstance(node, (Reduction, Scan)):
@@ -45,7 +45,7 @@ def narrow_sums(fusion: Fusion) -> Fusion:
 
 
 def _summed(node: Reduction | Scan) -> TensorView | None:
-    """What is summed in 64 bits though all sums fit in 32."""
+    """The tensor, before its cast to 64 bits, whose sums fit in 32 bits; None if they may not fit."""
     if node.op is not SUM or node.output.dtype is not DataType.Int or len(node.inputs) > 1:
         return None
     few = _before_cast(node.tensor_inputs[0].definition)
@@ -59,7 +59,7 @@ def _summed(node: Reduction | Scan) -> TensorView | None:
 
 
 def _count(node: Reduction | Scan) -> int | None:
-    """The most elements that are added up to one; None where only a call knows."""
+    """The number of elements of one sum; None if it is known only at the call."""
     dims = (node.dim,) if isinstance(node, Scan) else node.reduced_dims
     sizes = [as_int(node.tensor_inputs[0].shape[dim].visible_extent) for dim in dims]
     return None if None in sizes else prod(filter(None, sizes))

@@ -4,10 +4,12 @@
     max(max(x, [1], keepdim), [0])        becomes    max(x, [0, 1]), broadcast
 
 This holds for all operations that combine elements in any order. It is exact for extrema and integers. For
-sums and products of floats it changes the order of operations, which no reduction states. A result that is
-rounded between the two reductions has a cast between them, which stays. Three more stay: a result that is
-needed by itself, since the second reduction then reads less data; and a reduction along dimensions along
-which its operand was reduced before (`rows_first`).
+sums and products of floats it changes the order of operations, which no reduction specifies. The reductions
+stay separate if
+
+* there is a cast between them, which rounds,
+* the first result has other uses, since the second reduction then reads less data, or
+* the second one reduces dimensions along which the operand of the first was reduced before (`rows_first`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from fusewright.rewrite.replacement import combines_elements, return_instead
 
 
 def join_nested_reductions(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which a reduction and the only reduction that reads its result become one."""
+    """Merges reductions with the only reduction that reads their result; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     before: Mapping[TensorView, frozenset[int]] | None = None
     for node in fusion.ordered_nodes():
@@ -49,10 +51,9 @@ class _Nested:
     """A reduction, and the earlier reduction whose result it reduces.
 
     Attributes:
-        outer, inner: the second and the first of them.
-        chain: the nodes before the outer one, the last first, including the inner one.
-        table: for each dimension of the outer one's operand, the dimension of the inner one's operand, or
-            None.
+        outer, inner: the later and the earlier reduction.
+        chain: the nodes before the outer reduction up to the inner one, the last first.
+        table: for each dimension of the outer operand, the dimension of the inner operand, or None.
     """
 
     outer: Reduction
@@ -61,7 +62,7 @@ class _Nested:
     table: tuple[int | None, ...]
 
     def joined(self, fusion: Fusion) -> TensorView:
-        """The result of both in one step."""
+        """Adds one reduction for both; returns its result."""
         reduced = set(self.inner.reduced_dims)
         kept: list[int | None] = []
         for dim, axis in zip(self.table, self.outer.output.logical):
@@ -106,6 +107,10 @@ def _nested(outer: Reduction, outputs: set[TensorView]) -> _Nested | None:
 
 
 def _follows_rows(node: Reduction, before: Mapping[TensorView, frozenset[int]]) -> bool:
-    """Whether it reduces rows that results were broadcast along, all of each; `before`: `reduced_before`."""
+    """Whether a reduction is along all dimensions along which results were broadcast to its operand.
+
+    Args:
+        before: the result of `reduced_before`.
+    """
     rows = before.get(node.tensor_inputs[0])
     return rows is not None and rows.issubset(node.reduced_dims)

@@ -12,15 +12,15 @@ from fusewright.core.dtype import DataType
 from fusewright.ir import Fusion, LibraryCall, Node, Placement, TensorView, Val
 from fusewright.sym import as_int, product
 
-# Strides of a tensor of which none are known: no dimension is a multiple of another.
+# Strides in place of unknown ones. None is a multiple of another, so that no dimensions appear contiguous.
 _PRIMES = (104729, 49999, 24989, 12497, 6247, 3121, 1559, 773, 389, 193, 97, 47, 23, 11, 5, 2)
 
 
 def view_operands(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which calls read the tensors behind the views that are their operands."""
+    """Makes library calls read the tensors behind the views that are their operands; returns `fusion`."""
     calls = [node for node in fusion.nodes if isinstance(node, LibraryCall)]
     found = {call: [_chain(fusion, value, call.op.strided_rank) for value in call.inputs] for call in calls}
-    # What a call reads as it is lies in memory: another's operand may be a view of that.
+    # A tensor that a call reads without views is in memory, so operands of other calls may be views of it.
     whole = {v for call, views in found.items() for v, chain in zip(call.inputs, views) if not chain}
     for call, views in found.items():
         for i, value in enumerate(call.inputs):
@@ -37,10 +37,11 @@ def view_operands(fusion: Fusion) -> Fusion:
 def _chain(
     fusion: Fusion, operand: Val, strided_rank: int, whole: Collection[Val] | None = None
 ) -> tuple[Node, ...]:
-    """The nodes from a tensor in memory to an operand that is a view of it; none, where it is no view.
+    """The nodes from a tensor in memory to an operand that is a view of it; empty if there is no such tensor.
 
-    They lead from the farthest of `whole`, which lie in memory, or without these from as far as strides tell
-    where elements are.
+    Args:
+        whole: if given, the tensor must be one of these, which are in memory. Otherwise it is the farthest
+            one from which strides lead to the operand.
     """
     if not isinstance(operand, TensorView):
         return ()
@@ -71,12 +72,12 @@ def _chain(
     return ()
 
 
-# Elements below a byte have no strides.
+# Types whose elements are smaller than a byte, so that they have no strides.
 _PAIRED = frozenset({DataType.Float4_e2m1fn, DataType.Float4_e2m1fn_x2})
 
 
 def _is_in_memory(fusion: Fusion, tensor: TensorView) -> bool:
-    """Whether it is there as a whole, even if the call does not read it."""
+    """Whether a tensor is in memory in any case: an input, an output, or the result of a library call."""
     return (
         fusion.is_input(tensor)
         or isinstance(tensor.definition, LibraryCall)
@@ -85,9 +86,9 @@ def _is_in_memory(fusion: Fusion, tensor: TensorView) -> bool:
 
 
 def _are_strided(source: TensorView, nodes: list[Node]) -> bool:
-    """Whether strides lead to what the nodes show, in whatever call.
+    """Whether the views have strides in all calls.
 
-    Where elements are taken by an index, that is known if sizes are.
+    For reads by index this is known only if all sizes are.
     """
     if not any(node.traits.indexed for node in nodes):
         return True
@@ -103,7 +104,7 @@ def _are_strided(source: TensorView, nodes: list[Node]) -> bool:
 
 
 def _strides(tensor: TensorView, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Its strides if it is dense, else some that nothing may be concluded from."""
+    """The strides of a tensor if it is dense, else arbitrary ones (`_PRIMES`)."""
     position = {axis: i for i, axis in enumerate(tensor.shape)}
     order = [position[axis] for axis in tensor.allocation if axis in position]
     is_dense = all(flag or shape[dim] == 1 for dim, flag in zip(order, tensor.contiguity, strict=True))

@@ -1,12 +1,11 @@
-"""Computes a reduction from the result of another one, of the same operand along fewer dimensions, that is
-needed anyway.
+"""Computes a reduction from another reduction of the same operand along fewer dimensions.
 
     s = sum(x, [1]), t = sum(x, [1, 2])        becomes        s = sum(x, [1]), t = sum(s, [1])
 
-So no kernel reads all elements for `t`. Sizes are not known here: of several such results, the pass takes the
-one with the fewest remaining dimensions, and among these the one that keeps the innermost dimension, whose
-rows the following kernels can hold. It applies to the operations that `nested_reductions` merges; that pass
-leaves these reductions apart, as the first result has other uses.
+So no kernel reads all elements for `t`. If there are several such results, the pass takes one with the fewest
+remaining dimensions, since sizes are unknown here. Among these it takes the one that keeps the innermost
+dimension, whose rows the following kernels can hold. The pass applies to the operations that
+`nested_reductions` merges. That pass leaves these reductions separate, since the first result has other uses.
 """
 
 from __future__ import annotations
@@ -21,14 +20,15 @@ from fusewright.rewrite.replacement import combines_elements, return_instead
 
 
 def reduce_partial_results(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which reductions start from available results along some of their dimensions."""
+    """Makes reductions start from results along some of their dimensions; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     found: dict[TensorView, list[Reduction]] = {}
     for node in fusion.ordered_nodes():
         if isinstance(node, Reduction) and combines_elements(node) and not node.output.is_cpu:
             found.setdefault(node.tensor_inputs[0], []).append(node)
     for source, alike in found.items():
-        # The fewest dimensions first: what became of these is what the others may go on from.
+        # Reductions along fewer dimensions are rewritten first, since others may start from their new
+        # results.
         for node in sorted(alike, key=lambda each: len(each.reduced_dims)):
             partial = _partial_result(node, alike)
             if partial is None:
@@ -43,7 +43,7 @@ def reduce_partial_results(fusion: Fusion) -> Fusion:
 
 
 def _partial_result(node: Reduction, alike: Sequence[Reduction]) -> Reduction | None:
-    """The reduction of the same operand that `node` can go on from."""
+    """The reduction of the same operand that `node` can start from, or None."""
     reduced = set(node.reduced_dims)
     others = [
         each

@@ -16,7 +16,7 @@ from fusewright.sym import ZERO, as_int
 
 
 def read_parts(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which an indexed read of a join reads the part that it reads elements of."""
+    """Makes indexed reads that need only one part of a join read that part; returns `fusion`."""
     for node in fusion.ordered_nodes():
         if isinstance(node, Indexed) and not node.indices:
             while (part := part_read(node)) is not None:
@@ -25,7 +25,7 @@ def read_parts(fusion: Fusion) -> Fusion:
 
 
 def part_read(node: Indexed) -> TensorView | None:
-    """What the choice above takes at all positions that a read asks for."""
+    """The part of a join that contains all positions that a read accesses, or None."""
     choice = node.source.definition
     if not isinstance(choice, Choose) or choice.index_tensors:
         return None
@@ -35,7 +35,7 @@ def part_read(node: Indexed) -> TensorView | None:
 
 
 def read_part(fusion: Fusion, node: Indexed, part: TensorView) -> None:
-    """Lets a read by index of a join read this part of it."""
+    """Makes an indexed read of a join read this part of it."""
     old = node.source
     fusion.replace_inputs(node, {old: part})
     copies = [axis.is_broadcast for axis in part.shape]

@@ -5,9 +5,9 @@
     sum(permute(x, [2, 0, 1]), [1, 2])       becomes    sum(x, [0, 1])
     sum(permute(x, [2, 1, 0]), [2])          becomes    permute(sum(x, [0]), [1, 0])
 
-So other readers of x and the reduction have the same dimensions, unless elementwise work continues in the
-dimensions after the reshape or permute. The order of elements changes, which no reduction states. A reduction
-whose states are positions has them as a second operand, and is not changed.
+So the reduction has the same dimensions as other readers of x. The pass does not apply if elementwise work
+continues in the dimensions after the reshape or permute. It changes the order of elements, which no reduction
+specifies. A reduction that returns positions has these as a second operand and is not changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fusewright.sym import ONE, TRUE
 
 
 def reduce_before_reshapes(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which no reduction that can do without a reshape or permute reads one."""
+    """Moves reductions in front of reshapes and permutes; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         if not isinstance(node, Reduction) or len(node.inputs) != 1:
@@ -51,8 +51,9 @@ def reduce_before_reshapes(fusion: Fusion) -> Fusion:
 
 
 def _to_view(node: Reduction, outputs: set[TensorView]) -> list[Node] | None:
-    """The reshape or permute that a reduction reads, and what is computed of its result alone in between; or
-    None.
+    """The reshape or permute that a reduction reads, and the elementwise nodes between the two, in order.
+
+    None if there is no such reshape or permute, or if it has other readers.
     """
     chain: list[Node] = []
     (tensor,) = node.tensor_inputs
@@ -70,7 +71,7 @@ def _to_view(node: Reduction, outputs: set[TensorView]) -> list[Node] | None:
 
 
 def _is_reduced(node: Node) -> bool:
-    """Whether a node reduces one tensor, or makes what is only reduced."""
+    """Whether a node reduces one tensor, or computes a tensor that is only reduced."""
     if isinstance(node, Reduction):
         return len(node.inputs) == 1
     one = isinstance(node, Pointwise) and len(node.tensor_inputs) == 1
@@ -78,7 +79,10 @@ def _is_reduced(node: Node) -> bool:
 
 
 def _is_of_library(node: Node) -> bool:
-    """Whether a node is a library's, or makes views for libraries alone: they read what is viewed."""
+    """Whether a node is a library call or a view that only library calls read.
+
+    These read the viewed tensor.
+    """
     if node.traits.whole:
         return True
     shows = (node.traits.view or node.traits.indexed) and len(node.inputs) == 1
@@ -86,7 +90,7 @@ def _is_of_library(node: Node) -> bool:
 
 
 def _is_reshape(node: Indexed) -> bool:
-    """Whether it has all elements of its source, in their order: a slice from 0 on has the same map."""
+    """Whether a read has all elements of its source in order. The map alone could also be that of a slice."""
     source, target = node.source.extents, node.output.extents
     if node.inverse is None or node.inverse.pred is not TRUE:
         return False
@@ -97,7 +101,7 @@ def _is_reshape(node: Indexed) -> bool:
 
 
 def _dims_before(reshape: Node, node: Reduction) -> list[int] | None:
-    """The dimensions before the reshape that the reduction reduces, if others are as they were; else None."""
+    """The dimensions before a reshape that the reduction reduces; None if the reshape changes others."""
     (source,), reduced = reshape.tensor_inputs, [axis.is_reduction for axis in node.output.logical]
     target = reshape.output.extents
     found: list[int] = []
@@ -127,7 +131,7 @@ def _in_the_order_of(fusion: Fusion, permute: Permute, node: Reduction, result: 
 
 
 def _computed(fusion: Fusion, node: Node, value: TensorView) -> TensorView:
-    """What an elementwise node of one tensor makes of another."""
+    """Applies an elementwise node of one operand to another operand."""
     out = fusion.new_like(value, node.output.dtype)
     twin = node.copy({node.output: out})
     fusion.add_node(twin)

@@ -1,11 +1,11 @@
-"""Computes reciprocals of roots with one special function and no call.
+"""Computes reciprocals of roots with one special function instead of a division.
 
     1 / x          becomes    reciprocal(x)
     1 / sqrt(x)    becomes    rsqrt(x)
     y / sqrt(x)    becomes    y * rsqrt(x)
 
-A reciprocal root is off by at most 2 ulp, and a product with it is rounded once more. A division by a root is
-off by 2.5 ulp, in addition to the root's rounding (docs/accuracy.md).
+A reciprocal root has an error of at most 2 ulp, and a product with it is rounded once more. A division by a
+root has an error of 2.5 ulp in addition to the root's rounding (docs/accuracy.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIVISIONS = QUOTIENTS | {_RECIPROCAL}
 
 
 def divide_by_roots(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which quotients by roots are reciprocal roots, or products with them."""
+    """Replaces quotients by roots by reciprocal roots or products with them; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         if not isinstance(node, Pointwise) or node.op not in _DIVISIONS or node.is_scalar:
@@ -35,7 +35,7 @@ def divide_by_roots(fusion: Fusion) -> Fusion:
 
 
 def _replacement(fusion: Fusion, node: Pointwise) -> Node | None:
-    """What computes the same as a quotient without dividing by a root, or without dividing."""
+    """The node that replaces a quotient, or None."""
     out, divisor = node.output, node.inputs[-1]
     if not isinstance(divisor, TensorView):
         return None

@@ -1,8 +1,8 @@
-"""Removes copies that change nothing, and changes of shape and order that cancel.
+"""Removes copies that change nothing, and changes of shape and order that cancel each other.
 
     broadcast, then squeeze; permute, and back; reshape, and back; slices of what was padded around them
 
-In one kernel they cost nothing, but a library, another kernel or the user would get a copy.
+In one kernel they cost nothing, but if a library, another kernel or the user reads the result, it is a copy.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from fusewright.rewrite.conditions import conditions
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, shape_of
 from fusewright.sym import ONE, ZERO, Expr
 
-# Longer chains of views than definitions have; what is above is not looked at.
+# The most views of a chain that are followed. Definitions have shorter chains.
 MAX_CHAIN = 8
 
 
 def cancel_round_trips(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which a tensor with the elements of an earlier tensor, in the same places, is
-    replaced by it.
-    """
+    """Replaces tensors by earlier tensors with the same elements in the same places; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         if node not in fusion.nodes or not _may_lead_back(node) or not node.output.uses:
@@ -40,7 +38,10 @@ def cancel_round_trips(fusion: Fusion) -> Fusion:
 
 
 def _may_lead_back(node: Node) -> bool:
-    """A change of dimensions, which is never one that changes nothing, does with another one before it."""
+    """Whether a node may have the same elements in the same places as an earlier tensor.
+
+    A view always changes the dimensions, so only a second move can restore them.
+    """
     if not only_moves(node):
         return False
     above = node.inputs[0].definition
@@ -48,7 +49,7 @@ def _may_lead_back(node: Node) -> bool:
 
 
 def only_moves(node: Node) -> bool:
-    """Whether it moves elements of its one operand, by position."""
+    """Whether a node only moves elements of its operand by position."""
     if isinstance(node, Copy):
         is_plain = node.kind is LoadStoreOpType.set and node.cache is CacheOp.unspecified
         return is_plain and not (node.segment or node.ordered)
@@ -56,7 +57,10 @@ def only_moves(node: Node) -> bool:
 
 
 def _same_elements(node: Node) -> TensorView | None:
-    """The earliest tensor, through moves alone, that has the elements of the node's output in place."""
+    """The earliest tensor with the same elements in the same places as the node's output, or None.
+
+    Only moves lead from it to the node.
+    """
     found, shape = None, shape_of(node.output)
     places: IndexMap | None = identity(node.output)
     above: Node | None = node
@@ -74,16 +78,19 @@ def _same_elements(node: Node) -> TensorView | None:
 
 
 def identity(tensor: TensorView) -> IndexMap:
-    """Each element where it is."""
+    """The index map that leads from each position to itself."""
     own = positions([ONE if axis.is_broadcast else axis.extent for axis in tensor.shape])
     return IndexMap(tuple(own))
 
 
 def read_through(node: Node, places: IndexMap, where: Collection[Expr] = frozenset()) -> IndexMap | None:
-    """Where in the node's operand the element stands that is at `places` of its output; None if nowhere.
+    """The places in the node's operand of the elements at `places` in its output.
 
-    At some positions a fill may be there instead: that is no element of the operand. Not where the conditions
-    `where` hold, if these are all that the node asks for.
+    None if there may be a fill at some positions, which is not an element of the operand.
+
+    Args:
+        where: the conditions at the positions at which the output is used. If they imply the node's
+            predicate, there is no fill.
     """
     source = node.source
     if isinstance(node, Indexed):

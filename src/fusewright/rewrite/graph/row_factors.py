@@ -1,12 +1,12 @@
-"""Multiplies factors of a row with each other before they are applied to its elements.
+"""Multiplies factors that are constant along a row with each other before they are applied to its elements.
 
     x * r * w        becomes    x * (r * w)
     x * r * c / n    becomes    x * (r * c / n)
 
-where `r` and `w` lack a dimension of `x`, and `c` and `n` are numbers: for example, a channel's deviation
-and weight in a batch norm. The number of roundings is the same, and each element takes one product less. This
-holds if a Float can represent r * w: beyond 2^128 it is infinite, and below 2^-126 it loses digits, even if
-`x * r` would be of another magnitude.
+where `r` and `w` lack a dimension of `x`, and `c` and `n` are numbers: for example, a channel's deviation and
+    weight
+in a batch norm. The number of roundings is the same, and each element takes one product less. The result is
+the same only if r * w is a normal Float: above 2^128 it is infinite, and below 2^-126 it loses digits.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ _SCALING = QUOTIENTS | {_MUL}
 
 
 def multiply_row_factors(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which elements are multiplied only once with factors that are constant along a
-    dimension.
-    """
+    """Combines factors that are constant along a dimension of the elements; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
         if not isinstance(node, Pointwise) or node.op not in _SCALING:
@@ -46,7 +44,7 @@ def multiply_row_factors(fusion: Fusion) -> Fusion:
 
 
 def _splits(node: Node, outputs: set[TensorView]) -> Iterator[tuple[TensorView, TensorView, Val, Node]]:
-    """(x, r, w, the node of x * r), such that a node computes x * r * w or x * r / w."""
+    """Yields (x, r, w, the node of x * r) such that a node computes x * r * w or x * r / w."""
     for product, row in _orders(node):
         inner = product.definition
         if inner is None or product in outputs or product.uses != [node]:
@@ -59,7 +57,7 @@ def _splits(node: Node, outputs: set[TensorView]) -> Iterator[tuple[TensorView, 
 
 
 def _orders(node: Node) -> Iterator[tuple[TensorView, Val]]:
-    """The factors of a product of Floats, in both orders, a tensor first; or a tensor and its divisor."""
+    """Yields the factors of a product of Floats in both orders, tensor first, or a tensor and its divisor."""
     if not _is_of_floats(node, _SCALING):
         return
     a, b = node.inputs
@@ -76,7 +74,7 @@ def _is_of_floats(node: Node, ops: Collection[object]) -> TypeGuard[Pointwise]:
 
 
 def _are_alike_along_one(a: TensorView, b: Val, elements: TensorView) -> bool:
-    """Whether both factors are the same along a dimension of the elements."""
+    """Whether both factors are constant along a common dimension of the elements."""
     return any(
         x.is_broadcast and (isinstance(b, Scalar) or b.shape[dim].is_broadcast) and not each.is_broadcast
         for dim, (x, each) in enumerate(zip(a.shape, elements.shape))

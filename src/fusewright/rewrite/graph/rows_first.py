@@ -2,9 +2,9 @@
 
     y = exp(x - max(x, [1], keepdim)); sum(y, [0, 1])        becomes        sum(sum(y, [1]), [0])
 
-The kernel that holds a row for its maximum then also has its sum, and only one value per row remains to be
-summed. In one step, y would be stored, or recomputed from another kernel's result. This is the inverse of
-`nested_reductions`, which leaves such sums apart, and it applies to the same operations.
+The kernel that holds a row for its maximum then also computes its sum, and only one value per row remains to
+be summed. With a single reduction, y would be stored, or recomputed from another kernel's result. This is the
+inverse of `nested_reductions`, which leaves such sums separate, and it applies to the same operations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fusewright.rewrite.replacement import combines_elements, return_instead
 
 
 def reduce_rows_first(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which a reduction along more dimensions than one before it is two."""
+    """Splits reductions along more dimensions than the reductions before them; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     of_several = [
         node
@@ -41,15 +41,15 @@ def reduce_rows_first(fusion: Fusion) -> Fusion:
 
 
 def reduced_before(fusion: Fusion) -> dict[TensorView, frozenset[int]]:
-    """By tensor the dimensions that results of reductions were broadcast along on the way to it, if any.
+    """For each tensor the dimensions along which results of reductions were broadcast on the way to it.
 
-    None where two results differ in them.
+    Tensors without such dimensions, and tensors for which two results differ in them, are left out.
     """
     found: dict[TensorView, frozenset[frozenset[int]]] = {}
     for node in fusion.ordered_nodes():
         if node.reduced or not node.traits.pointwise or not isinstance(node.outputs[0], TensorView):
             continue
-        # Two differing sets say as much as more would.
+        # Two different sets suffice: the tensor is then left out.
         if along := frozenset([*dict.fromkeys(_broadcast_along(node, found))][:2]):
             found[node.output] = along
     return {tensor: dims for tensor, (dims, *others) in found.items() if not others}
@@ -58,8 +58,11 @@ def reduced_before(fusion: Fusion) -> dict[TensorView, frozenset[int]]:
 def _broadcast_along(
     node: Node, before: Mapping[TensorView, frozenset[frozenset[int]]]
 ) -> Iterator[frozenset[int]]:
-    """For each result that a pointwise node sees, at once or by an operand, the output's dimensions that
-    it was broadcast along; -1 among them where the output lacks one.
+    """Yields, for each reduction that a pointwise node depends on, the output's dimensions along which its
+    result was broadcast. A dimension that the output lacks is -1.
+
+    Args:
+        before: the same for the tensors before the node.
     """
     shape = node.output.shape
     for position, operand in enumerate(node.inputs):

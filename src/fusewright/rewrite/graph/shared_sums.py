@@ -7,10 +7,12 @@
     sum(x * w)                         becomes    sum(x) * w
 
 where `w` and `r` have no summed dimension, such as a channel's weight in the gradients of a normalization.
-The factor is rounded once instead of with each element, so no sum is less accurate. A constant of less than 1
-stays, as it may be there to keep the sum finite. The values of a tensor `w` are not known: a sum beyond the
-type's range (2^128 in Float) is infinite, and NaN times 0, where the sum of all products with `w` would be
-finite. The sums of a normalization and its gradients, for which this pass is meant, are far from that.
+The factor is rounded once instead of with each element, so no sum becomes less accurate. A constant below 1
+stays, since it may keep the sum finite. The values of a tensor `w` are unknown: a sum beyond the type's range
+(2^128
+    in
+Float) becomes infinite, or NaN if `w` is 0, although the sum of the products with `w` would be finite. The
+sums of a normalization and its gradients, for which this pass is meant, are far from that range.
 """
 
 from __future__ import annotations
@@ -31,24 +33,24 @@ from fusewright.rewrite.replacement import remove_dead, return_instead
 
 _MUL, _NEG = ELEMENTWISE["mul"], ELEMENTWISE["neg"]
 _TYPES = frozenset({DataType.Float, DataType.Double})
-# Factors of one product that are looked at: more than definitions have.
+# The most factors of one product that are followed. Definitions have fewer.
 MAX_FACTORS = 16
 
 
-#: Elements, by identity, and dimensions.
+#: The identities of the elements, and the summed dimensions.
 _Key = tuple[tuple[int, ...], frozenset[int]]
 
 
 def share_sums(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which sums of products with the same varying factors become one.
+    """Merges sums of products with the same varying factors; returns `fusion`.
 
-    Sums along more dimensions start from its result.
+    Sums along more dimensions start from the merged sum.
     """
     outputs = set(fusion.output_tensors())
     sums = [each for node in fusion.ordered_nodes() if (each := _sum_of(node)) is not None]
     found: dict[_Key, list[_Sum]] = {}
     going_on: dict[_Key, list[_Sum]] = {}
-    # The fewest dimensions first: what goes on from others has none that go on from it.
+    # Sums along fewer dimensions come first, since sums along more dimensions may continue from them.
     for each in sorted(sums, key=lambda each: len(each.dims)):
         narrow = _along_fewer(each, found)
         (found if narrow is None else going_on).setdefault((narrow or each).key, []).append(narrow or each)
@@ -81,7 +83,7 @@ class _Sum:
         return tuple(sorted(map(id, self.elements))), self.dims
 
     def of(self, fusion: Fusion, factors: Sequence[TensorView]) -> TensorView:
-        """The sum of the products of these factors alone."""
+        """Adds nodes for the sum of the products of only these factors."""
         product = factors[0]
         for factor in factors[1:]:
             product = apply_to_tensor(fusion, "mul", product, factor)
@@ -89,8 +91,10 @@ class _Sum:
 
 
 def _sum_of(node: Node, along: frozenset[int] | None = None) -> _Sum | None:
-    """What a node sums, if it sums a product of Floats that differ from element to element; along some of its
-    dimensions first, if these are given.
+    """The sum that a node computes, if it sums a product of floats; else None.
+
+    Args:
+        along: the dimensions of a first step of the sum; by default all.
     """
     if not isinstance(node, Reduction) or node.op is not SUM or node.output.dtype not in _TYPES:
         return None
@@ -112,7 +116,7 @@ def _sum_of(node: Node, along: frozenset[int] | None = None) -> _Sum | None:
 
 
 def _factors(tensor: TensorView) -> Sequence[Val | float] | None:
-    """The factors of a product, or of what is negated; None for what is neither."""
+    """The factors of a product or a negation; None for other tensors."""
     node = tensor.definition
     if not isinstance(node, Pointwise) or any(t.dtype is not tensor.dtype for t in node.tensor_inputs):
         return None
@@ -128,7 +132,10 @@ def _may_come_out(value: Val) -> bool:
 
 
 def _along_fewer(wide: _Sum, found: Collection[_Key]) -> _Sum | None:
-    """The same sum along the most dimensions first that a sum of the same elements is along."""
+    """The first step of a sum that another sum of the same elements computes.
+
+    It is along as many dimensions as possible. None if there is no such sum.
+    """
     others = sorted(
         {dims for _, dims in found if dims < wide.dims}, key=lambda dims: (-len(dims), sorted(dims))
     )
@@ -137,7 +144,7 @@ def _along_fewer(wide: _Sum, found: Collection[_Key]) -> _Sum | None:
 
 
 def _go_on(fusion: Fusion, part: _Sum, total: TensorView, outputs: set[TensorView]) -> None:
-    """Computes a sum from that of its elements along fewer dimensions."""
+    """Computes a sum from the sum of its elements along fewer dimensions."""
     row = _scaled(fusion, total, part.common, part.dims)
     kept = [dim for dim in range(part.node.tensor_inputs[0].ndim) if dim not in part.dims]
     left = [i for i, dim in enumerate(kept) if dim in part.node.reduced_dims]
@@ -146,7 +153,7 @@ def _go_on(fusion: Fusion, part: _Sum, total: TensorView, outputs: set[TensorVie
 
 
 def _share(fusion: Fusion, sums: Sequence[_Sum], outputs: set[TensorView]) -> TensorView:
-    """Computes all from one sum, which is returned."""
+    """Computes all sums from one, which it returns."""
     plain = next((each.node.output for each in sums if not each.common), None)
     total = sums[0].of(fusion, sums[0].elements) if plain is None else plain
     for each in sums:
@@ -156,8 +163,9 @@ def _share(fusion: Fusion, sums: Sequence[_Sum], outputs: set[TensorView]) -> Te
 
 
 def _take_out(fusion: Fusion, each: _Sum, outputs: set[TensorView]) -> None:
-    """Multiplies by the common factors once, where the products are only summed; by constants alone where the
-    factors may be there to keep the sum finite, or elements are multiplied by them anyway.
+    """Multiplies the sum by the common factors instead of each element.
+
+    Tensor factors stay inside the sum if they may keep it finite, or if the products are needed anyway.
     """
     tensors = [value for value in each.common if isinstance(value, TensorView)]
     is_scale = any(value.definition is not None and value.definition.reduced for value in tensors)
@@ -169,7 +177,7 @@ def _take_out(fusion: Fusion, each: _Sum, outputs: set[TensorView]) -> None:
 
 
 def _are_only_summed(each: _Sum) -> bool:
-    """Whether nothing else needs the products of a sum, or only to scale them in turn (`row_factors`)."""
+    """Whether other nodes only scale the products of a sum further (`row_factors`), or do not use them."""
     (product,) = each.node.tensor_inputs
     stack: list[tuple[TensorView, Node]] = [(product, each.node)]
     while stack:
@@ -187,21 +195,21 @@ def _are_only_summed(each: _Sum) -> bool:
 
 
 def _scales(node: Node, tensor: TensorView, dims: Collection[int]) -> bool:
-    """Whether a node multiplies a tensor by what is the same along these dimensions."""
+    """Whether a node multiplies a tensor by factors that are constant along these dimensions."""
     if not isinstance(node, Pointwise) or node.op is not _MUL:
         return False
     return all(value is tensor or _is_row(value, dims) for value in node.tensor_inputs)
 
 
 def _is_row(tensor: TensorView, dims: Collection[int]) -> bool:
-    """Whether it is the same along these dimensions."""
+    """Whether a tensor is constant along these dimensions."""
     return all(tensor.shape[dim].is_broadcast for dim in dims)
 
 
 def _scaled(
     fusion: Fusion, total: TensorView, factors: Sequence[Val | float], dims: Collection[int]
 ) -> TensorView:
-    """A sum along `dims` times factors that have none of these."""
+    """Multiplies a sum along `dims` by factors that are constant along these dimensions."""
     for factor in factors:
         if isinstance(factor, TensorView):
             left = [dim for dim in range(factor.ndim) if dim not in dims]

@@ -1,5 +1,6 @@
-"""Recognizes a tensor that another one shows in another shape: for example the value of each row, broadcast
-along the row, as when `softmax` divides by a sum.
+"""Recognizes a tensor that another one shows in another shape.
+
+For example, `softmax` divides by the sum of each row, broadcast along the row.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from fusewright.ir.view import Expand
 
 @dataclass(frozen=True)
 class Shown:
-    """A tensor, and the relabels and expansions, the first one first, through which another one shows it."""
+    """A tensor, and the relabels and expansions through which another tensor shows it, in order."""
 
     tensor: TensorView
     views: tuple[Node, ...]
 
     @property
     def dims(self) -> tuple[int | None, ...]:
-        """For each dimension of the shown tensor, the dimension of the original; None: it has none."""
+        """For each dimension of the view, the dimension of the original tensor, or None."""
         dims: tuple[int | None, ...] = tuple(range(self.tensor.ndim))
         for view in self.views:
             dims = tuple([None if dim is None else dims[dim] for dim in view.axis_map(0)])
         return dims
 
     def of(self, fusion: Fusion, tensor: TensorView) -> TensorView:
-        """A tensor with the dimensions of `self.tensor`, shown in the same way."""
+        """Adds the same views of another tensor with the dimensions of `self.tensor`."""
         for view in self.views:
             old = view.output
             out = fusion.new_like(old, tensor.dtype)
@@ -38,7 +39,7 @@ class Shown:
 
 
 def shown_by(tensor: TensorView) -> Shown:
-    """The tensor that this one shows; itself, if it is computed."""
+    """The tensor that this one shows, which is itself if it is no view."""
     views: list[Node] = []
     while (node := tensor.definition) is not None and (node.traits.relabel or isinstance(node, Expand)):
         views.append(node)

@@ -2,30 +2,28 @@
 
     scatter(x, 1, index, v), where index has one column    becomes    where(iota == index, v, x)
 
-So the base is read where it is needed, and readers of the result may be computed with it. An update would be
-a separate kernel, between the one that writes its base and those that read the result. No two elements go to
-one position, so the result is the same in each run.
+So the base is read where it is needed, and readers of the result may be in the same kernel. An update would
+be a separate kernel between the kernel that writes its base and those that read the result. No two elements
+go to the same position, so the result is deterministic.
 """
 
 from __future__ import annotations
 
-from fusewright.core.dtype import DataType
-from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import index_value, positions
-from fusewright.ir.node import Copy, Iota, Pointwise, Update
+from fusewright.ir.node import Copy, Pointwise, Update
 from fusewright.ir.value import TensorView
-from fusewright.ops.build_elementwise import apply_to_tensor, constant
+from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.reductions import SUM
-from fusewright.rewrite.replacement import drop_reduced_axes
+from fusewright.rewrite.replacement import drop_reduced_axes, positions_along
 from fusewright.sym import ONE, ZERO, le
 
 
 def choose_single_places(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which updates of one place along a dimension, and of all along others, are choices.
+    """Replaces updates of one position along a dimension by choices; returns `fusion`.
 
-    Not those that are written into an input: they store a few elements of it, a choice all.
+    An update that is written into an input stays: it stores a few elements, while a choice stores all.
     """
     written = {output.tensor for output in fusion.outputs if output.alias is not None}
     for node in fusion.ordered_nodes():
@@ -42,7 +40,7 @@ def _is_written(tensor: TensorView, written: set[TensorView]) -> bool:
 
 
 def _single_dimension(fusion: Fusion, node: Update) -> int | None:
-    """The dimension along which one loaded index names the place, if all others are gone through in full."""
+    """The dimension along which a loaded index selects one position, if the update covers all others."""
     out, base = node.output, node.base
     if base is None or node.indices != 1 or node.op not in (None, SUM):
         return None
@@ -64,13 +62,7 @@ def _single_dimension(fusion: Fusion, node: Update) -> int | None:
 def _choose(fusion: Fusion, node: Update, dim: int) -> None:
     out, base, [index] = node.output, node.base, node.index_tensors
     assert base is not None
-    axes = [
-        fusion.copy_axis(axis) if i == dim else fusion.new_axis(ONE, IterKind.BROADCAST)
-        for i, axis in enumerate(out.shape)
-    ]
-    place = fusion.new_tensor(axes, DataType.Int)
-    fusion.add_node(Iota(constant(fusion, 0), constant(fusion, 1), place))
-    here = apply_to_tensor(fusion, "eq", place, index)
+    here = apply_to_tensor(fusion, "eq", positions_along(fusion, out, dim), index)
     source = node.source if node.op is None else apply_to_tensor(fusion, "add", base, node.source)
     fusion.remove_node(node)
     drop_reduced_axes(out)

@@ -23,14 +23,12 @@ from fusewright.ir.view import Relabel
 from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead, remove_dead
 from fusewright.sym import ONE, TRUE, ZERO, Expr, Symbol
 
-#: Of a tensor's dimensions those that are sliced, and the slice's dimension that each is.
+#: Maps the sliced dimensions of a tensor to the dimensions of the slice.
 _Cut = dict[int, int]
 
 
 def move_slices_up(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which slices of values that depend on reductions become slices of the reductions'
-    operands.
-    """
+    """Moves slices of values that depend on reductions to the reductions' operands; returns `fusion`."""
     order: dict[Node, int] | None = None
     for node in reversed(fusion.ordered_nodes()):
         if not isinstance(node, Indexed) or node not in fusion.nodes:
@@ -49,7 +47,7 @@ def move_slices_up(fusion: Fusion) -> Fusion:
 
 
 def _selected_from(node: Indexed) -> list[int] | None:
-    """The dimensions that are left, in order, where a node takes one place along each other; else None."""
+    """The remaining dimensions, in order, of a node that selects one position along each other; else None."""
     shape, out = node.source.shape, node.output.shape
     if node.indices or node.filled or node.map.pred is not TRUE or len(shape) <= len(out):
         return None
@@ -63,7 +61,11 @@ def _selected_from(node: Indexed) -> list[int] | None:
 
 
 def _as_slice(fusion: Fusion, node: Indexed, kept: Sequence[int]) -> Indexed:
-    """The same as a slice of one place along each dimension that is not left, and a view without these."""
+    """Replaces a selection by a slice of one position along the removed dimensions and a view without them.
+
+    Returns:
+        The slice.
+    """
     source, axes, indices = node.source, [], []
     for dim, (index, axis) in enumerate(zip(node.map.indices, source.shape)):
         is_left = dim in kept
@@ -78,7 +80,7 @@ def _as_slice(fusion: Fusion, node: Indexed, kept: Sequence[int]) -> Indexed:
 
 
 def _cut(node: Indexed) -> _Cut | None:
-    """The dimensions that a node slices, if slicing is all that it does."""
+    """The dimensions that a node slices; None if it does anything else."""
     shape, out = node.source.shape, node.output.shape
     if node.indices or node.filled or node.map.pred is not TRUE or len(shape) != len(out):
         return None
@@ -95,11 +97,12 @@ def _cut(node: Indexed) -> _Cut | None:
 
 
 class _Move:
-    """One slice, and the nodes that only it needs.
+    """A slice and the nodes in front of which it moves.
 
     Attributes:
-        cuts: for the tensors that those nodes compute and read.
-        region: those nodes, the last one first.
+        node: the slice.
+        cuts: the sliced dimensions of the tensors that these nodes compute and read.
+        region: the nodes, which only the slice needs, the last one first.
     """
 
     def __init__(self, fusion: Fusion, node: Indexed, cut: _Cut, order: dict[Node, int]) -> None:
@@ -114,7 +117,7 @@ class _Move:
 
     @property
     def saves_reductions(self) -> bool:
-        """Whether reductions, or scans, have fewer rows afterwards."""
+        """Whether reductions or scans have fewer rows afterwards."""
         return any(isinstance(node, (Reduction, Scan)) for node in self.region)
 
     def run(self) -> None:
@@ -130,7 +133,7 @@ class _Move:
             remove_dead(self.fusion, node, self.outputs)
 
     def _find(self) -> None:
-        """Collects the region, users first."""
+        """Collects the region, consumers first."""
         inside: set[Node] = {self.node}
         waiting = {self.node.source.definition}
         while waiting:
@@ -160,7 +163,7 @@ class _Move:
         )
 
     def _operand_cuts(self, node: Node) -> dict[TensorView, _Cut] | None:
-        """How each operand is sliced if the node's outputs are; None where they cannot be computed apart."""
+        """The sliced dimensions of each operand, given the outputs'; None if the slice cannot move."""
         outs = node.tensor_outputs
         cut = next(self.cuts[out] for out in outs if out in self.cuts)
         if any(self.cuts.get(out, cut) != cut or _is_expanded(out) for out in outs):
@@ -188,14 +191,17 @@ class _Move:
         return found
 
     def _keeps_the_first(self, place: int) -> bool:
-        """Whether the slice has the first elements along a dimension, of which a scan needs no others."""
+        """Whether the slice keeps the first elements along a dimension.
+
+        A scan of these needs no other elements.
+        """
         index = self.node.map.indices[place]
         return isinstance(index, Symbol) and position_of(index) == place
 
     # ---- rewriting
 
     def _compute(self, node: Node) -> None:
-        """The node on sliced operands."""
+        """Adds a copy of the node with sliced operands."""
         values: dict[Val, Val] = {}
         for value in dict.fromkeys(node.inputs):
             if isinstance(value, TensorView) and self.cuts.get(value):
@@ -235,7 +241,7 @@ class _Move:
 
 
 def _is_expanded(tensor: TensorView) -> bool:
-    """Whether it shows copies, of which a slice would be another number."""
+    """Whether a tensor has expanded dimensions, whose number of copies a slice would change."""
     return any(axis.expanded is not None for axis in tensor.logical)
 
 

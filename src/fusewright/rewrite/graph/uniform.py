@@ -1,9 +1,9 @@
 """Replaces tensors of one value by scalars.
 
-    avg, m2, n = welford(x);  m2 / float(n)     becomes    m2 / float(the count, which sizes tell)
+    avg, m2, n = welford(x);  m2 / float(n)     becomes    m2 / float(the count, computed from sizes)
     y + full([2, 3], 1.0)                       becomes    y + 1.0
 
-This is exact: a scalar operand has the tensor's type. Values that then have no use are not computed. So a
+This is exact, since the scalar has the tensor's type. Values that then have no use are not computed. So a
 definition gives the same kernels whether it uses a tensor of one value or a scalar.
 """
 
@@ -21,7 +21,7 @@ from fusewright.sym import product
 
 
 def read_scalars(fusion: Fusion) -> Fusion:
-    """`fusion` itself, in which elementwise operations read scalars in place of tensors of one value."""
+    """Makes elementwise operations read scalars instead of tensors of one value; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     uniform: dict[Val, Scalar] = {}
     unused: list[Node] = []
@@ -43,7 +43,7 @@ def read_scalars(fusion: Fusion) -> Fusion:
 def _uniform_output(
     fusion: Fusion, node: Node, uniform: dict[Val, Scalar]
 ) -> tuple[TensorView, Scalar] | None:
-    """An output that has one value, and that value in the output's type."""
+    """An output with the same value everywhere, and the value in the output's type; else None."""
     if isinstance(node, Full):
         (fill,) = node.inputs
         return (node.output, fill) if isinstance(fill, Scalar) and fill.dtype is node.output.dtype else None
@@ -69,7 +69,7 @@ def _uniform_output(
 
 
 def _read_scalars(fusion: Fusion, node: Pointwise, uniform: dict[Val, Scalar]) -> None:
-    """Lets a node read scalars, if the tensors that it still reads have all dimensions of its result."""
+    """Makes a node read scalars, if its other tensor operands have all dimensions of its result."""
     found: dict[Val, Val] = {v: uniform[v] for v in node.inputs if v in uniform}
     if not found:
         return

@@ -1,4 +1,4 @@
 """Rewrites that schedulers propose for segments that they accepted, if they make faster kernels.
 
-docs/redefinition.md shows who proposes which.
+docs/redefinition.md shows which scheduler proposes which rewrite.
 """

@@ -2,9 +2,9 @@
 
     sum(x, [1, 3])       becomes        sum(sum(x, [1]), [2])
 
-for example for x of [N, pixels, groups, channels], where the channels of one group are a run. A kernel that
-reduces the columns reads whole lines of memory, and little data remains. The scheduler that proposes this
-decides that it pays.
+for example for x of [N, pixels, groups, channels], where the channels of one group are contiguous. A kernel
+that reduces the columns reads whole lines of memory, and little data remains. The proposing scheduler decides
+whether it pays.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fusewright.sym import product
 
 
 def dims_across(x: TensorView, reduced: Sequence[int]) -> list[int]:
-    """The dimensions among `reduced` of `x` that have kept dimensions inside of them, in memory."""
+    """The dimensions among `reduced` of `x` inside which, in memory, there are dimensions that are kept."""
     order = [dim for axis in x.memory_axes for dim, own in enumerate(x.shape) if own is axis]
     kept = [place for place, dim in enumerate(order) if dim not in reduced]
     return sorted(dim for dim in order[: kept[-1] if kept else 0] if dim in reduced)
 
 
 def can_be_cut(fusion: Fusion, node: Node) -> bool:
-    """Whether a node is a reduction that `reduced_across_first` cuts in two."""
+    """Whether a node is a reduction that `reduced_across_first` can split."""
     if not isinstance(node, Reduction) or not (combines_elements(node) or is_plain_welford(fusion, node)):
         return False
     x, reduced = node.tensor_inputs[0], node.reduced_dims
@@ -41,11 +41,14 @@ def can_be_cut(fusion: Fusion, node: Node) -> bool:
 
 
 def reduced_across_first(fusion: Fusion, node: Reduction) -> dict[TensorView, TensorView]:
-    """A reduction in two steps: across the contiguous runs of memory, and then along the dimensions of a run.
+    """Adds a reduction in two steps: across the contiguous runs of memory, then along a run's dimensions.
 
-    It adds its nodes without removing others, and returns the replacements of the reduction's outputs. For
-    groups of the same size, the mean of all elements is the mean of the means. The sum of squared deviations
-    is that of all groups plus, times the size of a group, that of the means (Chan, Golub and LeVeque 1983).
+    For groups of equal size, the mean of all elements is the mean of the means. The sum of squared deviations
+    is the sum over the groups plus the size of a group times the sum for the means (Chan, Golub and LeVeque
+    1983).
+
+    Returns:
+        The replacements of the reduction's outputs.
     """
     x, reduced = node.tensor_inputs[0], node.reduced_dims
     across = dims_across(x, reduced)
@@ -69,7 +72,7 @@ def reduced_across_first(fusion: Fusion, node: Reduction) -> dict[TensorView, Te
 
 
 def _pointwise(fusion: Fusion, name: str, a: TensorView, b: Val) -> TensorView:
-    """Of operands of the shape of `a`, or of a size: a kernel converts those."""
+    """Adds an operation on `a` and `b`, which has the shape of `a` or is a size. A kernel converts sizes."""
     out = fusion.new_like(a, a.dtype)
     fusion.add_node(Pointwise(ELEMENTWISE[name], (a, b), out))
     return out

@@ -1,7 +1,6 @@
-"""Computes a maximum, and the sum of exponentials of the elements less the maximum, as one reduction that
-reads its input once.
+"""Computes a maximum and the sum of exp(x - maximum) as one reduction that reads its input once.
 
-The scheduler that proposes this decides that it pays: if the input is held anyway, two reductions cost less.
+The proposing scheduler decides whether it pays: if the input is held anyway, two reductions cost less.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class SoftmaxSums:
 
 
 def softmax_sums(nodes: Sequence[Node]) -> Iterator[SoftmaxSums]:
-    """Those among nodes of one fusion."""
+    """Yields the pairs of a maximum and a sum of exponentials among the nodes of a fusion."""
     known = set(nodes)
     tops = {
         (node.tensor_inputs[0], node.reduced_dims): node
@@ -64,7 +63,7 @@ def softmax_sums(nodes: Sequence[Node]) -> Iterator[SoftmaxSums]:
 
 
 def _computed_by(op: ElementwiseOp, tensor: TensorView, nodes: Collection[Node]) -> Pointwise | None:
-    """The one of `nodes` that computes a tensor, if it is of `op` and has a tensor among its operands."""
+    """The node that computes a tensor, if it is one of `nodes`, applies `op` and has a tensor operand."""
     made = tensor.definition
     if not isinstance(made, Pointwise) or made.op is not op or made not in nodes or not made.tensor_inputs:
         return None
@@ -72,10 +71,12 @@ def _computed_by(op: ElementwiseOp, tensor: TensorView, nodes: Collection[Node])
 
 
 def in_one_pass(fusion: Fusion, sums: SoftmaxSums) -> dict[TensorView, TensorView]:
-    """top, total = max_sum_exp(x), where total is multiplied by exp(top - shift).
+    """Adds top, total = max_sum_exp(x), and multiplies total by exp(top - shift).
 
-    It adds its nodes without removing others, and returns the replacements of the maximum and the sum. As
-    before, an infinite maximum that is also the shift gives NaN, and the sum of nothing is 0.
+    As before, an infinite maximum that is also the shift gives NaN, and the sum of an empty row is 0.
+
+    Returns:
+        The replacements of the maximum and the sum.
     """
     x, dims = sums.top.tensor_inputs[0], sums.top.reduced_dims
     top, total = reduce_states(fusion, MAX_SUM_EXP, [x], dims)
@@ -89,7 +90,7 @@ def in_one_pass(fusion: Fusion, sums: SoftmaxSums) -> dict[TensorView, TensorVie
     new = of_a_row("mul", total, of_a_row("exp", of_a_row("sub", top, shift)))
     extent = product(x.shape[dim].extent for dim in dims)
     if as_int(extent) is None:
-        # total * 0 >= count holds of rows without elements alone: inf and NaN times 0 are NaN.
+        # total * 0 >= count holds only for empty rows: inf and NaN times 0 are NaN.
         zero = constant(fusion, 0.0, total.dtype)
         count = fusion.size_scalar(extent)
         is_empty = of_a_row("ge", of_a_row("mul", total, zero), count, dtype=DataType.Bool)

@@ -3,9 +3,9 @@
     sum(x, [-1])  of x of [N, 3]    becomes    x[:, 0] + x[:, 1] + x[:, 2]
 
 A kernel with a reduction iterates over the reduced data. A reader that needs the result at each element of a
-larger tensor, or reduces it further, is then another kernel, and the result passes through memory. Elements
-that are read by index are ordinary loads, in every kernel that needs them. The scheduler that proposes this
-decides that it pays.
+larger tensor, or that reduces it further, is then another kernel, and the result passes through memory.
+Elements that are read by index are ordinary loads in every kernel that needs them. The proposing scheduler
+decides whether it pays.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.rewrite.replacement import combines_elements
 from fusewright.sym import ZERO, Expr, as_int, const
 
-# Each element that is reduced is a load and an operation of its own in every kernel that reads the result.
+# The most elements of a reduction that is unrolled. Each is a load and an operation in every kernel that
+# reads the result.
 MAX_ELEMENTS = 16
 
 
 def can_be_unrolled(node: Node) -> bool:
-    """Whether a node reduces a few elements, of known number, by an operation of two elements."""
+    """Whether a node reduces few elements of known number that an elementwise operation can combine."""
     if not isinstance(node, Reduction) or not combines_elements(node) or node.op not in COMBINING:
         return False
     x = node.tensor_inputs[0]
@@ -37,9 +38,9 @@ def can_be_unrolled(node: Node) -> bool:
         or any(x.shape[d].is_broadcast for d in node.reduced_dims)
     ):
         return False
-    sizes = [as_int(x.shape[dim].extent) for dim in node.reduced_dims]
     count = 1
-    for size in sizes:
+    for dim in node.reduced_dims:
+        size = as_int(x.shape[dim].extent)
         if not size:
             return False
         count *= size
@@ -47,9 +48,10 @@ def can_be_unrolled(node: Node) -> bool:
 
 
 def unrolled_reduction(fusion: Fusion, node: Reduction) -> dict[TensorView, TensorView]:
-    """A reduction as operations on two elements, the first ones first.
+    """Adds elementwise operations that combine the elements of a reduction in order.
 
-    It adds its nodes without removing others, and returns the replacement of the reduction's output.
+    Returns:
+        The replacement of the reduction's output.
     """
     x, reduced = node.tensor_inputs[0], node.reduced_dims
     ranges = [range(as_int(x.shape[dim].extent) or 0) for dim in reduced]
@@ -67,7 +69,7 @@ def unrolled_reduction(fusion: Fusion, node: Reduction) -> dict[TensorView, Tens
 
 
 def _element(fusion: Fusion, x: TensorView, at: dict[int, Expr]) -> TensorView:
-    """The elements at some place along some dimensions, which the result lacks."""
+    """Adds a read of the elements at one position along some dimensions, which the result lacks."""
     axes = [fusion.copy_axis(axis) for dim, axis in enumerate(x.shape) if dim not in at]
     kept = iter(positions([axis.extent for axis in axes]))
     places = [at[dim] if dim in at else next(kept) for dim in range(x.ndim)]

@@ -1,6 +1,4 @@
-"""Replaces Welford's one-pass statistics by two plain sums; the scheduler that proposes this decides that it
-pays.
-"""
+"""Replaces Welford's one-pass statistics by two sums. The proposing scheduler decides whether it pays."""
 
 from __future__ import annotations
 
@@ -25,8 +23,11 @@ def is_plain_welford(fusion: Fusion, node: Node) -> bool:
 def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
     """avg, m2, n = welford(x) becomes avg = sum(x) / count, m2 = sum((x - broadcast(avg))^2).
 
-    The two-pass form is also more accurate (Chan, Golub, LeVeque 1983). It adds its nodes without removing
-    others, and returns the replacements of avg and m2.
+    The two-pass form is also more accurate (Chan, Golub, LeVeque 1983). The function adds nodes without
+    removing others.
+
+    Returns:
+        The replacements of avg and m2.
     """
     x = node.tensor_inputs[0]
     avg, m2 = node.outputs[0], node.outputs[1]
@@ -45,6 +46,6 @@ def two_pass(fusion: Fusion, node: Node) -> dict[TensorView, TensorView]:
 
 
 def _known_sum(x: TensorView, dims: tuple[int, ...]) -> TensorView | None:
-    """The sum over the same dimensions that is there already."""
+    """An existing sum of `x` over the same dimensions, or None."""
     sums = (node for node in x.uses if isinstance(node, Reduction) and node.op is SUM)
     return next((node.output for node in sums if node.reduced_dims == dims), None)
