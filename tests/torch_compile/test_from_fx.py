@@ -255,6 +255,57 @@ def test_views_of_arguments_are_no_kernels_unless_the_call_writes_there():
     assert torch.equal(from_fx(traced(lambda w: w.t(), w))(w), w.t())
 
 
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_a_view_begins_where_its_operators_say(mode):
+    """A graph traced from real tensors, as make_fx does unless told otherwise, notes no offsets."""
+
+    def function(x):
+        made = x.flip(0)
+        return x + 1, x[2:, 1:], x[:, -1], *x.unbind(1)[1:3], x.split([1, 3])[1].t(), made, made[2:].view(2, 2, 3)
+
+    x = torch.randn(4, 6)
+    made = from_fx(make_fx(function, tracing_mode=mode)(x))(x)
+    for a, b in zip(made, function(x)):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    if mode != "symbolic":
+        assert made[1].data_ptr() == x[2:, 1:].data_ptr(), "a view of the argument"
+
+
+def test_a_slice_of_one_element_is_repeated_along_a_symbolic_size():
+    """To a definition, a slice of a symbolic size could be empty, or have any size up to its end."""
+
+    def function(x):
+        row = x[2:3].expand(x.shape[0], -1)
+        return x - x[:, :1], x * x[:, -1:], row, x[:1].flip(0) + x.narrow(0, 1, 1), x[:1].squeeze(0)
+
+    x = torch.randn(4, 6)
+    converted = from_fx(traced(function, x, symbolic=True))
+    for x in (x, torch.randn(7, 5)):
+        for a, b in zip(converted(x), function(x)):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_results_share_memory_only_where_torchs_do():
+    def function(x):
+        return x.repeat(3, 1), x.expand(3, 6).clone(), x.expand(3, 6) + 1, (x * 2).expand(3, 6), x.expand(3, 6)
+
+    x = torch.randn(1, 6)
+    for a, b in zip(from_fx(traced(function, x))(x), function(x)):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+        assert a.stride() == b.stride()
+
+
+def test_views_of_what_is_not_in_memory_have_torchs_order_of_dimensions():
+    def function(x):
+        return (x + 1).t(), x.flip(0).t(), (x.view(2, 2, 6) * 2).permute(2, 0, 1), (x - 1)[:, 1:3].t()
+
+    x = torch.randn(4, 6)
+    made, expected = from_fx(traced(function, x))(x), function(x)
+    for a, b in zip(made, expected):
+        torch.testing.assert_close(a, b)
+    assert [a.stride() for a in made] == [*(b.stride() for b in expected[:3]), (1, 2)]
+
+
 def test_inputs_in_another_memory_order_are_copied():
     x = torch.randn(4, 8)
     converted = from_fx(traced(lambda x: x.sum(0), x))

@@ -23,6 +23,7 @@ from fusewright.torch_compile.sizes import (
     expression_of,
     is_computable,
     is_known,
+    is_number,
 )
 
 SYMBOLIC = -1
@@ -165,6 +166,10 @@ class Recording:
     def shape(self, result: int | None = None) -> list[int | Scalar]:
         """The sizes of the current node's result, or of one of several."""
         return [self._size(size) for size in self._result(result).shape]
+
+    def is_size(self, dim: int, size: int) -> bool:
+        """Whether torch knows that the current node's result has this size along `dim`."""
+        return is_number(self._result().shape[dim], size)
 
     def rank(self) -> int:
         return self._result().ndim
