@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
@@ -261,7 +262,15 @@ def test_a_view_begins_where_its_operators_say(mode):
 
     def function(x):
         made = x.flip(0)
-        return x + 1, x[2:, 1:], x[:, -1], *x.unbind(1)[1:3], x.split([1, 3])[1].t(), made, made[2:].view(2, 2, 3)
+        return (
+            x + 1,
+            x[2:, 1:],
+            x[:, -1],
+            *x.unbind(1)[1:3],
+            x.split([1, 3])[1].t(),
+            made,
+            made[2:].view(2, 2, 3),
+        )
 
     x = torch.randn(4, 6)
     made = from_fx(make_fx(function, tracing_mode=mode)(x))(x)
@@ -287,7 +296,13 @@ def test_a_slice_of_one_element_is_repeated_along_a_symbolic_size():
 
 def test_results_share_memory_only_where_torchs_do():
     def function(x):
-        return x.repeat(3, 1), x.expand(3, 6).clone(), x.expand(3, 6) + 1, (x * 2).expand(3, 6), x.expand(3, 6)
+        return (
+            x.repeat(3, 1),
+            x.expand(3, 6).clone(),
+            x.expand(3, 6) + 1,
+            (x * 2).expand(3, 6),
+            x.expand(3, 6),
+        )
 
     x = torch.randn(1, 6)
     for a, b in zip(from_fx(traced(function, x))(x), function(x)):
@@ -327,6 +342,23 @@ def test_inputs_in_another_memory_order_are_copied():
 def test_a_graph_that_is_none_of_aten_operators_is_refused(make, message):
     with pytest.raises(GraphError, match=message):
         from_fx(make())
+
+
+def test_a_graph_that_torch_cannot_trace_again_is_refused():
+    """torch cannot make these updates into new tensors while sizes are symbols."""
+    x = torch.randn(4, 6)
+    graph = traced(lambda x: torch.nn.functional.cosine_similarity(x, x + 1), x, symbolic=True)
+    with pytest.raises(GraphError, match="(?s)cannot trace it again without writes.*hint: functionalize"):
+        from_fx(graph)
+
+
+def test_numbers_that_a_graph_was_traced_with_are_arguments_too():
+    x = torch.randn(4, 6)
+    converted = from_fx(
+        make_fx(lambda x, n, name: torch.nn.functional.gelu(x, approximate=name) * n)(x, 3, "tanh")
+    )
+    expected = torch.nn.functional.gelu(x, approximate="tanh") * 3
+    torch.testing.assert_close(converted(x, 3, "tanh"), expected)
 
 
 def test_random_numbers_are_drawn_anew():
@@ -447,3 +479,19 @@ def test_sizes_that_are_known_from_arguments_cut_no_definition():
         made, expected = converted(x, n), function(x, n)
         assert made[1] == expected[1] and made[3] == expected[3]
         torch.testing.assert_close([made[0], made[2], made[4]], [expected[0], expected[2], expected[4]])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_batch_norm_is_decomposed_while_autograd_traces(training) -> None:
+    """AOTAutograd refuses a decomposition that ends in an operator which may update its arguments."""
+    module = torch.nn.BatchNorm1d(3).train(training)
+    x = torch.randn(4, 3)
+    expected = copy.deepcopy(module)(x)
+
+    def boxed(graph, inputs):
+        assert not any("batch_norm" in str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(from_fx(graph))
+
+    backend = aot_autograd(fw_compiler=boxed, decompositions=decompositions())
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(module, backend=backend)(x), expected.detach())
