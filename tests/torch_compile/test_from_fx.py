@@ -289,8 +289,8 @@ def test_a_slice_of_one_element_is_repeated_along_a_symbolic_size():
 
     x = torch.randn(4, 6)
     converted = from_fx(traced(function, x, symbolic=True))
-    for x in (x, torch.randn(7, 5)):
-        for a, b in zip(converted(x), function(x)):
+    for argument in (x, torch.randn(7, 5)):
+        for a, b in zip(converted(argument), function(argument)):
             torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
@@ -348,7 +348,7 @@ def test_a_graph_that_torch_cannot_trace_again_is_refused():
     """torch cannot make these updates into new tensors while sizes are symbols."""
     x = torch.randn(4, 6)
     graph = traced(lambda x: torch.nn.functional.cosine_similarity(x, x + 1), x, symbolic=True)
-    with pytest.raises(GraphError, match="(?s)cannot trace it again without writes.*hint: functionalize"):
+    with pytest.raises(GraphError, match=r"(?s)cannot trace it again without writes.*hint: functionalize"):
         from_fx(graph)
 
 
