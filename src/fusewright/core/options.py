@@ -262,7 +262,9 @@ def _positive(text: str | None, default: int) -> int:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < MAX_DIGITS and int(text) > 0):
         raise OptionError(
-            "FUSEWRIGHT_MAX_FUSIONS is no limit", expected="a positive integer", given=repr(text)
+            "FUSEWRIGHT_MAX_FUSIONS is no limit",
+            expected=f"a positive integer of fewer than {MAX_DIGITS} digits",
+            given=repr(text),
         )
     return int(text)
 

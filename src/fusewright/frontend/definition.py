@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import io
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -24,6 +23,7 @@ from fusewright.core.errors import (
     ProfileError,
     ScheduleError,
     UnsupportedDeviceError,
+    warn_user,
 )
 from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
@@ -320,7 +320,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
 
     def define_constant(self, value: Number, dtype: DtypeLike | None = None) -> Scalar:
         """The old name of `define_scalar` with a value."""
-        warnings.warn("define_constant is now define_scalar", DeprecationWarning, stacklevel=2)
+        warn_user("define_constant is now define_scalar", DeprecationWarning)
         return self.define_scalar(value, dtype)
 
     @overload

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from fusewright.core.errors import ArgumentTypeError, ExecutionOrderError, MissingDefinitionError
+from fusewright.core.errors import ArgumentTypeError, ExecutionOrderError, MissingDefinitionError, warn_user
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
@@ -236,9 +235,7 @@ class Scheduled:
         """Opens a schedule for inputs like these: `sched` acts on it until `_finalize_schedule`."""
         arguments = flattened(inputs)
         if self._exist_schedule(arguments, device) and not overwrite_existing_schedule:
-            warnings.warn(
-                "A user schedule exists for these inputs already, and is written anew", stacklevel=2
-            )
+            warn_user("A user schedule exists for these inputs already, and is written anew")
         self._open(arguments, device)
 
     def _open(self, inputs: Inputs, device: torch.device | None, views: bool = True) -> UserSchedule:
