@@ -391,6 +391,12 @@ class ParamsError(UserError):
             self.args = (self.message, *self.args[1:])
 
 
+class FrozenParamsError(ParamsError, dataclasses.FrozenInstanceError):
+    """An assignment to a field of a params object, whose values are final: an AttributeError, as for every
+    frozen dataclass.
+    """
+
+
 class KernelSourceError(UserError):
     """CUDA source that the user wrote does not compile. `log`: the compiler's, `excerpt`: the lines named."""
 

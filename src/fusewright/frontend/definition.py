@@ -32,6 +32,7 @@ from fusewright.frontend.described import Described
 from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
 from fusewright.frontend.help.advice import advice
+from fusewright.frontend.help.callbacks import called
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, is_empty, is_strides, listed
 from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.mesh import ONE_DEVICE
@@ -146,6 +147,18 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         self._profile: FusionProfile | None = None
         self._repro_inputs: tuple[list[Any], dict[str, Any]] | None = None
 
+    if not TYPE_CHECKING:  # to type checkers there is no such attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if "_writing" not in self.__dict__ and (name in ("ops", "sched") or name[:1] == "_" != name[1:2]):
+                raise DefinitionError(
+                    problem=f"{type(self).__name__}.__init__ has not called FusionDefinition.__init__",
+                    hint="super().__init__() comes first",
+                )
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
+
     @property
     def _options(self) -> Options:
         """With the policy that is in force."""
@@ -194,7 +207,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
             with self._writing:
                 if self._leaf is None:
                     with self:
-                        self.definition()
+                        called(f"{type(self).__name__}.definition", self.definition)
         assert self._leaf is not None
         return self._leaf
 

@@ -12,6 +12,7 @@ from fusewright.core.errors import ArgumentTypeError, ExecutionOrderError, Missi
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
+from fusewright.frontend.help.callbacks import called
 from fusewright.frontend.inputs import Inputs, flattened, place_of
 from fusewright.frontend.recorded.fusion_schedules import MAX_SIGNATURES, FusionSchedules
 from fusewright.frontend.recorded.origins import explained
@@ -157,7 +158,7 @@ class Scheduled:
                 raise ArgumentTypeError(
                     function="fd.schedule", expected="a function", given=describe_argument(self.schedule)
                 )
-            self.schedule()
+            called("fd.schedule", self.schedule)
 
     def _write(self, schedule: Callable[[], object]) -> None:
         """Lets `schedule` act on the open schedule, which an error closes."""
@@ -204,7 +205,7 @@ class Scheduled:
                 user = self._open(inputs, device, views)
                 user.planned = planned
                 user.schedule_only(index)
-                self._write(partial(value, self))
+                self._write(partial(called, f"schedules[{index}]", value, fd=self))
                 planned, self._open_schedule = user.planned, None
                 value = user.current.finished()
             elif isinstance(value, GivenFields):
