@@ -345,7 +345,7 @@ for _row in ELEMENTWISE.values():
 def clamp(fusion: Fusion, x: Operand, min: ScalarLike | None = None, max: ScalarLike | None = None) -> Val:
     """x limited to the range from `min` to `max`, which are converted to its type; None is no limit.
 
-    NaN stays NaN; where min > max the result is max.
+    The result is NaN where x or a limit is NaN, and max where min > max.
     """
     value = as_value(fusion, x)
     if value.dtype.is_complex:
