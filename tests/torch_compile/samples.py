@@ -298,7 +298,7 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.argmin.default": [(X, 0)],
     "aten.any.default": [(BOOLS,)],
     "aten.any.dim": [(INTS, 1)],
-    "aten.any.dims": [(CUBE > 1, [0, 2])],
+    "aten.any.dims": [(CUBE > 1, [0, 2]), (CUBE, []), (CUBE, None)],
     "aten.all.default": [(BOOLS,)],
     "aten.all.dim": [(INTS, 1, True)],
     "aten.all.dims": [(CUBE > 1, [0, 2])],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 
 import pytest
 import torch
@@ -495,3 +496,47 @@ def test_a_batch_norm_is_decomposed_while_autograd_traces(training) -> None:
     backend = aot_autograd(fw_compiler=boxed, decompositions=decompositions())
     with torch.no_grad():
         torch.testing.assert_close(torch.compile(module, backend=backend)(x), expected.detach())
+
+
+INTS, BYTES = torch.tensor([[0, 1, 5], [-3, 2, 9]]), torch.tensor([[0, 1], [0, 0]], dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    "function, x",
+    [
+        (lambda x: x.clamp(0.5), INTS),
+        (lambda x: x.clamp(max=2.5), INTS.int()),
+        (lambda x: x.clamp(2, 3), INTS > 1),
+        (lambda x: (torch.any(x, 1), torch.all(x)), BYTES),
+        (lambda x: (torch.any(x, []), torch.all(x, dim=[], keepdim=True)), INTS),
+        (lambda x: (x.sum(dtype=torch.int32), x.prod(1, dtype=torch.int16)), INTS),
+        (lambda x: torch.linalg.vector_norm(x, 0), INTS.half()),
+        (lambda x: x.masked_fill(x, 1), INTS > 1),
+        (lambda x: x.masked_fill(x > 1, 2.7), INTS),
+    ],
+)
+def test_types_are_those_of_torch(function, x):
+    converted = from_fx(traced(function, x))
+    made, expected = converted(x), function(x)
+    several = isinstance(expected, tuple)
+    for a, b in zip(made, expected) if several else [(made, expected)]:
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert not converted.report().evaluated
+
+
+@pytest.mark.parametrize(
+    "function, x, reason",
+    [
+        (
+            lambda x: torch.add(x, x, alpha=2),
+            INTS > 1,
+            "Bool of rank 2 in torch, and its row .*Int of rank 2",
+        ),
+        (lambda x: x.nan_to_num(), INTS.to(torch.complex64), "there is no operation for it"),
+    ],
+)
+def test_what_a_row_promotes_in_another_way_is_torchs(function, x, reason):
+    converted = from_fx(traced(function, x))
+    torch.testing.assert_close(converted(x), function(x))
+    [evaluated] = converted.report().evaluated
+    assert re.search(reason, evaluated.reason)

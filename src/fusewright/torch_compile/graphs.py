@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -143,7 +144,9 @@ def pure_graph(source: fx.GraphModule | ExportedProgram) -> PureGraph:
         )
     table = _decompositions()
     if any(_can_be_split(node, table) for node in found.graph.nodes):
-        found = _decomposed(found, table)
+        # A decomposition may lack a type or a size that the operator takes: torch computes what stays whole.
+        with suppress(GraphError):
+            found = _decomposed(found, table)
     return _with_own_values(found)
 
 
