@@ -21,8 +21,8 @@ from fusewright.torch_compile.rows import ROWS, NotRecordable, Overload, add_row
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
 
-# Operations whose torch namesake is another one: torch divides integers truly, has no C-like division, and its
-# clamp has the promoted type.
+# Operations whose torch namesake is another one: torch divides integers truly, and has no C-like division;
+# clamp has the promoted type there.
 RENAMED: Mapping[str, str] = {"truediv": "div"}
 NAMESAKES = frozenset({"div", "clamp"})
 #: Further names that torch has for operations.
