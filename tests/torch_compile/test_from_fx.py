@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import re
 
 import pytest
@@ -332,6 +333,7 @@ def test_inputs_in_another_memory_order_are_copied():
     "make, message",
     [
         (lambda: 3, "a int is no graph"),
+        (lambda: fx.GraphModule(torch.nn.Module(), fx.Graph()), "it has no output node"),
         (lambda: fx.symbolic_trace(torch.nn.Linear(2, 2)), "is no operator of ATen"),
         (lambda: fx.symbolic_trace(lambda x: x.relu()), "call_method relu is no operator of ATen"),
         (
@@ -540,3 +542,13 @@ def test_what_a_row_promotes_in_another_way_is_torchs(function, x, reason):
     torch.testing.assert_close(converted(x), function(x))
     [evaluated] = converted.report().evaluated
     assert re.search(reason, evaluated.reason)
+
+
+def test_a_converted_graph_is_neither_pickled_nor_copied() -> None:
+    """torch's errors about fake tensors, and about its own operators, would say nothing of the cause."""
+    x = torch.randn(3)
+    converted = from_fx(traced(lambda x: x + 1, x))
+    for take in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(GraphError, match="a converted graph cannot be pickled or copied"):
+            take(converted)
+    assert torch.equal(converted(x), x + 1)

@@ -11,14 +11,14 @@ import itertools
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from fusewright.core.errors import ContiguityError, InputError, InternalError
+from fusewright.core.errors import ContiguityError, GraphError, InputError, InternalError
 from fusewright.core.options import Options
 from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.handles import Tensor
@@ -97,13 +97,19 @@ class ConvertedGraph:
         self._copies = tuple(pair for step in steps for pair in step.copies)
 
     def __call__(self, *arguments: Any) -> Any:
-        """The results of the graph, nested as the graph returns them.
+        """The results of the graph, nested as the graph returns them. They require no gradients.
 
         Raises:
             InputError, ShapeError, ...: arguments that are not as those that the graph was traced with.
         """
         return pytree.tree_unflatten(
             self.flat_results(pytree.arg_tree_leaves(*arguments)), self._pure.structure
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise GraphError(
+            problem="a converted graph cannot be pickled or copied, as it holds fake tensors of its trace",
+            hint="pickle the exported program, and convert it again",
         )
 
     def flat_results(self, arguments: Sequence[Any]) -> list[Any]:

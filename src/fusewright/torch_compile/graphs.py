@@ -175,6 +175,8 @@ def _with_own_values(found: PureGraph) -> PureGraph:
 
 
 def _of_module(module: fx.GraphModule) -> PureGraph:
+    if not any(node.op == "output" for node in module.graph.nodes):
+        raise GraphError(problem="it returns nothing: it has no output node", hint=_HINT)
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     output = graph.graph_copy(module.graph, copied)
