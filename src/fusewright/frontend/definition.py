@@ -52,6 +52,7 @@ from fusewright.frontend.scheduling.user_schedules import Scheduled
 from fusewright.frontend.segments.definitions import GivenSchedules, Segmented, segment_schedules
 from fusewright.frontend.tuned.active_tuning import ACTIVE
 from fusewright.host import AnySchedule, FusionExecutor
+from fusewright.host.inputs.memory_checks import not_dense
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.schedulers import Registry
@@ -354,11 +355,17 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
 
         Raises:
             UnsupportedDeviceError: it is neither on a CPU nor on a CUDA device.
-            ArgumentTypeError: it is no tensor. DtypeError: fusions have no such dtype.
+            ArgumentTypeError: it is no dense tensor. DtypeError: fusions have no such dtype.
         """
         if not isinstance(tensor, torch.Tensor):
             raise ArgumentTypeError(
                 function="from_pytorch", expected="a torch.Tensor", given=type(tensor).__name__
+            )
+        described = not_dense(tensor)
+        if described is not None:
+            given, hint = described
+            raise ArgumentTypeError(
+                function="from_pytorch", expected="a dense tensor", given=given, hint=hint
             )
         if tensor.device.type not in ("cpu", "cuda"):
             raise UnsupportedDeviceError(given=tensor.device.type)
