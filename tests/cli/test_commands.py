@@ -174,6 +174,13 @@ def test_unknown_simulated_gpu_is_said_without_a_traceback(results: dict[str, Re
     assert "Traceback" not in result.stderr
 
 
+def test_a_closed_output_is_no_fault(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m fusewright info --json >&-; echo status $? >{tmp_path / 'status'}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert (tmp_path / "status").read_text() == "status 0\n"
+    assert not done.stderr
+
+
 def test_without_a_command_it_says_how_it_is_used(results: dict[str, Result]) -> None:
     result = results["no command"]
     assert result.status == 2

@@ -2,10 +2,12 @@
 
 import pickle
 import sys
+import warnings
 from dataclasses import replace
 
 import pytest
 
+from fusewright import DataType, FusionDefinition
 from fusewright.core import errors
 from fusewright.core.errors import (
     ArgumentTypeError,
@@ -127,3 +129,17 @@ def test_errors_cross_process_boundaries() -> None:
     for error in (ShapeError("s", hint="h"), CompileError("c", log="l", source="src")):
         copy = pickle.loads(pickle.dumps(error))
         assert type(copy) is type(error) and str(copy) == str(error)
+
+
+def test_warnings_are_given_at_the_users_line() -> None:
+    """A line of the package's would be named alike for every call, so Python would show one of them only."""
+    with FusionDefinition() as fd, warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        x = fd.define_tensor([-1], dtype=DataType.ComplexFloat)
+        first = sys._getframe().f_lineno + 1
+        fd.add_output(fd.ops.cast(x, DataType.Float))
+        fd.add_output(fd.ops.cast(fd.ops.neg(x), DataType.Float))
+    assert [(warning.filename, warning.lineno) for warning in found] == [
+        (__file__, first),
+        (__file__, first + 1),
+    ]

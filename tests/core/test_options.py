@@ -98,3 +98,9 @@ def test_asking_for_a_switch_that_does_not_exist_is_an_error() -> None:
         Options().enabled("fast_maths")
     with pytest.raises(OptionError):
         Options().disabled("fmad")
+
+
+@pytest.mark.parametrize("given", [3, ["FUSEWRIGHT_DUMP"], {"FUSEWRIGHT_DUMP": 3}, {3: "cuda"}], ids=str)
+def test_an_environment_maps_texts(given: object) -> None:
+    with pytest.raises(OptionError, match=r"(?s)no environment.*expected: a mapping of str to str"):
+        Options.from_environment(given)  # type: ignore[arg-type]

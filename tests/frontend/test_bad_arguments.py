@@ -259,6 +259,8 @@ BEYOND = [
     (1e300, DataType.Int),
     (math.nan, DataType.Int),
     (math.inf, DataType.Int32),
+    (1 + 2j, DataType.Float),
+    (2j, DataType.Int),
 ]
 
 

@@ -171,3 +171,18 @@ def test_what_names_no_file(given: Any) -> None:
     for function in (cache.serialize, cache.deserialize):
         with pytest.raises(ArgumentTypeError, match=rf"{function.__name__}\(\).*filename: str or a path"):
             function(given)
+
+
+def test_a_file_that_cannot_be_written_anew_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "definitions.json"
+    _file(path)
+    before, write = path.read_text(), Path.write_text
+
+    def full(self: Path, text: str, *args: Any, **kwargs: Any) -> int:
+        write(self, text[:20], *args, **kwargs)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        FusionCache.get().serialize(path)
+    assert path.read_text() == before and [*tmp_path.iterdir()] == [path]

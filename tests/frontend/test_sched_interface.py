@@ -373,3 +373,17 @@ def test_numbers_of_numpy_are_numbers_of_primitives() -> None:
 
     x = torch.ones(8, 8)
     assert torch.allclose(Exp().execute([x])[0], x.exp())
+
+
+@pytest.mark.parametrize("method", ["is_reduction", "siblings", "to_string", "set_device_mesh", "swizzle1d"])
+def test_what_is_asked_about_takes_a_tensor(method: str) -> None:
+    more = {"set_device_mesh": [DeviceMesh([0])], "swizzle1d": [0, ParallelType.mesh_x]}.get(method, [])
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x + 1.0)
+    for given in (3, None, [x], torch.ones(2)):
+        fd.schedule = lambda given=given: getattr(fd.sched, method)(given, *more)  # type: ignore[method-assign]
+        with pytest.raises(ArgumentTypeError, match=rf"{method}\(\): .* Expected tensor: Tensor, got"):
+            fd.execute([torch.ones(4)])
+    fd.schedule = lambda: getattr(fd.sched, method)(x, *more)  # type: ignore[assignment, method-assign]
+    assert torch.equal(fd.execute([torch.ones(4)])[0], torch.full((4,), 2.0))

@@ -137,6 +137,24 @@ def test_tensors_that_are_not_dense_are_named(make: Any, given: str) -> None:
         fd.execute([make(torch.ones(4, 3))])
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_an_input_is_like_a_dense_tensor_only() -> None:
+    x = torch.eye(3)
+    others = {
+        "layout torch.sparse_coo": x.to_sparse(),
+        "layout torch.sparse_csr": x.to_sparse_csr(),
+        "a nested tensor": torch.nested.nested_tensor([x, x]),
+        "a nested tensor, jagged": torch.nested.nested_tensor([x, x], layout=torch.jagged),
+        "a quantized tensor": torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+    }
+    with FusionDefinition() as fd:
+        for given, tensor in others.items():
+            with pytest.raises(ArgumentTypeError, match=f"a dense tensor, got.*{given.partition(',')[0]}"):
+                fd.from_pytorch(tensor)
+        fd.add_output(fd.from_pytorch(x) + 1.0)
+    assert torch.equal(fd.execute([x])[0], x + 1.0)
+
+
 def test_what_is_no_schedule_is_named() -> None:
     with FusionDefinition() as fd:
         fd.add_output(fd.define_tensor([-1], contiguity=True) + 1.0)

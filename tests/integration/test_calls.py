@@ -301,6 +301,33 @@ def test_an_input_is_scaled_in_place_by_a_number_on_the_cpu_beside_its_mean(targ
     torch.testing.assert_close(t, expected)
 
 
+@pytest.mark.parametrize("dtype", (DataType.Float, DataType.Double, DataType.Half), ids=str)
+def test_clamp_is_nan_where_the_value_or_a_limit_is(dtype: DataType, target: torch.device) -> None:
+    """Limits of the definition, and limits of a call. torch on a GPU ignores some of these NaN."""
+    limits = [
+        (torch.nan, None),
+        (None, torch.nan),
+        (torch.nan, 1.0),
+        (0.0, torch.nan),
+        (0.0, 1.0),
+        (3.0, 2.0),
+    ]
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], contiguity=True, dtype=dtype)
+        low, high = (
+            fd.define_scalar(None, dtype=DataType.Double),
+            fd.define_scalar(None, dtype=DataType.Double),
+        )
+        for pair in limits:
+            fd.add_output(fd.ops.clamp(x, *pair))
+        fd.add_output(fd.ops.clamp(x, low, high))
+    t = torch.tensor([0.5, -2.0, 7.0, torch.nan, torch.inf, -torch.inf], dtype=dtype.torch, device=target)
+    infinite = [(-torch.inf, torch.inf), (torch.inf, -torch.inf)]
+    for given in [(a, b) for a, b in limits if a is not None and b is not None] + infinite:
+        for made, pair in zip(fd.execute([t, *given]), [*limits, given], strict=True):
+            torch.testing.assert_close(made.cpu(), t.cpu().clamp(*pair), rtol=0, atol=0, equal_nan=True)
+
+
 # ---- several threads ---------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusewright import FusionCache, FusionDefinition, SchedulerType
+from fusewright import FusionCache, FusionDefinition, SchedulerType, to_dict
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.errors import ArgumentTypeError, ParamsError, RejectedError, ScheduleError, UserError
@@ -24,6 +24,7 @@ from fusewright.schedulers import (
     LaunchParams,
     PointwiseParams,
     PointwiseScheduler,
+    ReductionParams,
     TransposeParams,
     apply,
     default_registry,
@@ -460,3 +461,20 @@ def test_wrong_arguments_of_params_are_named(make: Any, message: str) -> None:
 def test_more_arguments_than_params_have_fields(make: Any, hint: str) -> None:
     with pytest.raises(ArgumentTypeError, match=rf"(?s)LaunchParams\(\).*\(gdimx, gdimy.*{hint}"):
         make()
+
+
+@pytest.mark.parametrize(
+    "params", [PointwiseParams(), ReductionParams(), LaunchParams()], ids=lambda p: type(p).__name__
+)
+def test_params_are_frozen(params: Any) -> None:
+    """With slots, the method of a frozen dataclass fails in Python itself for an unknown name."""
+    name = fields(params)[0].name
+    before = to_dict(params)
+    for change in (lambda: setattr(params, name, 2), lambda: delattr(params, name)):
+        with pytest.raises(FrozenInstanceError) as caught:
+            change()
+        assert isinstance(caught.value, ParamsError) and "dataclasses.replace" in str(caught.value)
+    for change in (lambda: setattr(params, name + "s", 2), lambda: delattr(params, name + "s")):
+        with pytest.raises(ParamsError, match=f"`{name}s`: unknown; did you mean {name}"):
+            change()
+    assert to_dict(params) == before

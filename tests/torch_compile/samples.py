@@ -22,6 +22,7 @@ TRIPLES = _floats(4, 3)
 COMPLEX = torch.complex(X, X.flip(1))
 INTS = torch.arange(12).reshape(3, 4) - 5
 BOOLS = X > 0
+SOME_NAN = torch.where(BOOLS, torch.nan, X)
 PLACES = torch.tensor([2, 0, -1])
 IMAGES = _floats(2, 3, 6, 8)
 GRAD = IMAGES[:, :, ::2, ::2].contiguous()
@@ -100,11 +101,12 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
         (BOOLS, BOOLS[:2], 0, None, None, 2),
         (X, X),
     ],
-    "aten.clamp.Tensor": [(X, X - 0.5, X.flip(0)), (X, None, X.flip(0))],
-    "aten.clamp_min.default": [(X, 0.5)],
-    "aten.clamp_min.Tensor": [(X, X.flip(0))],
-    "aten.clamp_max.default": [(X, 0.5)],
-    "aten.clamp_max.Tensor": [(X, X.flip(0))],
+    "aten.clamp.default": [(X, -0.5, 0.5), (X, torch.nan), (X, None, torch.nan), (X, torch.nan, 0.5)],
+    "aten.clamp.Tensor": [(X, X - 0.5, X.flip(0)), (X, None, X.flip(0)), (X, SOME_NAN, X), (X, X, SOME_NAN)],
+    "aten.clamp_min.default": [(X, 0.5), (X, torch.nan)],
+    "aten.clamp_min.Tensor": [(X, X.flip(0)), (X, SOME_NAN)],
+    "aten.clamp_max.default": [(X, 0.5), (X, torch.nan)],
+    "aten.clamp_max.Tensor": [(X, X.flip(0)), (X, SOME_NAN)],
     "aten.logical_xor.default": [(X, BOOLS)],
     "aten.__lshift__.Scalar": [(INTS, 2)],
     "aten.__lshift__.Tensor": [(INTS, INTS.abs())],
@@ -296,7 +298,7 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.argmin.default": [(X, 0)],
     "aten.any.default": [(BOOLS,)],
     "aten.any.dim": [(INTS, 1)],
-    "aten.any.dims": [(CUBE > 1, [0, 2])],
+    "aten.any.dims": [(CUBE > 1, [0, 2]), (CUBE, []), (CUBE, None)],
     "aten.all.default": [(BOOLS,)],
     "aten.all.dim": [(INTS, 1, True)],
     "aten.all.dims": [(CUBE > 1, [0, 2])],

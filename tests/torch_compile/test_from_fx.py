@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+import re
 
 import pytest
 import torch
@@ -255,6 +258,71 @@ def test_views_of_arguments_are_no_kernels_unless_the_call_writes_there():
     assert torch.equal(from_fx(traced(lambda w: w.t(), w))(w), w.t())
 
 
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_a_view_begins_where_its_operators_say(mode):
+    """A graph traced from real tensors, as make_fx does unless told otherwise, notes no offsets."""
+
+    def function(x):
+        made = x.flip(0)
+        return (
+            x + 1,
+            x[2:, 1:],
+            x[:, -1],
+            *x.unbind(1)[1:3],
+            x.split([1, 3])[1].t(),
+            made,
+            made[2:].view(2, 2, 3),
+        )
+
+    x = torch.randn(4, 6)
+    made = from_fx(make_fx(function, tracing_mode=mode)(x))(x)
+    for a, b in zip(made, function(x)):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    if mode != "symbolic":
+        assert made[1].data_ptr() == x[2:, 1:].data_ptr(), "a view of the argument"
+
+
+def test_a_slice_of_one_element_is_repeated_along_a_symbolic_size():
+    """To a definition, a slice of a symbolic size could be empty, or have any size up to its end."""
+
+    def function(x):
+        row = x[2:3].expand(x.shape[0], -1)
+        return x - x[:, :1], x * x[:, -1:], row, x[:1].flip(0) + x.narrow(0, 1, 1), x[:1].squeeze(0)
+
+    x = torch.randn(4, 6)
+    converted = from_fx(traced(function, x, symbolic=True))
+    for argument in (x, torch.randn(7, 5)):
+        for a, b in zip(converted(argument), function(argument)):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_results_share_memory_only_where_torchs_do():
+    def function(x):
+        return (
+            x.repeat(3, 1),
+            x.expand(3, 6).clone(),
+            x.expand(3, 6) + 1,
+            (x * 2).expand(3, 6),
+            x.expand(3, 6),
+        )
+
+    x = torch.randn(1, 6)
+    for a, b in zip(from_fx(traced(function, x))(x), function(x)):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+        assert a.stride() == b.stride()
+
+
+def test_views_of_what_is_not_in_memory_have_torchs_order_of_dimensions():
+    def function(x):
+        return (x + 1).t(), x.flip(0).t(), (x.view(2, 2, 6) * 2).permute(2, 0, 1), (x - 1)[:, 1:3].t()
+
+    x = torch.randn(4, 6)
+    made, expected = from_fx(traced(function, x))(x), function(x)
+    for a, b in zip(made, expected):
+        torch.testing.assert_close(a, b)
+    assert [a.stride() for a in made] == [*(b.stride() for b in expected[:3]), (1, 2)]
+
+
 def test_inputs_in_another_memory_order_are_copied():
     x = torch.randn(4, 8)
     converted = from_fx(traced(lambda x: x.sum(0), x))
@@ -265,6 +333,7 @@ def test_inputs_in_another_memory_order_are_copied():
     "make, message",
     [
         (lambda: 3, "a int is no graph"),
+        (lambda: fx.GraphModule(torch.nn.Module(), fx.Graph()), "it has no output node"),
         (lambda: fx.symbolic_trace(torch.nn.Linear(2, 2)), "is no operator of ATen"),
         (lambda: fx.symbolic_trace(lambda x: x.relu()), "call_method relu is no operator of ATen"),
         (
@@ -276,6 +345,23 @@ def test_inputs_in_another_memory_order_are_copied():
 def test_a_graph_that_is_none_of_aten_operators_is_refused(make, message):
     with pytest.raises(GraphError, match=message):
         from_fx(make())
+
+
+def test_a_graph_that_torch_cannot_trace_again_is_refused():
+    """torch cannot make these updates into new tensors while sizes are symbols."""
+    x = torch.randn(4, 6)
+    graph = traced(lambda x: torch.nn.functional.cosine_similarity(x, x + 1), x, symbolic=True)
+    with pytest.raises(GraphError, match=r"(?s)cannot trace it again without writes.*hint: functionalize"):
+        from_fx(graph)
+
+
+def test_numbers_that_a_graph_was_traced_with_are_arguments_too():
+    x = torch.randn(4, 6)
+    converted = from_fx(
+        make_fx(lambda x, n, name: torch.nn.functional.gelu(x, approximate=name) * n)(x, 3, "tanh")
+    )
+    expected = torch.nn.functional.gelu(x, approximate="tanh") * 3
+    torch.testing.assert_close(converted(x, 3, "tanh"), expected)
 
 
 def test_random_numbers_are_drawn_anew():
@@ -396,3 +482,73 @@ def test_sizes_that_are_known_from_arguments_cut_no_definition():
         made, expected = converted(x, n), function(x, n)
         assert made[1] == expected[1] and made[3] == expected[3]
         torch.testing.assert_close([made[0], made[2], made[4]], [expected[0], expected[2], expected[4]])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_batch_norm_is_decomposed_while_autograd_traces(training) -> None:
+    """AOTAutograd refuses a decomposition that ends in an operator which may update its arguments."""
+    module = torch.nn.BatchNorm1d(3).train(training)
+    x = torch.randn(4, 3)
+    expected = copy.deepcopy(module)(x)
+
+    def boxed(graph, inputs):
+        assert not any("batch_norm" in str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(from_fx(graph))
+
+    backend = aot_autograd(fw_compiler=boxed, decompositions=decompositions())
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(module, backend=backend)(x), expected.detach())
+
+
+INTS, BYTES = torch.tensor([[0, 1, 5], [-3, 2, 9]]), torch.tensor([[0, 1], [0, 0]], dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    "function, x",
+    [
+        (lambda x: x.clamp(0.5), INTS),
+        (lambda x: x.clamp(max=2.5), INTS.int()),
+        (lambda x: x.clamp(2, 3), INTS > 1),
+        (lambda x: (torch.any(x, 1), torch.all(x)), BYTES),
+        (lambda x: (torch.any(x, []), torch.all(x, dim=[], keepdim=True)), INTS),
+        (lambda x: (x.sum(dtype=torch.int32), x.prod(1, dtype=torch.int16)), INTS),
+        (lambda x: torch.linalg.vector_norm(x, 0), INTS.half()),
+        (lambda x: x.masked_fill(x, 1), INTS > 1),
+        (lambda x: x.masked_fill(x > 1, 2.7), INTS),
+    ],
+)
+def test_types_are_those_of_torch(function, x):
+    converted = from_fx(traced(function, x))
+    made, expected = converted(x), function(x)
+    several = isinstance(expected, tuple)
+    for a, b in zip(made, expected) if several else [(made, expected)]:
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert not converted.report().evaluated
+
+
+@pytest.mark.parametrize(
+    "function, x, reason",
+    [
+        (
+            lambda x: torch.add(x, x, alpha=2),
+            INTS > 1,
+            "Bool of rank 2 in torch, and its row .*Int of rank 2",
+        ),
+        (lambda x: x.nan_to_num(), INTS.to(torch.complex64), "there is no operation for it"),
+    ],
+)
+def test_what_a_row_promotes_in_another_way_is_torchs(function, x, reason):
+    converted = from_fx(traced(function, x))
+    torch.testing.assert_close(converted(x), function(x))
+    [evaluated] = converted.report().evaluated
+    assert re.search(reason, evaluated.reason)
+
+
+def test_a_converted_graph_is_neither_pickled_nor_copied() -> None:
+    """torch's errors about fake tensors, and about its own operators, would say nothing of the cause."""
+    x = torch.randn(3)
+    converted = from_fx(traced(lambda x: x + 1, x))
+    for take in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(GraphError, match="a converted graph cannot be pickled or copied"):
+            take(converted)
+    assert torch.equal(converted(x), x + 1)

@@ -37,6 +37,7 @@ INTERRUPTED = 128 + signal.SIGINT  # what shells call the end by that signal
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status. Errors of Fusewright are printed without a traceback."""
+    _open_closed_output()
     parser = _parser()
     given, of_script = list(sys.argv[1:] if arguments is None else arguments), list[str]()
     if given and given[0] in RUN_SCRIPTS:
@@ -130,6 +131,16 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--json", action="store_true", help="print one JSON object")
         command.add_argument("--no-color", action="store_true", help="plain text")
     return parser
+
+
+def _open_closed_output() -> None:
+    """Discards what is written to an output that was closed at the start (`>&-`).
+
+    Python has no stream for it, and would give its descriptor to the next file that is opened.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (until the process ends)
 
 
 def _discard_output() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Mapping
+
+from fusewright.core.errors import warn_user
 
 PREFIX = "FUSEWRIGHT_"
 
@@ -41,6 +42,4 @@ def warn_of_unknown(environ: Mapping[str, str]) -> None:
         ends = [each.removeprefix(PREFIX) for each in VARIABLES]
         meant = difflib.get_close_matches(name.upper().removeprefix(PREFIX), ends, n=1)
         known = f"did you mean {PREFIX}{meant[0]}?" if meant else f"there are {', '.join(VARIABLES)}"
-        warnings.warn(
-            f"nothing reads the environment variable {name}: {known}", UnknownVariableWarning, stacklevel=3
-        )
+        warn_user(f"nothing reads the environment variable {name}: {known}", UnknownVariableWarning)

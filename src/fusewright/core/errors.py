@@ -23,6 +23,7 @@ import dataclasses
 import linecache
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -88,6 +89,16 @@ def user_location(skip_package: bool = True) -> SourceLocation | None:
     if frame is None:
         return None
     return SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warns at the nearest line outside the package, once for each such line unless filters say otherwise."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and is_internal(frame):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def _sentence(message: str) -> str:
@@ -378,6 +389,12 @@ class ParamsError(UserError):
             self.facts["path"] = other + path[len(outer) :]
             self.message = self.message.replace(f"`{outer}", f"`{other}", 1)
             self.args = (self.message, *self.args[1:])
+
+
+class FrozenParamsError(ParamsError, dataclasses.FrozenInstanceError):
+    """An assignment to a field of a params object, whose values are final: an AttributeError, as for every
+    frozen dataclass.
+    """
 
 
 class KernelSourceError(UserError):

@@ -14,6 +14,7 @@ A list is written `name,name(argument,argument)`, as in nvFuser.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -212,8 +213,14 @@ class Options:
 
         Raises:
             OptionError: an unknown name (the message lists the valid ones), parentheses that do not match, or
-                a limit that is not a positive integer.
+                a limit that is not a positive integer. Also a mapping of other than texts.
         """
+        if not (environ is None or _is_environment(environ)):
+            raise OptionError(
+                "from_environment: its argument is no environment",
+                expected="a mapping of str to str",
+                given=type(environ).__name__,
+            )
         env = os.environ if environ is None else environ
         warn_of_unknown(env)
 
@@ -257,12 +264,20 @@ class Options:
         return self._key
 
 
+def _is_environment(environ: Any) -> bool:
+    return isinstance(environ, Mapping) and all(
+        isinstance(text, str) for text in itertools.chain(environ, environ.values())
+    )
+
+
 def _positive(text: str | None, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < MAX_DIGITS and int(text) > 0):
         raise OptionError(
-            "FUSEWRIGHT_MAX_FUSIONS is no limit", expected="a positive integer", given=repr(text)
+            "FUSEWRIGHT_MAX_FUSIONS is no limit",
+            expected=f"a positive integer of fewer than {MAX_DIGITS} digits",
+            given=repr(text),
         )
     return int(text)
 

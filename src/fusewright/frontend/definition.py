@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import io
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -24,6 +23,7 @@ from fusewright.core.errors import (
     ProfileError,
     ScheduleError,
     UnsupportedDeviceError,
+    warn_user,
 )
 from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
@@ -32,6 +32,7 @@ from fusewright.frontend.described import Described
 from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.handles import Handle, Scalar, Tensor, Vector, handle_for
 from fusewright.frontend.help.advice import advice
+from fusewright.frontend.help.callbacks import called
 from fusewright.frontend.inputs import Device, Inputs, device_named, flattened, is_empty, is_strides, listed
 from fusewright.frontend.inspection import Inspected
 from fusewright.frontend.mesh import ONE_DEVICE
@@ -51,6 +52,7 @@ from fusewright.frontend.scheduling.user_schedules import Scheduled
 from fusewright.frontend.segments.definitions import GivenSchedules, Segmented, segment_schedules
 from fusewright.frontend.tuned.active_tuning import ACTIVE
 from fusewright.host import AnySchedule, FusionExecutor
+from fusewright.host.inputs.memory_checks import not_dense
 from fusewright.host.profile import FusionProfile
 from fusewright.ops import DEFINERS, OpDef, describe_argument
 from fusewright.schedulers import Registry
@@ -146,6 +148,18 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
         self._profile: FusionProfile | None = None
         self._repro_inputs: tuple[list[Any], dict[str, Any]] | None = None
 
+    if not TYPE_CHECKING:  # to type checkers there is no such attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if "_writing" not in self.__dict__ and (name in ("ops", "sched") or name[:1] == "_" != name[1:2]):
+                raise DefinitionError(
+                    problem=f"{type(self).__name__}.__init__ has not called FusionDefinition.__init__",
+                    hint="super().__init__() comes first",
+                )
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
+
     @property
     def _options(self) -> Options:
         """With the policy that is in force."""
@@ -194,7 +208,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
             with self._writing:
                 if self._leaf is None:
                     with self:
-                        self.definition()
+                        called(f"{type(self).__name__}.definition", self.definition)
         assert self._leaf is not None
         return self._leaf
 
@@ -320,7 +334,7 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
 
     def define_constant(self, value: Number, dtype: DtypeLike | None = None) -> Scalar:
         """The old name of `define_scalar` with a value."""
-        warnings.warn("define_constant is now define_scalar", DeprecationWarning, stacklevel=2)
+        warn_user("define_constant is now define_scalar", DeprecationWarning)
         return self.define_scalar(value, dtype)
 
     @overload
@@ -341,11 +355,17 @@ class FusionDefinition(Inspected, Described, Scheduled, Segmented, CalledByTorch
 
         Raises:
             UnsupportedDeviceError: it is neither on a CPU nor on a CUDA device.
-            ArgumentTypeError: it is no tensor. DtypeError: fusions have no such dtype.
+            ArgumentTypeError: it is no dense tensor. DtypeError: fusions have no such dtype.
         """
         if not isinstance(tensor, torch.Tensor):
             raise ArgumentTypeError(
                 function="from_pytorch", expected="a torch.Tensor", given=type(tensor).__name__
+            )
+        described = not_dense(tensor)
+        if described is not None:
+            given, hint = described
+            raise ArgumentTypeError(
+                function="from_pytorch", expected="a dense tensor", given=given, hint=hint
             )
         if tensor.device.type not in ("cpu", "cuda"):
             raise UnsupportedDeviceError(given=tensor.device.type)

@@ -781,7 +781,7 @@ class OperatorMethods:
     def clamp(self, x: Tensor, min: ScalarLike | None = None, max: ScalarLike | None = None) -> Tensor:
         """x limited to the range from `min` to `max`, which are converted to its type; None is no limit.
 
-        NaN stays NaN; where min > max the result is max.
+        The result is NaN where x or a limit is NaN, and max where min > max.
         """
     @overload
     def clamp(

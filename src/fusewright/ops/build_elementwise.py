@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import inspect
 import operator
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 
 from fusewright.core.dtype import DataType, PyScalar, fits, integers_of, of_python_value
-from fusewright.core.errors import ArgumentTypeError, DtypeError
+from fusewright.core.errors import ArgumentTypeError, DtypeError, warn_user
 from fusewright.core.op import ElementwiseOp, Rule, converted
 from fusewright.ir import Broadcast, Copy, Fusion, IterDomain, IterKind, Pointwise, Scalar, TensorView, Val
 from fusewright.ops.bits import BITCASTS, has_plain_bits
@@ -48,16 +47,20 @@ def check_has_values(dtype: DataType | None, what: str) -> None:
 
 
 def check_fits(value: PyScalar, dtype: DataType) -> None:
-    """Raises DtypeError for a constant beyond the range of the type that the user gave it, as torch.full.
+    """Raises DtypeError for a constant that the type which the user gave it cannot hold, as torch.full.
 
-    A negative integer is the unsigned one with its bits. Constants that arithmetic converts, as in
-    `x * 1e300` for a Float tensor, round to infinity instead; integers wrap.
+    It is beyond the range, or has an imaginary part. A negative integer is the unsigned one with its bits.
+    Constants that arithmetic converts, as in `x * 1e300` for a Float tensor, round to infinity instead;
+    integers wrap.
     """
     check_has_values(dtype, "a constant")
     is_unsigned = integers_of(dtype)[0] == 0
-    if fits(abs(value) if is_unsigned and isinstance(value, int) else value, dtype):
+    is_real = value.imag == 0 or dtype.is_complex or dtype.is_bool
+    if is_real and fits(abs(value) if is_unsigned and isinstance(value, int) else value, dtype):
         return
-    if dtype.is_integral:
+    if not is_real:
+        expected = "a real number"
+    elif dtype.is_integral:
         limits = torch.iinfo(dtype.torch)
         expected = f"from {limits.min} to {limits.max}"
     else:
@@ -342,7 +345,7 @@ for _row in ELEMENTWISE.values():
 def clamp(fusion: Fusion, x: Operand, min: ScalarLike | None = None, max: ScalarLike | None = None) -> Val:
     """x limited to the range from `min` to `max`, which are converted to its type; None is no limit.
 
-    NaN stays NaN; where min > max the result is max.
+    The result is NaN where x or a limit is NaN, and max where min > max.
     """
     value = as_value(fusion, x)
     if value.dtype.is_complex:
@@ -359,7 +362,7 @@ def cast(fusion: Fusion, arg: Operand, dtype: DataType) -> Val:
     value = as_value(fusion, arg)
     check_has_values(dtype, "cast")
     if value.dtype.is_complex and not (dtype.is_complex or dtype.is_bool):
-        warnings.warn("Casting from complex to real: the imaginary part is dropped", stacklevel=2)
+        warn_user("Casting from complex to real: the imaginary part is dropped")
     if isinstance(value, TensorView) and value.dtype is dtype:
         return set_(fusion, value)
     return convert(fusion, value, dtype)

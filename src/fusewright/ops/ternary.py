@@ -40,9 +40,9 @@ def _addcmul(a: Tensor, b: Tensor, c: Tensor, alpha: Tensor) -> Tensor:
 
 
 def _clamp(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """NaN stays NaN; with low > high the result is high."""
-    raised = torch.where(x < low, low, x)
-    return torch.where(raised > high, high, raised)
+    """NaN if x or a bound is; with low > high the result is high."""
+    raised = torch.where((x < low) | low.isnan(), low, x)
+    return torch.where((raised > high) | high.isnan(), high, raised)
 
 
 def _threshold(x: Tensor, threshold: Tensor, value: Tensor) -> Tensor:

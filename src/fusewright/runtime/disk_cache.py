@@ -23,12 +23,12 @@ import stat
 import struct
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from fusewright import __version__
+from fusewright.core.errors import warn_user
 from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
 from fusewright.cuda.nvrtc import Cubin, NvrtcOptions, Resources, compile_cubin, nvrtc_version
@@ -237,7 +237,7 @@ def _prepare(directory: Path) -> str | None:
     if problem is None:
         return None
     reason = f"{directory} {problem}"
-    warnings.warn(f"kernels are not cached on disk: {reason}", RuntimeWarning, stacklevel=2)
+    warn_user(f"kernels are not cached on disk: {reason}", RuntimeWarning)
     return reason
 
 

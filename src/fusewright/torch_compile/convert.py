@@ -11,14 +11,14 @@ import itertools
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from fusewright.core.errors import ContiguityError, InputError, InternalError
+from fusewright.core.errors import ContiguityError, GraphError, InputError, InternalError
 from fusewright.core.options import Options
 from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.handles import Tensor
@@ -36,7 +36,7 @@ from fusewright.torch_compile.recording import (
 )
 from fusewright.torch_compile.report import Evaluated, Report
 from fusewright.torch_compile.result_views import ResultView, base_of, result_views
-from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, HostSizes, is_known, is_size
+from fusewright.torch_compile.sizes import SIZE_FUNCTIONS, HostSizes, is_known, is_number, is_size
 
 Environment = dict[fx.Node, Any]
 
@@ -97,13 +97,19 @@ class ConvertedGraph:
         self._copies = tuple(pair for step in steps for pair in step.copies)
 
     def __call__(self, *arguments: Any) -> Any:
-        """The results of the graph, nested as the graph returns them.
+        """The results of the graph, nested as the graph returns them. They require no gradients.
 
         Raises:
             InputError, ShapeError, ...: arguments that are not as those that the graph was traced with.
         """
         return pytree.tree_unflatten(
             self.flat_results(pytree.arg_tree_leaves(*arguments)), self._pure.structure
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise GraphError(
+            problem="a converted graph cannot be pickled or copied, as it holds fake tensors of its trace",
+            hint="pickle the exported program, and convert it again",
         )
 
     def flat_results(self, arguments: Sequence[Any]) -> list[Any]:
@@ -150,6 +156,7 @@ class _Definition:
     Attributes:
         inputs: its inputs, and the strides of each that it was written for.
         outputs: the nodes whose values it returns, in order.
+        dense: those of them whose elements torch keeps apart in memory.
         copies: values, and the inputs that they are copied to once everything has run.
         views: further results, which are views of outputs.
     """
@@ -157,6 +164,7 @@ class _Definition:
     fd: FusionDefinition
     inputs: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
+    dense: tuple[fx.Node, ...] = ()
     copies: tuple[tuple[fx.Node, fx.Node], ...] = ()
     views: tuple[ResultView, ...] = ()
 
@@ -171,6 +179,9 @@ class _Definition:
         except ContiguityError:
             made = self.fd.execute([restrided(v, node) for v, node in zip(inputs, self.inputs)])
         values.update(zip(self.outputs, made))
+        for node in self.dense:
+            if 0 in values[node].stride():  # a definition's result is expanded if its operands are
+                values[node] = restrided(values[node], node)
         for view in self.views:
             values[view.node] = view.of(values[view.base])
 
@@ -350,7 +361,8 @@ class _Conversion:
             outputs, views = self._outputs(recording, nodes, [value for value, _ in copies])
         if not outputs and not in_place:
             return None, recording.evaluated
-        return _Definition(fd, tuple(recording.inputs), outputs, copies, views), recording.evaluated
+        dense = tuple(node for node in outputs if not any(is_number(s, 0) for s in meta_of(node).stride()))
+        return _Definition(fd, tuple(recording.inputs), outputs, dense, copies, views), recording.evaluated
 
     def _is_size(self, node: fx.Node) -> bool:
         """Whether it is a size that a call knows from its arguments."""
@@ -378,6 +390,8 @@ class _Conversion:
         wanted.update(view.base for view in views if view.base in inside)
         outputs = tuple(node for node in tensors if node in wanted)
         for node in outputs:
+            if base_of(node) is not node:  # the base is not in memory, so no view of it can be returned
+                recording.lay_out(node)
             recording.fd.add_output(recording.value(node))
         return outputs, tuple(views)
 

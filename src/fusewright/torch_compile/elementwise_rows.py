@@ -21,9 +21,10 @@ from fusewright.torch_compile.rows import ROWS, NotRecordable, Overload, add_row
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
 
-# Operations whose torch namesake is another one: torch divides integers truly, and has no C-like division.
+# Operations whose torch namesake is another one: torch divides integers truly, and has no C-like division;
+# clamp has the promoted type there.
 RENAMED: Mapping[str, str] = {"truediv": "div"}
-NAMESAKES = frozenset({"div"})
+NAMESAKES = frozenset({"div", "clamp"})
 #: Further names that torch has for operations.
 _OTHER_NAMES: Mapping[str, str] = {
     "bitwise_left_shift": "__lshift__",
@@ -157,6 +158,12 @@ def div_rounded(r: Recording, x: Any, other: Any, rounding_mode: str | None) -> 
     return r.ops.trunc(r.ops.truediv(a, b))
 
 
+@row("clamp.default")
+def clamp(r: Recording, x: Any, min: Any, max: Any) -> Any:
+    """Bounds of a higher category promote the value."""
+    return r.ops.clamp(r.ops.cast(x, r.dtype()) if x.dtype.category < r.dtype().category else x, min, max)
+
+
 @row("clamp.Tensor")
 def clamp_tensors(r: Recording, x: Any, min: Any, max: Any) -> Any:
     for name, bound in (("maximum", min), ("minimum", max)):
@@ -172,7 +179,11 @@ def logical_xor(r: Recording, x: Any, other: Any) -> Any:
 
 @row("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(r: Recording, x: Any, mask: Any, value: Any) -> Any:
-    fill = r.ops.cast(value, x.dtype) if isinstance(value, Tensor) else value
+    fill = (
+        r.ops.cast(value, x.dtype)
+        if isinstance(value, (Tensor, Scalar))
+        else r.fd.define_scalar(value, x.dtype)
+    )
     return r.ops.where(mask, fill, x)
 
 

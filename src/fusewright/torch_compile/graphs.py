@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +35,7 @@ EXTRA = (
     "native_layer_norm.default",
     "native_group_norm.default",
     "native_batch_norm.default",
+    "_native_batch_norm_legit.default",
     "_native_batch_norm_legit_functional.default",
     "_native_batch_norm_legit_no_training.default",
     "_native_batch_norm_legit.no_stats",
@@ -142,7 +144,9 @@ def pure_graph(source: fx.GraphModule | ExportedProgram) -> PureGraph:
         )
     table = _decompositions()
     if any(_can_be_split(node, table) for node in found.graph.nodes):
-        found = _decomposed(found, table)
+        # A decomposition may lack a type or a size that the operator takes: torch computes what stays whole.
+        with suppress(GraphError):
+            found = _decomposed(found, table)
     return _with_own_values(found)
 
 
@@ -171,6 +175,8 @@ def _with_own_values(found: PureGraph) -> PureGraph:
 
 
 def _of_module(module: fx.GraphModule) -> PureGraph:
+    if not any(node.op == "output" for node in module.graph.nodes):
+        raise GraphError(problem="it returns nothing: it has no output node", hint=_HINT)
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     output = graph.graph_copy(module.graph, copied)
@@ -303,6 +309,10 @@ def _check(graph: fx.Graph) -> None:
             node.meta.setdefault("val", source.meta["val"][place])  # make_fx notes no None
         if isinstance(node.target, Overload) and not node.target._schema.returns:
             node.meta.setdefault("val", None)  # an assertion
+        if node.op == "placeholder" and not node.users:
+            node.meta.setdefault(
+                "val", None
+            )  # a number, which make_fx writes into the operators that take it
         if node.op in ("placeholder", "call_function") and "val" not in node.meta:
             raise GraphError(problem=f"nothing is known of the sizes of {node.name}", hint=_HINT)
 
@@ -357,8 +367,15 @@ def _traced_again(
         return [known[node] for node in wanted]
 
     trace = torch.func.functionalize(compute, remove="mutations") if functional else compute
-    with mode, torch.no_grad():
-        module = make_fx(trace, decomposition_table=dict(table), tracing_mode="real")(*values)
+    try:
+        with mode, torch.no_grad():
+            module = make_fx(trace, decomposition_table=dict(table), tracing_mode="real")(*values)
+    except Exception as error:
+        without = "writes into tensors" if functional else "composite operators"
+        raise GraphError(
+            problem=f"torch cannot trace it again without {without}: {type(error).__name__}: {error}",
+            hint="functionalize and decompose it first, as AOTAutograd does",
+        ) from error
     again = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     output = again.graph_copy(module.graph, copied)

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from fusewright.core.dtype import DataType, from_torch
-from fusewright.core.errors import DtypeError, InternalError, UserError
+from fusewright.core.errors import DtypeError, UserError
 from fusewright.frontend.definition import FusionDefinition
 from fusewright.frontend.descriptors import compute_tensor_descriptor
 from fusewright.frontend.handles import Handle, Scalar, Tensor
@@ -23,6 +23,7 @@ from fusewright.torch_compile.sizes import (
     expression_of,
     is_computable,
     is_known,
+    is_number,
 )
 
 SYMBOLIC = -1
@@ -166,6 +167,10 @@ class Recording:
         """The sizes of the current node's result, or of one of several."""
         return [self._size(size) for size in self._result(result).shape]
 
+    def is_size(self, dim: int, size: int) -> bool:
+        """Whether torch knows that the current node's result has this size along `dim`."""
+        return is_number(self._result().shape[dim], size)
+
     def rank(self) -> int:
         return self._result().ndim
 
@@ -235,12 +240,10 @@ class Recording:
             made = self._by_torch(node, target, bound, "there is no operation for it")
         else:
             try:
-                made = self._by_row(node, known, target, bound)
+                made = self._converted(node, self._by_row(node, known, target, bound))
             except (NotRecordable, UserError) as error:
                 reason = error.message.splitlines()[0] if isinstance(error, UserError) else str(error)
                 made = self._by_torch(node, target, bound, reason)
-            else:
-                made = self._converted(node, made)
         self._values[node] = made
 
     def _by_row(self, node: fx.Node, known: Row, target: Overload, bound: Mapping[str, Any]) -> Any:
@@ -271,25 +274,25 @@ class Recording:
         return self._size(value)
 
     def _converted(self, node: fx.Node, made: Any) -> Any:
-        """What a row returned, in the types that torch gives it. InternalError where it is something else."""
+        """What a row returned, in the types that torch gives it.
+
+        Raises:
+            NotRecordable: it is something else, for operands whose types torch promotes in another way.
+        """
         stated = result_tensors(node)
         handles = list(_tensors(made))
         if len(handles) != len(stated):
-            raise InternalError(
-                problem=f"{node.target} has {len(stated)} results, and its row {len(handles)}"
-            )
-        converted = [self._checked(node, handle, value) for handle, value in zip(handles, stated)]
+            raise NotRecordable(f"torch has {len(stated)} results, and its row {len(handles)}")
+        converted = [self._checked(handle, value) for handle, value in zip(handles, stated)]
         return converted[0] if isinstance(made, Handle) else converted
 
-    def _checked(self, node: fx.Node, handle: Tensor, stated: torch.Tensor) -> Tensor:
+    def _checked(self, handle: Tensor, stated: torch.Tensor) -> Tensor:
         dtype = from_torch(stated.dtype)
         # Operations on reduced floats give Float, which torch rounds after each operator.
         fits = handle.dtype in (dtype, dtype.compute) and handle.ndim == stated.ndim
         if not fits:
             given = f"{handle.dtype} of rank {handle.ndim}"
-            raise InternalError(
-                problem=f"{node.target} is {dtype} of rank {stated.ndim} in torch, and {given} here"
-            )
+            raise NotRecordable(f"it is {dtype} of rank {stated.ndim} in torch, and its row {given}")
         result = handle if handle.dtype is dtype else self.ops.cast(handle, dtype)
         self._stated[result.index] = stated
         return result

@@ -20,11 +20,18 @@ def _dims(dim: Any) -> Any:
 def _widened(r: Recording, x: Any) -> Any:
     """`x` in the type of the result, where torch converts before it reduces: integers, and a given type."""
     dtype = r.dtype()
-    return x if x.dtype is dtype or dtype.is_reduced_float else r.ops.cast(x, dtype)
+    is_wide = x.dtype is dtype or (dtype.is_reduced_float and x.dtype.is_floating)
+    return x if is_wide else r.ops.cast(x, dtype)
+
+
+def _in_stated_type(r: Recording, made: Any) -> Any:
+    """A result in torch's type, where the operation has another: of integers, and of truth as bytes."""
+    dtype = r.dtype()
+    return made if made.dtype is dtype or not dtype.is_integral else r.ops.cast(made, dtype)
 
 
 def _converted(name: str, r: Recording, x: Any, dtype: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return getattr(r.ops, name)(_widened(r, x), _dims(dim), keepdim)
+    return _in_stated_type(r, getattr(r.ops, name)(_widened(r, x), _dims(dim), keepdim))
 
 
 def _extremum(name: str, r: Recording, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
@@ -40,7 +47,8 @@ def _plain(name: str, r: Recording, x: Any, dim: Any, keepdim: bool) -> Any:
 
 
 def _of_truth(name: str, r: Recording, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return getattr(r.ops, name)(r.ops.cast(x, DataType.Bool), _dims(dim), keepdim)
+    """No dimensions stand for none here: each element is asked by itself."""
+    return _in_stated_type(r, getattr(r.ops, name)(r.ops.cast(x, DataType.Bool), dim, keepdim))
 
 
 def _deviation(name: str, r: Recording, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:

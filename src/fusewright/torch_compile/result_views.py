@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx
@@ -85,14 +86,34 @@ def result_views(
         if base is node or base not in held or (base not in made and base not in arguments):
             continue
         tensor, (source, *_) = meta_of(node), result_tensors(base)
-        offset = tensor.storage_offset()
-        numbers = (*tensor.shape, *tensor.stride(), *source.shape, *source.stride(), offset)
+        numbers = (*tensor.shape, *tensor.stride(), *source.shape, *source.stride())
         is_alone = isinstance(meta_of(base), torch.Tensor) and tensor.dtype == source.dtype
-        if is_alone and all(isinstance(n, int) for n in numbers) and _is_dense(source):
+        if not (is_alone and all(isinstance(n, int) for n in numbers) and _is_dense(source)):
+            continue
+        offset = _offset(node, base, tensor.stride())
+        if offset is not None:
             found.append(ResultView(node, base, tuple(tensor.shape), tensor.stride(), offset))
     return found
 
 
+def _offset(node: fx.Node, base: fx.Node, strides: tuple[int, ...]) -> int | None:
+    """Where in the memory of `base` the view begins; None if it has other strides, or follows from sizes.
+
+    The operators say so. The traced values do not: those of make_fx, which traces real tensors unless told
+    otherwise, all begin at 0.
+    """
+    steps = [node]
+    while steps[-1].args[0] is not base:
+        steps.append(steps[-1].args[0])  # type: ignore[arg-type]
+    if any(len(step.all_input_nodes) > 1 for step in steps):
+        return None
+    (source,) = result_tensors(base)
+    value: Any = torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device="meta")
+    for step in reversed(steps):
+        value = step.target(value, *step.args[1:], **step.kwargs)  # type: ignore[operator]
+    return value.storage_offset() if value.stride() == strides else None
+
+
 def _is_dense(tensor: torch.Tensor) -> bool:
     outermost_first = sorted(range(tensor.ndim), key=lambda dim: -stride_order(tensor)[dim])
-    return tensor.permute(outermost_first).is_contiguous() and tensor.storage_offset() == 0
+    return tensor.permute(outermost_first).is_contiguous()

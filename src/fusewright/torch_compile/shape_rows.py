@@ -78,6 +78,10 @@ def slice_(r: Recording, x: Any, dim: int, start: Any, end: Any, step: Any) -> A
     sizes = r.sizes(x)
     starts, ends = [0] * x.ndim, list(sizes)
     starts[place] = _from_the_end(r, 0 if start is None else start, sizes[place])
+    if r.is_size(place, 1) and not isinstance(sizes[place], int):
+        # A definition assumes nothing about a symbolic size: to it, a slice of one element has any size.
+        element = r.ops.select(x, starts[place], place)
+        return r.ops.broadcast(element, [i == place for i in range(x.ndim)])
     last = sizes[place] if end is None else _from_the_end(r, end, sizes[place])
     ends[place] = max(last, starts[place]) if _are_ints(last, starts[place]) else last
     return r.ops.slice(x, starts, ends, [step if i == place else 1 for i in range(x.ndim)])

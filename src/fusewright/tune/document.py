@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
-from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from fusewright.core.errors import ParamsError, TuneError
 from fusewright.core.serialization import from_dict
+from fusewright.core.whole_files import write_whole
 
 T = TypeVar("T")
 # Characters of what a message shows of a document.
@@ -70,17 +68,7 @@ def entries_of(data: dict[str, Any], name: str, kind: type[T], where: str) -> li
 def write_document(path: Path, text: str) -> None:
     """Writes a file that readers see as it was, or as it is then. TuneError: it cannot be written."""
     try:
-        if path.exists() and not path.is_file():  # a pipe or a device
-            path.write_text(text, encoding="utf-8")
-            return
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, path)
-        except OSError:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+        write_whole(path, text)
     except OSError as error:
         raise TuneError(f"{path} cannot be written: {error.strerror or error}") from None
 

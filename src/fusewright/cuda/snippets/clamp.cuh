@@ -1,12 +1,13 @@
 // requires:
-// x moved into [low, high]. NaN stays NaN; with low > high the result is high.
+// x moved into [low, high]. NaN if x or a bound is; with low > high the result is high.
+// Bounds are the same for all elements, so a thread compares each with itself once, and a literal one never.
 
 namespace fw {
 
 template <class T>
 __device__ __forceinline__ T clamp(T x, T low, T high) {
-  T raised = x < low ? low : x;
-  return raised > high ? high : raised;
+  T raised = x < low || low != low ? low : x;
+  return raised > high || high != high ? high : raised;
 }
 
 }  // namespace fw

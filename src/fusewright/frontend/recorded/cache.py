@@ -12,6 +12,7 @@ from typing import ClassVar
 from fusewright.core.errors import ArgumentTypeError, DefinitionError, UserError, shown_number
 from fusewright.core.forks import renew_in_child
 from fusewright.core.options import Options
+from fusewright.core.whole_files import write_whole
 from fusewright.frontend.recorded.fusion_schedules import FusionSchedules
 from fusewright.frontend.recorded.printing import definition_text
 from fusewright.frontend.recorded.records import Record, from_plain, to_plain
@@ -251,11 +252,15 @@ class FusionCache:
             return "\n".join(definition_text(d.records, d.outcomes, d.id) for d in self._by_id())
 
     def serialize(self, filename: str | os.PathLike[str]) -> None:
-        """Write all definitions to a JSON file, which `deserialize` reads. Kernels are in the disk cache."""
+        """Write all definitions to a JSON file, which `deserialize` reads. Kernels are in the disk cache.
+
+        Raises:
+            OSError: the file cannot be written, and is as it was.
+        """
         path = _path("serialize", filename)
         with self._lock:
             definitions = [[to_plain(record) for record in d.records] for d in self._by_id()]
-        path.write_text(json.dumps({"format": FILE_FORMAT, "definitions": definitions}))
+        write_whole(path, json.dumps({"format": FILE_FORMAT, "definitions": definitions}))
 
     def deserialize(self, filename: str | os.PathLike[str]) -> None:
         """Add the definitions of a file that `serialize` wrote.
@@ -270,7 +275,7 @@ class FusionCache:
             # A device may never end.
             raise DefinitionError(problem=f"{filename} is no file", expected="one that serialize() wrote")
         try:
-            built = [_built(records) for records in _records_of(path.read_text())]
+            built = [_built(records) for records in _records_of(path.read_text(encoding="utf-8"))]
         except (ValueError, RecursionError, UserError) as error:
             raise DefinitionError(problem=f"{filename} holds no serialized definitions ({error})") from error
         for records, outcomes, building in built:

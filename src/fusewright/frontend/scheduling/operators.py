@@ -70,6 +70,14 @@ class SchedOperators(AutomaticOperators, SchedulingMethods):
         state = State(StateKind.TENSOR, tensor.dtype, tensor.ndim)
         return Tensor(self._fd, self._open().index_of(tensor), state)
 
+    def _tensor(self, function: str, tensor: Any) -> TensorView:
+        """The tensor of the workbench that a handle stands for."""
+        if not isinstance(tensor, Tensor):
+            raise ArgumentTypeError(
+                function=function, expected="tensor: Tensor", given=describe_argument(tensor)
+            )
+        return self._unwrapped(tensor)
+
     def _unwrapped(self, value: Any) -> Any:
         """Arguments with handles replaced by the tensors of the workbench, numbers of numpy by Python's."""
         if isinstance(value, Tensor):
@@ -111,7 +119,7 @@ class SchedOperators(AutomaticOperators, SchedulingMethods):
         Welford.
         """
         user = self._open()
-        return [self._handle(t) for t in user.current.schedule.siblings(self._unwrapped(tensor))]
+        return [self._handle(t) for t in user.current.schedule.siblings(self._tensor("siblings", tensor))]
 
     def segment(self, index: int) -> None:
         """Schedules kernel `index` of the automatic partition from now on, in launch order.
@@ -129,11 +137,11 @@ class SchedOperators(AutomaticOperators, SchedulingMethods):
 
     def is_reduction(self, tensor: Tensor) -> bool:
         """Whether computing the tensor, no input, reduces an axis."""
-        return self._open().current.schedule.is_reduction(self._unwrapped(tensor))
+        return self._open().current.schedule.is_reduction(self._tensor("is_reduction", tensor))
 
     def to_string(self, tensor: Tensor) -> str:
         """The tensor with its loop axes."""
-        return str(self._unwrapped(tensor))
+        return str(self._tensor("to_string", tensor))
 
     def user_schedule_ir(self) -> str:
         """The scheduled fusion as text."""
@@ -149,7 +157,7 @@ class SchedOperators(AutomaticOperators, SchedulingMethods):
         Raises:
             ScheduleError: a mesh of several devices.
         """
-        self._unwrapped(tensor)
+        self._tensor("set_device_mesh", tensor)
         check_mesh(mesh)
 
     _set_device_mesh = set_device_mesh
@@ -163,7 +171,7 @@ class SchedOperators(AutomaticOperators, SchedulingMethods):
         check_rotation(parallel_type)
         if type(x) is not int:
             raise ArgumentTypeError(function="swizzle1d", expected="x: int", given=describe_argument(x))
-        wrap(x, len(self._unwrapped(tensor).loop))
+        wrap(x, len(self._tensor("swizzle1d", tensor).loop))
 
     # ---- text
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from fusewright.core.errors import ArgumentTypeError, ExecutionOrderError, MissingDefinitionError
+from fusewright.core.errors import ArgumentTypeError, ExecutionOrderError, MissingDefinitionError, warn_user
 from fusewright.core.once import OnceCache
 from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
+from fusewright.frontend.help.callbacks import called
 from fusewright.frontend.inputs import Inputs, flattened, place_of
 from fusewright.frontend.recorded.fusion_schedules import MAX_SIGNATURES, FusionSchedules
 from fusewright.frontend.recorded.origins import explained
@@ -158,7 +158,7 @@ class Scheduled:
                 raise ArgumentTypeError(
                     function="fd.schedule", expected="a function", given=describe_argument(self.schedule)
                 )
-            self.schedule()
+            called("fd.schedule", self.schedule)
 
     def _write(self, schedule: Callable[[], object]) -> None:
         """Lets `schedule` act on the open schedule, which an error closes."""
@@ -205,7 +205,7 @@ class Scheduled:
                 user = self._open(inputs, device, views)
                 user.planned = planned
                 user.schedule_only(index)
-                self._write(partial(value, self))
+                self._write(partial(called, f"schedules[{index}]", value, fd=self))
                 planned, self._open_schedule = user.planned, None
                 value = user.current.finished()
             elif isinstance(value, GivenFields):
@@ -236,9 +236,7 @@ class Scheduled:
         """Opens a schedule for inputs like these: `sched` acts on it until `_finalize_schedule`."""
         arguments = flattened(inputs)
         if self._exist_schedule(arguments, device) and not overwrite_existing_schedule:
-            warnings.warn(
-                "A user schedule exists for these inputs already, and is written anew", stacklevel=2
-            )
+            warn_user("A user schedule exists for these inputs already, and is written anew")
         self._open(arguments, device)
 
     def _open(self, inputs: Inputs, device: torch.device | None, views: bool = True) -> UserSchedule:

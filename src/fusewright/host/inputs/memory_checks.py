@@ -24,6 +24,17 @@ def has_no_memory(inputs: Iterable[Any]) -> bool:
     return any(isinstance(value, torch.Tensor) and not is_plain(type(value)) for value in inputs)
 
 
+def not_dense(tensor: torch.Tensor) -> tuple[str, str | None] | None:
+    """What a tensor is whose elements have no strides, or other values than stated, and a hint; else None."""
+    if tensor.is_nested:
+        return "a nested tensor", None
+    if tensor.layout is not torch.strided:
+        return f"one of layout {tensor.layout}", None
+    if tensor.is_quantized:
+        return "a quantized tensor", "pass its int_repr(), with scale and zero point, or dequantize() it"
+    return None
+
+
 def unreadable(tensor: torch.Tensor) -> tuple[str, str | None] | None:
     """Why the memory of `tensor` does not hold its values, and a hint; None if it does.
 
@@ -33,12 +44,9 @@ def unreadable(tensor: torch.Tensor) -> tuple[str, str | None] | None:
     """
     if not is_plain(type(tensor)):
         return f"a {type(tensor).__name__}, which holds no values in memory of its own", None
-    if tensor.layout is not torch.strided:
-        return f"one of layout {tensor.layout}", None
-    if tensor.is_quantized:
-        return "a quantized tensor", "pass its int_repr(), with scale and zero point, or dequantize() it"
-    if tensor.is_nested:
-        return "a nested tensor", None
+    described = not_dense(tensor)
+    if described is not None:
+        return described
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._is_functional_tensor(tensor):
         return "one that a transform (of torch.func, say) wraps", None
     if tensor._is_zerotensor():

@@ -10,10 +10,10 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NoReturn
 
 from fusewright.core.declaration import shown
-from fusewright.core.errors import ArgumentTypeError, ParamsError
+from fusewright.core.errors import ArgumentTypeError, FrozenParamsError, ParamsError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.serialization import field_hints, read, unknown_field
 from fusewright.schedulers.params.legal import Among, Legal
@@ -101,8 +101,25 @@ class _Checked:
 _checked: dict[type, _Checked] = {}
 
 
+def _refuse_assignment(params: Any, name: str, *value: Any) -> NoReturn:
+    cls = type(params)
+    if not hasattr(cls, name):
+        raise unknown_field(cls, name, [field.name for field in dataclasses.fields(cls)], name)
+    raise FrozenParamsError(
+        f"`{name}`: params are frozen",
+        path=name,
+        hint="dataclasses.replace makes changed ones; what fd.sched computes may be edited in schedule()",
+    )
+
+
 class _Constructed(type):
-    """The metaclass of parameter classes: constructors reject unknown names and report their path."""
+    """The metaclass of parameter classes: constructors and assignments reject unknown names by their path."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> type:
+        # dataclass makes the class again, with slots; the method that it wrote asks for the class before it.
+        if "__slots__" in namespace and "__setattr__" in namespace:
+            namespace["__setattr__"] = namespace["__delattr__"] = _refuse_assignment
+        return super().__new__(mcls, name, bases, namespace, **options)
 
     if not typing.TYPE_CHECKING:  # which would hide what each constructor takes
 
