@@ -65,3 +65,17 @@ def test_rows_of_a_product_of_sizes_may_be_divided_by_it(target: torch.device) -
     t = torch.randn(3, 40, 3, device=target)
     for result in fd.execute([t]):
         torch.testing.assert_close(result, (t * t.sum(2, keepdim=True)).reshape(3, 120))
+
+
+def test_a_quotient_of_a_quotient_by_a_size_finds_its_remainder(
+    target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+        turned = fd.ops.permute(x, [1, 0])
+        fd.add_output(fd.ops.stack([turned, turned], 0), stride_order=[0, 1, 2])
+    t = torch.randn(4, 1, device=target)
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        (made,) = fd.execute([t])
+    assert not caplog.records
+    assert torch.equal(made, torch.stack([t.t(), t.t()]))

@@ -443,18 +443,24 @@ def _whole_of(digit: Expr, quotient: Expr, x: Expr, a: Expr) -> Expr | None:
 
 
 def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
-    """y  for  y // a , and  y // b  for  y // (a*b)  where x is  z // b : x, or z, less y is a multiple."""
+    """y  for  y // a , and  y // b  for  y // (a*b)  where x is  z // b : x, or z, less y is a multiple;
+    x + b*(y - x // b)  for  y // c  where a is  b*c  and c divides  y - x // b .
+    """
     if not isinstance(quotient, FloorDiv):
         return None
     y, divisor = quotient.args
-    if divisor is not a:
-        if not isinstance(x, FloorDiv) or not isinstance(divisor, Const) or not isinstance(a, Const):
-            return None
-        is_nested = divisor is multiply(x.divisor, a) and divides(divisor, minus(y, x.dividend))
-        return floordiv(y, x.divisor) if is_nested else None
-    if isinstance(a, Const):
-        return y if divides(a, minus(y, x)) else None
-    return y if mod(y, a) is mod(x, a) else None
+    if divisor is a:
+        if isinstance(a, Const):
+            return y if divides(a, minus(y, x)) else None
+        return y if mod(y, a) is mod(x, a) else None
+    if isinstance(x, FloorDiv) and isinstance(divisor, Const) and isinstance(a, Const):
+        if divisor is multiply(x.divisor, a) and divides(divisor, minus(y, x.dividend)):
+            return floordiv(y, x.divisor)
+    b = exact_quotient(a, divisor)
+    if b is None or not is_positive_divisor(b):
+        return None
+    rest = minus(y, floordiv(x, b))
+    return plus(x, multiply(b, rest)) if divides(divisor, rest) else None
 
 
 def _whole_of_sum(e: Expr, x: Expr, a: Expr) -> Expr | None:
