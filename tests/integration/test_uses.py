@@ -261,3 +261,16 @@ def test_what_is_stored_once_a_row_is_stored_where_rows_are_empty(target: torch.
         given = torch.ones(count, device=target).bool(), torch.tensor([2], dtype=torch.int32, device=target)
         _, second, third = fd.execute(list(given))
         assert second.tolist() == [2] and third.shape == (count,)
+
+
+def test_two_reductions_of_a_tensor_that_meets_its_transpose_are_of_one_space(target: torch.device) -> None:
+    """Which of them the kernel starts from decides how their axes correspond, and loads do not change it."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        at_least = fd.ops.ge(fd.ops.permute(x, [1, 0]), x)
+        fd.add_output(fd.ops.any(at_least, [1]))
+        fd.add_output(fd.ops.argmax(fd.ops.permute(at_least, [1, 0]), 0))
+    t = torch.randn(64, 64, device=target)
+    any_of_row, first = fd.execute([t])
+    assert torch.equal(any_of_row, (t.t() >= t).any(1))
+    assert torch.equal(first, (t.t() >= t).int().argmax(1))

@@ -9,7 +9,7 @@ from enum import Enum
 from math import prod
 
 from fusewright.analyze.axis_map import contradiction, is_own_load
-from fusewright.analyze.kinds import foreign_node
+from fusewright.analyze.kinds import foreign_node, reductions_by_output
 from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
@@ -105,7 +105,7 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
     reductions = [node.output for node in fusion.nodes if isinstance(node, Reduction)]
     if len(reductions) < 2:
         return "it has less than two reductions"
-    reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]
+    reductions = reductions_by_output(fusion)
     # Of several that which reduces the first dimensions: caches change the order of nodes and who computes an
     # output, and rows must not become columns then.
     reference = min(reductions, key=_fewest_broadcasts_first)
