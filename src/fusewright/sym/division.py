@@ -454,7 +454,8 @@ def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
             return y if divides(a, minus(y, x)) else None
         return y if mod(y, a) is mod(x, a) else None
     if isinstance(x, FloorDiv) and isinstance(divisor, Const) and isinstance(a, Const):
-        if divisor is multiply(x.divisor, a) and divides(divisor, minus(y, x.dividend)):
+        is_nested = divisor is multiply(x.divisor, a) and divides(divisor, minus(y, x.dividend))
+        if is_nested:
             return floordiv(y, x.divisor)
     b = exact_quotient(a, divisor)
     if b is None or not is_positive_divisor(b):
