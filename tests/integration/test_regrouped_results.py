@@ -99,3 +99,19 @@ def test_a_product_of_sizes_is_a_multiple_if_a_size_that_vectors_divide_anyway_i
     assert not caplog.records
     expected = t + t.argmin(3, keepdim=True)
     assert torch.equal(made, (expected > expected.var(correction=0)).reshape(28, 8, 4))
+
+
+def test_vectors_cross_a_short_dimension_of_another_shape(
+    target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The whole is one run of memory, and 2 elements are no vector of 4."""
+    x = torch.randn(2, 8, 16, device=target)
+    with FusionDefinition() as fd:
+        t, constant = fd.from_pytorch(x), fd.from_pytorch(x, static_sizes=True)
+        either = fd.ops.any(constant, [0], keepdim=True)
+        fd.add_output(fd.ops.reshape(either - t, [t.size(2), t.size(1), -1]))
+        fd.add_output(either)
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        made, _ = fd.execute([x, x])
+    assert not caplog.records
+    assert torch.equal(made, (x.bool().any(0, keepdim=True).float() - x).reshape(16, 8, 2))
