@@ -124,6 +124,17 @@ FLAVOURS: dict[str, tuple[int, Flavour]] = {
         8,
         Flavour(EVERYTHING, (*FLOATS, *COMPLEX), sizes=DEGENERATE_SIZES, aliases=0.2, squares=0.2, indices=1),
     ),
+    "many_calls": (
+        8,
+        Flavour(
+            (*POINTWISE[1:], "permute", "back", "reduce", "rejoin", "normalize", "boundary", "pad", "find"),
+            sizes=SIZES + LONG_SIZES,
+            max_calls=6,
+            aliases=0.2,
+            indices=1,
+            further=8,
+        ),
+    ),
     "everything": (12, Flavour(EVERYTHING, ALL_TYPES, max_calls=20, outputs=5, aliases=0.2, indices=1)),
     "large": (
         5,

@@ -19,6 +19,9 @@ from tests.fuzz.bounded import Bounded, convert, exact
 from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.values import strided
 
+#: The described GPU that most programs are simulated on, and others, whose schedules differ.
+USUAL_GPU, OTHER_GPUS = "h200", ("a100", "l4", "b200")
+
 #: How an input may be defined. `symbolic`: from_pytorch; `static`: from_pytorch with static sizes; `strided`:
 #: define_tensor(sizes, strides), each as the tensor of the first execution is; `number`: a scalar of the same
 #: value in all executions.
@@ -27,13 +30,18 @@ FORMS = ("define_tensor", "symbolic", "static", "strided", "cpu_scalar", "scalar
 
 @dataclass(frozen=True)
 class Input:
-    """How one input is defined. shape, contiguity and stride_order: of the form `define_tensor`."""
+    """How one input is defined.
+
+    shape, contiguity and stride_order: of the form `define_tensor`. twin: the number of an earlier input, if
+    calls pass one tensor for both.
+    """
 
     dtype: DataType
     form: str
     shape: tuple[int, ...] = ()
     contiguity: bool | tuple[bool | None, ...] = False
     stride_order: tuple[int, ...] = ()
+    twin: int | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -99,17 +107,25 @@ class Output:
 
 @dataclass
 class Program:
-    """A definition, and the arguments of each execution: one an input."""
+    """A definition, and the arguments of each execution: one an input. gpu: what the simulator stands for."""
 
     inputs: list[Input] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     executions: list[list[Argument]] = field(default_factory=list)
+    gpu: str = USUAL_GPU
 
     @property
     def returned(self) -> list[Output]:
         """The outputs that `execute` returns."""
         return [output for output in self.outputs if output.alias is None]
+
+    def home(self, index: int) -> int:
+        """The first input whose tensor is that of input `index`."""
+        twin = self.inputs[index].twin
+        if twin is None or any(execution[index] != execution[twin] for execution in self.executions):
+            return index
+        return twin
 
 
 # ---- Fusewright's side -------------------------------------------------------------------------------------
@@ -209,24 +225,30 @@ def to_json(program: Program) -> dict[str, Any]:
     """The program as JSON's types."""
     return {
         "inputs": [
-            [i.dtype.name, i.form, list(i.shape), _plain(i.contiguity), list(i.stride_order)]
+            [i.dtype.name, i.form, list(i.shape), _plain(i.contiguity), list(i.stride_order), i.twin]
             for i in program.inputs
         ],
         "calls": [
-            [c.op, [_plain(a) for a in c.args], _plain(dict(c.kwargs)), c.results] for c in program.calls
+            [c.op, [_plain(a) for a in c.args], {name: _plain(v) for name, v in c.kwargs}, c.results]
+            for c in program.calls
         ],
         "outputs": [[o.value, _plain(o.stride_order), o.alias] for o in program.outputs],
         "executions": [[_plain(a) for a in execution] for execution in program.executions],
+        "gpu": program.gpu,
     }
 
 
 def from_json(data: dict[str, Any]) -> Program:
     """The program that `to_json` gave."""
     return Program(
-        [Input(DataType[i[0]], i[1], tuple(i[2]), _object(i[3]), tuple(i[4])) for i in data["inputs"]],
-        [Call(c[0], tuple(map(_object, c[1])), tuple(_object(c[2]).items()), c[3]) for c in data["calls"]],
+        [Input(DataType[i[0]], i[1], tuple(i[2]), _object(i[3]), tuple(i[4]), i[5]) for i in data["inputs"]],
+        [
+            Call(c[0], tuple(map(_object, c[1])), tuple((name, _object(v)) for name, v in c[2].items()), c[3])
+            for c in data["calls"]
+        ],
         [Output(o[0], _object(o[1]), o[2]) for o in data["outputs"]],
         [[_object(a) for a in execution] for execution in data["executions"]],
+        data["gpu"],
     )
 
 
@@ -279,7 +301,14 @@ def to_script(program: Program, device: str = "cpu") -> str:
     for execution in program.executions:
         parts = [_argument_text(s, a, device) for s, a in zip(program.inputs, execution)]
         lines += ["    [", *(f"        {part}," for part in parts), "    ],"]
-    lines += ["]", "with FusionDefinition() as fd:"]
+    lines.append("]")
+    for i in range(len(program.inputs)):
+        if program.home(i) != i:
+            lines += ["for inputs in executions:", f"    inputs[{i}] = inputs[{program.home(i)}]"]
+    options = "" if program.gpu == USUAL_GPU else f"options=Options(sim_device={program.gpu!r})"
+    if options:
+        lines.insert(3, "from fusewright.core.options import Options")
+    lines.append(f"with FusionDefinition({options}) as fd:")
     names = [f"{'S' if not s.is_tensor else 'T'}{i}" for i, s in enumerate(program.inputs)]
     lines += [f"    {_declaration_text(s, i, names[i])}" for i, s in enumerate(program.inputs)]
     for call in program.calls:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fusewright import DataType
-from tests.fuzz.programs import Call, Extent, Input, Output, Program, Ref, TensorArgument
+from tests.fuzz.programs import USUAL_GPU, Call, Extent, Input, Output, Program, Ref, TensorArgument
 from tests.fuzz.running import Finding, Outcome
 from tests.fuzz.values import contiguous_strides
 
@@ -55,6 +55,12 @@ def _fewer_outputs(program: Program, execution: int) -> Iterator[Program]:
     if len(program.outputs) > 1:
         for i in range(len(program.outputs)):
             yield without_unused(replace(program, outputs=program.outputs[:i] + program.outputs[i + 1 :]))
+    if program.gpu != USUAL_GPU:
+        yield replace(program, gpu=USUAL_GPU)
+    for i, spec in enumerate(program.inputs):
+        if spec.twin is not None:
+            apart = [*program.inputs[:i], replace(spec, twin=None), *program.inputs[i + 1 :]]
+            yield replace(program, inputs=apart)
     for i, output in enumerate(program.outputs):
         if output.stride_order is not None:
             plain = Output(output.value, None, output.alias)
@@ -142,7 +148,11 @@ def without_unused(program: Program) -> Program:
         for o in program.outputs
     ]
     executions = [[e[i] for i in used_inputs] for e in program.executions]
-    return Program([program.inputs[i] for i in used_inputs], calls, outputs, executions)
+    inputs_left = [
+        replace(spec, twin=None if spec.twin is None else number.get(spec.twin))
+        for spec in (program.inputs[i] for i in used_inputs)
+    ]
+    return replace(program, inputs=inputs_left, calls=calls, outputs=outputs, executions=executions)
 
 
 # ---- inputs ------------------------------------------------------------------------------------------------

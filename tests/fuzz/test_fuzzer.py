@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from fusewright import DataType
+from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import InternalError
 from tests.fuzz import misbehaving
 from tests.fuzz.campaign import JournalError, Settings, campaign
 from tests.fuzz.flavours import draw
 from tests.fuzz.programs import (
+    USUAL_GPU,
     Call,
     Input,
     Output,
@@ -52,11 +53,39 @@ def test_a_program_is_that_of_its_seed_and_number() -> None:
 @pytest.mark.parametrize("number", range(0, SAMPLE, 20))
 def test_programs_survive_json(number: int) -> None:
     program = draw(5, number)[1]
+    program.calls.append(Call("rand_like", (Ref(0),), (("dtype", DataType.Half),)))
     assert from_json(json.loads(json.dumps(to_json(program)))) == program
 
 
 def test_scripts_run() -> None:
     exec(compile(to_script(_scaled(2.0)), "script", "exec"), {})
+    exec(compile(to_script(replace(_added_to_itself(), gpu="l4")), "script", "exec"), {})
+
+
+def _added_to_itself() -> Program:
+    """x += y, where both are one tensor."""
+    spec, tensor = (
+        Input(DataType.Float, "define_tensor", (-1, -1), True),
+        TensorArgument((2, 3), (3, 1), 0, 1),
+    )
+    inputs = [spec, replace(spec, twin=0)]
+    return Program(inputs, [Call("add", (Ref(0), Ref(1)))], [Output(2, alias=0)], [[tensor, tensor]])
+
+
+def test_one_tensor_may_be_two_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[bool] = []
+    execute = FusionDefinition.execute
+
+    def noted(fd: FusionDefinition, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        passed.append(inputs[0] is inputs[1])
+        return execute(fd, inputs)
+
+    monkeypatch.setattr(FusionDefinition, "execute", noted)
+    program = _added_to_itself()
+    assert run(program).finding is None
+    apart = [[program.executions[0][0], TensorArgument((2, 3), (3, 1), 0, 2)]]
+    assert run(replace(program, executions=apart)).finding is None
+    assert passed == [True, False]
 
 
 def test_the_programs_are_of_every_kind() -> None:
@@ -87,6 +116,9 @@ FEATURES = (
     "further sizes",
     "host scalar",
     "number",
+    "one tensor twice",
+    "4 further calls",
+    "another GPU",
     "complex",
     "integers",
     *("symbolic", "static", "strided", "define_tensor"),
@@ -129,6 +161,9 @@ def _features(program: Program) -> set[str]:
             "ordered output": any(o.stride_order for o in program.outputs),
             "further sizes": any(shape != shapes[0] for shape in shapes),
             "host scalar": any(not spec.is_tensor for spec in program.inputs),
+            "one tensor twice": any(program.home(i) != i for i in range(len(program.inputs))),
+            "4 further calls": len(program.executions) > 4,
+            "another GPU": program.gpu != USUAL_GPU,
         }.items()
         if is_so
     }
@@ -157,8 +192,6 @@ def test_a_change_beside_the_output_is_found(monkeypatch: pytest.MonkeyPatch) ->
         executions=[[TensorArgument((2, 3), (5, 1), 0, 1)]],
     )
     assert run(program).finding is None
-    from fusewright import FusionDefinition
-
     execute = FusionDefinition.execute
 
     def wide(fd: FusionDefinition, inputs: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -17,7 +17,7 @@ from tests.fuzz.shrinking import shrink
 SEED = 7
 PROGRAMS = 200
 # Among so many each operation is drawn.
-PROGRAMS_OF_ALL_OPERATIONS = 700
+PROGRAMS_OF_ALL_OPERATIONS = 1500
 PROGRAMS_A_TEST = 20
 # Of each so many programs one has its kernels compiled by NVRTC, as those of all other tests are.
 COMPILED_EACH = 10

@@ -22,6 +22,7 @@ from tests.fuzz.dims import Dim, extents_in, factors, size_of, value_of
 from tests.fuzz.layouts import Layout, declare, plain_layout, random_layout
 from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.programs import (
+    OTHER_GPUS,
     Argument,
     Call,
     Extent,
@@ -106,6 +107,7 @@ class Flavour:
         aliases: how likely it is that an output is written into an input that has its shape.
         squares: how likely it is that two dimensions of an input are the same extent.
         indices: how many inputs hold indices at most.
+        further: how many executions there are at most besides the first.
     """
 
     kinds: tuple[str, ...]
@@ -120,6 +122,7 @@ class Flavour:
     aliases: float = 0.1
     squares: float = 0.1
     indices: int = 0
+    further: int = 2
 
 
 class Writer:
@@ -211,8 +214,12 @@ class Writer:
 
     def write(self, kinds: dict[str, Callable[[Writer], None]]) -> Program:
         self._draw_extents()
+        if self.chance(4):
+            self.program.gpu = self.pick(OTHER_GPUS)
         for i in range(self.rng.randint(1, 3)):
             self._tensor(first=i == 0)
+        if self.chance(10):
+            self._twin()
         for _ in range(self.rng.randint(0, self.flavour.indices)):
             self._indices()
         if self.chance(5):
@@ -250,6 +257,12 @@ class Writer:
         if self.chance(6):
             self.rng.shuffle(names)
         self._declare(names, len(self.program.inputs))
+
+    def _twin(self) -> None:
+        """An input for which calls pass the tensor of another one."""
+        twin = self.rng.randrange(len(self.program.inputs))
+        spec, argument = replace(self.program.inputs[twin], twin=twin), self.program.executions[0][twin]
+        self._add_input(spec, argument, self.layouts[twin], self.slots[twin].dims, self.slots[twin].below)
 
     def _indices(self) -> None:
         """An input that holds indices into a dimension of another: a list, or of the shape of one."""
@@ -373,6 +386,8 @@ class Writer:
         aliases: set[int] = set()
         for i in range(inputs):
             layout, target = self.layouts[i], self.slots[i]
+            if self.program.home(i) in map(self.program.home, aliases):
+                continue
             if layout is None or layout.overlaps(target.dims) or self.rng.random() >= self.flavour.aliases:
                 continue
             fits = [s for s in tensors if s.dims == target.dims and s.index != i and may_convert(s, target)]
@@ -392,7 +407,11 @@ class Writer:
             if slot.index not in aliases:
                 outputs.append(Output(slot.index))
         self.rng.shuffle(outputs)
-        self.program.outputs = [o for o in outputs if o.alias is not None or o.value not in aliases]
+        written = set(map(self.program.home, aliases))
+        self.program.outputs = [
+            o for o in outputs
+            if o.alias is not None or o.value >= inputs or self.program.home(o.value) not in written
+        ]  # fmt: skip
 
     def _stride_order(self, slot: Slot) -> tuple[int, ...] | None:
         return self.permutation(slot.ndim) if slot.ndim > 1 and self.chance(5) else None
@@ -400,16 +419,19 @@ class Writer:
     # ---- executions
 
     def _executions(self) -> None:
-        """One or two more, of other sizes, layouts and alignments where the definition leaves them open."""
+        """Some more, of other sizes, layouts and alignments where the definition leaves them open."""
         self._conjugate(self.program.executions[0])
-        for _ in range(self.rng.randint(0, 2)):
+        for _ in range(self.rng.randint(0, self.flavour.further)):
+            if self.chance(8):  # one again
+                self.program.executions.append(self.pick(self.program.executions))
+                continue
             sizes = self._sizes()
             arguments: list[Argument] = []
             for spec, layout, slot, first in zip(
                 self.program.inputs, self.layouts, self.slots, self.program.executions[0]
             ):
-                if spec.form == "number":
-                    arguments.append(first)
+                if spec.form == "number" or spec.twin is not None:
+                    arguments.append(first if spec.twin is None else arguments[spec.twin])
                     continue
                 if layout is None or not isinstance(first, TensorArgument):
                     arguments.append(scalar_value(self.rng, spec.dtype))
@@ -423,11 +445,13 @@ class Writer:
 
     def _conjugate(self, arguments: list[Argument]) -> None:
         """Makes some complex inputs that nothing is written into lazily conjugated views."""
-        written = {o.alias for o in self.program.outputs}
+        written = {self.program.home(o.alias) for o in self.program.outputs if o.alias is not None}
         for i, (spec, argument) in enumerate(zip(self.program.inputs, arguments)):
             if spec.dtype not in COMPLEX or i in written or not isinstance(argument, TensorArgument):
                 continue
-            if self.chance(3):
+            if spec.twin is not None:
+                arguments[i] = arguments[spec.twin]
+            elif self.chance(3):
                 arguments[i] = replace(argument, conj=True)
 
     def _sizes(self) -> dict[str, int]:

@@ -56,6 +56,10 @@ def transposed(fd):
     fd.add_output(fd.ops.permute(x, [1, 0]) + y)
 
 
+def transposed_alone(fd):
+    fd.add_output(fd.ops.neg(fd.ops.permute(fd.define_tensor([-1, -1]), [1, 0])))
+
+
 def halves(fd):
     x = fd.define_tensor([-1, -1])
     half = x.size(1) / fd.define_scalar(2)
@@ -129,12 +133,18 @@ def few_columns(generator):
     return [torch.empty(8 + generator.randrange(0, 4), length, dtype=torch.bfloat16).t()]
 
 
+def odd_sizes(generator):
+    """Of no vectors, and of so many tiles that the one with the least work is searched."""
+    return [torch.empty(2 * generator.randrange(20000, 20300) + 1, 67)]
+
+
 f32 = torch.float32
 CASES = {
     "pointwise": (scaled, of_matrix(f32, vector=True)),
     "rows": (softmax, of_matrix(torch.bfloat16)),
     "columns of any strides": (column_sums, in_rows),
     "transposes": (transposed, of_matrix(f32, f32, transposed=True)),
+    "transposes by element": (transposed_alone, odd_sizes),
     "sizes that the host computes": (halves, of_matrix(f32)),
     "written in place": (written, of_matrix(f32, f32)),
     "scans": (running_sums, of_matrix(f32)),

@@ -167,3 +167,14 @@ def test_indices_of_nothing_divide_by_no_size(target: torch.device) -> None:
         x = torch.randn(shape, device=target)
         _check(fd, [x], [2 * x.roll(100, 1)])
         fd.validate([x])
+
+
+def test_a_mean_counts_a_product_of_which_an_inferred_size_is_a_part(target: torch.device) -> None:
+    """The count is i0 * i1 * (i2 // 2); its part that is no product has a name of its own."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], contiguity=True)
+        halves = fd.ops.reshape(x, [2, -1, x.size(1), x.size(0)])
+        fd.add_output(fd.ops.mean(halves, [1, 2, 3]))
+    for sizes in ((2, 1, 2), (3, 5, 8)):
+        t = torch.randn(sizes, device=target)
+        torch.testing.assert_close(fd.execute([t])[0], t.reshape(2, -1).mean(1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -41,3 +43,18 @@ def test_a_weight_that_is_computed_is_limited_for_its_reader(target: torch.devic
     expected = F.embedding(indices.cpu(), 2 * weight.cpu(), None, 1.0, float("inf"))
     torch.testing.assert_close(found.cpu(), expected)
     assert torch.equal(weight, before)
+
+
+def test_the_gradient_of_rows_that_one_kernel_finds_and_adds(
+    target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An index that is read for several loops is loaded before the first of them."""
+    table, indices = torch.randn(2, 1, device=target).half(), torch.tensor([1], device=target).expand(2)
+    with FusionDefinition() as fd:
+        like = fd.define_tensor([-1, 1], dtype=DataType.Float)
+        t, i = fd.define_tensor([-1, 1], dtype=DataType.Half), fd.from_pytorch(indices)
+        fd.add_output(fd.ops.embedding_bwd(fd.ops.embedding_fwd(i, t), i, like.size(0)))
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        (found,) = fd.execute([table.float(), table, indices])
+    assert not caplog.records
+    assert torch.equal(found, torch.stack([torch.zeros_like(table[0]), 2 * table[1]]))

@@ -65,3 +65,53 @@ def test_rows_of_a_product_of_sizes_may_be_divided_by_it(target: torch.device) -
     t = torch.randn(3, 40, 3, device=target)
     for result in fd.execute([t]):
         torch.testing.assert_close(result, (t * t.sum(2, keepdim=True)).reshape(3, 120))
+
+
+def test_a_quotient_of_a_quotient_by_a_size_finds_its_remainder(
+    target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Float)
+        turned = fd.ops.permute(x, [1, 0])
+        fd.add_output(fd.ops.stack([turned, turned], 0), stride_order=[0, 1, 2])
+    t = torch.randn(4, 1, device=target)
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        (made,) = fd.execute([t])
+    assert not caplog.records
+    assert torch.equal(made, torch.stack([t.t(), t.t()]))
+
+
+def test_a_product_of_sizes_is_a_multiple_if_a_size_that_vectors_divide_anyway_is_a_factor(
+    target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows of i0 * i2 elements in vectors of i2's divisor, whatever i0 is."""
+    with FusionDefinition() as fd:
+        like = fd.define_tensor([-1, 8, -1, -1], contiguity=True, dtype=DataType.Float)
+        x = fd.define_tensor([-1, -1, -1, -1], contiguity=True, dtype=DataType.Float)
+        y = x + fd.ops.argmin(x, 3, keepdim=True)
+        turned = fd.ops.reshape(y, [-1, like.size(0), 8, like.size(2)])
+        above = fd.ops.gt(turned, fd.ops.var(turned, [0, 1, 2, 3], 0, keepdim=True))
+        rows = like.size(0) * like.size(2)
+        fd.add_output(fd.ops.reshape(above, [rows, -1, like.size(2)]), stride_order=[0, 2, 1])
+    t = torch.randn(7, 4, 8, 4, device=target)
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        (made,) = fd.execute([torch.empty(7, 8, 4, 4, device=target), t])
+    assert not caplog.records
+    expected = t + t.argmin(3, keepdim=True)
+    assert torch.equal(made, (expected > expected.var(correction=0)).reshape(28, 8, 4))
+
+
+def test_vectors_cross_a_short_dimension_of_another_shape(
+    target: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The whole is one run of memory, and 2 elements are no vector of 4."""
+    x = torch.randn(2, 8, 16, device=target)
+    with FusionDefinition() as fd:
+        t, constant = fd.from_pytorch(x), fd.from_pytorch(x, static_sizes=True)
+        either = fd.ops.any(constant, [0], keepdim=True)
+        fd.add_output(fd.ops.reshape(either - t, [t.size(2), t.size(1), -1]))
+        fd.add_output(either)
+    with caplog.at_level(logging.ERROR, logger="fusewright"):
+        made, _ = fd.execute([x, x])
+    assert not caplog.records
+    assert torch.equal(made, (x.bool().any(0, keepdim=True).float() - x).reshape(16, 8, 2))

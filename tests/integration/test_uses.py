@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
+from fusewright.core.options import Options
 
 Body = Callable[..., Sequence[Any]]
 
@@ -261,3 +262,32 @@ def test_what_is_stored_once_a_row_is_stored_where_rows_are_empty(target: torch.
         given = torch.ones(count, device=target).bool(), torch.tensor([2], dtype=torch.int32, device=target)
         _, second, third = fd.execute(list(given))
         assert second.tolist() == [2] and third.shape == (count,)
+
+
+def test_two_reductions_of_a_tensor_that_meets_its_transpose_are_of_one_space(target: torch.device) -> None:
+    """Which of them the kernel starts from decides how their axes correspond, and loads do not change it."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        at_least = fd.ops.ge(fd.ops.permute(x, [1, 0]), x)
+        fd.add_output(fd.ops.any(at_least, [1]))
+        fd.add_output(fd.ops.argmax(fd.ops.permute(at_least, [1, 0]), 0))
+    t = torch.randn(64, 64, device=target)
+    any_of_row, first = fd.execute([t])
+    assert torch.equal(any_of_row, (t.t() >= t).any(1))
+    assert torch.equal(first, (t.t() >= t).int().argmax(1))
+
+
+def test_what_another_kernel_reduced_is_an_element_of_a_row_like_any_other() -> None:
+    """A kernel that reads its row again computes the squares again, though they are of sums."""
+    with FusionDefinition(options=Options(sim_device="l4")) as fd:
+        x = fd.define_tensor([-1, -1, -1], True, DataType.Half)
+        sums = fd.ops.sum(x * x, [2], keepdim=True)
+        squares = sums * sums
+        for out in (squares, sums * squares, fd.ops.logical_or(fd.ops.sum(squares, [0, 1]), squares)):
+            fd.add_output(out)
+    for t in (torch.randn(506, 1, 2).half(), torch.randn(506, 8, 1).half()):
+        squares, cubes, either = fd.execute([t])
+        expected = t.float().square().sum(2, keepdim=True)
+        torch.testing.assert_close(squares, expected**2)
+        torch.testing.assert_close(cubes, expected**3)
+        assert bool(either.all())

@@ -111,3 +111,23 @@ def test_an_operator_of_torch_returns_no_view(target: torch.device) -> None:
     (out,) = torch.compile(lambda t: fd.execute([t]), backend="aot_eager")(x)
     assert torch.equal(out, x.t()) and not _shares(out, x)
     assert _shares(fd.execute([x])[0], x)
+
+
+def test_a_view_that_a_kernel_hands_on_lies_in_that_kernels_memory(target: torch.device) -> None:
+    """Its strides in the input are not those of what the kernel writes."""
+    with FusionDefinition() as fd:
+        like = fd.define_tensor([-1, -1], True)
+        x = fd.define_tensor([-1, 2], True)
+        column = fd.ops.slice(x, [0, 0], [like.size(0), 1])
+        whole, none = fd.ops.split(column, [1, 0], 1)
+        same = fd.ops.cat([none, whole], 1)
+        row = fd.ops.select(same, 0, 1)
+        for out in (same, fd.ops.softmax(row, 0), fd.ops.cat([column, whole, same], -1), column):
+            fd.add_output(out)
+        fd.add_output(fd.ops.cat([row, row, row], -1))
+    t = torch.randn(2, 2, device=target)
+    same, normalized, wide, column, long = fd.execute([torch.empty_like(t), t])
+    expected = t[:, :1]
+    assert torch.equal(same, expected) and torch.equal(column, expected)
+    assert torch.equal(wide, expected.expand(2, 3)) and torch.equal(long, expected.flatten().repeat(3))
+    torch.testing.assert_close(normalized, expected.flatten().softmax(0))

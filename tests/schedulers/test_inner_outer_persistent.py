@@ -170,6 +170,24 @@ def test_blocks_of_a_cluster_hold_their_part_of_the_weights() -> None:
     assert shared == [[512], [128]]
 
 
+def test_weights_that_are_expanded_along_the_rows_are_held_in_shared_memory() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, 512], contiguity=True)
+        scaled = x * fd.define_tensor([-1, 512], contiguity=[None, True])
+        fd.add_output(x * fd.ops.sum(scaled, [1], keepdim=True))
+        fd.add_output(fd.ops.sum(scaled, [0]))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    schedule = Schedule(fusion)
+    params = params_of(1, 4, 2, 4, 1, **_WEIGHTS_IN_SHARED_MEMORY)
+    apply(SCHEDULER, schedule, dataclasses.replace(params, assumed_reduction_sizes=(512,)), p.H200)
+    values, weight = torch.randn(7, 512), torch.randn(512).expand(7, 512)
+    rows, columns = run(schedule, [values, weight])
+    both = values.double() * weight
+    torch.testing.assert_close(rows.double(), values * both.sum(1, keepdim=True), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(columns.double(), both.sum(0), rtol=1e-4, atol=1e-4)
+
+
 def test_threads_cover_the_row() -> None:
     fusion = backward(3)
     with pytest.raises(ParamsError, match=r"lparams.gdimx"):

@@ -219,8 +219,12 @@ def _recombine(n: Integers) -> list[z3.BoolRef]:
     _, digit = n.divmod(quotient, z)
     _, joined = n.divmod(x, y * z)
     _, congruent = n.divmod(x + c * y, y)
+    coarse, _ = n.divmod(quotient + c * z, z)
+    flat, low = n.divmod(x + y * c * z, y * z)
     return [
         congruent == remainder,
+        coarse == flat,
+        low == joined,
         quotient * y + remainder == x,
         digit * y <= (z - 1) * y,
         digit * y + remainder == joined,
@@ -277,6 +281,10 @@ def test_rule_holds_for_all_integers(statement: Statement) -> None:
         ((18 * K + i) // 9 * 3 + (9 * K + i) // 3 % 3, (18 * K + i) // 3),
         ((i // 2 + 4 * a) // 9 * 18 + (8 * a + i) % 18, 8 * a + i),
         ((i // 4 + a) // K % B * 4 * K + (4 * a + i) % (4 * K), (4 * a + i) % (4 * B * K)),
+        ((j // 2 + 2 * i) // 3 * 6 + (j + 4 * i) % 6, 4 * i + j),
+        ((j // 2 + 2 * i + 3 * k) // 3 * 6 + (j + 4 * i) % 6, 4 * i + j + 6 * k),
+        ((j // 2 + 2 * i) // K * 2 * K + (j + 4 * i) % (2 * K), 4 * i + j),
+        ((j // 2 + 2 * i) // 3 % 5 * 6 + (j + 4 * i) % 6, (j + 4 * i) % 30),
         ((64 * a + k) // 63 * 63 + (64 * a + k) % 63, 64 * a + k),
         (((64 * a + k) // 63 % 9) * 63 * K + (64 * a + k) % 63 * K, (64 * a + k) % 567 * K),
         ((i // A % B) * A * K + (i % A) * K, (i % (A * B)) * K),

@@ -1,4 +1,4 @@
-"""The kinds of the nodes of a fusion."""
+"""The kinds of the nodes of a fusion, and an order of those of one kind."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from fusewright.analyze.kept import kept
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node, Update
 from fusewright.ir.text import value_name
+from fusewright.ir.value import TensorView
 
 
 @kept
@@ -25,3 +26,24 @@ def foreign_node(fusion: Fusion, *kinds: type[Node]) -> str | None:
             expected = " nor ".join(("neither pointwise", *(f"a {kind.__name__.lower()}" for kind in kinds)))
             return f"{node.label}, which computes {names}, is {expected}"
     return None
+
+
+@kept
+def reductions_by_output(fusion: Fusion) -> tuple[TensorView, ...]:
+    """What the fusion reduces, ordered by the outputs and operands that depend on it.
+
+    Copies between nodes do not change this order, as they may the order of the nodes. So a scheduler that
+    starts from the first of several reductions starts from the same one before and after it caches inputs.
+    """
+    found: dict[TensorView, None] = {}
+    seen: set[Node] = set()
+    stack = [output.tensor.definition for output in reversed(fusion.outputs)]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen or node.is_scalar:
+            continue
+        seen.add(node)
+        if node.output.is_reduction:
+            found[node.output] = None
+        stack += [value.definition for value in reversed(node.inputs)]
+    return tuple(found)

@@ -372,12 +372,19 @@ def _multiples(terms: Sequence[tuple[Expr, int]], constant: int) -> tuple[Expr, 
     found: list[Expr] = []
     if constant % _WIDEST:
         found.append(const(constant))
-    for core, coefficient in terms:
+    # A product is a multiple if any factor is. Perhaps another summand asks for one of them anyway.
+    for core, coefficient in sorted(terms, key=lambda term: len(_size_factors(term[0])) > 1):
         divisors = _divisors(core, coefficient)
         if divisors is None:
             return None
+        if found and divisors and any(factor in found for factor in _size_factors(core)):
+            continue
         found += divisors
     return tuple(found)
+
+
+def _size_factors(core: Expr) -> list[Expr]:
+    return [factor for factor in core.factors if is_size(factor)]
 
 
 def _divisors(core: Expr, coefficient: int) -> tuple[Expr, ...] | None:

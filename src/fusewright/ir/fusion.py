@@ -327,7 +327,9 @@ class Fusion:
             self.computed_sizes[name] = defined(substitute(e, known))
         if names:
             products = [s.extent for s in self._size_scalars() if isinstance(s.extent, Mul)]
-            replacements: dict[Expr, Expr] = {e: _with_a_name(e, names) for e in products}
+            replacements: dict[Expr, Expr] = {
+                e: of for e in products if (of := _with_a_name(e, names)) is not e
+            }
             replacements.update(names)
             memo: dict[Expr, Expr] = {}
             self._rename_sizes(partial(replace, replacements=replacements, memo=memo))

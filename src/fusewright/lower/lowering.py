@@ -167,10 +167,11 @@ def _is_merged_run(node: Node, assumed: dict[Symbol, Symbol]) -> bool:
     width = as_int(node.output.loop[-1].extent) or 1
     known = Domains((), assumed)
     lanes = [known.known(axis.extent) for axis in lane_axes(node.output, width)]
-    for count in range(2, len(lanes) + 1):
-        if divides(width, product(lanes[-count:])):
-            return not divides(width, product(lanes[1 - count :])) and merged_run(node, width, count)
-    return False
+    if not lanes or divides(width, lanes[-1]):
+        return False
+    counts = [count for count in range(2, len(lanes) + 1) if divides(width, product(lanes[-count:]))]
+    # More of them may be one run where fewer are not known to be.
+    return any(merged_run(node, width, count) for count in counts)
 
 
 def _are_whole(tensor: TensorView) -> bool:

@@ -448,7 +448,8 @@ def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
     """The dividend y of a quotient y // a, if x - y is a multiple of a; else None.
 
     The quotient may also be a nested one that has the same value. If x is z // b, it may be y // (a*b), and
-    the result is y // b.
+    the result is y // b. If a is b*c, it may be (x // b + d) // c where c divides d, and the result is
+    x + b*d.
     """
     if not isinstance(quotient, FloorDiv):
         return None
@@ -457,16 +458,15 @@ def _congruent_dividend(quotient: Expr, x: Expr, a: Expr) -> Expr | None:
         return y if _is_congruent(x, y, a) else None
     if isinstance(x, FloorDiv) and divisor is multiply(x.divisor, a):
         return floordiv(y, x.divisor) if _is_congruent(x.dividend, y, divisor) else None
-    for core, coefficient in y.terms:  # (z + w // c) // d  is  (c*z + w) // (c*d)
-        if coefficient == 1 and isinstance(core, FloorDiv) and multiply(core.divisor, divisor) is a:
-            whole = plus(multiply(core.divisor, minus(y, core)), core.dividend)
-            if _is_congruent(x, whole, a):
-                return whole
-    return None
+    b = exact_quotient(a, divisor)
+    if b is None or not is_positive_divisor(b):
+        return None
+    rest = minus(y, floordiv(x, b))
+    return plus(x, multiply(b, rest)) if divides(divisor, rest) else None
 
 
 def _is_congruent(x: Expr, y: Expr, a: Expr) -> bool:
-    """Whether  x - y  is known to be a multiple of a."""
+    """Whether x - y is known to be a multiple of a."""
     return divides(a, minus(y, x)) if isinstance(a, Const) else mod(y, a) is mod(x, a)
 
 

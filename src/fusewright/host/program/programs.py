@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -155,7 +155,7 @@ class Chosen:
 
     Attributes:
         plans: its steps, in order.
-        views, empty: the outputs that no step computes.
+        views, empty: the outputs that need no step.
         proposals: the planners' proposals, by segment; none for a user's schedule of the whole fusion.
     """
 
@@ -163,6 +163,14 @@ class Chosen:
     views: Views = field(default_factory=dict)
     empty: tuple[TensorView, ...] = ()
     proposals: Mapping[Segment, Proposal] = field(default_factory=dict)
+
+
+def _without_computed_views(chosen: Chosen) -> Chosen:
+    """The same, but an output that a step computes for others is returned as it is, and no view."""
+    made = {tensor for plan in chosen.plans for tensor in plan.op.outputs}
+    if made.isdisjoint(chosen.views):
+        return chosen
+    return replace(chosen, views={t: view for t, view in chosen.views.items() if t not in made})
 
 
 class Programs:
@@ -200,8 +208,9 @@ class Programs:
 
         If the numbers of `binding` are recorded (`core.recorded`), the values are recorded computations.
         """
-        views, empty = chosen.views, chosen.empty
-        viewed = {tensor: source for tensor, (source, _) in views.items()}
+        chosen = _without_computed_views(chosen)
+        empty = chosen.empty
+        viewed = {tensor: source for tensor, (source, _) in chosen.views.items()}
         plans = tuple(chosen.plans)
         in_place: dict[TensorView, TensorView] = {}
         if self._writes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 from typing import TypeGuard
 
 from fusewright.kernel import access
@@ -33,6 +34,18 @@ def load_chosen_once(kernel: k.Kernel) -> k.Kernel:
     return lifter.registers.declared(kernel, body)
 
 
+def _end_of_operands(stmts: Sequence[k.Stmt], before: Sequence[k.Stmt]) -> int:
+    """The position in `before` behind all that defines or writes what `stmts` read."""
+    used = frozenset[Symbol]().union(*map(used_symbols, stmts))
+    read = access.read_in(stmts) - access.written_in(stmts)
+    needed = (
+        i
+        for i, stmt in enumerate(before)
+        if access.defined_symbol(stmt) in used or not read.isdisjoint(access.written_in((stmt,)))
+    )
+    return max(needed, default=-1) + 1
+
+
 class _Lifter:
     """The state of the pass.
 
@@ -46,27 +59,20 @@ class _Lifter:
         self.registers = Registers()
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-        """`body` with the invariant loads of its loops directly behind the statements that these need."""
-        lifted: list[k.Stmt] = []
+        """`body` with the invariant loads of each loop before that loop, directly behind what they need."""
         result: list[k.Stmt] = []
+        end = 0  # of what was lifted so far, in `result`
         for stmt in body:
             if isinstance(stmt, k.For):
-                found, stmt = self._loop(stmt)
-                lifted += found
+                lifted, stmt = self._loop(stmt)
+                if lifted:
+                    end = max(end, _end_of_operands(lifted, result))
+                    result[end:end] = lifted
+                    end += len(lifted)
             else:
                 stmt = k.with_children(stmt, self.body)
             result.append(stmt)
-        if not lifted:
-            return k.body_of(body, result)
-        used = frozenset[Symbol]().union(*map(used_symbols, lifted))
-        read = access.read_in(lifted) - access.written_in(lifted)
-        needed = [
-            i
-            for i, stmt in enumerate(result)
-            if access.defined_symbol(stmt) in used or not read.isdisjoint(access.written_in((stmt,)))
-        ]
-        place = max(needed, default=-1) + 1
-        return (*result[:place], *lifted, *result[place:])
+        return k.body_of(body, result)
 
     def _loop(self, loop: k.For) -> tuple[list[k.Stmt], k.For]:
         """The statements that are the same in all iterations, and the loop without them."""

@@ -222,15 +222,17 @@ def _hold_columns(
     loads = find_loads(schedule.fusion)
     uses = [use.output for use in source.uses if use.output in loads and use.output not in space.of_columns]
     held = schedule.cache_after(source, cached_uses=uses)
-    # [(R blocks of a cluster,) R threads y, R threads x, R batches, R vector]
+    # [.., (R blocks of a cluster,) R threads y, R threads x, R batches, R vector], behind the loops of one
+    # iteration that an input which is expanded along the rows has.
     kinds = [ParallelType.block_y, ParallelType.block_x]
     if params.blocks_per_cluster > 1:
         kinds.insert(0, ParallelType.cluster_x)
-    for position, kind in enumerate(kinds):
+    first = len(held.loop) - len(kinds) - 2
+    for position, kind in enumerate(kinds, first):
         schedule.parallelize(held, position, kind)
     vectorize_ports(schedule, Ports((held,), ()), params.vectorization_factor)
     schedule.set_memory_type(held, MemoryType.shared)
-    first = len(kinds) - 2  # each block of a cluster holds its part alone
+    first += len(kinds) - 2  # each block of a cluster holds its part alone
     schedule.store_along(held, [first + axis for axis in (2, 0, 1, 3)])
     return held
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fusewright.analyze.axis_map import contradiction, is_own_load
 from fusewright.analyze.kept import kept
-from fusewright.analyze.kinds import foreign_node
+from fusewright.analyze.kinds import foreign_node, reductions_by_output
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
@@ -72,7 +72,7 @@ def inner_outer_persistent_space(fusion: Fusion) -> InnerOuterPersistentSpace | 
     foreign = foreign_node(fusion, Reduction) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
-    reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]
+    reductions = reductions_by_output(fusion)
     if len(reductions) < 2:
         return "it has less than two reductions"
     # Those of rows are those whose results are read again with what is reduced.

@@ -9,7 +9,7 @@ from enum import Enum
 from math import prod
 
 from fusewright.analyze.axis_map import contradiction, is_own_load
-from fusewright.analyze.kinds import foreign_node
+from fusewright.analyze.kinds import foreign_node, reductions_by_output
 from fusewright.analyze.persistent import Reachability
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
@@ -102,10 +102,9 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
     foreign = foreign_node(fusion, Reduction)
     if foreign is not None:
         return foreign
-    reductions = [node.output for node in fusion.nodes if isinstance(node, Reduction)]
+    reductions = reductions_by_output(fusion)
     if len(reductions) < 2:
         return "it has less than two reductions"
-    reductions = [node.output for node in fusion.tensor_nodes() if node.output.is_reduction]
     # Of several that which reduces the first dimensions: caches change the order of nodes and who computes an
     # output, and rows must not become columns then.
     reference = min(reductions, key=_fewest_broadcasts_first)
@@ -168,10 +167,10 @@ def _rows_and_columns(
 
 
 def _sides(
-    fusion: Fusion, reductions: list[TensorView], result_sides: dict[TensorView, Side]
+    fusion: Fusion, reductions: tuple[TensorView, ...], result_sides: dict[TensorView, Side]
 ) -> dict[TensorView, Side] | str:
     """The side of every computed tensor, producers first, or why one has none."""
-    after = computed_after(fusion, tuple(reductions))
+    after = computed_after(fusion, reductions)
     reachability = Reachability(fusion)
     nodes = fusion.tensor_nodes()
     outputs = set(fusion.output_tensors())

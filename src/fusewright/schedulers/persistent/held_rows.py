@@ -216,15 +216,14 @@ def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, lo
         uses: dict[frozenset[Node], list[Node]] = {}
         for use in dict.fromkeys(user for out in node.outputs for user in out.uses if user in ends):
             uses.setdefault(ends[use], []).append(use)
-        ends[node] = (
-            frozenset([shared.get(node, node)]) if node.reduced or not uses else frozenset().union(*uses)
-        )
+        of_row = _is_result_a_row(node, space)
+        ends[node] = frozenset([shared.get(node, node)]) if of_row or not uses else frozenset().union(*uses)
         if tensor not in persistent or tensor in outputs or isinstance(node, Reduction):
             continue
         if isinstance(node, Scan) and not loads:
             continue
         # What is one element a row stays in a register.
-        wanted = not node.reduced and (loads if fusion.is_input(node.inputs[0]) else everything)
+        wanted = not of_row and (loads if fusion.is_input(node.inputs[0]) else everything)
         if wanted or _is_cheap(fusion, tensor, space):
             ends[node] = next(iter(uses))
             for those, users in list(uses.items())[1:]:
@@ -305,6 +304,14 @@ def _is_value_a_row(tensor: TensorView, space: ReductionSpace) -> bool:
     covered = space.maps.get(tensor, {})
     along = (covered.get(axis) for axis in space.reduction if not axis.is_broadcast)
     return all(axis is None or axis.is_broadcast for axis in along)
+
+
+def _is_result_a_row(node: Node, space: ReductionSpace) -> bool:
+    """Whether a reduction's results, one a row of this space, are what a node computes.
+
+    The results of another space's reductions, which another kernel computed, may be elements of these rows.
+    """
+    return bool(node.reduced) and (isinstance(node, Reduction) or _is_value_a_row(node.output, space))
 
 
 def _is_same_for_all_rows(tensor: TensorView, space: ReductionSpace) -> bool:

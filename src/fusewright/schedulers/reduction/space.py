@@ -8,7 +8,7 @@ from math import prod
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ
 from fusewright.analyze.kept import kept
-from fusewright.analyze.kinds import foreign_node
+from fusewright.analyze.kinds import foreign_node, reductions_by_output
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.analyze.scan_axes import scanned_root
 from fusewright.analyze.vectorize import unit_stride_axis
@@ -202,7 +202,7 @@ def reduction_space(fusion: Fusion, *, with_scans: bool = False) -> ReductionSpa
     foreign = foreign_node(fusion, *kinds) or too_many_parameters(fusion)
     if foreign is not None:
         return foreign
-    reductions = tuple(node.output for node in fusion.tensor_nodes() if node.output.is_reduction)
+    reductions = reductions_by_output(fusion)
     if not reductions:
         return "it has no reduction"
     # That of most dimensions, as for a broadcast of fewer the others would lack some.

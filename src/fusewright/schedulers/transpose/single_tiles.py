@@ -8,11 +8,12 @@ both sides. Then the positions of a thread are at a constant distance, and its a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import lcm
 
 from fusewright.core.hardware import HardwareInfo
+from fusewright.core.recorded import followed, plain
 from fusewright.schedulers.sectors import SECTOR_BYTES
 from fusewright.schedulers.sizes import ceil_div
 
@@ -76,16 +77,32 @@ class Tile:
     threads: int
 
 
-@lru_cache(maxsize=1024)
 def cheapest_tile(
     first: Along, second: Along, elements: int, most: int, hardware: HardwareInfo
 ) -> tuple[float, Tile] | None:
     """Returns the cost of an element and the tile for which it is the least; None if no tile fits.
 
+    The sizes may be recorded numbers. The search then counts as one question.
+
     Args:
         elements: the most elements of a thread.
         most: the most elements of a tile.
     """
+    one, other = replace(first, size=1), replace(second, size=1)
+
+    def search(size1: int, size2: int) -> tuple[int, ...]:
+        found = _cheapest(replace(one, size=size1), replace(other, size=size2), elements, most, hardware)
+        return (0, 0, 0) if found is None else (found.along1, found.along2, found.threads)
+
+    along1, along2, threads = map(plain, followed(search, first.size, second.size))
+    if not threads:
+        return None
+    tile = Tile(along1, along2, threads)
+    return tile_cost(first, second, tile, hardware), tile
+
+
+@lru_cache(maxsize=1024)
+def _cheapest(first: Along, second: Along, elements: int, most: int, hardware: HardwareInfo) -> Tile | None:
     longest1, longest2 = (ceil_div(along.size, STEP) * STEP for along in (first, second))
     best: tuple[float, Tile] | None = None
     least_of_all = least_cost(first, second)
@@ -97,7 +114,7 @@ def cheapest_tile(
             cost = tile_cost(first, second, tile, hardware)
             if best is None or cost < best[0]:
                 best = cost, tile
-    return best
+    return None if best is None else best[1]
 
 
 @lru_cache(maxsize=64)
