@@ -201,6 +201,33 @@ def test_what_joined_rows_find_for_two_reductions_meets() -> None:
     torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-2)
 
 
+@pytest.mark.parametrize(
+    "shape, params",
+    [
+        ((5, 64, 7), JOINED),
+        ((64, 7), JOINED),
+        ((5, 64, 7), replace(JOINED, lparams=LaunchParams(bdimx=7, bdimy=3, gdimy=2))),
+        ((76, 7), replace(JOINED, blocks_per_cluster=2)),
+    ],
+    ids=["blocks", "one block", "shared by blocks", "shared by a cluster"],
+)
+@pytest.mark.parametrize("keepdim", [False, True], ids=["", "keepdim"])
+def test_reductions_of_several_results_join_rows(
+    shape: tuple[int, ...], params: ReductionParams, keepdim: bool
+) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    with FusionDefinition() as fd:
+        variance, mean = fd.ops.var_mean(fd.from_pytorch(x), [-2], correction=0, keepdim=keepdim)
+        fd.add_output(variance + 1.0)
+        fd.add_output(mean)
+    variance, mean = fd.execute([x], schedules={0: params})
+    expected = torch.var_mean(x, -2, correction=0, keepdim=keepdim)
+    torch.testing.assert_close(variance, expected[0] + 1.0, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mean, expected[1], rtol=1e-5, atol=1e-5)
+    [kernel] = fd.kernels_for([x], schedules={0: params})
+    assert kernel.params.joined_rows == 4
+
+
 def test_blocks_share_columns_of_rows_that_are_joined() -> None:
     """If each goes through memory several times: the last one adds up what all have found."""
     for shape, dims, dtype, joined, blocks in (

@@ -167,9 +167,10 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     reductions = [node.output for node in _nodes(space)]
     partials = [schedule.rfactor(tensor, [first, first + 1]) for tensor in reductions]
     lead = partials[0]
-    final = {*_after(reductions), *(out for node in _nodes(space) for out in node.outputs)}
+    results = [sibling for tensor in reductions for sibling in tensor.siblings]
+    final = {*_after(results), *results}
     before = [t for t in schedule.tensors() if t.definition is not None and t not in final]
-    held = [schedule.cache_after(partial) for partial in partials]
+    held = [schedule.cache_after(sibling) for partial in partials for sibling in partial.siblings]
     schedule.merge(lead, first + 3)
     schedule.split(lead, first + 3, width)
     # [(I,) serial, unroll, y, x, vector] -> [(I,) x, y, serial, unroll, vector]
@@ -215,11 +216,12 @@ def _finish(schedule: Schedule, reductions: list[TensorView], rows: int, among: 
     if among is not None:
         found += [schedule.rfactor(tensor, [first + 2]) for tensor in reductions]
         bound |= {first + 1: among, first + 2: ParallelType.block_y}
+    results = [sibling for tensor in reductions for sibling in tensor.siblings]
     # Each by itself: what two reductions read lies between them, and has loops of another kind.
-    for tensor in found:
+    for tensor in (sibling for each in found for sibling in each.siblings):
         schedule.reorder(tensor, {len(tensor.loop) - 1: first})
         _bind(schedule, tensor, bound)
-    for tensor in _after(reductions):
+    for tensor in _after(results):
         columns = max(i for i, axis in enumerate(tensor.loop) if not axis.is_broadcast)
         _bind(schedule, tensor, {**grid, columns: ParallelType.block_x})
 
