@@ -299,7 +299,14 @@ def test_what_is_prefetched_is_held_for_all_of_an_unrolled_loop() -> None:
         lowered(schedule)
 
 
-@pytest.mark.parametrize("params", [params_of(1, 4, 3, 2, 2, columns_a_thread=2), params_of(2, 4, 5, 1, 1)])
+@pytest.mark.parametrize(
+    "params",
+    [
+        params_of(1, 4, 3, 2, 2, columns_a_thread=2),
+        params_of(1, 4, 3, 2, 1, columns_a_thread=4),  # two accesses for so many counts
+        params_of(2, 4, 5, 1, 1),
+    ],
+)
 def test_reductions_of_several_states(params: InnerOuterPersistentParams) -> None:
     """Welford's of rows, of which nothing reads the count, and of columns."""
     with FusionDefinition() as fd:

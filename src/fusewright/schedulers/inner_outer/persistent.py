@@ -179,6 +179,9 @@ def _finish_columns(
             for tensor in each.total.siblings:  # one exchange for all of them
                 schedule.parallelize(tensor, -1, ParallelType.unroll)
             for read in each.reads:
+                width = MAX_VECTOR_BYTES // read.dtype.size
+                if width < params.columns_a_thread:
+                    schedule.split(read, -1, width)
                 schedule.parallelize(read, -1, ParallelType.vectorize)
         schedule.inline_at(end, len(end.loop) - 2, best_effort=True, selected=each.reads)
 
