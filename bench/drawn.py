@@ -85,7 +85,7 @@ def _laid_out(operation: Operation, dtype: torch.dtype, layout: str) -> Operatio
         made = operation.inputs(shape, Inputs(given.device, dtype=dtype))
         if layout.startswith(MIXED):
             draws = (random.Random(f"{layout} {position}") for position in range(len(made)))
-            return tuple(map(_mixed, made, draws))
+            return tuple(map(mixed, made, draws))
         return tuple(_moved(tensor, layout) for tensor in made)
 
     name = f"{operation.name} {str(dtype).removeprefix('torch.')} {layout}"
@@ -102,7 +102,7 @@ def _moved(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     return tensor
 
 
-def _mixed(tensor: torch.Tensor, draw: random.Random) -> torch.Tensor:
+def mixed(tensor: torch.Tensor, draw: random.Random) -> torch.Tensor:
     """The same values, with dimensions in any order, in a larger tensor, or at a misaligned address."""
     order = list(range(tensor.dim()))
     if draw.random() < 0.5:

@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bench.ahead import Case
 from bench.drawn import ALL_LAYOUTS, drawn_cases
+from bench.drawn_reductions import reduction_cases
 from bench.fusion_catalogue import CATALOGUE
 from bench.operation import Inputs, Operation
 from bench.operations import OPERATIONS, selected
@@ -47,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--drawn", type=int, metavar="SEED", help="at random sizes, types and memory layouts instead"
     )
     parser.add_argument(
+        "--reductions", type=int, metavar="SEED", help="functions of random reductions instead"
+    )
+    parser.add_argument(
         "--count", type=positive_count, default=COUNT, metavar="N", help=f"of drawn cases ({COUNT})"
     )
     parser.add_argument(
@@ -60,12 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the kernels of what the arguments select; 1 if there is a fault or a difference."""
-    operations = selected([name for name in arguments.only.split(",") if name], (*OPERATIONS, *CATALOGUE))
-    if arguments.drawn is None:
-        cases: Sequence[Case] = [(each, shape) for each in operations for shape in each.shapes]
-    else:
-        drawn = [each for each in operations if each.define is None]
-        cases = drawn_cases(arguments.drawn, arguments.count, drawn, ALL_LAYOUTS)
+    cases = _cases(arguments)
     earlier = None if arguments.against is None else json.loads(arguments.against.read_text())["kernels"]
     kernels: dict[str, list[str]] = {}
     faults: dict[str, str] = {}
@@ -97,6 +96,16 @@ def run(arguments: argparse.Namespace) -> int:
         known = sum(name in earlier for name in kernels)
         print(f"{len(changed)} of {known} cases have other kernels: {', '.join(changed) or 'none'}")
     return 1 if faults or changed else 0
+
+
+def _cases(arguments: argparse.Namespace) -> list[Case]:
+    if arguments.reductions is not None:
+        return reduction_cases(arguments.reductions, arguments.count)
+    operations = selected([name for name in arguments.only.split(",") if name], (*OPERATIONS, *CATALOGUE))
+    if arguments.drawn is not None:
+        drawn = [each for each in operations if each.define is None]
+        return drawn_cases(arguments.drawn, arguments.count, drawn, ALL_LAYOUTS)
+    return [(each, shape) for each in operations for shape in each.shapes]
 
 
 def made_kernels(operation: Operation, shape: Sequence[int]) -> Sequence[Any]:

@@ -13,6 +13,7 @@ from torch._subclasses import FakeTensorMode
 
 from bench import plans
 from bench.drawn import ALL_LAYOUTS, MIXED, drawn_cases
+from bench.drawn_reductions import FEW_ELEMENTS, reduction_cases
 from bench.operation import Inputs
 from bench.operations import selected
 from fusewright.core.errors import InternalError
@@ -64,3 +65,10 @@ def test_mixed_layouts_keep_sizes_and_are_the_same_for_a_seed():
                 assert [t.shape for t in inputs] == [t.shape for t in usual]
                 found.append((case.name, *((t.stride(), t.storage_offset()) for t in inputs)))
     assert found[:12] == found[12:] and any(f" {MIXED}" in name for name, *_ in found)
+
+
+def test_random_reductions_are_planned_and_those_of_few_elements_are_right(tmp_path, target):
+    assert _run(tmp_path / "a", "--reductions", "11", "--count", "6") == 0
+    for case, shape in reduction_cases(11, 12, FEW_ELEMENTS):
+        inputs = case.inputs(shape, Inputs(target))
+        case.check(shape, inputs, case.definition(inputs).execute(inputs))

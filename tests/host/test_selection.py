@@ -18,6 +18,7 @@ from fusewright.schedulers import (
     default_registry,
 )
 from fusewright.schedulers.cost import CostModel
+from fusewright.segment.decision import Decision
 from tests.host.fusions import Definition
 
 
@@ -81,7 +82,7 @@ def test_a_fault_beside_what_the_user_schedules(monkeypatch, caplog):
     torch.testing.assert_close(out, (inputs[0].softmax(1) @ inputs[1]).exp().sin())
     assert len(caplog.records) == 1 and len(fd._last_kernels()) == 3
     assert fd._last_kernels()[0].register_limit == 64
-    with pytest.raises(AssertionError, match="planted fault"):
+    with pytest.raises(InternalError, match="AssertionError: planted fault"):
         fd.execute(inputs, schedules={2: {}})
 
 
@@ -111,6 +112,25 @@ def test_fault_that_nothing_avoids_is_an_internal_error(monkeypatch):
     with pytest.raises(InternalError, match="cannot be made: planted fault") as error:
         executor.execute([torch.randn(5, 100)])
     assert error.value.repro == "script for 1 inputs"
+
+
+def test_a_fault_of_the_partition_is_an_internal_error_and_loses_nothing(monkeypatch):
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        fd.add_output(fd.ops.sum(x * 2.0, [0]))
+        fd.add_output(fd.ops.sum(x * 3.0, [1]))
+    value = torch.randn(5, 100)
+
+    def faulty(self):
+        raise KeyError("planted fault")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Decision, "run", faulty)
+        for call in (fd.execute, fd.kernels_for):
+            with pytest.raises(InternalError, match=r"KeyError: 'planted fault'(?s:.*)import torch") as error:
+                call([value])
+            assert isinstance(error.value.__cause__, KeyError)
+    torch.testing.assert_close(fd.execute([value])[1], (value * 3.0).sum(1))
 
 
 def test_sizes_that_a_planner_rejects_go_to_others():

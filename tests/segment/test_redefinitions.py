@@ -6,7 +6,9 @@ from collections.abc import Callable
 from math import prod
 
 import pytest
+import torch
 
+from fusewright import FusionDefinition
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import described
 from fusewright.core.tracing import Tracer
@@ -172,3 +174,20 @@ def test_norms_of_patches_stay_one_kernel_though_two_are_estimated_slightly_fast
     assert schedulers(select(patches, (64, 3, 14, 16, 14, 16), dtype=DataType.BFloat16)) == [
         "inner_persistent"
     ]
+
+
+def test_a_redefinition_reads_a_sum_that_an_earlier_one_left_without_readers():
+    """A short sum becomes additions; the mean of a variance in two passes is that sum again."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[65536, 96, 2], contiguity=True)
+        factor = fd.define_tensor(shape=[1, 96, 1], contiguity=True)
+        scaled = x * factor
+        of_columns = fd.ops.sum(scaled, [0], keepdim=True)
+        mean = fd.ops.mean(scaled, [2], keepdim=True)
+        variance = fd.ops.var(scaled, [2], correction=0, keepdim=True)
+        fd.add_output(fd.ops.argmax(scaled, dim=2))
+        fd.add_output(scaled / (fd.ops.abs(of_columns) + 1.0))
+        fd.add_output((scaled - mean) * fd.ops.rsqrt(variance + 1e-5))
+    inputs = [torch.empty(shape, device="meta") for shape in ((65536, 96, 2), (1, 96, 1))]
+    kernels = fd.kernels_for(inputs, device="cuda")
+    assert 1 <= len(kernels) <= 3 and all(kernel.kernel is not None for kernel in kernels)

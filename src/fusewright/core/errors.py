@@ -431,6 +431,18 @@ class InternalError(FusewrightError, RuntimeError):
         return lines
 
 
+#: What Python raises for mistakes of code. Where none of it is a user's, these are internal errors.
+FAULTS_OF_CODE = (
+    AssertionError,
+    AttributeError,
+    ArithmeticError,
+    LookupError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+)
+
+
 class VerifyError(InternalError):
     """An IR verifier found what no pass may produce. Facts: the level, the pass that ran last, the node."""
 

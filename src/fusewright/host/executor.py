@@ -10,7 +10,13 @@ import torch
 from torch import are_deterministic_algorithms_enabled
 
 from fusewright.core.collector import paused_collector
-from fusewright.core.errors import ExecutionOrderError, InputError, InternalError
+from fusewright.core.errors import (
+    FAULTS_OF_CODE,
+    ExecutionOrderError,
+    FusewrightError,
+    InputError,
+    InternalError,
+)
 from fusewright.core.options import Options
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.host.inputs.binding import Binder, Binding
@@ -508,13 +514,9 @@ class FusionExecutor:
             if recalls:
                 self._recall.note(setting, place, signature, binding, stable, decided, repro)
 
-        try:
-            program = self._served(call, bind, note)
-            if setting.options.dump_dir is not None:
-                dump_kernels(self.fusion, program, memory, setting.options)
-        except InternalError as error:
-            error.repro = error.repro or repro() or None
-            raise
+        program = self._served(call, bind, note)
+        if setting.options.dump_dir is not None:
+            dump_kernels(self.fusion, program, memory, setting.options)
         return program
 
     def _repro_of(self, inputs: Inputs) -> Callable[[], str]:
@@ -529,12 +531,24 @@ class FusionExecutor:
         tried, unless the user asked for these.
 
         note: called with the decision for the call, if later calls may reuse it.
+
+        Raises:
+            InternalError: a fault of Fusewright, with a script that reproduces the call.
         """
         schedule = call.schedule
-        if isinstance(schedule, FinishedSchedule):
-            return use(Chosen([call.steps(self.fusion).of_user(schedule)]))
-        question = self._question(call.setting, call.binding, call.memory, call.stable)
-        return served(self.fusion, call, schedule, self._partitions, question, use, note)
+        try:
+            if isinstance(schedule, FinishedSchedule):
+                return use(Chosen([call.steps(self.fusion).of_user(schedule)]))
+            question = self._question(call.setting, call.binding, call.memory, call.stable)
+            return served(self.fusion, call, schedule, self._partitions, question, use, note)
+        except InternalError as error:
+            error.repro = error.repro or call.repro() or None
+            raise
+        except FusewrightError:
+            raise
+        except FAULTS_OF_CODE as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise InternalError(problem=problem, repro=call.repro() or None) from error
 
     def _place(self, setting: Setting, device: torch.device) -> DeviceState:
         def make() -> DeviceState:

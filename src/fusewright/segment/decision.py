@@ -460,7 +460,8 @@ class Decision:
         nodes = {node for i in region for node in state.groups[i] if node in draft.position}
         excluded = state.excluded
         for change in changes:
-            nodes.update(node for node in change.made if node in draft.position and not node.is_scalar)
+            new = (*change.made, *change.revived)
+            nodes.update(node for node in new if node in draft.position and not node.is_scalar)
         ordered = sorted(nodes, key=draft.position.__getitem__)
         if idea.across is not None:
             excluded = self._reductions_apart(idea.segments, idea.across, ordered, excluded)
@@ -475,8 +476,8 @@ class Decision:
             for i, group in enumerate(state.groups)
             if i not in inside
         ]
-        new = merged_groups(draft, ordered, excluded)
-        groups = launch_order([*new, *(group for group in rest if group)], draft.position)
+        merged = merged_groups(draft, ordered, excluded)
+        groups = launch_order([*merged, *(group for group in rest if group)], draft.position)
         if groups is None:
             return None
         try:

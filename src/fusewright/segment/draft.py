@@ -268,7 +268,7 @@ class Draft:
                 by one of another type or shape.
         """
         change = Change(self.graph)
-        alive = set(self.position)
+        alive = frozenset(self.position)
         try:
             replaced = rewrite.replace(self.graph)
         except BaseException:
@@ -298,6 +298,8 @@ class Draft:
         self.made_by.update(dict.fromkeys(change.made, history))
         self._refresh()
         change.dead = tuple(node for node in alive if node not in self.position)
+        known = alive.union(change.made)
+        change.revived = tuple(node for node in self.position if node not in known)
         change.dropped = self._drop(change)
         for old, new in replaced.items():
             if any(use in self.position for use in old.uses):
@@ -319,7 +321,7 @@ class Draft:
 
     def _drop(self, change: Change) -> list[tuple[dict[Any, Any], Any, Any]]:
         """Removes and returns the cached data of nodes whose operands or readers the change replaces."""
-        changed = [*change.made, *change.dead, *change.inputs]
+        changed = [*change.made, *change.dead, *change.revived, *change.inputs]
         read = [v for node in changed for v in (*node.inputs, *change.inputs.get(node, ()))]
         touched = {*changed, *(v.definition for v in read if v.definition is not None)}
         caches: tuple[dict[Any, Any], ...] = (self._asked, self._extracted, self._segments)
@@ -341,6 +343,7 @@ class Change:
     Attributes:
         made: the nodes that it added.
         dead: the nodes that are no longer needed.
+        revived: the nodes that an earlier change left without readers, and that have some again.
         inputs: for nodes with changed inputs, the previous inputs.
         replaced: the tensors that replaced another.
         dropped: cached data about the previous graph: cache, key and value.
@@ -349,6 +352,7 @@ class Change:
     def __init__(self, graph: Fusion) -> None:
         self.made: tuple[Node, ...] = ()
         self.dead: tuple[Node, ...] = ()
+        self.revived: tuple[Node, ...] = ()
         self.inputs: dict[Node, tuple[Val, ...]] = {}
         self.replaced: tuple[TensorView, ...] = ()
         self.dropped: list[tuple[dict[Any, Any], Any, Any]] = []
