@@ -171,6 +171,7 @@ class Operation:
                 atol = FLOAT_ERROR * max(1.0, largest) + LEAST.get(output.dtype, 0.0)
                 allowed = (ROUNDING[output.dtype] * exact.abs()).add_(atol + BESIDE_TORCH * own)
                 errors = (output.double() - exact).abs_().div_(allowed).nan_to_num(math.inf)
+                errors.masked_fill_(output == exact.to(output.dtype), 0.0)  # beyond the largest of the type
                 used = _worst(errors, is_rounded)
             else:
                 differ, own = (t.ne(exact).double().mean().item() for t in (output, torchs))
