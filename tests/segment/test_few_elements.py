@@ -214,3 +214,17 @@ def test_what_can_be_unrolled() -> None:
     assert not can_be_unrolled(reduction(0, summed))
     assert not can_be_unrolled(reduction(-1, summed))  # of any size
     assert not can_be_unrolled(reduction(3, lambda fusion, x: var_mean(fusion, x, [1])[0]))
+
+
+def test_short_rows_of_what_is_standardized_as_a_whole_lack_a_dimension_of_the_whole() -> None:
+    """Additions in place of their sums have no loops of a kernel that holds all dimensions as one row."""
+    x = torch.randn(16, 13, 7, generator=torch.Generator().manual_seed(1))
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        centered = x - x.mean((0, 1, 2), keepdim=True)
+        standard = centered * torch.rsqrt(x.var((0, 1, 2), keepdim=True, correction=0) + 1e-5)
+        variance, mean = torch.var_mean(standard, (2,), keepdim=True, correction=0)
+        return standard, standard - (variance + mean)
+
+    for made, expected in zip(definition(function, x).execute([x]), function(x)):
+        torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)

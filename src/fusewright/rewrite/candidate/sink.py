@@ -5,11 +5,9 @@
 
 A value that depends on a reduction, or that is also stored unchanged, has its place in the kernel's iteration
 space. If a change of its shape is invertible, computation with the result stays in that space: other operands
-are
-    read
-through the inverse, and the shape changes when the output is stored. The same holds for values that are
-combined with results of a reduction of the reshaped value, such as a group norm that is written as a scale
-and a shift of each channel.
+are read through the inverse, and the shape changes when the output is stored. The same holds for values that
+are combined with results of a reduction of the reshaped value, such as a group norm that is written as a
+scale and a shift of each channel.
 """
 
 from __future__ import annotations

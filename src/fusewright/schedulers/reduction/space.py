@@ -218,7 +218,7 @@ def reduction_space(fusion: Fusion, *, with_scans: bool = False) -> ReductionSpa
             return f"reductions {reference.name} and {other.name} reduce different dimensions"
     after = computed_after(fusion, reductions)
     problem = uncovered(fusion, reference, maps, after) or contradiction(fusion, maps)
-    problem = problem or _misplaced(fusion, reference, maps)
+    problem = problem or _misplaced(fusion, reference, maps) or _narrower(fusion, reference, maps, after)
     if problem is not None:
         return problem
     reads = loads(fusion, maps)
@@ -284,6 +284,26 @@ def _misplaced(fusion: Fusion, reference: TensorView, maps: dict[TensorView, Axi
             own = maps[tensor] if isinstance(tensor, TensorView) else {}
             if any(axis.is_reduction for axis in own) and own.keys().isdisjoint(rows):
                 return f"{tensor.name} lacks the dimensions of one point of the reduction {reference.name}"
+    return None
+
+
+def _narrower(
+    fusion: Fusion,
+    reference: TensorView,
+    maps: Mapping[TensorView, AxisMap],
+    after: Collection[TensorView],
+) -> str | None:
+    """Why a result of reductions cannot have the loops of the row, or None.
+
+    The reduced dimensions are merged to one loop. A tensor that varies along one of them and lacks another
+    has no such loop, and what threads have of it cannot be read along the one that it lacks.
+    """
+    reduced = [axis for axis in reference.logical if axis.is_reduction]
+    for tensor in (out for node in fusion.ordered_nodes() for out in node.tensor_outputs if out in after):
+        own = maps.get(tensor, {})
+        lacking = [axis for axis in reduced if axis not in own]
+        if lacking and any(axis in own and not own[axis].is_broadcast for axis in reduced):
+            return f"{tensor.name} lacks a dimension of the reduction {reference.name}"
     return None
 
 
