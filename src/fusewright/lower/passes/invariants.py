@@ -5,8 +5,7 @@
 Values that depend only on a reduction are inlined into the loops of their readers, under the readers' guards.
 The CUDA compiler moves neither divisions nor loads out of guards. A load moves out of a loop and its guards
 if its index is provably inside the tensor: for example, a channel's weight is loaded once. If a thread has a
-    value
-only under a guard, such as a load without a fill, statements that read it stay under the guard:
+value only under a guard, such as a load without a fill, statements that read it stay under the guard:
 
     a = x[i] if guard; for j: if guard: b = a % 3; ...
 """

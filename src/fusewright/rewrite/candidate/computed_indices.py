@@ -4,9 +4,7 @@
 
 The indices of a reflecting or a replicating pad have this form. The analyses of index maps then apply to
 these reads: they find where the index is contiguous, so that vectors can be loaded, and equal reads become
-one.
-    Sizes
-must be constants, to prove that an index is inside the source.
+one. Sizes must be constants, to prove that an index is inside the source.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     choose(p < 4, exp(choose(p < 4, a, 0)), b)    becomes    choose(p < 4, exp(a), b)
 
 A concatenation of values that are computed from parts of one tensor has such choices: each part is a choice
-    between
-elements of the tensor and a fill, and the choice between the parts never selects the fill.
+between elements of the tensor and a fill, and the choice between the parts never selects the fill.
 """
 
 from __future__ import annotations

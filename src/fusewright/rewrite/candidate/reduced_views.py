@@ -3,10 +3,9 @@
     y = f(x) -> output;  max(reshape(y))      becomes      y' = f(reshape(x)) -> store;  max(y')
 
 A kernel has one iteration space, which is that of its reductions: for example, blocks of a row that each get
-    a
-scale. An output in the shape of the row would need a second space. But if the view is a reshape, each element
-has a position in both spaces. So do values that are computed with results of the reduction, such as those of
-a group norm, which are indexed by channel.
+a scale. An output in the shape of the row would need a second space. But if the view is a reshape, each
+element has a position in both spaces. So do values that are computed with results of the reduction, such as
+those of a group norm, which are indexed by channel.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     x * r * c / n    becomes    x * (r * c / n)
 
 where `r` and `w` lack a dimension of `x`, and `c` and `n` are numbers: for example, a channel's deviation and
-    weight
-in a batch norm. The number of roundings is the same, and each element takes one product less. The result is
-the same only if r * w is a normal Float: above 2^128 it is infinite, and below 2^-126 it loses digits.
+weight in a batch norm. The number of roundings is the same, and each element takes one product less. The
+result is the same only if r * w is a normal Float: above 2^128 it is infinite, and below 2^-126 it loses
+digits.
 """
 
 from __future__ import annotations

@@ -9,10 +9,8 @@
 where `w` and `r` have no summed dimension, such as a channel's weight in the gradients of a normalization.
 The factor is rounded once instead of with each element, so no sum becomes less accurate. A constant below 1
 stays, since it may keep the sum finite. The values of a tensor `w` are unknown: a sum beyond the type's range
-(2^128
-    in
-Float) becomes infinite, or NaN if `w` is 0, although the sum of the products with `w` would be finite. The
-sums of a normalization and its gradients, for which this pass is meant, are far from that range.
+(2^128 in Float) becomes infinite, or NaN if `w` is 0, although the sum of the products with `w` would be
+finite. The sums of a normalization and its gradients, for which this pass is meant, are far from that range.
 """
 
 from __future__ import annotations
