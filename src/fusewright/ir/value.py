@@ -197,7 +197,7 @@ class TensorView:
 
     @property
     def siblings(self) -> list[TensorView]:
-        """What one node computes, of which this is one: sums, means and counts of Welford."""
+        """The outputs of the node that computes this tensor, itself among them: Welford has three."""
         return [self] if self.definition is None else self.definition.tensor_outputs
 
     @property
