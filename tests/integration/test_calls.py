@@ -303,7 +303,7 @@ def test_an_input_is_scaled_in_place_by_a_number_on_the_cpu_beside_its_mean(targ
 
 @pytest.mark.parametrize("dtype", (DataType.Float, DataType.Double, DataType.Half), ids=str)
 def test_clamp_is_nan_where_the_value_or_a_limit_is(dtype: DataType, target: torch.device) -> None:
-    """Limits of the definition, and limits of a call. torch on a GPU ignores some of these NaN."""
+    """Limits of the definition, and limits of a call, compared with torch on the CPU."""
     limits = [
         (torch.nan, None),
         (None, torch.nan),

@@ -310,9 +310,8 @@ def _check(graph: fx.Graph) -> None:
         if isinstance(node.target, Overload) and not node.target._schema.returns:
             node.meta.setdefault("val", None)  # an assertion
         if node.op == "placeholder" and not node.users:
-            node.meta.setdefault(
-                "val", None
-            )  # a number, which make_fx writes into the operators that take it
+            # It is a number, which make_fx writes into the operators that take it.
+            node.meta.setdefault("val", None)
         if node.op in ("placeholder", "call_function") and "val" not in node.meta:
             raise GraphError(problem=f"nothing is known of the sizes of {node.name}", hint=_HINT)
 

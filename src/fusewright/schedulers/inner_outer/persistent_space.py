@@ -16,6 +16,7 @@ from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.reduction.space import (
     ReductionSpace,
+    all_outputs,
     computed_after,
     main_load,
     memory_order,
@@ -123,7 +124,7 @@ def _is_full(reference: TensorView, covered: AxisMap) -> bool:
 def _of_columns(fusion: Fusion, column_reductions: tuple[TensorView, ...]) -> set[TensorView]:
     """The column reductions, what follows from them, and what is computed for that alone."""
     outputs = set(fusion.output_tensors())
-    found = {out for tensor in column_reductions for out in tensor.siblings}
+    found = set(all_outputs(column_reductions))
     for node in fusion.tensor_nodes():
         if any(tensor in found for tensor in node.tensor_inputs):
             found.update(node.tensor_outputs)

@@ -31,6 +31,7 @@ from fusewright.schedulers.inner_outer.heuristic import InnerOuterPlanner
 from fusewright.schedulers.inner_outer.space import InnerOuterSpace, Side, inner_outer_space
 from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, inline_rest, input_hint, vectorize_ports
 from fusewright.schedulers.params import InnerOuterParams
+from fusewright.schedulers.reduction.space import all_outputs
 
 # Loop positions of the reference, and what they are bound to.
 _BLOCKS_X, _BLOCKS_Y, _THREADS_Z, _THREADS_Y, _STEPS, _THREADS_X, _UNROLL, _VECTOR = range(8)
@@ -95,8 +96,8 @@ class InnerOuterScheduler(BuiltInScheduler):
             for load in loads if params.prefetch_rows else ():
                 schedule.prefetch(load)
         if early:
-            schedule.inline_at(lead, _UNROLL, best_effort=True, selected=_all_outputs(early))
-        inline_rest(schedule, {*loads, *_all_outputs(early)})
+            schedule.inline_at(lead, _UNROLL, best_effort=True, selected=all_outputs(early))
+        inline_rest(schedule, {*loads, *all_outputs(early)})
 
 
 def _assume_sizes(schedule: Schedule, space: InnerOuterSpace, params: InnerOuterParams) -> None:
@@ -163,7 +164,3 @@ def _bind_last(schedule: Schedule, tensor: TensorView, results: Sequence[TensorV
     others = [each for each in results if each is not tensor]
     if others:
         schedule.parallelize_like(tensor, selected=others)
-
-
-def _all_outputs(tensors: Sequence[TensorView]) -> list[TensorView]:
-    return [out for tensor in tensors for out in tensor.siblings]

@@ -27,7 +27,7 @@ from fusewright.schedulers.io import (
 )
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction.grid_reduction import WAITS_A_STEP, WORDS_READ_AT_ONCE
-from fusewright.schedulers.reduction.space import ReductionSpace, memory_order, reduction_space
+from fusewright.schedulers.reduction.space import ReductionSpace, all_outputs, memory_order, reduction_space
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Threads of a block, at least where a row has fewer elements, and at most.
@@ -167,10 +167,10 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     reductions = [node.output for node in _nodes(space)]
     partials = [schedule.rfactor(tensor, [first, first + 1]) for tensor in reductions]
     lead = partials[0]
-    results = [sibling for tensor in reductions for sibling in tensor.siblings]
+    results = all_outputs(reductions)
     final = {*_after(results), *results}
     before = [t for t in schedule.tensors() if t.definition is not None and t not in final]
-    held = [schedule.cache_after(sibling) for partial in partials for sibling in partial.siblings]
+    held = [schedule.cache_after(partial) for partial in all_outputs(partials)]
     schedule.merge(lead, first + 3)
     schedule.split(lead, first + 3, width)
     # [(I,) serial, unroll, y, x, vector] -> [(I,) x, y, serial, unroll, vector]
@@ -216,12 +216,11 @@ def _finish(schedule: Schedule, reductions: list[TensorView], rows: int, among: 
     if among is not None:
         found += [schedule.rfactor(tensor, [first + 2]) for tensor in reductions]
         bound |= {first + 1: among, first + 2: ParallelType.block_y}
-    results = [sibling for tensor in reductions for sibling in tensor.siblings]
     # Each by itself: what two reductions read lies between them, and has loops of another kind.
-    for tensor in (sibling for each in found for sibling in each.siblings):
+    for tensor in all_outputs(found):
         schedule.reorder(tensor, {len(tensor.loop) - 1: first})
         _bind(schedule, tensor, bound)
-    for tensor in _after(results):
+    for tensor in _after(all_outputs(reductions)):
         columns = max(i for i, axis in enumerate(tensor.loop) if not axis.is_broadcast)
         _bind(schedule, tensor, {**grid, columns: ParallelType.block_x})
 

@@ -12,7 +12,7 @@ from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.io import Ports, find_loads, inline_rest, vectorize_ports
 from fusewright.schedulers.params import ReductionParams
-from fusewright.schedulers.reduction.space import ReductionSpace
+from fusewright.schedulers.reduction.space import ReductionSpace, all_outputs
 from fusewright.schedulers.reduction.wider_vectors import aligned_rows
 
 
@@ -197,7 +197,7 @@ def distribute(
     selected = [tensor for tensor in computed if tensor not in apart] if apart else []
     schedule.transform_like(reference, selected)
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
-    selected += [sibling for partial in partials for sibling in partial.siblings] if apart else []
+    selected += all_outputs(partials) if apart else []
     schedule.transform_like(partials[0], selected)
     schedule.parallelize_like(partials[0], selected=selected)
     vectorize_ports(schedule, ports, width, through, unaligned)
@@ -233,7 +233,7 @@ def inline(
     early = [load for load in loads if load not in space.after and feeds(load, {*partials, *columns})]
     early += [load for load in loads if load.unaligned and load not in early]
     if side_by_side:
-        early += [tensor for partial in partials for tensor in partial.siblings]
+        early += all_outputs(partials)
     if early:
         schedule.inline_at(lead, load_position, best_effort=True, selected=early)
     runs = inline_runs(schedule, partials, early, serial, width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -285,6 +285,11 @@ def _misplaced(fusion: Fusion, reference: TensorView, maps: dict[TensorView, Axi
             if any(axis.is_reduction for axis in own) and own.keys().isdisjoint(rows):
                 return f"{tensor.name} lacks the dimensions of one point of the reduction {reference.name}"
     return None
+
+
+def all_outputs(tensors: Iterable[TensorView]) -> list[TensorView]:
+    """All outputs of the nodes that compute these tensors, one of each node."""
+    return [sibling for tensor in tensors for sibling in tensor.siblings]
 
 
 def _narrower(
