@@ -60,7 +60,7 @@ def _cases(draw: random.Random, operations: Sequence[Operation], layouts: Sequen
             layout = f"{MIXED}{draw.randrange(1000)}"
         if math.prod(shape) > MOST_ELEMENTS:
             continue
-        case = _laid_out(operation, dtype, layout)
+        case = laid_out(operation, dtype, layout)
         if _is_valid(case, shape):
             yield case, shape
 
@@ -78,7 +78,7 @@ def _varied_size(draw: random.Random, size: int) -> int:
     return max(scaled // VECTOR * VECTOR, min(scaled, VECTOR))
 
 
-def _laid_out(operation: Operation, dtype: torch.dtype, layout: str) -> Operation:
+def laid_out(operation: Operation, dtype: torch.dtype, layout: str) -> Operation:
     """The operation on inputs of this type where it names none, in this layout."""
 
     def inputs(shape: Shape, given: Inputs) -> tuple[torch.Tensor, ...]:

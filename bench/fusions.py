@@ -2,7 +2,8 @@
 
 Each is a function of torch (`bench.fusion_catalogue`); its definition is what `from_fx` makes of it. The
 slowest against torch.compile come first: they are what schedulers should be looked at for. `--drawn` takes
-the functions at random sizes, types and layouts instead of the catalogue's (`bench.drawn`).
+the functions at random sizes, types and layouts instead of the catalogue's (`bench.drawn`), `--reductions`
+functions of random reductions, `--cases` those that are named (`bench.selection`).
 """
 
 from __future__ import annotations
@@ -14,37 +15,27 @@ from pathlib import Path
 
 import torch
 
+from bench import selection
 from bench.ahead import Case, add_jobs, compile_ahead, compile_part
-from bench.drawn import drawn_cases
 from bench.fusion_catalogue import CATALOGUE
-from bench.operations import selected
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
-from bench.throughput import DEFAULT, OURS, TYPES, Row, measure, measured, print_failures, shape_text
+from bench.selection import TYPES
+from bench.throughput import DEFAULT, OURS, Row, measure, measured, print_failures, shape_text
 from bench.timing import Call, Copies, medians_us, short_medians_us
-from fusewright.cli.arguments import positive_count, positive_seconds
+from fusewright.cli.arguments import positive_seconds
 
 HEADER = ("fusion", "shape", "fusewright us", "inductor us", "copy us", "of copy", "to inductor")
 #: Slower than torch.compile by more than what two measurements of one kernel differ by.
 SLOWER = 1.02
-#: Of drawn cases unless told otherwise: a third of the catalogue, about two minutes of a GPU.
-COUNT = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--only", default="", metavar="NAME,...", help="these fusions alone, or those whose names begin so"
-    )
+    selection.add_arguments(parser)
     parser.add_argument(
         "--dtype", choices=sorted(TYPES), default="bfloat16", help="of inputs, where a fusion names none"
     )
     parser.add_argument(
         "--seconds", type=positive_seconds, metavar="S", help="measure no fusion after so many seconds"
-    )
-    parser.add_argument(
-        "--drawn", type=int, metavar="SEED", help="at random sizes, types and memory layouts instead"
-    )
-    parser.add_argument(
-        "--count", type=positive_count, default=COUNT, metavar="N", help=f"of drawn cases ({COUNT})"
     )
     add_jobs(parser)
     parser.add_argument(
@@ -57,15 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure what the arguments select; 1 if a fusion failed or there is no GPU."""
-    fusions = selected([name for name in arguments.only.split(",") if name], CATALOGUE)
-    if arguments.drawn is not None:
-        cases = drawn_cases(arguments.drawn, arguments.count, fusions)
-    else:
-        # The first shapes of all come first, so that a run that is out of time has seen each fusion.
-        cases = sorted(
-            ((fusion, shape) for fusion in fusions for shape in fusion.shapes),
-            key=lambda case: case[0].shapes.index(case[1]),
-        )
+    cases = selection.cases(arguments, CATALOGUE)
     if not torch.cuda.is_available():
         print("bench fusions: torch sees no GPU here, and GPU times need one")
         return 1
@@ -74,9 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         compile_part(cases, arguments, dtype, (DEFAULT,))
         return 0
     if arguments.phase != "measure":
-        command = ["fusions", "--only", arguments.only, "--dtype", arguments.dtype]
-        if arguments.drawn is not None:
-            command += ["--drawn", str(arguments.drawn), "--count", str(arguments.count)]
+        command = ["fusions", *selection.options(arguments), "--dtype", arguments.dtype]
         compile_ahead(command, arguments.jobs)
     if arguments.phase == "compile":
         return 0

@@ -22,37 +22,23 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bench.ahead import Case
-from bench.drawn import ALL_LAYOUTS, drawn_cases
-from bench.drawn_reductions import reduction_cases
+from bench import selection
+from bench.drawn import ALL_LAYOUTS
 from bench.fusion_catalogue import CATALOGUE
 from bench.operation import Inputs, Operation
-from bench.operations import OPERATIONS, selected
+from bench.operations import OPERATIONS
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
 from bench.throughput import shape_text
 from fusewright import FusionCache
-from fusewright.cli.arguments import positive_count, positive_seconds
+from fusewright.cli.arguments import positive_seconds
 
-#: Of drawn cases unless told otherwise: a few minutes of two cores.
-COUNT = 200
 HEADER = ("case", "shape", "kernels", "registers", "spilled bytes")
 # A kernel's name has a digest of Fusewright's own sources.
 _NAMES = re.compile(r"(fusewright_\w+?)_[0-9a-f]{8}\b")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--only", default="", metavar="NAME,...", help="these cases alone, or those whose names begin so"
-    )
-    parser.add_argument(
-        "--drawn", type=int, metavar="SEED", help="at random sizes, types and memory layouts instead"
-    )
-    parser.add_argument(
-        "--reductions", type=int, metavar="SEED", help="functions of random reductions instead"
-    )
-    parser.add_argument(
-        "--count", type=positive_count, default=COUNT, metavar="N", help=f"of drawn cases ({COUNT})"
-    )
+    selection.add_arguments(parser)
     parser.add_argument(
         "--seconds", type=positive_seconds, metavar="S", help="plan no case after so many seconds"
     )
@@ -64,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the kernels of what the arguments select; 1 if there is a fault or a difference."""
-    cases = _cases(arguments)
+    cases = selection.cases(arguments, (*OPERATIONS, *CATALOGUE), ALL_LAYOUTS)
     earlier = None if arguments.against is None else json.loads(arguments.against.read_text())["kernels"]
     kernels: dict[str, list[str]] = {}
     faults: dict[str, str] = {}
@@ -96,16 +82,6 @@ def run(arguments: argparse.Namespace) -> int:
         known = sum(name in earlier for name in kernels)
         print(f"{len(changed)} of {known} cases have other kernels: {', '.join(changed) or 'none'}")
     return 1 if faults or changed else 0
-
-
-def _cases(arguments: argparse.Namespace) -> list[Case]:
-    if arguments.reductions is not None:
-        return reduction_cases(arguments.reductions, arguments.count)
-    operations = selected([name for name in arguments.only.split(",") if name], (*OPERATIONS, *CATALOGUE))
-    if arguments.drawn is not None:
-        drawn = [each for each in operations if each.define is None]
-        return drawn_cases(arguments.drawn, arguments.count, drawn, ALL_LAYOUTS)
-    return [(each, shape) for each in operations for shape in each.shapes]
 
 
 def made_kernels(operation: Operation, shape: Sequence[int]) -> Sequence[Any]:

@@ -22,10 +22,11 @@ import torch
 
 from bench.ahead import ONE_COMPILER, Case, add_jobs, compile_ahead, compile_part, compiled_by_torch
 from bench.goals import goal
-from bench.operation import STORED, Inputs, Operation, Shape, as_tuple
+from bench.operation import Inputs, Operation, Shape, as_tuple
 from bench.operations import selected
 from bench.plot import bars
 from bench.report import OUTPUT, Cell, environment, markdown_table, text_table, write
+from bench.selection import TYPES
 from bench.timing import Call, Copies, median_us, medians_us
 from fusewright import FusionCache
 
@@ -33,7 +34,6 @@ from fusewright import FusionCache
 DEFAULT = "default"
 AUTOTUNE = "max-autotune-no-cudagraphs"
 OURS, COPY = "fusewright", "copy"
-TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in STORED}
 HEADER = (
     "operation",
     "shape",
