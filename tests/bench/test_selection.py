@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 import pytest
 import torch
@@ -44,6 +45,13 @@ def test_a_named_case_has_its_type_and_layout():
 @pytest.mark.parametrize("given", [["--drawn", "3"], ["--reductions", "3"], ["--only", "mish,outer_sum"]])
 def test_the_same_arguments_select_the_same_cases(given):
     assert len(_selected(*given, "--count", "4")) == (2 if given[0] == "--only" else 4)
+
+
+def test_drawn_cases_lie_in_the_layouts_that_are_named():
+    found = _selected("--drawn", "3", "--count", "6", "--layouts", "mixed")
+    assert all(re.search(r" mixed\d+$", name) for name, _ in found)
+    with pytest.raises(ValueError, match="no layout odd; there are: plain, transposed, misaligned, mixed$"):
+        _selected("--drawn", "3", "--layouts", "odd,plain")
 
 
 def test_first_shapes_come_first():
