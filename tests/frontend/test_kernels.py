@@ -161,6 +161,22 @@ def test_tensors_without_memory(kind: str) -> None:
     assert names(kernels) == names(attention_scores().kernels_for(scores_inputs("cpu")))
 
 
+def test_views_without_memory_start_where_those_with_memory_do() -> None:
+    """At addresses that are multiples of fewer bytes than a vector has."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1, -1], True), [1]))
+
+    def kernels(offset: int, device: str) -> list[str]:
+        memory = torch.zeros(32 * 512 + offset, device=device)
+        return names(fd.kernels_for([memory[offset:].view(32, 512)], device="cpu"))
+
+    known = {offset: kernels(offset, "cpu") for offset in (0, 1, 2, 4)}
+    assert known[0] == known[4] and len({*map(tuple, known.values())}) == 3
+    assert {offset: kernels(offset, "meta") for offset in known} == known
+    with FakeTensorMode():
+        assert {offset: kernels(offset, "cpu") for offset in known} == known
+
+
 def test_meta_tensors_need_a_device() -> None:
     fd = attention_scores()
     with pytest.raises(DeviceError, match=r'meta tensors do not say(?s:.*)device="cuda", or device="cpu"'):

@@ -176,7 +176,7 @@ class Binder:
     def describe(
         self, inputs: Sequence[Any], device: torch.device | None, needs_place: bool = False
     ) -> Binding:
-        """Like `bind`, for tensors that may have no memory; assumes addresses as torch allocates them.
+        """Like `bind`, for tensors that may have no memory; assumes storages as torch allocates them.
 
         Meta tensors are assumed to be on the device of the other tensors. If all are meta tensors, they are
         assumed to be on `device`, or without `device` on the default device of calls.
@@ -196,8 +196,8 @@ class Binder:
         alignment = [ALIGNMENT_BYTES] * len(inputs)
         for i, _ in self._tensors:
             given = inputs[i]
-            if is_plain(type(given)) and given.device.type != "meta":
-                alignment[i] = _alignment(given)
+            has_memory = is_plain(type(given)) and given.device.type != "meta"
+            alignment[i] = _alignment(given) if has_memory else _expected_alignment(given)
         return self._binding(found, list(map(spanned_elements, found.shapes, found.strides)), alignment)
 
     @property
@@ -308,7 +308,16 @@ class Binder:
 
 
 def _alignment(tensor: torch.Tensor) -> int:
-    address = tensor.data_ptr()
+    return _aligned_bytes(tensor.data_ptr())
+
+
+def _expected_alignment(tensor: torch.Tensor) -> int:
+    """Of a tensor without memory: torch aligns storages, and a view may start anywhere in one."""
+    offset = tensor.storage_offset()
+    return _aligned_bytes(offset * tensor.element_size()) if isinstance(offset, int) else ALIGNMENT_BYTES
+
+
+def _aligned_bytes(address: int) -> int:
     return min(ALIGNMENT_BYTES, address & -address or ALIGNMENT_BYTES)
 
 
