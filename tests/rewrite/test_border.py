@@ -66,6 +66,41 @@ def test_one_of_several_shapes_of_a_result_is_that_of_the_kernel():
     assert [12, 5] in map(sizes, fusion.output_tensors())
 
 
+def heads_merged(d: Definition, x: Any) -> Any:
+    return d.mul(d.reshape(d.permute(x, [0, 2, 1, 3]), [2, 4, 15]), 2.0)
+
+
+@pytest.mark.parametrize("order", [[3, 0, 2, 1], [0, 1, 2, 3], [2, 0, 3, 1]], ids=str)
+def test_a_dimension_that_is_read_by_quotients_across_memory_is_two(order: list[int]):
+    fusion, reshaped = rewritten(heads_merged, [(2, 3, 4, 5)], contiguity=True, stride_order=order)
+    assert not reshaped and sizes(fusion.output_tensors()[0]) == [2, 4, 3, 5]
+    [read] = [node for node in fusion.nodes if isinstance(node, Indexed)]
+    assert len(set(read.map.identity_dims(4))) == 4 and None not in read.map.identity_dims(4)
+
+
+def test_one_dimension_may_become_three():
+    def build(d: Definition, x: Any) -> Any:
+        return d.exp(d.reshape(d.permute(x, [1, 2, 0]), [60]))
+
+    fusion, _ = rewritten(build, [(3, 4, 5)], contiguity=True, stride_order=[2, 1, 0])
+    assert sizes(fusion.output_tensors()[0]) == [4, 5, 3]
+
+
+def test_what_else_a_kernel_reads_is_split_where_its_memory_can_be():
+    def build(d: Definition, x: Any, y: Any) -> Any:
+        return d.mul(d.reshape(d.permute(x, [1, 0]), [12]), y)
+
+    fusion, reshaped = rewritten(build, [(3, 4), (12,)], contiguity=True)
+    assert reshaped == (1,) and sizes(fusion.inputs[1]) == sizes(fusion.output_tensors()[0]) == [4, 3]
+    fusion, reshaped = rewritten(build, [(3, 4), (12,)], contiguity=False)
+    assert not reshaped and sizes(fusion.output_tensors()[0]) == [12]
+
+
+def test_a_dimension_that_is_read_along_memory_stays():
+    fusion, _ = rewritten(heads_merged, [(2, 3, 4, 5)])
+    assert sizes(fusion.output_tensors()[0]) == [2, 4, 15]
+
+
 def test_dimensions_reduced_together_are_one():
     fusion, reshaped = rewritten(lambda d, x: centered(d, x, [1, 2]), [(4, 3, 5)])
     assert reshaped == (0,) and sizes(fusion.inputs[0]) == sizes(fusion.output_tensors()[0]) == [4, 15]

@@ -145,6 +145,19 @@ def test_one_kernel_of_elements_that_results_share() -> None:
     assert planned(products, (4194304, 3), (4194304, 3)) == ["reduction"]
 
 
+def test_pairs_along_rows_of_memory_that_has_columns_are_elements() -> None:
+    """A reduction would read in one order and write in another: a transpose does both in tiles."""
+
+    def pairs(x: Tensor) -> Tensor:
+        return x.unflatten(1, (-1, 2)).sum(-1)
+
+    for shape, schedulers in (((8192, 2048), ["transpose"]), ((64, 32), ["reduction"])):
+        x = torch.randn(shape[::-1]).t()
+        made = definition(pairs, x)
+        assert [kernel.scheduler for kernel in made.kernels_for([x])] == schedulers
+    torch.testing.assert_close(made.execute([x])[0], pairs(x))
+
+
 def test_a_row_that_is_held_stays() -> None:
     """Each element would compute the sum for itself, which saves no kernel."""
 

@@ -22,6 +22,7 @@ from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import Exclusions
 from fusewright.segment.gather_order import in_order_of_gathers
+from fusewright.segment.input_order import in_order_of_dimensions
 from fusewright.segment.order import (
     across_memory,
     independent_parts,
@@ -52,6 +53,8 @@ MAX_TRIALS = 256
 # The most nodes that are partitioned again for one call to see whether a reduction is better in another
 # kernel. This bounds the time; the slowest kernels are tried first.
 MAX_SURROUNDINGS = 256
+# Rewrites of slow kernels that read copies of inputs in another memory order, by kind.
+COPIES = {"gathers": in_order_of_gathers, "order of inputs": in_order_of_dimensions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,10 +347,11 @@ class Decision:
             if len(rewrites) == len(segments) > 0:
                 yield _rewritten(segments, rewrites)
             slow = [segment for segment, cost in known if may_be_split(cost)]
-            segments = self._untried("gathers", slow if may_rewrite else [])
-            rewrites = [r for each in segments if (r := in_order_of_gathers(each.nodes)) is not None]
-            if len(rewrites) == len(segments) > 0:
-                yield _rewritten(segments, rewrites, alone=True)
+            for kind, propose in COPIES.items():
+                segments = self._untried(kind, slow if may_rewrite else [])
+                rewrites = [r for each in segments if (r := propose(each.nodes)) is not None]
+                if len(rewrites) == len(segments) > 0:
+                    yield _rewritten(segments, rewrites, alone=True)
             for i in self._repeated(*known[0]):
                 segments = self._untried(f"once {i}", [segment for segment, _ in known])
                 if segments:

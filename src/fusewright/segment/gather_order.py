@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.ir import Copy, Fusion, Indexed, IterDomain, Node, Pointwise, TensorView
+from fusewright.ir import Fusion, Indexed, IterDomain, Node, Pointwise, TensorView
 from fusewright.ir.index_map import position_of, value_of
-from fusewright.ops.memory_format import lay_out
 from fusewright.schedulers.base import Rewrite
+from fusewright.segment.input_order import copied_in_order
 from fusewright.sym import Symbol
 
 
@@ -38,7 +38,7 @@ def in_order_of_gathers(nodes: Sequence[Node]) -> Rewrite | None:
         for node, (base, *between) in found.items():
             order = _order(node, base)
             if (base, order) not in copies:
-                copies[base, order] = _copied(graph, base, order)
+                copies[base, order] = copied_in_order(graph, base, order)
             source = copies[base, order]
             for old, reader in zip([base, *between], [*(t.definition for t in between), node]):
                 assert reader is not None
@@ -86,12 +86,3 @@ def _order(node: Indexed, base: TensorView) -> tuple[int, ...]:
     outside = _selected(node, base)
     axes = sorted(base.allocation, key=lambda axis: axis not in outside)
     return tuple([base.shape.index(axis) for axis in axes])
-
-
-def _copied(graph: Fusion, base: TensorView, order: Sequence[int]) -> TensorView:
-    handed_on, read = (graph.new_like(base, base.dtype) for _ in range(2))
-    for tensor in (handed_on, read):
-        lay_out(tensor, order, [True] * len(order))
-    graph.add_node(Copy(base, handed_on, ordered=True))
-    graph.add_node(Copy(handed_on, read, segment=True, ordered=True))
-    return read

@@ -9,10 +9,12 @@ from __future__ import annotations
 from fusewright.core.passes import Pass
 from fusewright.ir.fusion import Fusion
 from fusewright.rewrite.border.dense_views import view_dense_memory
+from fusewright.rewrite.border.divided_dimensions import split_divided_dimensions
 from fusewright.rewrite.border.merged_dimensions import merge_reduced_dimensions
 
 BORDER_REWRITES: tuple[Pass[Fusion], ...] = (
     ("view dense memory", view_dense_memory),
+    ("split divided dimensions", split_divided_dimensions),
     ("merge reduced dimensions", merge_reduced_dimensions),
 )
 

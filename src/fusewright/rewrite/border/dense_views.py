@@ -51,7 +51,7 @@ def view_dense_memory(fusion: Fusion) -> Fusion:
 def _is_seen_reshaped(fusion: Fusion, source: TensorView) -> bool:
     """Whether all readers of an input read all of it through the same reshape."""
     outputs = fusion.output_tensors()
-    if not _is_dense(source) or any(output.alias is source for output in fusion.outputs):
+    if not is_dense(source) or any(output.alias is source for output in fusion.outputs):
         return False
     shape = shape_of(source.uses[0].output)
     return all(
@@ -72,7 +72,7 @@ def _view_input(fusion: Fusion, source: TensorView) -> None:
         for use in list(node.output.uses):
             fusion.replace_inputs(use, {node.output: source})
         fusion.remove_node(node)
-    _redefine(source, axes)
+    redefine(source, axes)
 
 
 def _is_view(fusion: Fusion, node: Stored) -> bool:
@@ -81,7 +81,7 @@ def _is_view(fusion: Fusion, node: Stored) -> bool:
     if above is None or above.traits.indexed or node.source in fusion.output_tensors():
         return False
     has_home = any(out.tensor is output and out.alias is not None for out in fusion.outputs)
-    return not (output.uses or has_home) and _is_dense(output) and _is_reshape(node.map, output, node.source)
+    return not (output.uses or has_home) and is_dense(output) and _is_reshape(node.map, output, node.source)
 
 
 def _view_output(fusion: Fusion, node: Stored) -> None:
@@ -90,14 +90,14 @@ def _view_output(fusion: Fusion, node: Stored) -> None:
     above = stored.definition
     assert above is not None
     fusion.remove_node(node)
-    _redefine(output, [fusion.copy_axis(axis) for axis in stored.logical])
+    redefine(output, [fusion.copy_axis(axis) for axis in stored.logical])
     for use in list(stored.uses):
         fusion.replace_inputs(use, {stored: output})
     fusion.remove_node(above)
     fusion.add_node(above.copy({stored: output}))
 
 
-def _is_dense(tensor: TensorView) -> bool:
+def is_dense(tensor: TensorView) -> bool:
     """Whether a tensor's elements are in memory in the order of the dimensions, without gaps."""
     if tensor.is_cpu or tensor.is_expanded or False in tensor.contiguity:
         return False
@@ -129,7 +129,8 @@ def _factors(view: TensorView) -> set[Symbol]:
     return {symbol for e in view.extents if isinstance(e, Mul) for symbol in e.free_symbols}
 
 
-def _redefine(tensor: TensorView, axes: Sequence[IterDomain]) -> None:
+def redefine(tensor: TensorView, axes: Sequence[IterDomain]) -> None:
+    """Gives a dense tensor these dimensions, in memory order."""
     tensor.redefine(axes)
     tensor.loop = list(axes)
     tensor.allocation = tuple(axes)

@@ -20,17 +20,17 @@ from fusewright.sym import Expr, as_int
 MAX_READS_OF_A_RESULT = 8
 
 
-def elementwise_reductions(part: Part, reads_few: bool = False) -> Rewrite | None:
+def elementwise_reductions(part: Part, alone: bool = False) -> Rewrite | None:
     """The elements of short reductions one by one, for kernels that reduce something else, or nothing.
 
-    None where there is no other kernel, unless the part `reads_few` elements one by one, each for many
-    results: its blocks wait rather than move bytes. Of two that move the same bytes estimates do not tell
-    which is faster.
+    None where there is no other kernel, unless the part is slow `alone`: it reads few elements one by one,
+    each for many results, so that its blocks wait rather than move bytes, or accesses scattered elements. Of
+    two kernels that move the same bytes estimates do not tell which is faster.
     H200, a kernel matrix of 4096x4096 pairs of points: 20 us, as a reduction 44; but of 8 dimensions, in
     vectors, 146 and 45.
     """
     nodes = [node for node in part.nodes if isinstance(node, Reduction) and _is_short(node)]
-    if not nodes or not (reads_few or _has_neighbours(part)):
+    if not nodes or not (alone or _has_neighbours(part)):
         return None
 
     def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
