@@ -101,6 +101,21 @@ def test_a_dimension_that_is_read_along_memory_stays():
     assert sizes(fusion.output_tensors()[0]) == [2, 4, 15]
 
 
+def test_a_dimension_of_repeated_elements_stays():
+    """Neighbours read the same element, or the next one in memory, though by quotients."""
+
+    def repeated(d: Definition, x: Any) -> Any:
+        apart = d.expand(d.broadcast(x, [False, False, True]), [4, 5, 3])
+        return d.exp(d.reshape(apart, [4, 15]))
+
+    def scaled(d: Definition, x: Any, scales: Any) -> Any:
+        apart = d.expand(d.broadcast(scales, [False, False, True]), [4, 5, 3])
+        return d.mul(x, d.reshape(apart, [4, 15]))
+
+    for fusion, _ in (rewritten(repeated, [(4, 5)]), rewritten(scaled, [(4, 15), (4, 5)])):
+        assert sizes(fusion.output_tensors()[0]) == [4, 15]
+
+
 def test_dimensions_reduced_together_are_one():
     fusion, reshaped = rewritten(lambda d, x: centered(d, x, [1, 2]), [(4, 3, 5)])
     assert reshaped == (0,) and sizes(fusion.inputs[0]) == sizes(fusion.output_tensors()[0]) == [4, 15]

@@ -67,14 +67,19 @@ def _of_the_kernel(fusion: Fusion, nodes: Sequence[Node]) -> list[TensorView]:
 
 
 def _is_crossed(node: Indexed) -> bool:
-    """Whether neighbours in the source's memory are no neighbours along the result's last dimension."""
+    """Whether the result's last dimension goes along another dimension of the source than its memory."""
     axes = [axis for axis in node.source.memory_axes if not axis.is_broadcast]
     last = max((dim for dim, axis in enumerate(node.output.shape) if not axis.is_broadcast), default=None)
     if not axes or last is None:
         return False
-    index = node.map.indices[node.source.shape.index(axes[-1])]
-    of_last = any(position_of(s) == last for s in index.free_symbols)
-    return not of_last or any(isinstance(e, FloorDiv) for e in _parts(index))
+
+    def goes_along(index: Expr) -> bool:
+        return any(position_of(s) == last for s in index.free_symbols)
+
+    along = node.map.indices[node.source.shape.index(axes[-1])]
+    others = [index for index in node.map.indices if index is not along]
+    is_quotient = any(isinstance(e, FloorDiv) for e in _parts(along))
+    return any(map(goes_along, others)) and (is_quotient or not goes_along(along))
 
 
 def _divisions(node: Indexed) -> Iterator[tuple[int, Expr]]:
