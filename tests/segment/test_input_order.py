@@ -7,9 +7,6 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from fusewright.ops.evaluate import evaluate_fusion
-from fusewright.segment.input_order import in_order_of_dimensions
-from tests.ops.definition import Definition
 from tests.segment.test_few_elements import definition
 
 Tensor = torch.Tensor
@@ -41,30 +38,20 @@ def test_one_of_many_is_copied_before_they_are_joined(
     assert [kernel.scheduler for kernel in kernels] == schedulers
 
 
-def test_what_is_computed_from_the_copies() -> None:
-    d = Definition()
-    x, y = (d.define_tensor([3, 5], contiguity=True, stride_order=order) for order in ([0, 1], [1, 0]))
-    d.add_output(d.mul(d.neg(x), d.add(y, d.exp(x))))
-    given = [torch.randn(5, 3).t(), torch.randn(3, 5)]
-    wanted = evaluate_fusion(d.fusion, given)
-    nodes = list(d.fusion.tensor_nodes())
-    rewrite = in_order_of_dimensions(nodes)
-    assert rewrite is not None
-    replaced = rewrite.replace(d.fusion)
-    for node in nodes:
-        if node.output not in replaced:
-            d.fusion.replace_inputs(node, dict(replaced))
-    [read] = {
-        v for new in replaced.values() for v in new.definition.tensor_inputs if v.definition is not None
-    }
-    assert tuple(read.memory_axes) == read.shape
-    torch.testing.assert_close(evaluate_fusion(d.fusion, given), wanted, rtol=0, atol=0)
+def divergence(x: Tensor, y: Tensor) -> Tensor:
+    shares = torch.softmax(y, -1)
+    return (shares * (shares.log() - torch.log_softmax(x, -1))).sum()
 
 
-def test_what_lies_in_order_or_is_reduced_at_once_stays() -> None:
-    d = Definition()
-    x = d.define_tensor([3, 5], contiguity=True)
-    d.add_output(d.neg(x))
-    assert in_order_of_dimensions(d.fusion.tensor_nodes()) is None
-    d.add_output(d.sum(d.define_tensor([3, 5], contiguity=True, stride_order=[0, 1]), [1]))
-    assert in_order_of_dimensions(d.fusion.tensor_nodes()) is None
+def test_kernels_that_read_an_input_share_its_copy() -> None:
+    arguments = [torch.empty(4096, 8192, device="meta").t(), torch.empty(8192, 4096, device="meta")]
+    kernels = definition(divergence, *arguments).kernels_for(arguments, device="cuda")
+    assert [kernel.scheduler for kernel in kernels][:2] == ["transpose", "inner_persistent"]
+    assert sum(kernel.bytes_read for kernel in kernels) < 3.1 * 4 * 8192 * 4096
+
+
+def test_what_kernels_of_a_shared_copy_compute(target: torch.device) -> None:
+    arguments = [torch.randn(2048, 1024, device=target).t(), torch.randn(1024, 2048, device=target)]
+    made = definition(divergence, *arguments)
+    assert made.kernels_for(arguments)[0].scheduler == "transpose"
+    torch.testing.assert_close(made.execute(arguments)[0], divergence(*arguments))

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fusewright.core.errors import NoSchedulerError, RejectedError
-from fusewright.ir import Node, Reduction, Scan, Update
+from fusewright.ir import Copy, Node, Reduction, Scan, Update
 from fusewright.schedulers.base import Cost, Proposal, Reject, Rewrite, naming, type_name, wrong_answer
 from fusewright.schedulers.cost import KERNEL_SECONDS, copy_seconds, slot_seconds
 from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import Exclusions
 from fusewright.segment.gather_order import in_order_of_gathers
-from fusewright.segment.input_order import in_order_of_dimensions
+from fusewright.segment.input_order import (
+    has_several_orders,
+    in_order_of_dimensions,
+    out_of_order,
+    read_by,
+)
 from fusewright.segment.order import (
     across_memory,
     independent_parts,
@@ -53,8 +58,6 @@ MAX_TRIALS = 256
 # The most nodes that are partitioned again for one call to see whether a reduction is better in another
 # kernel. This bounds the time; the slowest kernels are tried first.
 MAX_SURROUNDINGS = 256
-# Rewrites of slow kernels that read copies of inputs in another memory order, by kind.
-COPIES = {"gathers": in_order_of_gathers, "order of inputs": in_order_of_dimensions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,8 @@ class Decision:
                 if moved is None:
                     break
                 state = moved
+            elif idea.together:
+                state = self._with(idea, state)
             elif idea.rewrites:
                 state = self._redefined_or_split(idea, state)
             else:
@@ -347,11 +352,10 @@ class Decision:
             if len(rewrites) == len(segments) > 0:
                 yield _rewritten(segments, rewrites)
             slow = [segment for segment, cost in known if may_be_split(cost)]
-            for kind, propose in COPIES.items():
-                segments = self._untried(kind, slow if may_rewrite else [])
-                rewrites = [r for each in segments if (r := propose(each.nodes)) is not None]
-                if len(rewrites) == len(segments) > 0:
-                    yield _rewritten(segments, rewrites, alone=True)
+            segments = self._untried("gathers", slow if may_rewrite else [])
+            rewrites = [r for each in segments if (r := in_order_of_gathers(each.nodes)) is not None]
+            if len(rewrites) == len(segments) > 0:
+                yield _rewritten(segments, rewrites, alone=True)
             for i in self._repeated(*known[0]):
                 segments = self._untried(f"once {i}", [segment for segment, _ in known])
                 if segments:
@@ -365,6 +369,25 @@ class Decision:
             segments = self._untried("split", slow)
             if segments:
                 yield _without_scheduler(segments)
+        if state.excluded.redefinition and (idea := self._inputs_in_order(state)) is not None:
+            yield idea
+
+    def _inputs_in_order(self, state: State) -> Idea | None:
+        """Copies of inputs in another memory order than others, for all kernels that read these.
+
+        The inputs are those of kernels that are slow, or that read several orders: other kernels read these
+        inputs apart then, since a row that is held lies in one order.
+        """
+        known = zip(state.segments, state.costs)
+        mixed = [each.nodes for each, cost in known if may_be_split(cost) or has_several_orders(each.nodes)]
+        bases = list(dict.fromkeys(base for nodes in mixed for base in out_of_order(nodes)))
+        reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(bases)]
+        nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
+        if not bases or ("order", nodes) in self._tried or all(isinstance(node, Copy) for node in nodes):
+            return None
+        self._tried.add(("order", nodes))
+        rewrite = in_order_of_dimensions(bases)
+        return replace(_rewritten(tuple(reading), [rewrite]), together=True)
 
     def _repeated(self, segment: Segment, cost: Cost) -> list[int]:
         """The parts of a segment whose repetition takes so long that a separate kernel might pay."""
@@ -429,12 +452,14 @@ class Decision:
 
     def _with(self, idea: Idea, state: State) -> State:
         """The better one of the state and the state with the change."""
-        nodes = [node for segment in idea.segments for node in segment.nodes]
+        nodes = tuple(dict.fromkeys(node for segment in idea.segments for node in segment.nodes))
         region = neighbourhood(state.groups, nodes, around=not idea.alone)
         before = len(self._changes)
         for rewrite, segment in zip(idea.rewrites, idea.segments):
+            replaced = nodes if idea.together else segment.nodes
             with naming(segment.scheduler, "propose_redefinition"):
-                self._changes.append(self.draft.apply(rewrite, segment.nodes, segment.scheduler))
+                change = self.draft.apply(rewrite, replaced, segment.scheduler, idea.together)
+                self._changes.append(change)
         changes = self._changes[before:]
         after = self._changed(idea, changes, region, state)
         kept = after is not None and is_better(state, after, idea.least_gain)
@@ -467,7 +492,9 @@ class Decision:
             new = (*change.made, *change.revived)
             nodes.update(node for node in new if node in draft.position and not node.is_scalar)
         ordered = sorted(nodes, key=draft.position.__getitem__)
-        if idea.across is not None:
+        if idea.together:  # what was excluded of these nodes was so because of their inputs
+            excluded = excluded.forgetting(ordered, self.required)
+        elif idea.across is not None:
             excluded = self._reductions_apart(idea.segments, idea.across, ordered, excluded)
         elif idea.once is not None:
             excluded = self._computed_once(idea.segments, idea.once, excluded)

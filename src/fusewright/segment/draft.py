@@ -260,8 +260,14 @@ class Draft:
 
     # ---- rewriting
 
-    def apply(self, rewrite: Rewrite, nodes: Group, scheduler: Scheduler) -> Change:
+    def apply(
+        self, rewrite: Rewrite, nodes: Group, scheduler: Scheduler, replaces_inputs: bool = False
+    ) -> Change:
         """Applies a rewrite that `scheduler` proposed for the segment of `nodes`.
+
+        Args:
+            replaces_inputs: whether the rewrite may replace inputs of the graph, for all readers but those
+                that compute the new tensors from them. The new tensors keep their own memory order.
 
         Raises:
             SchedulerError: the rewrite replaces a tensor that the nodes do not compute, or replaces a tensor
@@ -276,10 +282,10 @@ class Draft:
             change.undo()
             raise
         change.note_new_nodes()
-        computed = {out for node in nodes for out in node.outputs}
+        outputs = {out for node in nodes for out in node.outputs}
         for old, new in replaced.items():
             if (
-                old not in computed
+                not (old in outputs or (replaces_inputs and old.definition is None))
                 or new.definition not in change.made
                 or old.dtype is not new.dtype
                 or old.extents != new.extents
@@ -288,7 +294,8 @@ class Draft:
                 expected = "a tensor that the segment computes, and a new one of its type and sizes"
                 raise _misused(rewrite, old, new, expected, scheduler)
         change.redirect(replaced)
-        for old, new in replaced.items():
+        computed = {old: new for old, new in replaced.items() if old.definition is not None}
+        for old, new in computed.items():
             # Readers, including the user, find the new tensor in the memory and layout of the old one.
             new.lie_as(old)
             if old in self._definition:
@@ -301,7 +308,7 @@ class Draft:
         known = alive.union(change.made)
         change.revived = tuple(node for node in self.position if node not in known)
         change.dropped = self._drop(change)
-        for old, new in replaced.items():
+        for old, new in computed.items():
             if any(use in self.position for use in old.uses):
                 self.undo(change)
                 raise _misused(rewrite, old, new, "one that is not computed from it", scheduler)
@@ -374,8 +381,9 @@ class Change:
             for user in [use for use in old.uses if use not in above]:
                 self.inputs.setdefault(user, user.inputs)
                 self._graph.replace_inputs(user, {old: tensor})
+        computed = {old: new for old, new in replaced.items() if old.definition is not None}
         self._graph.outputs[:] = [
-            replace(output, tensor=replaced.get(output.tensor, output.tensor)) for output in self._outputs
+            replace(output, tensor=computed.get(output.tensor, output.tensor)) for output in self._outputs
         ]
         for output in self._graph.outputs:
             output.tensor.memory = MemoryType.global_

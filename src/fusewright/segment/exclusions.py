@@ -40,6 +40,17 @@ class Exclusions:
     def without_redefinition(self) -> Exclusions:
         return replace(self, redefinition=False)
 
+    def forgetting(self, nodes: Iterable[Node], required: Exclusions) -> Exclusions:
+        """Those that name none of these nodes, and the required ones."""
+        named = set(nodes)
+        apart = {(name, parts) for name, parts in self.apart if named.isdisjoint(frozenset().union(*parts))}
+        return replace(
+            self,
+            nodes=required.nodes | {(name, node) for name, node in self.nodes if node not in named},
+            apart=required.apart | apart,
+            once=required.once | (self.once - named),
+        )
+
     def of(self, twins: Mapping[Node, Node]) -> Exclusions:
         """The same exclusions with each node replaced by `twins[node]`, if there is one."""
         if not self.nodes and not self.apart and not self.once:

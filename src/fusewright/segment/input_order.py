@@ -4,48 +4,39 @@
 
 The bar marks the end of a kernel. Where tensors lie in several orders and no schedule reads each along its
 memory, most elements of some take a memory sector each. A transpose reads and writes whole sectors,
-and so does the kernel after it. The rewrite is tried for kernels that are estimated to be slow.
+and so does the kernel after it. Or no schedule holds rows of all tensors, so that several kernels read each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import KeysView, Sequence
 
-from fusewright.ir import Copy, Fusion, Node, TensorView, Val
+from fusewright.ir import Copy, Fusion, Node, TensorView
 from fusewright.ops.memory_format import lay_out
 from fusewright.schedulers.base import Rewrite
 
 
-def in_order_of_dimensions(nodes: Sequence[Node]) -> Rewrite | None:
-    """Replaces reads of inputs in another memory order by reads of copies in the order of their dimensions.
+def out_of_order(nodes: Sequence[Node]) -> list[TensorView]:
+    """The graph's inputs that these nodes read whose neighbours along the last dimension lie apart."""
+    return [value for value in read_by(nodes) if not value.is_cpu and _is_out_of_order(value)]
 
-    Args:
-        nodes: the kernel's nodes, producers first.
 
-    Returns:
-        None if the kernel has no such input, or only copies.
-    """
-    if all(isinstance(node, Copy) for node in nodes):
-        return None
-    inside = set(nodes)
-    bases = dict.fromkeys(
-        value
-        for node in nodes
-        for value in node.tensor_inputs
-        if value.definition not in inside and not value.is_cpu and _is_out_of_order(value)
-    )
-    readers = [node for node in nodes if not bases.keys().isdisjoint(node.inputs)]
-    if not bases or not all(map(_can_read_another, readers)):
-        return None
+def has_several_orders(nodes: Sequence[Node]) -> bool:
+    """Whether of the inputs that these nodes read, some lie in the order of their dimensions, others not."""
+    large = [v for v in read_by(nodes) if sum(not axis.is_broadcast for axis in v.shape) > 1]
+    return len({_is_out_of_order(value) for value in large}) > 1
+
+
+def read_by(nodes: Sequence[Node]) -> KeysView[TensorView]:
+    """The graph's inputs that these nodes read."""
+    return dict.fromkeys(v for node in nodes for v in node.tensor_inputs if v.definition is None).keys()
+
+
+def in_order_of_dimensions(bases: Sequence[TensorView]) -> Rewrite:
+    """Replaces inputs by copies in the order of their dimensions."""
 
     def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
-        copies: dict[Val, Val] = {b: copied_in_order(graph, b, range(b.ndim)) for b in bases}
-        replaced = {}
-        for node in readers:
-            new = graph.new_like(node.output, node.output.dtype)
-            graph.add_node(node.copy({**copies, node.output: new}))
-            replaced[node.output] = new
-        return replaced
+        return {base: copied_in_order(graph, base, range(base.ndim)) for base in bases}
 
     return Rewrite("inputs in the order of dimensions", replace_all, "some are read across their memory")
 
@@ -66,8 +57,3 @@ def _is_out_of_order(tensor: TensorView) -> bool:
         [axis for axis in axes if not axis.is_broadcast] for axes in (tensor.memory_axes, tensor.shape)
     )
     return bool(own) and own[-1] is not last[-1] and not tensor.is_expanded
-
-
-def _can_read_another(node: Node) -> bool:
-    """Whether a node can be made again with another input: it has one result, and reduces nothing."""
-    return len(node.outputs) == 1 and node.output.shape == tuple(node.output.maybe_root)

@@ -94,11 +94,12 @@ class Idea:
     Attributes:
         segments: the segments.
         change: the change, as text for the user.
-        rewrites: a rewrite of each segment; empty if the change excludes schedulers.
+        rewrites: a rewrite of each segment, or of all `together`; empty if the change excludes schedulers.
         across: the index of the part (`across_memory`) of each segment that gets a separate kernel without
             reductions, or None.
         once: the index of the repeated work (`repeated_work`) that gets a separate kernel, or None.
         alone: whether the kernels around the segments stay unchanged.
+        together: whether one rewrite replaces what all segments compute.
     """
 
     segments: tuple[Segment, ...]
@@ -107,6 +108,7 @@ class Idea:
     across: int | None = None
     once: int | None = None
     alone: bool = False
+    together: bool = False
 
     @property
     def text(self) -> str:
@@ -115,7 +117,8 @@ class Idea:
     @property
     def least_gain(self) -> float:
         """The share of the replaced kernels' seconds that the change has to save."""
-        return LEAST_GAIN_OF_MORE_KERNELS if self.alone or self.once is not None else LEAST_GAIN
+        adds_kernels = self.alone or self.together or self.once is not None
+        return LEAST_GAIN_OF_MORE_KERNELS if adds_kernels else LEAST_GAIN
 
     def of(self, indices: Sequence[int]) -> Idea:
         """The same change for the segments at these indices only."""
