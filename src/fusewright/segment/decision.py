@@ -375,12 +375,13 @@ class Decision:
     def _inputs_in_order(self, state: State) -> Idea | None:
         """Copies of inputs in another memory order than others, for all kernels that read these.
 
-        The inputs are those of kernels that are slow, or that read several orders: other kernels read these
-        inputs apart then, since a row that is held lies in one order.
+        Tried where a kernel is slow or reads several orders. Other kernels hand it a part of its work then,
+        since rows that are held lie in one order.
         """
-        known = zip(state.segments, state.costs)
-        mixed = [each.nodes for each, cost in known if may_be_split(cost) or has_several_orders(each.nodes)]
-        bases = list(dict.fromkeys(base for nodes in mixed for base in out_of_order(nodes)))
+        costs = zip(state.segments, state.costs)
+        if not any(may_be_split(cost) or has_several_orders(each.nodes) for each, cost in costs):
+            return None
+        bases = list(dict.fromkeys(base for each in state.segments for base in out_of_order(each.nodes)))
         reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(bases)]
         nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
         if not bases or ("order", nodes) in self._tried or all(isinstance(node, Copy) for node in nodes):

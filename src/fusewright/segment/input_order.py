@@ -22,8 +22,10 @@ def out_of_order(nodes: Sequence[Node]) -> list[TensorView]:
 
 
 def has_several_orders(nodes: Sequence[Node]) -> bool:
-    """Whether of the inputs that these nodes read, some lie in the order of their dimensions, others not."""
-    large = [v for v in read_by(nodes) if sum(not axis.is_broadcast for axis in v.shape) > 1]
+    """Whether of the tensors that a kernel reads, some lie in the order of their dimensions, others not."""
+    inside = set(nodes)
+    read = {v for node in nodes for v in node.tensor_inputs if v.definition not in inside and not v.is_cpu}
+    large = [value for value in read if sum(not axis.is_broadcast for axis in value.shape) > 1]
     return len({_is_out_of_order(value) for value in large}) > 1
 
 
