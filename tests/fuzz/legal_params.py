@@ -37,7 +37,33 @@ from fusewright.tune.worker import Planned
 CPU = torch.device("cpu")
 TRACED = [each for each in [*CATALOGUE, *OPERATIONS] if each.define is None]
 # What a size that is no structure becomes: whole vectors, and not; rows of a thread, a warp and a block.
-SIZES = (1, 2, 3, 5, 7, 8, 16, 17, 24, 32, 33, 56, 64, 65, 96, 100, 128, 129, 200, 256, 257, 384, 512, 1000, 1024)
+SIZES = (
+    1,
+    2,
+    3,
+    5,
+    7,
+    8,
+    16,
+    17,
+    24,
+    32,
+    33,
+    56,
+    64,
+    65,
+    96,
+    100,
+    128,
+    129,
+    200,
+    256,
+    257,
+    384,
+    512,
+    1000,
+    1024,
+)
 STRUCTURE_STAYS = 0.7
 # What the simulator runs in a moment: the elements of a case's largest tensor, and the threads of a launch.
 MOST_ELEMENTS = 8_000
@@ -180,9 +206,7 @@ class Kernel:
         try:
             self.run(params)
         except Exception as error:
-            return Finding(
-                self.case.text, self.number, differences(self._planned.heuristic, params), error
-            )
+            return Finding(self.case.text, self.number, differences(self._planned.heuristic, params), error)
         return None
 
 
