@@ -52,6 +52,17 @@ FOUND: dict[str, tuple[str, int, dict[str, Any]]] = {
             "unroll_factor_iter_dom": 2,
         },
     ),
+    "results of fewer rows than threads, joined in shared memory": (
+        "spectral_convergence:5x65x16:bfloat16:plain",
+        0,
+        {
+            "lparams.bdimx": 128,
+            "lparams.bdimy": 1,
+            "lparams.bdimz": 2,
+            "vectorization_factor": 8,
+            "rows_per_block": 64,
+        },
+    ),
     "what the blocks of a cluster exchange, beside pieces in common registers": (
         "queue_loss:16x7:bfloat16:plain",
         0,
