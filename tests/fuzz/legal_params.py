@@ -224,9 +224,18 @@ def kernels_of(case: Small, folder: Path) -> list[Kernel]:
 
 
 def findings(case: Small, draw: random.Random, count: int, folder: Path) -> Iterator[Finding]:
-    """What is wrong with so many params of each kernel of a case."""
+    """What is wrong with so many params of each kernel of a case.
+
+    Where the heuristic's own results are not close, as those of random inputs that cancel, only faults are
+    found.
+    """
     for kernel in kernels_of(case, folder):
-        for params in kernel.drawn(draw, count):
+        is_close = True
+        for number, params in enumerate(kernel.drawn(draw, count)):
             found = kernel.finding(params)
-            if found is not None:
+            if found is None:
+                continue
+            is_wrong = isinstance(found.error, AssertionError)
+            is_close = is_close and not (is_wrong and number == 0)
+            if is_close or not is_wrong:
                 yield found
