@@ -171,6 +171,18 @@ def test_results_are_right_where_calls_change_inputs_draw_numbers_and_start_anyw
 
 
 @pytest.mark.gpu
+def test_elements_that_are_not_stored_are_no_earlier_results(tmp_path):
+    x = torch.rand(4096, 4096, device="cuda")
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.from_pytorch(x)))
+    [problem] = problems_of(fd, [x], None, "relu", tmp_path)
+    loaded = load(problem, torch.device("cuda", 0))
+    loaded.check(lambda: [loaded.inputs[0].relu()])
+    with pytest.raises(AssertionError, match="output 0 differs"):
+        loaded.check(lambda: [torch.empty_like(loaded.inputs[0])])
+
+
+@pytest.mark.gpu
 def test_a_kernel_that_is_measured_on_the_gpu(tmp_path):
     from fusewright.tune.measure import Clock
 

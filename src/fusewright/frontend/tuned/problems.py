@@ -236,11 +236,22 @@ def load(problem: Problem, device: torch.device) -> Loaded:
     def check(call: Callable[[], Sequence[torch.Tensor]]) -> None:
         for changed, values in kept:
             changed.copy_(values)
+        _spoil_free_memory(problem.outputs, device)
         with states.again(start):
             outputs = call()
         check_outputs(outputs, expected, allowed.tolerances, allowed.shares)
 
     return Loaded(leaf.executor, inputs, check)
+
+
+def _spoil_free_memory(outputs: Sequence[TensorLike], device: torch.device) -> None:
+    """Fills the memory that results will probably be allocated in: with NaN, where they are floats.
+
+    Elsewhere the results of an earlier kernel would stand in for elements that a kernel does not store.
+    """
+    sizes = [like.span * like.torch_dtype.itemsize for like in outputs]
+    held = [torch.full((size,), 0xFF, dtype=torch.uint8, device=device) for size in sizes]
+    del held  # all at once, so that each was allocated apart
 
 
 def _number(value: int | float | bool | str) -> int | float | bool | complex:
