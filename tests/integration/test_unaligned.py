@@ -11,6 +11,7 @@ import torch
 
 from bench.operation import traced
 from fusewright import DataType, FusionDefinition
+from fusewright.core.enums import MemoryType
 from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 
@@ -129,6 +130,16 @@ def test_only_loads_from_global_memory_may_be_unaligned() -> None:
     fd._setup_schedule([x])
     with pytest.raises(ScheduleError, match="allow_unaligned: T1 is not loaded from global memory"):
         fd.sched.allow_unaligned(fd.sched.tensor(1))
+
+
+def test_registers_select_vectors_that_start_at_any_element() -> None:
+    x = torch.randn(64)
+    fd = _definition(lambda fd, t: fd.ops.exp(t[0]), [x])
+    fd._setup_schedule([x])
+    load = fd.sched.cache_after(fd.sched.tensor(0))
+    fd.sched.allow_unaligned(load)
+    with pytest.raises(ScheduleError, match="may start at any element, so registers select them"):
+        fd.sched.set_memory_type(load, MemoryType.shared)
 
 
 def _neighbours(fd: FusionDefinition, x: Any, rows: int, columns: int) -> Any:

@@ -59,6 +59,13 @@ def test_what_is_chosen_first_is_loaded_last_to_the_registers_of_all() -> None:
     assert results(after) == results(before)
 
 
+def test_a_buffer_that_only_a_collective_uses_stays() -> None:
+    exchanged = b.shared("S", DataType.Float, 64)
+    body = (load(A, 0, FIRST), load(B, 512, lnot(FIRST)), choose(FIRST), stored(), k.Alloc(exchanged))
+    _, after = joined(*body)
+    assert [s.buffer for s in after.body if isinstance(s, k.Alloc)] == [A, C, exchanged]
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ from fusewright.schedulers import (
     propose,
 )
 from fusewright.schedulers.persistent.row_threads import threads_and_batches
+from fusewright.schedulers.persistent.sweep_heuristic import Swept, sweep_rows
 from fusewright.schedulers.reduction.column_heuristic import Columns, outer_params
 from fusewright.schedulers.reduction.row_heuristic import RowAccesses, inner_params
 from tests.schedulers import proposals as p
@@ -300,6 +303,15 @@ def test_columns_of_nothing_that_is_loaded_have_params() -> None:
     """Of an input that is one element, expanded."""
     params = outer_params(Columns(4096, 4096, 4096, 4, 0, stores=False), p.H200)
     assert params.lparams.bdimx >= 1 and params.unroll_factor_inner_reduction > 1
+    apart = outer_params(Columns(4096, 4096, 0, 4, 0, stores=False), p.H200)
+    assert apart.lparams.bdimx >= 1
+
+
+def test_a_gpu_of_one_sm_shares_no_rows() -> None:
+    cost: Any = None
+    rows = Swept(3, 1 << 20, 8, 2, 2, 4, (), sweeps=2, reductions=1, has_welford=False)
+    one = replace(p.H200, sm_count=1)
+    assert sweep_rows(rows, cost, cost, one) is None
 
 
 def test_blocks_that_go_few_times_through_memory_are_large() -> None:

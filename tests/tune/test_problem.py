@@ -109,6 +109,50 @@ def test_results_of_floats_may_be_those_of_sums_in_another_order(tmp_path):
         loaded.check(lambda: [(exact + 20 * error).float()])
 
 
+@pytest.mark.parametrize("dtype", [DataType.Float8_e4m3fn, DataType.Float8_e5m2])
+def test_results_may_round_the_other_way(dtype, tmp_path):
+    x = torch.rand(64, 64)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.cast(fd.ops.abs(fd.from_pytorch(x)) * 100.0, dtype))
+    [problem] = problems_of(fd, [x], None, "f", tmp_path)
+    loaded = load(problem, torch.device("cpu"))
+    right = (loaded.inputs[0].abs() * 100.0).to(dtype.torch)
+
+    def steps_away(count: int) -> torch.Tensor:
+        return (right.view(torch.uint8) + count).view(dtype.torch)
+
+    loaded.check(lambda: [steps_away(1)])
+    with pytest.raises(AssertionError, match="output 0 differs"):
+        loaded.check(lambda: [steps_away(3)])
+    with pytest.raises(AssertionError, match="output 0 differs"):  # for a definition's own results
+        fd.validate(loaded.inputs, [steps_away(1)])
+
+
+def test_a_few_integers_that_follow_from_floats_may_differ(tmp_path):
+    x, y = torch.randn(64, 64), torch.randint(9, (64, 64))
+    with FusionDefinition() as fd:
+        given, whole = fd.from_pytorch(x), fd.from_pytorch(y)
+        fd.add_output(fd.ops.cast(fd.ops.round(given * fd.ops.cast(whole, DataType.Float)), DataType.Int32))
+        fd.add_output(given > 0.0)
+        fd.add_output(whole + 1)
+    problem = problems_of(fd, [x, y], None, "f", tmp_path)[0]
+    loaded = load(problem, torch.device("cpu"))
+    given, whole = loaded.inputs
+    right = [(given * whole).round().int(), given > 0.0, whole + 1]
+
+    def check(output: int, count: int) -> None:
+        results = [each.clone() for each in right]
+        flat = results[output].view(-1)
+        flat[:count] = ~flat[:count] if flat.dtype == torch.bool else flat[:count] + 1
+        loaded.check(lambda: results)
+
+    check(0, 4)
+    check(1, 4)
+    for output, count in ((0, 5), (1, 5), (2, 1)):
+        with pytest.raises(AssertionError, match=f"output {output} differs in {count} of 4096 elements"):
+            check(output, count)
+
+
 def test_results_are_right_where_calls_change_inputs_draw_numbers_and_start_anywhere(tmp_path):
     memory = torch.rand(8 * 64 + 1)
     x = memory[1:].reshape(8, 64)  # no vectors fit there
@@ -124,6 +168,18 @@ def test_results_are_right_where_calls_change_inputs_draw_numbers_and_start_anyw
     runner = Runner(problem, load, OPTIONS, CountingClock())
     for _ in range(2):  # the first call has changed the input
         assert runner.run(attempt).status is Status.MEASURED
+
+
+@pytest.mark.gpu
+def test_elements_that_are_not_stored_are_no_earlier_results(tmp_path):
+    x = torch.rand(4096, 4096, device="cuda")
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.from_pytorch(x)))
+    [problem] = problems_of(fd, [x], None, "relu", tmp_path)
+    loaded = load(problem, torch.device("cuda", 0))
+    loaded.check(lambda: [loaded.inputs[0].relu()])
+    with pytest.raises(AssertionError, match="output 0 differs"):
+        loaded.check(lambda: [torch.empty_like(loaded.inputs[0])])
 
 
 @pytest.mark.gpu

@@ -94,7 +94,7 @@ def merged_indexed_run(node: Indexed, dims: Sequence[int], unit: IterDomain | No
     axes = [node.output.maybe_root[dim] for dim in dims]
     extents = [axis.extent for axis in axes]
     # If the tensor is inlined, a broadcast dimension takes the consumer's extent.
-    if any(axis.is_broadcast for axis in axes):
+    if any(axis.is_broadcast for axis in axes) or any(as_int(extent) == 0 for extent in extents):
         return None
     if any(not tensor.shape[dim].is_broadcast for tensor in node.index_tensors for dim in dims):
         return None

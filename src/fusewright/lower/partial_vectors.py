@@ -166,9 +166,12 @@ def edged_store(move: Move, tensor: TensorView) -> list[k.Stmt]:
     """
     lanes, dst = move.lanes(tensor), move.dst
     whole = k.Copy(dst, move.src, move.width, move.cache)
+    moved = lanes.all
     if dst.buffer.space is k.Space.SHARED and is_one_run(tensor) and _ends_inside(dst, move.width):
-        return guarded([lanes.some], [whole])  # lanes that do not exist store meaningless values, like fills
-    return [*guarded([lanes.all], [whole]), *_edges(move, lanes, lanes.all, None)]
+        # Lanes that do not exist store meaningless values, like fills, if there is memory to read them from.
+        is_input = move.src.buffer.space is k.Space.GLOBAL
+        moved = land(lanes.some, _inside(move.src, move.width)) if is_input else lanes.some
+    return [*guarded([moved], [whole]), *_edges(move, lanes, moved, None)]
 
 
 def _ends_inside(vector: k.Ref, width: int) -> bool:

@@ -170,6 +170,13 @@ def set_memory_type(fusion: Fusion, tensor: TensorView, memory: MemoryType) -> N
             expected="shared",
             given=memory.name.rstrip("_"),
         )
+    if memory is not MemoryType.local and tensor.unaligned:
+        raise ScheduleError(
+            f"set_memory_type: vectors of {tensor.name} may start at any element, so registers select them",
+            expected="local",
+            given=memory.name.rstrip("_"),
+            hint="cache_after makes a copy to place",
+        )
     tensor.memory = memory
 
 

@@ -19,8 +19,9 @@ from typing import Any, TypeGuard
 
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
+from fusewright.lower.guards import zero
 from fusewright.lower.passes.registers import Registers
-from fusewright.sym import ZERO, const
+from fusewright.sym import ZERO, Expr, const
 
 # The most reductions that share an exchange. Each takes registers and room in the workspace.
 MAX_JOINED = 4
@@ -104,7 +105,7 @@ class _Joiner:
         found = [self._registers(ref, "found", count) for ref in first.dst]
         body: list[k.Stmt] = []
         for i, each in enumerate(reductions):
-            body += [k.Copy(k.Ref(buffer, const(i)), src) for buffer, src in zip(given, each.src)]
+            body += [_taken(k.Ref(buffer, const(i)), src, each.pred) for buffer, src in zip(given, each.src)]
         into = tuple(k.Ref(buffer, ZERO) for buffer in found)
         joined: k.Stmt = dataclasses.replace(
             first,
@@ -137,6 +138,14 @@ class _Joiner:
             name, size = f"{workspace.name}_of{count}", workspace.size * count
             self._rooms[key] = self.made.add(dataclasses.replace(workspace, name=name, size=size))
         return self._rooms[key]
+
+
+def _taken(dst: k.Ref, src: k.Operand, pred: Expr) -> k.Copy:
+    """A copy of a reduction's operand. In memory it may exist only where the reduction reads it."""
+    is_register = not isinstance(src, k.Ref) or src.buffer.space is k.Space.LOCAL
+    if is_register or pred is k.TRUE:
+        return k.Copy(dst, src)
+    return k.Copy(dst, src, pred=pred, fill=zero(dst.buffer.dtype))
 
 
 def _group(stmts: Sequence[k.Stmt], start: int) -> _Group | None:

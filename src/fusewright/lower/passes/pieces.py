@@ -116,12 +116,13 @@ class _Joiner:
         if not loads:
             return body
         joins = [join for stmt in body for join in self._joins(stmt, (), loads)]
+        if not joins:
+            return body
+        unused = access.touched_in(body)
         for join in joins:
             body = _joined(body, join)
-        if joins:
-            used = access.touched_in(body)
-            body = tuple([stmt for stmt in body if not isinstance(stmt, k.Alloc) or stmt.buffer in used])
-        return body
+        unused -= access.touched_in(body)
+        return tuple([stmt for stmt in body if not isinstance(stmt, k.Alloc) or stmt.buffer not in unused])
 
     def _is_private(self, buffer: k.Buffer) -> bool:
         return (

@@ -252,8 +252,11 @@ def hold_in_shared(schedule: Schedule, held: Iterable[TensorView], first: int = 
 
     Along the loops, [threads, batches, vector], each thread would have a stretch of its own, and those of a
     warp would meet in a few banks.
+
+    Vectors that start at any element are selected in registers, and copied from there.
     """
-    for tensor in held:
+    for row in held:
+        tensor = schedule.cache_after(row) if row.unaligned else row
         schedule.set_memory_type(tensor, MemoryType.shared)
         threads = [i for i, axis in enumerate(tensor.loop) if axis.parallel.is_block]
         serial = [i for i, axis in enumerate(tensor.loop) if i >= first and not axis.parallel.is_thread]

@@ -179,6 +179,8 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
     """
     resident = THREADS_AN_SM // THREADS_OF_ROWS
     places = resident * hardware.sm_count
+    if places < LEAST_SHARE:
+        return None
     near = hardware.sm_count * hardware.shared_memory_per_sm + FOUND_IN_L2 * hardware.l2_bytes
     fitting = max(1, trunc(near) // max(1, what.length * what.element_bytes))
     turns = ceil_div(what.rows, min(fitting, places // LEAST_SHARE))

@@ -226,6 +226,8 @@ def _of_short_rows(columns: Columns, hardware: HardwareInfo) -> ReductionParams 
     usual tiles.
     """
     vectors_a_row = ceil_div(columns.side_by_side, columns.width)
+    if not vectors_a_row:  # all loads are broadcasts
+        return None
     if vectors_a_row == 1:
         return _lanes_down(columns, hardware)
     down = THREADS // vectors_a_row
