@@ -68,6 +68,30 @@ def test_arithmetic_counts_where_it_takes_longer_than_the_bytes():
     assert seconds(["exp"], DataType.Float, count) == pytest.approx(seconds(["neg"], DataType.Float, count))
 
 
+def rows_cost(length: int, exponentials: int) -> Cost:
+    """Of sums of 25 million elements in rows, each of which is multiplied with functions of a row's value."""
+    fusion = Fusion()
+    x = define_tensor(fusion, [25_000_000 // length, length], True, DataType.Float)
+    factor = define_tensor(fusion, [25_000_000 // length], True, DataType.Float)
+    for _ in range(exponentials):
+        factor = apply_to_tensor(fusion, "exp", factor)
+    add_output(
+        fusion, sum_(fusion, apply_to_tensor(fusion, "mul", x, broadcast(fusion, factor, [False, True])), [1])
+    )
+    canonicalize(fusion)
+    planner = ReductionScheduler().prepare(fusion)
+    assert not isinstance(planner, Reject)
+    proposal = planner(Facts({}, ((length, 1), (1,)), (256, 256)), H200)
+    assert isinstance(proposal, Proposal) and proposal.estimate is not None
+    return proposal.estimate()
+
+
+def test_each_thread_of_a_row_computes_what_the_row_has_one_of():
+    """A thread of short rows has several, and computes it with each element."""
+    assert rows_cost(16, 16).seconds > 3 * rows_cost(16, 0).seconds
+    assert rows_cost(4000, 16).seconds == pytest.approx(rows_cost(4000, 0).seconds, rel=0.05)
+
+
 def planned_cost(build: Callable[[Fusion, TensorView], TensorView], *shape: int) -> Cost:
     """Of the pointwise kernel for a contiguous input of these sizes."""
     fusion = Fusion()

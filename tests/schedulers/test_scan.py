@@ -156,6 +156,43 @@ def test_threads_of_short_odd_rows(
     assert params.lparams.bdimy == max(1, 128 // lanes)
 
 
+@pytest.mark.parametrize(
+    ("length", "lanes", "elements", "rows_a_block"),
+    [(13, 8, 2, 32), (19, 8, 3, 32), (31, 8, 4, 16)],
+)
+def test_lanes_of_short_rows_have_several_elements(
+    length: int, lanes: int, elements: int, rows_a_block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read by element, as rows have gaps. There are not so many blocks that they start slowly."""
+    monkeypatch.setenv("FUSEWRIGHT_SIM_DEVICE", "h200")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, length], contiguity=[False, True], dtype=DataType.Float)
+        fd.add_output(fd.ops.cumsum(x, 1))
+    memory = torch.empty(400000, 33, device="meta")
+    [kernel] = fd.kernels_for([memory[:, :length]], device="cpu")
+    params = kernel.params
+    assert isinstance(params, ScanParams)
+    assert (params.lparams.bdimx, params.unroll_factor, params.lparams.bdimy) == (
+        lanes,
+        elements,
+        rows_a_block,
+    )
+    few = fd.kernels_for([memory[:100, :length]], device="cpu")[0].params
+    assert isinstance(few, ScanParams)
+    assert (few.lparams.bdimx, few.unroll_factor) == (16 if length == 13 else 32, 1)
+
+
+@pytest.mark.parametrize("length", [9, 19, 31])
+def test_short_rows_by_several_elements_of_a_lane(length: int, target: torch.device) -> None:
+    params = ScanParams(unroll_factor=4, lparams=LaunchParams(bdimx=8, bdimy=4))
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=[False, True], dtype=DataType.Float)
+        fd.add_output(fd.ops.cumsum(x, 1))
+    given = torch.randn(7, 33, device=target)[:, :length]
+    [out] = fd.execute([given], schedules={0: params})
+    assert_close(out, given.double().cumsum(1), length)
+
+
 @pytest.mark.parametrize("offset", [0, 3])
 @pytest.mark.parametrize("length", [64, 256, 257])
 def test_an_exclusive_scan_reads_vectors_that_start_at_any_element(

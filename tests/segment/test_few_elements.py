@@ -158,6 +158,20 @@ def test_pairs_along_rows_of_memory_that_has_columns_are_elements() -> None:
     torch.testing.assert_close(made.execute([x])[0], pairs(x))
 
 
+def test_many_elements_are_not_read_again_where_each_is_used() -> None:
+    """Each element would load all 16 that its sum, or its softmax, is of."""
+
+    def above(x: Tensor) -> tuple[Tensor, Tensor]:
+        centered = x - x.sum(0)
+        return (centered > 0).sum(2), centered
+
+    def attended(scores: Tensor, x: Tensor) -> Tensor:
+        return (scores.softmax(-1)[:, None] * x).sum(-1)
+
+    assert planned(above, (16, 7, 200, 127)) == ["outer_persistent", "reduction"]
+    assert planned(attended, (25001, 16), (25001, 64, 16)) == ["inner_persistent", "reduction"]
+
+
 def test_a_row_that_is_held_stays() -> None:
     """Each element would compute the sum for itself, which saves no kernel."""
 

@@ -256,6 +256,10 @@ class CostModel:
         """
         return partial(self._cost, facts, hardware, reads, speed, steps, accessing, slots)
 
+    def slots(self, facts: Facts) -> int:
+        """Returns the arithmetic of all threads, if each value is computed once for each of its points."""
+        return self._arithmetic.slots(facts)
+
     def computing_seconds(self, facts: Facts, hardware: HardwareInfo) -> float:
         """Returns the seconds of the arithmetic at the GPU's nominal speed, if each value is computed once
         for each of its points.

@@ -68,9 +68,16 @@ def _following(result: TensorView) -> dict[TensorView, None]:
 def _is_of_what_readers_read(node: Reduction) -> bool:
     """Whether what has many more elements than a result, and follows from it, is computed with all that the
     result follows from, too: all pairs of boxes with their corners, and the areas.
+
+    What has the reduced dimensions itself, as a softmax of many elements has, reads one of these elements at
+    each point.
     """
     following, sizes = _following(node.output), _sizes(node.output)
     many = [tensor for tensor in following if not _has_few_more(_sizes(tensor), sizes)]
+    reduced = Counter([node.tensor_inputs[0].shape[dim].extent for dim in node.reduced_dims])
+    has_reduced = any(reduced <= _sizes(tensor) - sizes for tensor in many)
+    if has_reduced and not _has_few_more(reduced, Counter()):
+        return False
     made = {node.output, *following}
     others = [
         v for t in many if t.definition is not None for v in t.definition.tensor_inputs if v not in made

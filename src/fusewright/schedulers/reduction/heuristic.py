@@ -5,12 +5,13 @@ reduction lie in memory.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.hardware import MAX_GRID_REDUCES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.node import Reduction
-from fusewright.schedulers.base import Facts, Proposal
+from fusewright.schedulers.base import Cost, Facts, Proposal
 from fusewright.schedulers.cost import (
     GRID_REDUCTION_SECONDS,
     LATENCY_SECONDS,
@@ -20,6 +21,7 @@ from fusewright.schedulers.cost import (
 )
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction.arithmetic import RowArithmetic
 from fusewright.schedulers.reduction.column_heuristic import Columns, outer_params, with_words_in_flight
 from fusewright.schedulers.reduction.crossed_loads import (
     crossed_limits,
@@ -221,7 +223,23 @@ class IndependentReductionPlanner(ReductionPlanner):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)
-        return Proposal(params, cost.estimate(facts, hardware, speed=kept, steps=steps))
+        return Proposal(params, partial(self._estimated, cost, params, facts, hardware, kept, steps))
+
+    def _estimated(
+        self,
+        cost: CostModel,
+        params: ReductionParams,
+        facts: Facts,
+        hardware: HardwareInfo,
+        speed: float,
+        steps: float,
+    ) -> Cost:
+        slots = cost.slots(facts) + self._row_arithmetic.repeated_slots(params, facts)
+        return cost.estimate(facts, hardware, speed=speed, steps=steps, slots=slots)()
+
+    @cached_property
+    def _row_arithmetic(self) -> RowArithmetic:
+        return RowArithmetic(self.fusion, self.space)
 
     def _is_narrow(self, params: ReductionParams) -> bool:
         """Whether columns are read by narrow vectors.

@@ -12,8 +12,15 @@ from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Scan
 from fusewright.schedulers.base import Facts, Proposal
-from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
+from fusewright.schedulers.cost import (
+    GRID_REDUCTION_SECONDS,
+    LATENCY_SECONDS,
+    CostModel,
+    busy_share,
+    overlap,
+)
 from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
+from fusewright.schedulers.pointwise.blocks import starting_seconds
 from fusewright.schedulers.scan.space import ScanSpace
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.shifted_rows import ENOUGH_TO_SCAN, LEAST_SCANNED, ShiftedRows, is_narrow
@@ -26,8 +33,11 @@ from fusewright.schedulers.vector_limits import VectorLimits, Vectors
 #   columns of 2048 0.90 and 0.83.
 BYTES_IN_FLIGHT = 64
 # Threads of the rows that share a block, where a warp or less scans one: four warps, of which an SM holds
-# enough blocks to be full.
+# enough blocks to be full. They are more, up to the second, if so many blocks start more slowly than memory
+# moves.
+#   H200, 393312 rows of 19 float: 64.4 us in 98328 blocks, which take 63 us to start.
 SMALL_BLOCK = 128
+LARGER_BLOCK = 512
 # Share of a copy's speed that a scan reaches where blocks are enough.
 #   Measured on an H200 for 128 MB to 512 MB.
 SCAN_SPEED = 0.93
@@ -154,10 +164,21 @@ class ScanPlanner:
         estimate = self._cost.estimate(
             facts,
             hardware,
-            speed=SCAN_SPEED * busy_share(self._blocks(facts, params), hardware),
+            speed=self._speed(facts, params, hardware),
             steps=GRID_REDUCTION_SECONDS if shared else 0.0,
         )
         return Proposal(params, estimate)
+
+    def _speed(self, facts: Facts, params: ScanParams, hardware: HardwareInfo) -> float:
+        """Returns the share of a copy's speed that a kernel reaches."""
+        blocks = self._blocks(facts, params)
+        threads = params.lparams.bdimx * params.lparams.bdimy
+        resident = min(hardware.max_blocks_per_sm, max(1, hardware.max_threads_per_sm // threads))
+        moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
+        kept = overlap(resident, moving, LATENCY_SECONDS)
+        memory = self._cost.moving_seconds(facts, hardware)
+        started = min(1.0, memory / starting_seconds(blocks)) if memory else 1.0
+        return min(SCAN_SPEED * busy_share(blocks, hardware), kept, started)
 
     def _rows(self, facts: Facts) -> int:
         """Returns the number of rows or columns."""
@@ -174,7 +195,8 @@ class ScanPlanner:
             shared = _sharing_rows(rows, length, width, self._loaded_bytes, hardware)
             if shared is not None:
                 return shared
-            return self._inner(facts, rows, length, vectors.vectors(facts, width), hardware)
+            params = self._inner(facts, rows, length, vectors.vectors(facts, width), hardware)
+            return _in_fewer_blocks(params, rows, self._cost.moving_seconds(facts, hardware), hardware)
         params = _outer_params(rows, length, width, self._loaded_bytes, hardware)
         return _sharing_columns(params, self._blocks(facts, params), length, hardware)
 
@@ -215,8 +237,11 @@ def _inner_params(
     """
     vectors = ceil_div(length, width)
     threads = _threads_of_row(rows, vectors, width, hardware)
-    in_flight = max(1, BYTES_IN_FLIGHT // (width * element_bytes))
-    unroll = max(1, min(in_flight, MAX_INNER_UNROLL, vectors // threads))
+    in_flight = max(1, min(BYTES_IN_FLIGHT // (width * element_bytes), MAX_INNER_UNROLL))
+    unroll = max(1, min(in_flight, vectors // threads))
+    fill_gpu = rows * WARP_SIZE >= hardware.sm_count * hardware.max_threads_per_sm
+    if width == 1 and LEAST_LANES < vectors <= 2 * WARP_SIZE and fill_gpu:
+        threads, unroll = _lanes_of_elements(vectors, in_flight)
     rows_a_block = max(1, min(SMALL_BLOCK // threads, power_of_two_at_least(rows)))
     return ScanParams(
         fastest_dim=True,
@@ -242,6 +267,44 @@ def _threads_of_row(rows: int, vectors: int, width: int, hardware: HardwareInfo)
     wanted = max(WARP_SIZE, with_vectors, power_of_two_at_most(to_fill_gpu))
     most = ROW_THREADS if width > 1 else MAX_THREADS_PER_BLOCK
     return min(wanted, power_of_two_at_least(vectors), most)
+
+
+def _lanes_of_elements(length: int, in_flight: int) -> tuple[int, int]:
+    """Returns the lanes that scan a short row by element, and the elements of each: those with the fewest
+    places beyond the row, and then the most elements of a lane.
+
+    A warp for each row would have too few bytes in flight.
+    """
+    ways = []
+    for lanes in (LEAST_LANES, 2 * LEAST_LANES, WARP_SIZE):
+        elements = ceil_div(length, lanes)
+        ways.append((elements > in_flight, lanes * elements, lanes, min(elements, in_flight)))
+    _, _, lanes, elements = min(ways)
+    return lanes, elements
+
+
+def _in_fewer_blocks(params: ScanParams, rows: int, memory: float, hardware: HardwareInfo) -> ScanParams:
+    """Returns the params with more rows a block, if rows share blocks that start more slowly than memory
+    moves. There are blocks for all of the GPU still.
+
+    Blocks of shifted rows stay as they were timed (LEAST_LANES).
+
+    Args:
+        memory: seconds of the traffic.
+    """
+    threads, rows_a_block = params.lparams.bdimx, params.lparams.bdimy
+    wave = hardware.sm_count * hardware.max_threads_per_sm // threads  # rows
+    if threads > WARP_SIZE or params.shift_rows or rows < wave:
+        return params
+    while 2 * threads * rows_a_block <= LARGER_BLOCK and starting_seconds(rows / rows_a_block) > memory:
+        rows_a_block *= 2
+    if rows_a_block == params.lparams.bdimy:
+        return params
+    return replace(
+        params,
+        lparams=replace(params.lparams, bdimy=rows_a_block),
+        reason=f"{params.reason}; {rows_a_block} rows a block, as more blocks would start slowly",
+    )
 
 
 def _with_whole_steps(params: ScanParams, rows: int, vectors: int, hardware: HardwareInfo) -> ScanParams:
