@@ -92,6 +92,8 @@ MIN_SINGLE_BLOCKS = 32  # blocks
 #   H200, of the time without this limit: columns of 511 bf16 beside two broadcasts 0.19, of 3333 half 0.54,
 #   of 256 from two inputs 0.70, of 2000 0.83.
 NARROW_BLOCKS_AN_SM = 2
+# Registers of a thread of these besides the words in flight: addresses, partial results, and what is computed.
+REGISTERS_TO_WORK = 32
 
 # ---- large blocks that sum whole columns, so that no blocks wait for each other ----
 
@@ -181,12 +183,21 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     )
 
 
-def with_words_in_flight(params: ReductionParams, hardware: HardwareInfo) -> ReductionParams:
+def with_words_in_flight(
+    params: ReductionParams, held: int, blocks: int, hardware: HardwareInfo
+) -> ReductionParams:
     """Returns params that allow registers for all words that a thread has in flight, of columns in narrow
     vectors. Left alone, the CUDA compiler spares registers and waits for a few loads at a time.
+
+    Args:
+        held: the registers that hold these words.
+        blocks: the number of blocks. Where each has an SM for itself, it leaves no registers for another if
+            it needs them.
     """
-    launch = params.lparams
-    registers = hardware.registers_a_thread(NARROW_BLOCKS_AN_SM * launch.bdimx * launch.bdimy)
+    threads = params.lparams.bdimx * params.lparams.bdimy
+    registers = hardware.registers_a_thread(NARROW_BLOCKS_AN_SM * threads)
+    if held + REGISTERS_TO_WORK > registers and blocks <= hardware.sm_count:
+        registers = hardware.registers_a_thread(threads)
     return replace(params, cparams=CompileParams(maxrregcount=registers))
 
 
