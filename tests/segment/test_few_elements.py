@@ -192,6 +192,17 @@ def test_what_is_reduced_of_elements_that_all_readers_load_is_no_kernel() -> Non
     assert len(definition(overlaps, *inputs).kernels_for(inputs)) == 1
 
 
+def test_a_sum_of_all_elements_along_what_its_readers_vary_along_is_a_kernel() -> None:
+    """Each point would read all sixteen elements, and sum them anew, to subtract the sum from one of them."""
+
+    def above_mean(x: Tensor) -> tuple[Tensor, Tensor]:
+        centered = x - x.sum(0, keepdim=True)
+        return centered, (centered > 0).sum(2)
+
+    assert len(planned(above_mean, (16, 7, 200, 127))) == 2
+    assert len(planned(above_mean, (4, 28, 200, 127))) == 1
+
+
 def test_forces_are_computed_alike_however_coordinates_lie() -> None:
     """A thread has all components of a pair, whose distance they share."""
     points = torch.empty(4096, 3), torch.empty(3, 4096).t()

@@ -159,7 +159,12 @@ class InnerPersistentScheduler(BuiltInScheduler):
             and planner.row_bytes(facts) >= MIN_ONE_PASS_BYTES
         ):
             rewrite = softmax_in_one_pass(part)
-        return rewrite or elementwise_reductions(part)
+        if rewrite is not None:
+            return rewrite
+        is_own = isinstance(planner, InnerPersistentPlanner)
+        return elementwise_reductions(
+            part, loads_for_long=is_own and planner.loads_for_long(facts, hardware)
+        )
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:

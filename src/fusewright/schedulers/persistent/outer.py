@@ -88,9 +88,14 @@ class OuterPersistentScheduler(BuiltInScheduler):
         reduction where it is of a few elements.
         """
         planner = part.planner
-        shared = isinstance(planner, OuterPersistentPlanner) and planner.shares_columns(facts, hardware)
+        shared = loads_for_long = False
+        if isinstance(planner, OuterPersistentPlanner):
+            shared = planner.shares_columns(facts, hardware)
+            loads_for_long = planner.loads_for_long(facts, hardware)
         return (
-            variance_in_two_passes(part) or softmax_in_one_pass(part, shared) or elementwise_reductions(part)
+            variance_in_two_passes(part)
+            or softmax_in_one_pass(part, shared)
+            or elementwise_reductions(part, loads_for_long=loads_for_long)
         )
 
 

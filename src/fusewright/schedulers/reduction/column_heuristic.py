@@ -20,6 +20,7 @@ from fusewright.schedulers.reduction.grid_reduction import (
     partials_read_at_once,
 )
 from fusewright.schedulers.reduction.shared_elements import MAX_COLUMNS_OF_A_THREAD
+from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Bytes of a line of the L1 and L2 caches.
@@ -92,8 +93,6 @@ MIN_SINGLE_BLOCKS = 32  # blocks
 #   H200, of the time without this limit: columns of 511 bf16 beside two broadcasts 0.19, of 3333 half 0.54,
 #   of 256 from two inputs 0.70, of 2000 0.83.
 NARROW_BLOCKS_AN_SM = 2
-# Registers of a thread of these besides the words in flight: addresses, partial results, and what is computed.
-REGISTERS_TO_WORK = 32
 
 # ---- large blocks that sum whole columns, so that no blocks wait for each other ----
 

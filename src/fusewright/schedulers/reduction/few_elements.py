@@ -20,7 +20,9 @@ from fusewright.sym import Expr, as_int
 MAX_READS_OF_A_RESULT = 8
 
 
-def elementwise_reductions(part: Part, reads_few: bool = False) -> Rewrite | None:
+def elementwise_reductions(
+    part: Part, reads_few: bool = False, loads_for_long: bool = False
+) -> Rewrite | None:
     """The elements of short reductions one by one, for kernels that reduce something else, or nothing.
 
     None where there is no other kernel, unless the part `reads_few` elements one by one, each for many
@@ -28,8 +30,11 @@ def elementwise_reductions(part: Part, reads_few: bool = False) -> Rewrite | Non
     which is faster.
     H200, a kernel matrix of 4096x4096 pairs of points: 20 us, as a reduction 44; but of 8 dimensions, in
     vectors, 146 and 45.
+
+    loads_for_long: whether loading all elements of a reduction at each of them takes longer than a kernel.
     """
-    nodes = [node for node in part.nodes if isinstance(node, Reduction) and _is_short(node)]
+    reductions = [node for node in part.nodes if isinstance(node, Reduction)]
+    nodes = [node for node in reductions if _is_short(node, loads_for_long)]
     if not nodes or not (reads_few or _has_neighbours(part)):
         return None
 
@@ -42,8 +47,10 @@ def elementwise_reductions(part: Part, reads_few: bool = False) -> Rewrite | Non
     return Rewrite(f"elements of {names} one by one", replace_all, reason)
 
 
-def _is_short(node: Reduction) -> bool:
-    return can_be_unrolled(node) and (_is_read_at_few_points(node.output) or _is_of_what_readers_read(node))
+def _is_short(node: Reduction, loads_for_long: bool) -> bool:
+    if not can_be_unrolled(node):
+        return False
+    return _is_read_at_few_points(node.output) or _is_of_what_readers_read(node, loads_for_long)
 
 
 def _is_read_at_few_points(result: TensorView) -> bool:
@@ -65,17 +72,41 @@ def _following(result: TensorView) -> dict[TensorView, None]:
     return seen
 
 
-def _is_of_what_readers_read(node: Reduction) -> bool:
+def _is_of_what_readers_read(node: Reduction, loads_for_long: bool) -> bool:
     """Whether what has many more elements than a result, and follows from it, is computed with all that the
     result follows from, too: all pairs of boxes with their corners, and the areas.
+
+    What varies along the reduced dimensions reads one of these elements at each point, not all of them. That
+    is the same only where the loads of the others take little time.
     """
     following, sizes = _following(node.output), _sizes(node.output)
     many = [tensor for tensor in following if not _has_few_more(_sizes(tensor), sizes)]
+    if loads_for_long and not _varying_along(node).isdisjoint(many):
+        return False
     made = {node.output, *following}
     others = [
         v for t in many if t.definition is not None for v in t.definition.tensor_inputs if v not in made
     ]
     return _read_for(node.tensor_inputs) <= _read_for(others)
+
+
+def _varying_along(node: Reduction) -> set[TensorView]:
+    """Returns the tensors that have an element for each one that is reduced: those that elementwise work
+    connects with the operand.
+    """
+    source = node.tensor_inputs[0]
+    found, left = {source}, [source]
+    while left:
+        tensor = left.pop()
+        for other in (*tensor.uses, tensor.definition):
+            if other is None or not other.traits.pointwise:
+                continue
+            for value in (*other.tensor_inputs, *other.tensor_outputs):
+                is_alike = value.ndim == source.ndim and value not in found
+                if is_alike and any(not value.shape[dim].is_broadcast for dim in node.reduced_dims):
+                    found.add(value)
+                    left.append(value)
+    return found
 
 
 def _read_for(tensors: Iterable[TensorView]) -> set[TensorView]:

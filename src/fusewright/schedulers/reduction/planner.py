@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.cost import CostModel
+from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reduction.step_loads import StepLoads
 from fusewright.schedulers.reduction.wider_vectors import (
@@ -66,6 +66,14 @@ class ReductionPlanner:
                 if isinstance(out, TensorView):
                     depth[out] = before + isinstance(node, Reduction)
         return max(depth.values(), default=0)
+
+    def loads_for_long(self, facts: Facts, hardware: HardwareInfo) -> bool:
+        """Whether loading all reduced elements at each point takes longer than another kernel costs. An SM
+        takes a cycle for each load of a warp.
+        """
+        length = self.space.reduction_size(facts)
+        loads = self.space.iteration_size(facts) * length * length
+        return loads > KERNEL_SECONDS * hardware.clock_mhz * 1e6 * hardware.sm_count * WARP_SIZE
 
     @cached_property
     def reductions(self) -> int:

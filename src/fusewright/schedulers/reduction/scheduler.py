@@ -101,7 +101,9 @@ class ReductionScheduler(BuiltInScheduler):
         if not isinstance(planner, IndependentReductionPlanner):
             return None
         rewrite = columns_first(part, planner.space, facts)
-        return rewrite or elementwise_reductions(part, planner.reads_few(facts))
+        if rewrite is not None:
+            return rewrite
+        return elementwise_reductions(part, planner.reads_few(facts), planner.loads_for_long(facts, hardware))
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:

@@ -22,8 +22,10 @@ from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sizes import ceil_div
 
-# Share of the registers of a thread that loads in flight may take: addresses, partial results and what is
-# computed of the loads take the others.
+# Registers of a thread besides loads in flight: addresses, partial results, and what is computed.
+REGISTERS_TO_WORK = 32
+# Share of its registers that loads in flight take where all of them would take more than there are: most of
+# such loads come from the caches, and an SM has room for a second block.
 SHARE_OF_LOADS = 0.5
 
 
@@ -48,14 +50,13 @@ class StepLoads:
         return params.unroll_factor_inner_reduction * self.registers(params.unroll_factor_iter_dom)
 
     def fitting(self, params: ReductionParams, hardware: HardwareInfo) -> ReductionParams:
-        """Returns the params with at most as much in flight as registers hold."""
-        threads = max(1, params.lparams.bdimx) * max(1, params.lparams.bdimy)
-        room = trunc(SHARE_OF_LOADS * hardware.registers_a_thread(threads))
+        """Returns the params with no more in flight than registers hold."""
+        most = hardware.registers_a_thread(max(1, params.lparams.bdimx) * max(1, params.lparams.bdimy))
         name = "unroll_factor_top_of_vectorization" if params.fastest_dim else "unroll_factor_inner_reduction"
         steps, held = getattr(params, name), self.held(params)
-        if steps == 1 or held <= room:
+        if steps == 1 or held + REGISTERS_TO_WORK <= most:
             return params
-        fewer = max(1, steps * room // held)
+        fewer = max(1, steps * trunc(SHARE_OF_LOADS * most) // held)
         why = f"only {fewer} in flight, as each takes {held // steps} registers"
         return replace(params, **{name: fewer}, reason=f"{params.reason}; {why}")
 
