@@ -161,10 +161,10 @@ class InnerPersistentScheduler(BuiltInScheduler):
             rewrite = softmax_in_one_pass(part)
         if rewrite is not None:
             return rewrite
-        is_own = isinstance(planner, InnerPersistentPlanner)
-        return elementwise_reductions(
-            part, loads_for_long=is_own and planner.loads_for_long(facts, hardware)
+        loads_for_long = isinstance(planner, InnerPersistentPlanner) and planner.loads_for_long(
+            facts, hardware
         )
+        return elementwise_reductions(part, loads_for_long=loads_for_long)
 
 
 def _space(fusion: Fusion) -> ReductionSpace | str:

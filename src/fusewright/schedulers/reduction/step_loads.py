@@ -8,7 +8,6 @@ element of a short reduction that is computed where it is read.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-
 from math import trunc
 
 from fusewright.analyze.vectorize import unit_stride_axis
