@@ -35,6 +35,7 @@ from fusewright.schedulers.persistent.held_length import (
 )
 from fusewright.schedulers.persistent.held_rows import has_welford, with_welford
 from fusewright.schedulers.persistent.row_buffers import RowBuffers
+from fusewright.schedulers.persistent.row_threads import MIN_REGISTERS_TO_WORK
 from fusewright.schedulers.persistent.sweep_heuristic import sweep_columns, swept
 from fusewright.schedulers.reduction.planner import ReductionPlanner
 from fusewright.schedulers.sizes import ceil_div
@@ -168,9 +169,10 @@ class OuterPersistentPlanner(ReductionPlanner):
         """
         columns = self._columns(facts)
         few = short_tile(columns, hardware)
-        if few is not None:
+        if few is not None and self._fits(few, hardware):
             return few
-        tiles = list(self._tiles(columns.count, columns.length, columns.width))
+        found = self._tiles(columns.count, columns.length, columns.width)
+        tiles = [tile for tile in found if self._fits(tile, hardware)]
         short = [
             tile for tile in tiles if tile.row_bytes == TILE_ROW_BYTES[0] and tile.batches <= FEWER_BATCHES
         ]
@@ -178,6 +180,13 @@ class OuterPersistentPlanner(ReductionPlanner):
             return short[0]
         held = register_tile(columns, hardware) or clustered_tile(columns, hardware)
         return held or next(iter(tiles), None)
+
+    def _fits(self, tile: ColumnTile, hardware: HardwareInfo) -> bool:
+        """Whether registers hold all loads of a tile's rows, which are in flight together: not only what is
+        held, but also what is computed again from several inputs.
+        """
+        most = hardware.registers_a_thread(tile.threads_x * tile.threads_y)
+        return tile.batches * self.step_loads.registers(tile.width) <= most - MIN_REGISTERS_TO_WORK
 
     def _tiles(self, columns: int, length: int, width: int) -> Iterator[ColumnTile]:
         """Yields the tiles that a block can hold in registers: the longest rows first, in the fewest

@@ -15,6 +15,7 @@ from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.held_rows import has_welford
+from fusewright.schedulers.persistent.row_threads import REGISTERS_TO_WORK
 from fusewright.schedulers.reduction.planner import ReductionPlanner
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
@@ -94,6 +95,7 @@ class Swept:
         width: elements per vector.
         element_bytes: the bytes of all loads of a point.
         narrowest_bytes: the bytes of the narrowest load of a point.
+        step_registers: the registers that hold a vector of each load, also of those that lack dimensions.
         state_bytes: the bytes that a thread passes on for one row or column.
         sizes: the reduced sizes, if the kernel is specialized for them; else ().
         sweeps: the number of sweeps over all elements, including the first.
@@ -106,14 +108,20 @@ class Swept:
     width: int
     element_bytes: int
     narrowest_bytes: int
+    step_registers: int
     state_bytes: int
     sizes: tuple[int, ...]
     sweeps: int
     reductions: int
     has_welford: bool
 
-    def vectors_of(self, bytes_in_flight: int) -> int:
-        return power_of_two_at_most(max(1, bytes_in_flight // (self.width * self.element_bytes)))
+    def vectors_in_flight(self, threads: int, hardware: HardwareInfo) -> int:
+        """Returns the vectors of each load that a thread has in flight, of so many threads of an SM: a power
+        of two.
+        """
+        vectors = BYTES_IN_FLIGHT // (self.width * self.element_bytes)
+        room = hardware.registers_a_thread(threads) - REGISTERS_TO_WORK
+        return power_of_two_at_most(max(1, min(vectors, room // max(1, self.step_registers))))
 
 
 def swept(planner: ReductionPlanner, width: int, constant: bool, facts: Facts) -> Swept | None:
@@ -133,6 +141,7 @@ def swept(planner: ReductionPlanner, width: int, constant: bool, facts: Facts) -
         width,
         element_bytes=sum(full),
         narrowest_bytes=min(full),
+        step_registers=planner.step_loads.registers(width),
         state_bytes=planner.state_bytes,
         sizes=space.reduction_sizes(facts) if constant else (),
         sweeps=1 + planner.chain,
@@ -188,7 +197,7 @@ def sweep_rows(what: Swept, cost: CostModel, facts: Facts, hardware: HardwareInf
     share = places // at_once
     vectors = ceil_div(what.length, what.width)
     enough = power_of_two_at_least(ceil_div(vectors, share * FEW_THREADS))
-    unroll = min(what.vectors_of(BYTES_IN_FLIGHT), enough)
+    unroll = min(what.vectors_in_flight(THREADS_AN_SM, hardware), enough)
     threads = min(THREADS_OF_ROWS, whole_warps(ceil_div(vectors, share * unroll)))
     share = min(share, ceil_div(vectors, threads * unroll))
     if share < 2:
@@ -224,7 +233,7 @@ def sweep_columns(what: Swept, cost: CostModel, facts: Facts, hardware: Hardware
 
 def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[ReductionParams, _Grid] | None:
     """Returns params for tiles whose rows have so many bytes; None if these are too many to be shared."""
-    unroll = what.vectors_of(BYTES_IN_FLIGHT)
+    unroll = what.vectors_in_flight(THREADS_OF_COLUMNS, hardware)
     along = max(1, row_bytes // (what.width * what.narrowest_bytes))
     along = min(along, power_of_two_at_least(ceil_div(what.rows, what.width)))
     down = THREADS_OF_COLUMNS // along

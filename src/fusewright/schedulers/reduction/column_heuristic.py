@@ -20,6 +20,7 @@ from fusewright.schedulers.reduction.grid_reduction import (
     partials_read_at_once,
 )
 from fusewright.schedulers.reduction.shared_elements import MAX_COLUMNS_OF_A_THREAD
+from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Bytes of a line of the L1 and L2 caches.
@@ -181,12 +182,21 @@ def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     )
 
 
-def with_words_in_flight(params: ReductionParams, hardware: HardwareInfo) -> ReductionParams:
+def with_words_in_flight(
+    params: ReductionParams, held: int, blocks: int, hardware: HardwareInfo
+) -> ReductionParams:
     """Returns params that allow registers for all words that a thread has in flight, of columns in narrow
     vectors. Left alone, the CUDA compiler spares registers and waits for a few loads at a time.
+
+    Args:
+        held: the registers that hold these words.
+        blocks: the number of blocks. Where each has an SM for itself, it leaves no registers for another if
+            it needs them.
     """
-    launch = params.lparams
-    registers = hardware.registers_a_thread(NARROW_BLOCKS_AN_SM * launch.bdimx * launch.bdimy)
+    threads = params.lparams.bdimx * params.lparams.bdimy
+    registers = hardware.registers_a_thread(NARROW_BLOCKS_AN_SM * threads)
+    if held + REGISTERS_TO_WORK > registers and blocks <= hardware.sm_count:
+        registers = hardware.registers_a_thread(threads)
     return replace(params, cparams=CompileParams(maxrregcount=registers))
 
 

@@ -210,6 +210,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         cost: CostModel | None = None,
     ) -> Proposal:
         cost = cost or self._cost
+        params = self.step_loads.fitting(params, hardware)
         exchanges = ceil_div(self.reductions, MAX_GRID_REDUCES)
         steps = exchanges * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
@@ -218,7 +219,8 @@ class IndependentReductionPlanner(ReductionPlanner):
         moving = cost.seconds_an_sm(facts, hardware) / max(1, blocks)
         kept = speed * overlap(resident, moving, LATENCY_SECONDS)
         if not self.space.stores_all and self._is_narrow(params):
-            params = with_words_in_flight(replace(params, streams_inputs=True), hardware)
+            held = self.step_loads.held(params)
+            params = with_words_in_flight(replace(params, streams_inputs=True), held, blocks, hardware)
         elif not self.space.stores_all and cost.streams(facts, hardware):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):

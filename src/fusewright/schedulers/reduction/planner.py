@@ -12,6 +12,7 @@ from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.cost import CostModel
 from fusewright.schedulers.reduction.space import ReductionSpace
+from fusewright.schedulers.reduction.step_loads import StepLoads
 from fusewright.schedulers.reduction.wider_vectors import (
     DimensionsInside,
     SeveralDimensions,
@@ -32,6 +33,10 @@ class ReductionPlanner:
     @cached_property
     def _cost(self) -> CostModel:
         return CostModel(self.fusion, self.space.sectors(self.fusion))
+
+    @cached_property
+    def step_loads(self) -> StepLoads:
+        return StepLoads(self.fusion, self.space)
 
     @cached_property
     def _vectors(self) -> VectorLimits | None:
