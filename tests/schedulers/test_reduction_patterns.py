@@ -50,6 +50,13 @@ def test_short_columns_of_what_all_have_in_common_are_reduced_by_one_thread_each
     assert kernel.params.lparams.bdimy == 1 and kernel.params.unroll_factor_inner_reduction == 16
 
 
+@pytest.mark.parametrize(("rows", "threads"), [(1000, 32), (100_000, 128)])
+def test_blocks_of_narrow_rows_are_a_warp_unless_so_many_start_slowly(rows: int, threads: int) -> None:
+    """100000 rows of 105 elements, one by one, would be 328125 blocks of a warp."""
+    params = proposed((rows, 11, 105), (1,))
+    assert (params.lparams.bdimx, params.unroll_factor_iter_dom) == (threads, 1)
+
+
 @pytest.mark.parametrize("shape", [(1024, 4096, 8), (64, 100_000, 8)])
 def test_a_row_of_one_vector_has_its_neighbours_in_the_next_lanes(shape: Sequence[int]) -> None:
     params = proposed(shape, (1,))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from math import prod
 
 from fusewright.core.hardware import MAX_GRID, HardwareInfo
+from fusewright.schedulers.cost import starting_seconds
 from fusewright.schedulers.sizes import ceil_div
 
 # Threads of a block in general: enough to hide latency with few blocks' tails, and a multiple of the warp
@@ -19,11 +20,6 @@ MAX_ACCESSES_IN_FLIGHT = 4
 # The same of single elements, whose addresses take most of a thread's instructions.
 #   H200, 513x1023x129 bf16, the first two dimensions exchanged: 82.0 us with eight, 91.5 with four.
 MAX_SINGLES_IN_FLIGHT = 8
-# Seconds from the start of one block to that of the next, over the whole GPU. They count where blocks start
-# more slowly than memory moves.
-#   H200: 102400 blocks take 65.6 us, 51200 34.6, 129287 84.1. Casts of 67 million floats, whose blocks start
-#   in 0.89 of the memory's time, run at a copy's speed.
-BLOCK_SECONDS = 0.64e-9
 
 
 def fit_rows(sizes: Sequence[int], break_point: int, rows: int, columns: int) -> tuple[bool, bool]:
@@ -71,8 +67,3 @@ def with_fewer_blocks(unroll: int, blocks: float, wave: float, memory: float) ->
             break
         unroll *= 2
     return unroll
-
-
-def starting_seconds(blocks: float) -> float:
-    """Returns the seconds that it takes to start so many blocks."""
-    return blocks * BLOCK_SECONDS

@@ -20,6 +20,7 @@ from fusewright.schedulers.cost import (
     CostModel,
     busy_share,
     overlap,
+    starting_seconds,
     thread_seconds,
 )
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
@@ -30,7 +31,6 @@ from fusewright.schedulers.pointwise.blocks import (
     MAX_ACCESSES_IN_FLIGHT,
     THREADS,
     fit_rows,
-    starting_seconds,
     unrolled,
     with_fewer_blocks,
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
+from fusewright.schedulers.cost import copy_seconds, starting_seconds
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
 from fusewright.schedulers.reduction.grid_reduction import (
     MANY_STATES,
@@ -210,7 +211,7 @@ def _whole_columns_of_threads(columns: Columns, hardware: HardwareInfo) -> Reduc
     if ceil_div(columns.count, columns.width) < MIN_THREADS_AN_SM * hardware.sm_count:
         return None
     if columns.length <= SHORT_COLUMN:
-        return _short_columns(columns)
+        return _short_columns(columns, hardware)
     has_widest_vectors = columns.width * columns.element_bytes >= MAX_VECTOR_BYTES
     if columns.row_bytes >= LONG_ROW_BYTES and has_widest_vectors:
         launch = LaunchParams(bdimx=LONG_ROW_THREADS, bdimy=1, gdimy=1)
@@ -218,13 +219,21 @@ def _whole_columns_of_threads(columns: Columns, hardware: HardwareInfo) -> Reduc
     return None
 
 
-def _short_columns(columns: Columns) -> ReductionParams:
+def _short_columns(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     """Returns params of threads that sum whole columns, with nothing to exchange; or parts of them where rows
     of memory are shorter than a line, which threads down the columns then share.
+
+    Blocks of narrow rows are a warp, unless so many start more slowly than memory moves.
+    H200, 9.6 million columns of 11 bf16 in rows of 96, one by one: 185 us, of which 300000 blocks take 192.
     """
     threads_x, threads_y = THREADS // 2, 1
     if columns.side_by_side < columns.width * THREADS:
         threads_x = WARP_SIZE
+        vectors = columns.count / columns.width
+        memory = copy_seconds(columns.count * columns.length * columns.element_bytes, hardware)
+        has_waves = vectors > hardware.sm_count * hardware.max_threads_per_sm
+        while has_waves and 2 * threads_x < THREADS and starting_seconds(vectors / threads_x) > memory:
+            threads_x *= 2
     if 0 < columns.row_bytes < LINE_BYTES:
         threads_x, threads_y = WARP_SIZE // 2, max(1, columns.length // NEIGHBOURING_ROWS_A_THREAD)
     launch = LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=1)

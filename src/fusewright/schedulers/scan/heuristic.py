@@ -18,9 +18,9 @@ from fusewright.schedulers.cost import (
     CostModel,
     busy_share,
     overlap,
+    starting_seconds,
 )
 from fusewright.schedulers.params import CompileParams, LaunchParams, ScanParams
-from fusewright.schedulers.pointwise.blocks import starting_seconds
 from fusewright.schedulers.scan.space import ScanSpace
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.shifted_rows import ENOUGH_TO_SCAN, LEAST_SCANNED, ShiftedRows, is_narrow
