@@ -26,6 +26,7 @@ from fusewright.schedulers.reduction.crossed_loads import (
     crossed_params,
     crossed_sectors,
     crossed_widths,
+    loads_down_columns,
 )
 from fusewright.schedulers.reduction.joined_rows import joined_params, joins_rows
 from fusewright.schedulers.reduction.planner import ReductionPlanner
@@ -39,6 +40,7 @@ from fusewright.schedulers.reduction.split_rows import (
     short_split_params,
     split_params,
 )
+from fusewright.schedulers.reduction.tile_heuristic import TileChoice
 from fusewright.schedulers.reduction.wider_vectors import (
     LEAST_SHIFTED,
     wider_vectors,
@@ -57,9 +59,10 @@ class IndependentReductionPlanner(ReductionPlanner):
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        crossed = self._crossed(rows, length, facts, hardware)
-        if crossed is not None:
-            return crossed
+        for crossed in (self._squares, self._tiles):
+            proposal = crossed(rows, length, facts, hardware)
+            if proposal is not None:
+                return proposal
         if space.is_inner or not space.iteration:
             return self._rows(rows, length, facts, hardware)
         return self._columns(rows, length, facts, hardware)
@@ -113,9 +116,10 @@ class IndependentReductionPlanner(ReductionPlanner):
 
     @cached_property
     def _crossed_cost(self) -> CostModel:
-        return CostModel(self.fusion, crossed_sectors(self.fusion, self.space))
+        down = loads_down_columns(self.space)
+        return CostModel(self.fusion, crossed_sectors(self.fusion, self.space, down))
 
-    def _crossed(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
+    def _squares(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
         """Returns a proposal of squares of elements for each thread, where inputs are contiguous along rows
         and down columns; else None.
         """
@@ -126,6 +130,19 @@ class IndependentReductionPlanner(ReductionPlanner):
         launch = params.lparams
         blocks = ceil_div(rows, launch.bdimx * params.unroll_factor_iter_dom) * launch.gdimy
         return self._proposal(params, blocks, facts, hardware, self._crossed_cost)
+
+    @cached_property
+    def _tile_choice(self) -> TileChoice:
+        return TileChoice(self.fusion, self.space)
+
+    def _tiles(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
+        """Returns a proposal of tiles in shared memory, where these are of use; else None."""
+        found = self._tile_choice.params(rows, length, facts, hardware)
+        if found is None:
+            return None
+        params, blocks = found
+        accessing = self._tile_choice.accessing_seconds(params, rows, length, hardware)
+        return self._proposal(params, blocks, facts, hardware, self._tile_choice.cost, accessing)
 
     @cached_property
     def _runs(self) -> MergedVectorLimits | None:
@@ -206,6 +223,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         facts: Facts,
         hardware: HardwareInfo,
         cost: CostModel | None = None,
+        accessing: float = 0.0,
     ) -> Proposal:
         cost = cost or self._cost
         exchanges = ceil_div(self.reductions, MAX_GRID_REDUCES)
@@ -221,7 +239,7 @@ class IndependentReductionPlanner(ReductionPlanner):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)
-        return Proposal(params, cost.estimate(facts, hardware, speed=kept, steps=steps))
+        return Proposal(params, cost.estimate(facts, hardware, speed=kept, steps=steps, accessing=accessing))
 
     def _is_narrow(self, params: ReductionParams) -> bool:
         """Whether columns are read by narrow vectors.
@@ -230,7 +248,8 @@ class IndependentReductionPlanner(ReductionPlanner):
         memory busy: 50000 x 257 bfloat16 are summed in 0.46 of the time on an H200.
         """
         width = params.unroll_factor_iter_dom
-        return not params.fastest_dim and width * self.space.element_bytes <= NARROW_VECTOR_BYTES
+        is_outer = not (params.fastest_dim or params.tiles_in_shared_memory)
+        return is_outer and width * self.space.element_bytes <= NARROW_VECTOR_BYTES
 
     @cached_property
     def _states(self) -> int:
