@@ -113,6 +113,11 @@ class Idea:
         return f"{results(self.segments)}{self.change}"
 
     @property
+    def is_split(self) -> bool:
+        """Whether it only excludes the schedulers that have the segments."""
+        return not self.rewrites and self.across is None and self.once is None
+
+    @property
     def least_gain(self) -> float:
         """The share of the replaced kernels' seconds that the change has to save."""
         return LEAST_GAIN_OF_MORE_KERNELS if self.alone or self.once is not None else LEAST_GAIN
