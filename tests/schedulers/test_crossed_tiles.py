@@ -18,7 +18,7 @@ from fusewright.kernel.text import kernel_text
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import max_, sum_, welford
-from fusewright.ops.build_shape import permute
+from fusewright.ops.build_shape import broadcast, permute
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import LaunchParams, ReductionParams, ReductionScheduler, apply
 from tests.lower.running import lowered, run
@@ -31,11 +31,6 @@ BY_ELEMENT = ReductionParams(
     unroll_factor_inner_reduction=2,
     lparams=LaunchParams(bdimx=8, bdimy=4),
 )
-LAUNCHES = {
-    "blocks": LaunchParams(bdimx=8, bdimy=4),
-    "grid": LaunchParams(bdimx=4, bdimy=2, gdimy=3),
-    "one_row": LaunchParams(bdimx=16, bdimy=1),
-}
 
 
 def inputs(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -61,11 +56,21 @@ def proposed(fusion: Fusion, rows: int, columns: int) -> ReductionParams:
 
 
 @pytest.mark.parametrize("dims", [(0,), (1,)], ids=["over_rows", "over_columns"])
-@pytest.mark.parametrize("launch", LAUNCHES.values(), ids=LAUNCHES)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"lparams": LaunchParams(bdimx=8, bdimy=4)},
+        {"lparams": LaunchParams(bdimx=4, bdimy=2, gdimy=3)},
+        {"lparams": LaunchParams(bdimx=16, bdimy=1)},
+        {"blocks_per_cluster": 2},
+        {"prefetches_steps": True},
+    ],
+    ids=["blocks", "grid", "one_row", "cluster", "prefetch"],
+)
 @pytest.mark.parametrize("sizes", [(19, 37), (1, 33), (33, 1), (8, 16)], ids=str)
-def test_by_element(dims: Sequence[int], launch: LaunchParams, sizes: tuple[int, int]) -> None:
+def test_by_element(dims: Sequence[int], given: dict[str, Any], sizes: tuple[int, int]) -> None:
     fusion, (x, y) = crossed(dims), inputs(*sizes)
-    schedule = scheduled(fusion, replace(BY_ELEMENT, lparams=launch))
+    schedule = scheduled(fusion, replace(BY_ELEMENT, **given))
     assert len(tiles_of(schedule)) == 1
     (result,) = run(schedule, [x, y])
     torch.testing.assert_close(result, (x.t() + y).sum(dims), rtol=1e-5, atol=1e-5)
@@ -131,6 +136,22 @@ def test_several_reductions_of_several_inputs() -> None:
     torch.testing.assert_close(result, total.sum(1), rtol=1e-5, atol=1e-5)
 
 
+def test_only_elements_of_steps_are_prefetched() -> None:
+    """Not those of a vector that all steps share."""
+    (x, y), z = inputs(19, 37), torch.randn(19)
+
+    def body(fusion: Fusion) -> TensorView:
+        a, b = (define_tensor(fusion, [-1, -1], True, DataType.Float) for _ in range(2))
+        c = broadcast(fusion, define_tensor(fusion, [-1], True, DataType.Float), [False, True])
+        total = apply_to_tensor(fusion, "add", permute(fusion, a, [1, 0]), b)
+        return sum_(fusion, apply_to_tensor(fusion, "mul", total, c), [1])
+
+    schedule = scheduled(p.built(body), replace(BY_ELEMENT, prefetches_steps=True))
+    assert sum(tensor.prefetched for tensor in schedule.tensors()) == 2
+    (result,) = run(schedule, [x, y, z])
+    torch.testing.assert_close(result, ((x.t() + y) * z[:, None]).sum(1), rtol=1e-5, atol=1e-5)
+
+
 def test_more_dimensions() -> None:
     """Other dimensions are merged with the tiled ones."""
     x, y = torch.randn(3, 11, 2, 9), torch.randn(2, 9, 3, 11)
@@ -169,9 +190,27 @@ def test_no_tiles_of_a_few_elements() -> None:
     assert not proposed(crossed((1,), DataType.BFloat16), 100001, 5).tiles_in_shared_memory
 
 
+def test_more_inputs_have_smaller_tiles() -> None:
+    """Threads hold what they load of all inputs, and shared memory what lies along columns."""
+
+    def body(fusion: Fusion) -> TensorView:
+        total = None
+        for turned in (True, False) * 3:
+            each = define_tensor(fusion, [-1, -1], True, DataType.Float)
+            each = permute(fusion, each, [1, 0]) if turned else each
+            total = each if total is None else apply_to_tensor(fusion, "add", total, each)
+        assert total is not None
+        return sum_(fusion, total, [1])
+
+    fusion = p.built(body)
+    params, launch = p.propose(SCHEDULER, fusion, p.facts_of(fusion, [(1025, 1023), (1023, 1025)] * 3))
+    assert params.tile == (64, 32)
+    assert 3 * 64 * 32 * 4 < launch.shared_bytes < 32 * 1024
+
+
 @pytest.mark.parametrize(
     ("dims", "dtype", "with_all"),
-    product([(0,), (1,)], [torch.bfloat16, torch.float32], [False, True]),
+    [*product([(0,), (1,)], [torch.bfloat16, torch.float32], [False, True])],
     ids=str,
 )
 def test_one_kernel_reads_and_writes_along_memory(

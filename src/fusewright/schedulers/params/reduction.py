@@ -81,6 +81,10 @@ _READS_AGAIN = When(
     lambda params: params.persistent_kernel and not params.holds_batches,
     "unless a persistent kernel holds no batches",
 )
+_IN_STEPS = When(
+    lambda params: _READS_AGAIN.holds(params) or params.tiles_in_shared_memory,
+    "unless a persistent kernel holds no batches, or there are tiles in shared memory",
+)
 _NO_SCHEDULER = "as no scheduler does that yet"
 _OF_INNER_OUTER = "as kernels that reduce both rows and columns have InnerOuterParams"
 _THREADS = ("lparams.bdimx", "lparams.bdimy", "fastest_dim", "lanes_down_columns")
@@ -128,7 +132,8 @@ class ReductionParams(HeuristicParams):
             the loads of one more step, the last, stay in registers.
         sweeps_backward: without batches: every other sweep goes from the last step to the first.
         streams_last_sweep: without batches: the loads and stores of the last sweep leave the caches first.
-        prefetches_steps: without batches: the first sweep loads the next step while it processes one.
+        prefetches_steps: without batches: the first sweep loads the next step while it processes one. With
+            tiles, so does the only one.
         circular_stages: rows are copied ahead into shared memory, in chunks of bdimx threads with their
             batches. A ring has this many chunks and continues from one row into the next. 0: rows are not
             copied ahead.
@@ -195,7 +200,7 @@ class ReductionParams(HeuristicParams):
     held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
     sweeps_backward: bool = choice(False, when=_READS_AGAIN)
     streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
-    prefetches_steps: bool = choice(False, when=_READS_AGAIN)
+    prefetches_steps: bool = choice(False, when=_IN_STEPS)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
     weights_in_shared_memory: bool = choice(False, when=_STREAMS_ROWS)

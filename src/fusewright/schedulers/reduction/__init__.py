@@ -4,8 +4,8 @@
 in memory, `row_heuristic` (contiguous rows), `column_heuristic` (columns), `split_rows` (rows in several
 stretches), `shared_elements` (rows that read the same elements), `joined_rows` (columns of short rows),
 `crossed_loads` or `tile_heuristic` (inputs that are contiguous along different dimensions). `joined_rows`,
-`crossed_loads` and, for `tile_heuristic`, `crossed_tiles` also apply params. `grid_reduction` decides how many
-blocks share a reduction.
+`crossed_loads` and, for `tile_heuristic`, `crossed_tiles` also apply params. `grid_reduction` decides how
+many blocks share a reduction.
 
 Shared with the schedulers that hold rows: `space` (kept and reduced dimensions), `loops` (how these are
 split), `planner` (facts from the fusion alone), `wider_vectors` (for rows that no wide vector divides), and

@@ -13,7 +13,7 @@ of y.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import ParallelType
@@ -52,17 +52,18 @@ def loads_down_columns(space: ReductionSpace) -> tuple[Access, ...]:
 
 def crossed_accesses(space: ReductionSpace) -> tuple[Access, ...]:
     """Returns the loads and stores of every element that are contiguous along the innermost reduced
-    dimension, if others are contiguous along the innermost kept one; else none.
+    dimension, if there are such loads, and others along the innermost kept one; else none.
     """
     if not space.iteration or not space.reduction:
         return ()
-    down = _along(space, space.reduction[-1])
-    return down if down and _along(space, space.iteration[-1]) else ()
+    rows, columns = space.iteration[-1], space.reduction[-1]
+    if not _along(space, space.loads, rows) or not _along(space, space.loads, columns):
+        return ()
+    return _along(space, (*space.loads, *space.stores), columns)
 
 
-def _along(space: ReductionSpace, inner: IterDomain) -> tuple[Access, ...]:
-    full = filter(space.is_full, (*space.loads, *space.stores))
-    found = ((access, unit_stride_axis(access.tensor)) for access in full)
+def _along(space: ReductionSpace, accesses: Iterable[Access], inner: IterDomain) -> tuple[Access, ...]:
+    found = ((access, unit_stride_axis(access.tensor)) for access in filter(space.is_full, accesses))
     return tuple(access for access, unit in found if unit is not None and access.axes.get(inner) is unit)
 
 

@@ -69,6 +69,8 @@ def reduce_tiles(schedule: Schedule, params: ReductionParams, hinted: Collection
     schedule.inline_at(partials[0], first, best_effort=True, selected=staged.loads)
     step = (first + 1, first + 2)
     inline(schedule, space, partials, width, load_position=first + 2, placed=staged.loads, serial=step)
+    if params.prefetches_steps:
+        _prefetch(schedule, ports.loads, first)
 
 
 def _space(schedule: Schedule) -> ReductionSpace:
@@ -176,3 +178,12 @@ def _vectorize(schedule: Schedule, staged: _Staged, params: ReductionParams) -> 
     for _, tile in staged.pairs[: len(staged.loads)]:
         if 1 < width <= MAX_VECTOR_BYTES // tile.dtype.size:
             schedule.parallelize(tile, -1, ParallelType.vectorize)
+
+
+def _prefetch(schedule: Schedule, loads: Sequence[TensorView], first: int) -> None:
+    """Loads the elements of the next step, where no other load says which they are."""
+    for load in loads:
+        assert load.definition is not None
+        is_in_steps = load.inline_at >= first and not load.loop[first - 1].is_broadcast
+        if is_in_steps and len(load.definition.tensor_inputs) == 1:
+            schedule.prefetch(load)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Facts
@@ -25,7 +25,8 @@ from fusewright.schedulers.vector_limits import VectorLimits
 SIDE = 64  # elements, along both
 # Elements of a side at most, which is longer where the other is cut short by a small dimension.
 MAX_SIDE = 512
-# Size of both dimensions from which on tiles pay. With smaller ones, other kernels use most of a sector, too.
+# Size from which on tiles pay, of the innermost kept dimension and of the innermost reduced one, and of their
+# sides: shorter runs of memory fill no sector.
 MIN_SIZE = 8
 # Threads of a block.
 THREADS = 256
@@ -33,6 +34,8 @@ THREADS = 256
 # without one would wait for the others.
 MAX_ALONG = 4  # elements
 DOWN_BYTES = 4  # bytes
+# Bytes of loads that a thread may hold: a quarter of its registers.
+MAX_LOADED_BYTES = 256
 # Blocks that should fit in an SM's shared memory.
 BLOCKS_PER_SM = 8
 # Share of the time in which a block's loads are in flight. It waits at barriers for the rest, so that more
@@ -53,10 +56,15 @@ class TileChoice:
         """Returns params that reduce `rows` columns of `length`, and the number of blocks; None where nothing
         passes through tiles, or a dimension is too small for them.
         """
-        if not self._down or min(rows, length) < MIN_SIZE:
+        if not self._down:
+            return None
+        inner = self.space.iteration[-1], self.space.reduction[-1]
+        if any(facts.value(axis.extent) < MIN_SIZE for axis in inner):
             return None
         along, down = self._widths(facts)
-        columns, down_rows = _sides(rows, length, along, down, self._most_elements(hardware))
+        columns, down_rows = _sides(rows, length, along, down, self._most_elements(along, down, hardware))
+        if down_rows < MIN_SIZE:
+            return None
         threads_x = columns // along
         threads_y = min(max(1, THREADS // threads_x), down_rows)
         unroll = down_rows // threads_y
@@ -118,11 +126,17 @@ class TileChoice:
         widest = max(access.tensor.dtype.size for access in self._down)
         return min(along, MAX_ALONG), min(down, max(1, DOWN_BYTES // widest))
 
-    def _most_elements(self, hardware: HardwareInfo) -> int:
-        """Returns the elements of a tile for which an SM has room in several blocks."""
+    def _most_elements(self, along: int, down: int, hardware: HardwareInfo) -> int:
+        """Returns the elements of a tile for which an SM has room in several blocks, and threads have in
+        registers, of which what is no part of a vector takes one.
+        """
         a_point = sum(access.tensor.dtype.size for access in self._down)
         room = min(hardware.shared_memory_per_block, hardware.shared_memory_per_sm // BLOCKS_PER_SM)
-        return min(SIDE * SIDE, room // a_point)
+        loaded = sum(
+            max(load.tensor.dtype.size, REGISTER_BYTES // (down if load in self._down else along))
+            for load in self.space.full_loads
+        )
+        return min(SIDE * SIDE, room // a_point, THREADS * MAX_LOADED_BYTES // loaded)
 
 
 def _sides(rows: int, length: int, along: int, down: int, elements: int) -> tuple[int, int]:
