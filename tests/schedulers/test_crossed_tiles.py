@@ -18,6 +18,7 @@ from fusewright.kernel.text import kernel_text
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import max_, sum_, welford
+from fusewright.ops.build_resize import cat
 from fusewright.ops.build_shape import broadcast, permute
 from fusewright.schedule import Schedule, replay
 from fusewright.schedulers import LaunchParams, ReductionParams, ReductionScheduler, apply
@@ -190,6 +191,24 @@ def test_no_tiles_of_a_few_elements() -> None:
     assert not proposed(crossed((1,), DataType.BFloat16), 100001, 5).tiles_in_shared_memory
 
 
+def test_no_tiles_for_a_column_that_is_read_next_to_rows() -> None:
+    """Its neighbours lie along the kept dimension, but every row has one element of it for all points."""
+
+    def body(fusion: Fusion) -> TensorView:
+        column = define_tensor(fusion, [-1, 1], True, DataType.Float)
+        return sum_(
+            fusion, cat(fusion, [column, define_tensor(fusion, [-1, -1], True, DataType.Float)], 1), [1]
+        )
+
+    fusion = p.built(body)
+    params, _ = p.propose(SCHEDULER, fusion, p.facts_of(fusion, [(256, 1), (256, 65536)]))
+    assert not params.tiles_in_shared_memory
+
+
+def test_no_tiles_where_all_is_read_from_the_caches_as_fast() -> None:
+    assert not proposed(crossed((0,), DataType.BFloat16), 65, 130).tiles_in_shared_memory
+
+
 def test_more_inputs_have_smaller_tiles() -> None:
     """Threads hold what they load of all inputs, and shared memory what lies along columns."""
 
@@ -213,9 +232,7 @@ def test_more_inputs_have_smaller_tiles() -> None:
     [*product([(0,), (1,)], [torch.bfloat16, torch.float32], [False, True])],
     ids=str,
 )
-def test_one_kernel_reads_and_writes_along_memory(
-    dims: list[int], dtype: torch.dtype, with_all: bool
-) -> None:
+def test_one_kernel_reads_and_writes_everything(dims: list[int], dtype: torch.dtype, with_all: bool) -> None:
     """No tensor of the sum's operands passes through memory."""
     x, y = inputs(65, 130, dtype)
     with FusionDefinition() as fd:
@@ -225,8 +242,7 @@ def test_one_kernel_reads_and_writes_along_memory(
             fd.add_output(total)
         fd.add_output(fd.ops.sum(total, list(dims)))
     *_, result = fd.execute([x, y])
-    (kernel,) = fd.kernels_for([x, y])
-    assert kernel.params.tiles_in_shared_memory
+    assert len(fd.kernels_for([x, y])) == 1
     torch.testing.assert_close(result.float(), (x.t().float() + y.float()).sum(dims), rtol=1e-2, atol=2e-1)
 
 

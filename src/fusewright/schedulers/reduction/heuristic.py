@@ -53,19 +53,26 @@ from fusewright.schedulers.vector_limits import VectorLimits
 NARROW_VECTOR_BYTES = 4
 
 
+def _seconds(proposal: Proposal) -> float:
+    assert proposal.estimate is not None
+    return proposal.estimate().seconds
+
+
 class IndependentReductionPlanner(ReductionPlanner):
     """Derives params from the sizes of a call."""
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        for crossed in (self._squares, self._tiles):
-            proposal = crossed(rows, length, facts, hardware)
-            if proposal is not None:
-                return proposal
+        squares = self._squares(rows, length, facts, hardware)
+        if squares is not None:
+            return squares
         if space.is_inner or not space.iteration:
-            return self._rows(rows, length, facts, hardware)
-        return self._columns(rows, length, facts, hardware)
+            plain = self._rows(rows, length, facts, hardware)
+        else:
+            plain = self._columns(rows, length, facts, hardware)
+        tiles = self._tiles(rows, length, facts, hardware)
+        return plain if tiles is None else min(plain, tiles, key=_seconds)
 
     def _rows(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal:
         """Returns a proposal for rows along the contiguous dimension."""
