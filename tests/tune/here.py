@@ -60,7 +60,7 @@ class Compiling:
 
 
 class Timing:
-    """Blocks of 64 threads are the fastest. Those of joined rows, which may have more than stated, are slow."""
+    """Blocks of 64 threads are the fastest. Those of joined rows are slow: they may have more threads."""
 
     def __init__(self, load: Any, options: Any, turns: Any, device: int) -> None:
         pass
