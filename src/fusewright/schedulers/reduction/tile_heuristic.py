@@ -1,5 +1,7 @@
 """Chooses the tiles of reductions whose inputs or outputs are contiguous along rows and along columns
 (`crossed_tiles`), and estimates the accesses of such a kernel.
+
+Tiles and threads are like those of transposes (`transpose.tile_choice`). None has been timed on a GPU yet.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ DOWN_BYTES = 4  # bytes
 MAX_LOADED_BYTES = 256
 # Blocks that should fit in an SM's shared memory.
 BLOCKS_PER_SM = 8
-# Share of the time in which a block's loads are in flight. It waits at barriers for the rest, so that more
-# blocks are needed.
+# Share of the time in which a block's loads are in flight, an assumption. It is at barriers otherwise, so that
+# more blocks are needed.
 LOADING_SHARE = 0.5
 
 
