@@ -40,8 +40,8 @@ DOWN_BYTES = 4  # bytes
 MAX_LOADED_BYTES = 256
 # Blocks that should fit in an SM's shared memory.
 BLOCKS_PER_SM = 8
-# Share of the time in which a block's loads are in flight, an assumption. It is at barriers otherwise, so that
-# more blocks are needed.
+# Share of the time in which the loads of a block are in flight: an assumption. It is at barriers otherwise,
+# so more blocks are needed.
 LOADING_SHARE = 0.5
 
 
