@@ -10,6 +10,7 @@ from math import prod
 from types import FrameType
 
 import pytest
+import torch
 
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import described
@@ -261,29 +262,40 @@ def test_slots_are_those_of_the_compiled_function(name: str):
     assert (found - frame) / 2 <= spelling.slots <= 2 * (found - frame)
 
 
-def column_sum_seconds(transposed: bool, stored: bool, alignment: int = 2) -> float:
-    """Of a matrix that lies row by row or column by column, which may be written row by row as well."""
+def sum_seconds(shape: list[int], order: list[int], read: bool, stored: bool, alignment: int = 2) -> float:
+    """Of the sum over the first dimension of two tensors. One of them may be read with its dimensions in
+    another order in memory, and the elements of the sum may be written so.
+    """
     fusion = Fusion()
-    x, y = (define_tensor(fusion, [4096, 4096], True, DataType.BFloat16) for _ in range(2))
-    value = apply_to_tensor(fusion, "add", x, permute(fusion, y, [1, 0]) if transposed else y)
+    x = define_tensor(fusion, shape, True, DataType.BFloat16)
+    sizes = [shape[dim] for dim in order] if read else shape
+    y = define_tensor(fusion, sizes, True, DataType.BFloat16)
+    value = apply_to_tensor(fusion, "add", x, permute(fusion, y, order) if read else y)
     add_output(fusion, sum_(fusion, value, [0]))
     if stored:
-        add_output(fusion, permute(fusion, value, [1, 0]))
-    facts = Facts({}, ((4096, 1), (4096, 1)), (alignment, alignment))
+        add_output(fusion, permute(fusion, value, order))
+    strides = tuple(torch.empty(size, device="meta").stride() for size in (shape, sizes))
     planner = ReductionScheduler().prepare(fusion)
     assert not isinstance(planner, Reject), planner.reason
-    return planner(facts, H200).estimate().seconds
+    return planner(Facts({}, strides, (alignment, alignment)), H200).estimate().seconds
 
 
 def test_an_element_by_itself_takes_a_sector_and_twice_where_it_is_stored():
+    """The other order has the outer kept dimension innermost."""
     sector = SECTOR_BYTES * 4096 * 4096 / (H200.memory_bandwidth_gbs * 1e9 * COPY_SHARE)
-    plain = column_sum_seconds(transposed=False, stored=False)
-    read = column_sum_seconds(transposed=True, stored=False)
-    written = column_sum_seconds(transposed=False, stored=True)
+    case = [64, 64, 4096], [0, 2, 1]
+    plain = sum_seconds(*case, read=False, stored=False)
+    read = sum_seconds(*case, read=True, stored=False)
+    written = sum_seconds(*case, read=False, stored=True)
     assert read - plain == pytest.approx(sector, rel=0.15)
     assert written - plain == pytest.approx(2 * sector, rel=0.15)
-    # In vectors along both dimensions all of each sector is used.
-    assert column_sum_seconds(True, False, alignment=256) == column_sum_seconds(False, False, alignment=256)
+
+
+@pytest.mark.parametrize("alignment", [2, 256])
+def test_squares_and_tiles_use_all_of_each_sector(alignment: int):
+    """In vectors along both dimensions, or by element."""
+    read, plain = (sum_seconds([4096, 4096], [1, 0], each, False, alignment) for each in (True, False))
+    assert read == pytest.approx(plain, rel=0.02)
 
 
 @pytest.mark.parametrize(("length", "gathered_again"), [(512, False), (1 << 16, True)])

@@ -309,7 +309,7 @@ def test_columns_of_nothing_that_is_loaded_have_params() -> None:
 
 def test_a_gpu_of_one_sm_shares_no_rows() -> None:
     cost: Any = None
-    rows = Swept(3, 1 << 20, 8, 2, 2, 4, (), sweeps=2, reductions=1, has_welford=False)
+    rows = Swept(3, 1 << 20, 8, 2, 2, 4, (), sweeps=2, reductions=1, has_welford=False, sizes=())
     one = replace(p.H200, sm_count=1)
     assert sweep_rows(rows, cost, cost, one) is None
 

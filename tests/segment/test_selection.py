@@ -17,6 +17,7 @@ from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import sum_, var_mean
 from fusewright.ops.build_shape import permute
+from fusewright.ops.build_softmax import softmax
 from fusewright.schedulers import (
     Cost,
     Facts,
@@ -328,10 +329,10 @@ def large_call(fusion: Fusion, size: int = 4096) -> Call:
 
 
 def test_a_sum_reads_what_another_kernel_transposed():
-    """By itself it would read its operand along the wrong dimension, an element a sector."""
+    """By itself it would store it along the wrong dimension, an element a sector."""
     fusion = Fusion()
-    x, y = (define_tensor(fusion, [4096, 4096], True, DataType.BFloat16) for _ in range(2))
-    value = apply_to_tensor(fusion, "add", x, permute(fusion, y, [1, 0]))
+    x = define_tensor(fusion, [4096, 4096], True, DataType.BFloat16)
+    value = apply_to_tensor(fusion, "neg", permute(fusion, x, [1, 0]))
     add_output(fusion, value)
     add_output(fusion, sum_(fusion, value, [0]))
     planned = Partitions(fusion, default_registry()).select(large_call(fusion), Tracer())
@@ -349,6 +350,31 @@ def test_what_lies_across_memory_is_stored_by_no_reduction():
     planned = Partitions(fusion, default_registry()).select(large_call(fusion), Tracer())
     schedulers = [segment.scheduler.type for segment in planned.partition.segments]
     assert schedulers == [SchedulerType.transpose, SchedulerType.inner_outer]
+
+
+def test_rows_are_held_once_their_operands_lie_along_them():
+    """A softmax of x + y.t(). Each reduction could read both inputs again, but one kernel holds rows of the
+    stored sum.
+    """
+    fusion = Fusion()
+    x, y = (define_tensor(fusion, [4096, 4096], True, DataType.BFloat16) for _ in range(2))
+    total = apply_to_tensor(fusion, "add", x, permute(fusion, y, [1, 0]))
+    add_output(fusion, softmax(fusion, total, 1))
+    planned = Partitions(fusion, default_registry()).select(large_call(fusion), Tracer())
+    schedulers = [segment.scheduler.type for segment in planned.partition.segments]
+    assert schedulers == [SchedulerType.transpose, SchedulerType.inner_persistent]
+
+
+def test_a_reduction_reads_operands_across_memory_itself():
+    """Whatever vectors divide: by squares of registers, or by tiles."""
+    for size in (4096, 4095):
+        fusion = Fusion()
+        x, y = (define_tensor(fusion, [size, size], True, DataType.BFloat16) for _ in range(2))
+        total = apply_to_tensor(fusion, "add", x, permute(fusion, y, [1, 0]))
+        add_output(fusion, sum_(fusion, total, [1]))
+        planned = Partitions(fusion, default_registry()).select(large_call(fusion, size), Tracer())
+        schedulers = [segment.scheduler.type for segment in planned.partition.segments]
+        assert schedulers == [SchedulerType.reduction], size
 
 
 def test_parts_with_nothing_in_common_are_kernels_of_one_launch():

@@ -60,15 +60,16 @@ class Compiling:
 
 
 class Timing:
-    """Blocks of 64 threads are the fastest."""
+    """Blocks of 64 threads are the fastest. Those of joined rows are slow: they may have more threads."""
 
     def __init__(self, load: Any, options: Any, turns: Any, device: int) -> None:
         pass
 
     def __call__(self) -> Callable[[Any], Ran | Race]:
         def seconds(text: str) -> float:
-            launch = json.loads(text)["lparams"]
-            return 1 + abs(math.log2(max(1, launch["bdimx"]) * max(1, launch["bdimy"]) / 64))
+            params = json.loads(text)
+            launch, slower = params["lparams"], 8 * (params.get("joined_rows", 1) > 1)
+            return 1 + slower + abs(math.log2(max(1, launch["bdimx"]) * max(1, launch["bdimy"]) / 64))
 
         def run(job: Any) -> Ran | Race:
             if isinstance(job, RaceOf):

@@ -2676,6 +2676,7 @@ class EditableReductionParams:
     lanes_down_columns: bool
     joined_rows: int
     vector_down_columns: int
+    tiles_in_shared_memory: bool
     unroll_factor_iter_dom: int
     vectorize_iter_dom: bool
     cross_block_inner_reduction: bool
@@ -2726,7 +2727,11 @@ class EditableReductionParams:
     @property
     def rows_in_flight(self) -> int: ...
     @property
+    def rows_side_by_side(self) -> int: ...
+    @property
     def threads_step(self) -> int: ...
+    @property
+    def tile(self) -> tuple[int, int]: ...
     @property
     def vector_widths(self) -> tuple[int, ...]: ...
     def update(self, fields: Mapping[str, Any]) -> None: ...

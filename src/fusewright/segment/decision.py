@@ -203,6 +203,8 @@ class Decision:
                 state = self._with(idea, state)
             elif idea.rewrites:
                 state = self._redefined_or_split(idea, state)
+            elif idea.is_split:
+                state = self._split_or_apart(idea, state)
             else:
                 state = self._with_all(idea, state)
         return self._spread(state) if self.call.horizontal else state
@@ -247,8 +249,26 @@ class Decision:
     def _launches(self, state: State) -> tuple[tuple[int, ...], ...]:
         return launches(self.draft.whole, state.segments, state.costs)
 
-    def _apart(self, state: State) -> State | None:
+    def _split_or_apart(self, idea: Idea, state: State) -> State:
+        """The best of the state, the state without the segments' scheduler for them, and the state with a
+        reduction of a segment in another kernel.
+
+        Once it is split, no kernel of that scheduler has its nodes again, not even without their operands.
+        """
+        split = self._with_all(idea, state)
+        if split is state:
+            return state
+        nodes = frozenset([node for segment in idea.segments for node in segment.nodes])
+        return self._apart(state, split, nodes) or split
+
+    def _apart(
+        self, state: State, best: State | None = None, among: frozenset[Node] | None = None
+    ) -> State | None:
         """A better state with a reduction and its dependents in another kernel; None if there is none.
+
+        Args:
+            best: the state that it has to be better than. None: the given one.
+            among: the nodes of the kernels whose reductions are tried. None: those of all kernels.
 
         The search is greedy, so it may have merged the reduction with its operands before a better merge was
         possible. The kernel and its neighbours are partitioned again without the reduction. The reduction
@@ -258,6 +278,8 @@ class Decision:
         seconds = [self._group_seconds(group, state) or 0.0 for group in state.groups]
         for i in sorted(range(len(state.groups)), key=lambda i: -seconds[i]):
             group = state.groups[i]
+            if among is not None and among.isdisjoint(group):
+                continue
             segment = self.draft.segment_of(group, state.excluded)
             if segment is None:
                 continue
@@ -276,7 +298,7 @@ class Decision:
                 new = merged_groups(self.draft, inside, state.excluded, apart=part)
                 new = self._placed(part, [other for other in new if other[0] not in part], state)
                 rest = [other for j, other in enumerate(state.groups) if j not in region]
-                moved = self._tried_move(part, [*rest, *new], state)
+                moved = self._tried_move(part, [*rest, *new], state, best or state)
                 if moved is not None:
                     return moved
                 self._stays.add(key)
@@ -302,18 +324,20 @@ class Decision:
         return best[1] if best is not None else [*groups, list(part)]
 
     def _tried_move(
-        self, part: Sequence[Node], groups: Sequence[Sequence[Node]], state: State
+        self, part: Sequence[Node], groups: Sequence[Sequence[Node]], state: State, best: State
     ) -> State | None:
-        """The state with these groups if it is better; `part` names the nodes that moved to another group."""
+        """The state with these groups if it is better than `best`; `part` names the nodes that moved to
+        another group.
+        """
         ordered = launch_order(groups, self.draft.position)
         try:
             moved = self._state(ordered, state.excluded) if ordered is not None else None
         except NoSchedulerError:
             moved = None
         after = moved if isinstance(moved, State) else None
-        kept = after is not None and is_better(state, after)
+        kept = after is not None and is_better(best, after)
         names = ", ".join(node.output.name for node in part)
-        self._note(f"{names} in another kernel", state, after, kept)
+        self._note(f"{names} in another kernel", best, after, kept)
         return after if kept else None
 
     def _is_slow(self, group: Sequence[Node], state: State) -> bool:
@@ -411,7 +435,7 @@ class Decision:
         """
         costs = dict(zip(state.segments, state.costs))
         slow = self._untried("split", [segment for segment in idea.segments if may_be_split(costs[segment])])
-        split = self._with_all(_without_scheduler(slow), state) if slow else state
+        split = self._split_or_apart(_without_scheduler(slow), state) if slow else state
         before = len(self._changes)
         redefined = self._with_all(idea, state)
         more = len(split.segments) > len(redefined.segments)

@@ -115,6 +115,11 @@ class Idea:
         return f"{results(self.segments)}{self.change}"
 
     @property
+    def is_split(self) -> bool:
+        """Whether it only excludes the schedulers that have the segments."""
+        return not self.rewrites and self.across is None and self.once is None
+
+    @property
     def least_gain(self) -> float:
         """The share of the replaced kernels' seconds that the change has to save."""
         adds_kernels = self.alone or self.together or self.once is not None

@@ -30,13 +30,16 @@ from fusewright.schedulers.params.legal import GIVEN, SIZE, counts, each
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
-_CROSSED = When(
+_TILES = When(
     lambda params: (
         not (params.fastest_dim or params.persistent_kernel or params.lanes_down_columns)
         and params.joined_rows == 1
-        and params.vectorize_iter_dom
     ),
-    "unless a kernel that is not persistent reads vectors along rows, each by itself",
+    "unless a kernel that is not persistent reads columns along rows, each row by itself",
+)
+_CROSSED = When(
+    lambda params: _TILES.holds(params) and (params.vectorize_iter_dom or params.tiles_in_shared_memory),
+    "unless a kernel that is not persistent reads vectors along rows, each by itself, or has tiles",
 )
 _WHOLE_ROWS = When(
     lambda params: params.fastest_dim and not params.schedule_3d,
@@ -77,6 +80,10 @@ _IN_TURNS = When(
 _READS_AGAIN = When(
     lambda params: params.persistent_kernel and not params.holds_batches,
     "unless a persistent kernel holds no batches",
+)
+_IN_STEPS = When(
+    lambda params: _READS_AGAIN.holds(params) or params.tiles_in_shared_memory,
+    "unless a persistent kernel holds no batches, or there are tiles in shared memory",
 )
 _NO_SCHEDULER = "as no scheduler does that yet"
 _OF_INNER_OUTER = "as kernels that reduce both rows and columns have InnerOuterParams"
@@ -125,7 +132,8 @@ class ReductionParams(HeuristicParams):
             the loads of one more step, the last, stay in registers.
         sweeps_backward: without batches: every other sweep goes from the last step to the first.
         streams_last_sweep: without batches: the loads and stores of the last sweep leave the caches first.
-        prefetches_steps: without batches: the first sweep loads the next step while it processes one.
+        prefetches_steps: without batches: the first sweep loads the next step while it processes one. With
+            tiles, so does the only one.
         circular_stages: rows are copied ahead into shared memory, in chunks of bdimx threads with their
             batches. A ring has this many chunks and continues from one row into the next. 0: rows are not
             copied ahead.
@@ -144,8 +152,11 @@ class ReductionParams(HeuristicParams):
             and bdimy along the rows.
         joined_rows: outer: this many rows of memory, each of bdimx elements, are read as one by vectors that
             do not divide them.
-        vector_down_columns: outer: the number of neighbouring rows per thread, since inputs whose columns are
-            contiguous are read in vectors of this many elements down these (`reduction.crossed_loads`).
+        vector_down_columns: outer: inputs whose columns are contiguous are read in vectors of this many
+            elements down these. Each thread has as many neighbouring rows (`reduction.crossed_loads`), unless
+            there are tiles.
+        tiles_in_shared_memory: outer: what is contiguous down the columns passes through shared memory
+            (`reduction.crossed_tiles`). The tile of a step has the columns and rows of the block's threads.
         unroll_factor_iter_dom: inner: the rows that a thread holds, or reduces, at a time. Outer: the columns
             of a thread.
         vectorize_iter_dom: outer: whether its accesses along rows are vectors.
@@ -189,7 +200,7 @@ class ReductionParams(HeuristicParams):
     held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
     sweeps_backward: bool = choice(False, when=_READS_AGAIN)
     streams_last_sweep: bool = choice(False, when=_READS_AGAIN)
-    prefetches_steps: bool = choice(False, when=_READS_AGAIN)
+    prefetches_steps: bool = choice(False, when=_IN_STEPS)
     circular_stages: int = choice(0, counts(0, tried=(0,)), _HOLDS_ROWS)
     warp_specialized: bool = choice(False, when=_STREAMS_ROWS)
     weights_in_shared_memory: bool = choice(False, when=_STREAMS_ROWS)
@@ -200,6 +211,7 @@ class ReductionParams(HeuristicParams):
     lanes_down_columns: bool = choice(False, when=_OUTER)
     joined_rows: int = choice(1, UNROLLING, _OUTER)
     vector_down_columns: int = choice(1, WIDTHS, _CROSSED)
+    tiles_in_shared_memory: bool = choice(False, when=_TILES)
     unroll_factor_iter_dom: int = choice(1, UNROLLING, _ROWS_SIDE_BY_SIDE)
     vectorize_iter_dom: bool = choice(False, when=_OUTER)
 
@@ -220,6 +232,11 @@ class ReductionParams(HeuristicParams):
         return self.unroll_factor_iter_dom if self.fastest_dim else 1
 
     @property
+    def rows_side_by_side(self) -> int:
+        """The neighbouring rows of a thread, of which each input has a vector."""
+        return 1 if self.tiles_in_shared_memory else self.vector_down_columns
+
+    @property
     def vector_widths(self) -> tuple[int, ...]:
         """Elements of the accesses that it makes."""
         inner = self.unroll_factor_inner_reduction if self.vectorize_inner_reduction else 1
@@ -235,7 +252,7 @@ class ReductionParams(HeuristicParams):
     def elements_held(self) -> int:
         """The elements of one input that a thread has in registers at once."""
         held = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
-        held *= self.vector_down_columns
+        held *= self.rows_side_by_side
         if self.holds_batches and not self.persistent_in_shared_memory:
             held *= self.batches_per_block_inner_reduction
         return held * self.unroll_factor_iter_dom
@@ -245,7 +262,7 @@ class ReductionParams(HeuristicParams):
         """The copies of an access in the code of a thread."""
         accesses = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
         accesses *= max(1, self.batches_per_block_inner_reduction) * self.unroll_factor_iter_dom
-        accesses *= self.vector_down_columns
+        accesses *= self.rows_side_by_side
         return accesses // prod(self.vector_widths) if not self.shift_rows else accesses // SHIFTED_WIDTH
 
     @property
@@ -368,6 +385,8 @@ class ReductionParams(HeuristicParams):
             WIDTHS.check("unroll_factor_inner_reduction", self.unroll_factor_inner_reduction, hardware)
         if self.vectorize_iter_dom:
             WIDTHS.check("unroll_factor_iter_dom", self.unroll_factor_iter_dom, hardware)
+        if self.tiles_in_shared_memory:
+            self._validate_tiles(hardware)
         threads = self.lparams.bdimx
         self.require(
             not self.pad_inner_reduction_to_warp or threads < 1 or threads % self.padded_threads == 0,
@@ -388,6 +407,20 @@ class ReductionParams(HeuristicParams):
         if self.shift_rows:
             self.expect("held_steps", 0, "where rows are shifted")
             self.expect("prefetches_steps", False, "where rows are shifted")
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """The columns and the rows that a block has in flight."""
+        columns = self.lparams.bdimx * self.unroll_factor_iter_dom
+        return columns, self.lparams.bdimy * self.unroll_factor_inner_reduction
+
+    def _validate_tiles(self, hardware: HardwareInfo) -> None:
+        columns, rows = self.tile
+        width = self.vector_down_columns
+        self.require(rows % width == 0, "vector_down_columns", f"a divisor of {rows}, the rows of a tile")
+        # Of the smallest elements. Of wider ones and several tensors, lowering counts the bytes.
+        fits = columns * rows <= hardware.shared_memory_per_block_optin
+        self.require(fits, "unroll_factor_inner_reduction", "less: a tile is larger than shared memory")
 
     def _validate_stages(self, hardware: HardwareInfo) -> None:
         where = "with circular_stages"

@@ -13,7 +13,7 @@ of y.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.enums import ParallelType
@@ -47,15 +47,24 @@ def loads_down_columns(space: ReductionSpace) -> tuple[Access, ...]:
     """Returns the loads of every element that are contiguous along the innermost reduced dimension, if others
     are contiguous along the innermost kept one, and no element is stored; else none.
     """
-    if not space.iteration or not space.reduction or space.stores_all:
+    return () if space.stores_all else crossed_accesses(space)
+
+
+def crossed_accesses(space: ReductionSpace) -> tuple[Access, ...]:
+    """Returns the loads and stores of every element that are contiguous along the innermost reduced
+    dimension, if there are such loads, and others along the innermost kept one; else none.
+    """
+    if not space.iteration or not space.reduction:
         return ()
-    down = _along(space, space.reduction[-1])
-    return down if down and _along(space, space.iteration[-1]) else ()
+    rows, columns = space.iteration[-1], space.reduction[-1]
+    if not _along(space, space.loads, rows) or not _along(space, space.loads, columns):
+        return ()
+    return _along(space, (*space.loads, *space.stores), columns)
 
 
-def _along(space: ReductionSpace, inner: IterDomain) -> tuple[Access, ...]:
-    found = ((load, unit_stride_axis(load.tensor)) for load in space.full_loads)
-    return tuple(load for load, unit in found if unit is not None and load.axes.get(inner) is unit)
+def _along(space: ReductionSpace, accesses: Iterable[Access], inner: IterDomain) -> tuple[Access, ...]:
+    found = ((access, unit_stride_axis(access.tensor)) for access in filter(space.is_full, accesses))
+    return tuple(access for access, unit in found if unit is not None and access.axes.get(inner) is unit)
 
 
 def crossed_limits(fusion: Fusion, space: ReductionSpace) -> tuple[VectorLimits, VectorLimits] | None:
@@ -69,9 +78,8 @@ def crossed_limits(fusion: Fusion, space: ReductionSpace) -> tuple[VectorLimits,
     return VectorLimits(fusion, rows, accesses), VectorLimits(fusion, columns, accesses)
 
 
-def crossed_sectors(fusion: Fusion, space: ReductionSpace) -> Sectors:
-    """Returns the sectors of a kernel in which each access goes along its own contiguous dimension."""
-    down = set(loads_down_columns(space))
+def crossed_sectors(fusion: Fusion, space: ReductionSpace, down: Collection[Access]) -> Sectors:
+    """Returns the sectors of a kernel in which accesses go along rows, but those of `down` along columns."""
     rows, columns = (*space.reduction, *space.iteration), (*space.iteration, *space.reduction)
     accesses = (*space.loads, *space.stores)
     return Sectors(fusion, tuple((each, columns if each in down else rows) for each in accesses))

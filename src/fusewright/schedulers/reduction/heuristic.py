@@ -28,6 +28,7 @@ from fusewright.schedulers.reduction.crossed_loads import (
     crossed_params,
     crossed_sectors,
     crossed_widths,
+    loads_down_columns,
 )
 from fusewright.schedulers.reduction.joined_rows import joined_params, joins_rows
 from fusewright.schedulers.reduction.planner import ReductionPlanner
@@ -41,6 +42,7 @@ from fusewright.schedulers.reduction.split_rows import (
     short_split_params,
     split_params,
 )
+from fusewright.schedulers.reduction.tile_heuristic import TileChoice
 from fusewright.schedulers.reduction.wider_vectors import (
     LEAST_SHIFTED,
     wider_vectors,
@@ -53,18 +55,26 @@ from fusewright.schedulers.vector_limits import VectorLimits
 NARROW_VECTOR_BYTES = 4
 
 
+def _seconds(proposal: Proposal) -> float:
+    assert proposal.estimate is not None
+    return proposal.estimate().seconds
+
+
 class IndependentReductionPlanner(ReductionPlanner):
     """Derives params from the sizes of a call."""
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         space = self.space
         rows, length = space.iteration_size(facts), space.reduction_size(facts)
-        crossed = self._crossed(rows, length, facts, hardware)
-        if crossed is not None:
-            return crossed
+        squares = self._squares(rows, length, facts, hardware)
+        if squares is not None:
+            return squares
         if space.is_inner or not space.iteration:
-            return self._rows(rows, length, facts, hardware)
-        return self._columns(rows, length, facts, hardware)
+            plain = self._rows(rows, length, facts, hardware)
+        else:
+            plain = self._columns(rows, length, facts, hardware)
+        tiles = self._tiles(rows, length, facts, hardware)
+        return plain if tiles is None else min(plain, tiles, key=_seconds)
 
     def _rows(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal:
         """Returns a proposal for rows along the contiguous dimension."""
@@ -115,9 +125,10 @@ class IndependentReductionPlanner(ReductionPlanner):
 
     @cached_property
     def _crossed_cost(self) -> CostModel:
-        return CostModel(self.fusion, crossed_sectors(self.fusion, self.space))
+        down = loads_down_columns(self.space)
+        return CostModel(self.fusion, crossed_sectors(self.fusion, self.space, down))
 
-    def _crossed(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
+    def _squares(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
         """Returns a proposal of squares of elements for each thread, where inputs are contiguous along rows
         and down columns; else None.
         """
@@ -128,6 +139,19 @@ class IndependentReductionPlanner(ReductionPlanner):
         launch = params.lparams
         blocks = ceil_div(rows, launch.bdimx * params.unroll_factor_iter_dom) * launch.gdimy
         return self._proposal(params, blocks, facts, hardware, self._crossed_cost)
+
+    @cached_property
+    def _tile_choice(self) -> TileChoice:
+        return TileChoice(self.fusion, self.space)
+
+    def _tiles(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
+        """Returns a proposal of tiles in shared memory, where these are of use; else None."""
+        found = self._tile_choice.params(rows, length, facts, hardware)
+        if found is None:
+            return None
+        params, blocks = found
+        accessing = self._tile_choice.accessing_seconds(params, rows, length, hardware)
+        return self._proposal(params, blocks, facts, hardware, self._tile_choice.cost, accessing)
 
     @cached_property
     def _runs(self) -> MergedVectorLimits | None:
@@ -208,6 +232,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         facts: Facts,
         hardware: HardwareInfo,
         cost: CostModel | None = None,
+        accessing: float = 0.0,
     ) -> Proposal:
         cost = cost or self._cost
         params = self.step_loads.fitting(params, hardware)
@@ -225,7 +250,8 @@ class IndependentReductionPlanner(ReductionPlanner):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)
-        return Proposal(params, partial(self._estimated, cost, params, facts, hardware, kept, steps))
+        estimated = partial(self._estimated, cost, params, facts, hardware, kept, steps, accessing)
+        return Proposal(params, estimated)
 
     def _estimated(
         self,
@@ -235,9 +261,10 @@ class IndependentReductionPlanner(ReductionPlanner):
         hardware: HardwareInfo,
         speed: float,
         steps: float,
+        accessing: float,
     ) -> Cost:
         slots = cost.slots(facts) + self._row_arithmetic.repeated_slots(params, facts)
-        return cost.estimate(facts, hardware, speed=speed, steps=steps, slots=slots)()
+        return cost.estimate(facts, hardware, speed=speed, steps=steps, accessing=accessing, slots=slots)()
 
     @cached_property
     def _row_arithmetic(self) -> RowArithmetic:
@@ -250,7 +277,8 @@ class IndependentReductionPlanner(ReductionPlanner):
         memory busy: 50000 x 257 bfloat16 are summed in 0.46 of the time on an H200.
         """
         width = params.unroll_factor_iter_dom
-        return not params.fastest_dim and width * self.space.element_bytes <= NARROW_VECTOR_BYTES
+        is_outer = not (params.fastest_dim or params.tiles_in_shared_memory)
+        return is_outer and width * self.space.element_bytes <= NARROW_VECTOR_BYTES
 
     @cached_property
     def _states(self) -> int:

@@ -139,15 +139,14 @@ def _cut_outer(schedule: Schedule, tensor: TensorView, params: ReductionParams, 
     """[I, R] -> [BIDx, TIDx, (BIDy,) TIDy | serial, unroll, (down) | vector]; returns what stands in bars.
 
     Blocks x, threads x and vectors are of I, the others of R; with lanes_down_columns threads x and y change
-    places. The blocks of a cluster may stand in for blocks y. `down`: vector_down_columns rows that a thread
-    has side by side.
+    places. The blocks of a cluster may stand in for blocks y. `down`: rows that a thread has side by side.
     """
     launch, reduction = params.lparams, 1 if has_rows else 0
     threads = (launch.bdimx, ParallelType.block_x), (launch.bdimy, ParallelType.block_y)
     (along, along_type), (down, down_type) = reversed(threads) if params.lanes_down_columns else threads
-    side_by_side = params.vector_down_columns > 1
+    side_by_side = params.rows_side_by_side > 1
     if side_by_side:
-        schedule.split(tensor, reduction, params.vector_down_columns)
+        schedule.split(tensor, reduction, params.rows_side_by_side)
         schedule.parallelize(tensor, reduction + 1, ParallelType.unroll)
     schedule.split(tensor, reduction, down)
     schedule.split(tensor, reduction, params.unroll_factor_inner_reduction)

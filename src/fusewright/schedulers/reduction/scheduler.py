@@ -8,6 +8,8 @@ Outer: threads x lie along the contiguous dimension, threads y down the columns,
 
     [I, R] -> [I blocks, I threads x, (R blocks y,) R threads y | serial, unroll, I vector]
 
+Tiles of columns are cut by `crossed_tiles`, rows of memory that are read as one by `joined_rows`.
+
 The serial part is factored into partial results of each thread, which one collective then combines. Blocks
 that share a reduction take turns along it, so that all of them read one stretch of memory at a time.
 """
@@ -36,9 +38,11 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.crossed_loads import (
+    crossed_accesses,
     loads_down_columns,
     vectorize_down,
 )
+from fusewright.schedulers.reduction.crossed_tiles import reduce_tiles
 from fusewright.schedulers.reduction.few_elements import elementwise_reductions
 from fusewright.schedulers.reduction.heuristic import IndependentReductionPlanner
 from fusewright.schedulers.reduction.joined_rows import join_rows
@@ -60,6 +64,7 @@ from fusewright.schedulers.reduction.split_rows import (
 # A kernel whose estimate is so many times the time of its bytes accesses what lies in other orders.
 #   H200, sums of pairs along rows of a bf16 tensor whose memory has columns: 488 us where its bytes take 52.
 SCATTERED = 2.0
+_NOTHING_CROSSED = "where no input is contiguous along the columns"
 
 
 class ReductionScheduler(BuiltInScheduler):
@@ -76,8 +81,13 @@ class ReductionScheduler(BuiltInScheduler):
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
         _check_split(original, params)
+        if params.tiles_in_shared_memory:
+            if not crossed_accesses(original):
+                params.expect("tiles_in_shared_memory", False, _NOTHING_CROSSED)
+            reduce_tiles(schedule, params, original.read_once)
+            return
         if params.vector_down_columns > 1 and not loads_down_columns(original):
-            params.expect("vector_down_columns", 1, "where no input is contiguous along the columns")
+            params.expect("vector_down_columns", 1, _NOTHING_CROSSED)
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         if params.joined_rows > 1:
             join_rows(schedule, params, original.read_once)
