@@ -101,6 +101,17 @@ def test_a_dimension_that_is_read_along_memory_stays():
     assert sizes(fusion.output_tensors()[0]) == [2, 4, 15]
 
 
+def test_an_input_that_is_also_read_as_it_lies_stays():
+    def build(d: Definition, x: Any, y: Any) -> Any:
+        return d.add(d.add(d.reshape(d.permute(x, [1, 0]), [12]), y), d.reshape(d.reshape(y, [3, 4]), [12]))
+
+    def flipped(d: Definition, x: Any, y: Any) -> Any:
+        return d.add(d.add(d.reshape(d.permute(x, [1, 0]), [12]), y), d.flip(y, [0]))
+
+    for each in (build, flipped):
+        rewritten(each, [(3, 4), (12,)], contiguity=True)
+
+
 def test_a_dimension_of_repeated_elements_stays():
     """Neighbours read the same element, or the next one in memory, though by quotients."""
 

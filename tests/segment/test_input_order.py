@@ -25,13 +25,13 @@ def inputs(rows: int, columns: int, count: int, columnwise: int) -> list[Tensor]
 @pytest.mark.parametrize(
     ("arguments", "schedulers"),
     [
-        (inputs(16384, 256, 15, 1), ["transpose", "pointwise"]),
+        (inputs(16384, 256, 14, 2), ["horizontal", "pointwise"]),
         (inputs(16384, 256, 16, 0), ["pointwise"]),
         (inputs(4096, 256, 5, 1), ["transpose"]),  # a copy would gain little
     ],
-    ids=["one of many", "none", "one of few"],
+    ids=["two of many", "none", "one of few"],
 )
-def test_one_of_many_is_copied_before_they_are_joined(
+def test_some_of_many_are_copied_before_all_are_joined(
     arguments: Sequence[Tensor], schedulers: list[str]
 ) -> None:
     kernels = definition(joined, *arguments).kernels_for(arguments, device="cuda")
@@ -55,3 +55,12 @@ def test_what_kernels_of_a_shared_copy_compute(target: torch.device) -> None:
     made = definition(divergence, *arguments)
     assert made.kernels_for(arguments)[0].scheduler == "transpose"
     torch.testing.assert_close(made.execute(arguments)[0], divergence(*arguments))
+
+
+@pytest.mark.parametrize(("parts", "by_element"), [(3, False), (16, True)])
+def test_many_parts_that_start_at_odd_elements_are_loaded_by_element(parts: int, by_element: bool) -> None:
+    """By vectors a thread would have code, and registers, for two vectors of each part."""
+    arguments = inputs(16384, 256, parts, 0)
+    [kernel] = definition(joined, *arguments).kernels_for(arguments, device="cuda")
+    assert (kernel.params.vectorization_factor == 1) is by_element
+    assert bool(kernel.params.unaligned_inputs) is not by_element

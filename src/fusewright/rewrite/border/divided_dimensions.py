@@ -37,8 +37,11 @@ def _divided(fusion: Fusion) -> tuple[int, Expr, Expr] | None:
     reads = [node for node in nodes if isinstance(node, Indexed) and _is_crossed(node)]
     if not reads or not all(type(node) in _KINDS and _is_of_the_kernel(fusion, node) for node in nodes):
         return None
+    own = _of_the_kernel(nodes)
+    if any(isinstance(node, Indexed) and node.source in own for node in nodes):
+        return None
     for dim, inner in dict.fromkeys(split for node in reads for split in _divisions(node)):
-        tensors = [tensor for tensor in _of_the_kernel(fusion, nodes) if not tensor.shape[dim].is_broadcast]
+        tensors = [tensor for tensor in own if not tensor.shape[dim].is_broadcast]
         sizes = {tensor.shape[dim].extent for tensor in tensors}
         outer = exact_quotient(sizes.pop(), inner) if len(sizes) == 1 else None
         border = [t for t in tensors if fusion.is_input(t) or t in fusion.output_tensors()]
@@ -57,7 +60,7 @@ def _is_of_the_kernel(fusion: Fusion, node: Node) -> bool:
     return fusion.is_input(node.source) and not node.indices and not node.filled and node.map.pred is TRUE
 
 
-def _of_the_kernel(fusion: Fusion, nodes: Sequence[Node]) -> list[TensorView]:
+def _of_the_kernel(nodes: Sequence[Node]) -> list[TensorView]:
     """The tensors that have the kernel's dimensions: all but those that are read by index."""
     found: dict[TensorView, None] = {}
     for node in nodes:
@@ -100,7 +103,7 @@ def _parts(e: Expr) -> Iterator[Expr]:
 def _split(fusion: Fusion, dim: int, outer: Expr, inner: Expr) -> None:
     """Splits dimension `dim` of the kernel into two of these sizes."""
     nodes = fusion.tensor_nodes()
-    tensors = _of_the_kernel(fusion, nodes)
+    tensors = _of_the_kernel(nodes)
     for tensor in tensors:
         redefine(tensor, _split_axes(fusion, tensor, dim, outer, inner))
     for node in nodes:

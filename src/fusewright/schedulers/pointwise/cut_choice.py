@@ -46,6 +46,11 @@ MAX_ELEMENTS_OF_PLANES = 16
 #   H200, bf16: 1024x1024 without its border, by vectors of 8, of 4, and by pairs, us: five neighbours 54, 44
 #   and 34, nine 88, 57 and 40. Three of 8192x4096: 45, 48 and 44.
 MAX_SHIFTED_ELEMENTS = 36  # of a thread
+# The same of a join's parts where some start anywhere, which are loaded twice. A thread has code and
+# registers for each part, and needs one.
+#   H200, 16 misaligned parts, joined to 16384x4096: float 648 us by vectors of 4, 132 by element; bf16 253 by
+#   vectors of 8, 80 by element. Three parts of 2048 bf16: 38.5 us by vectors of 4, 45.0 by element.
+MAX_ELEMENTS_OF_PARTS = 64  # of a thread
 PAIR = 2  # elements
 
 
@@ -266,6 +271,8 @@ class CutChoice:
             as_cheap = merged.vectors.cost == best_cost and best.unaligned
             if merged.vectors.cost < best_cost or as_cheap:
                 best, best_dim, best_cost = merged.vectors, merged.dim, merged.vectors.cost
+        if best.unaligned and best.width * accesses.loads_of_parts(best) > MAX_ELEMENTS_OF_PARTS:
+            return Vectors(1, (), accesses.count_from_memory(facts)), -1
         return best, best_dim
 
     def _width_beside(self, access: Access, facts: Facts) -> int:
