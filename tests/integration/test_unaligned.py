@@ -61,6 +61,15 @@ def test_vectors_start_at_any_element(name: str) -> None:
     assert kernel.params.vectorization_factor * output.element_size() == MAX_VECTOR_BYTES
 
 
+def test_blocks_that_share_a_row_load_vectors_that_start_at_any_element(target: torch.device) -> None:
+    memory = torch.randint(-8, 9, (1_000_001,), device=target).to(BF)
+    inputs = [memory[1:], memory[:-1].clone()]  # one of them is aligned
+    fd = _definition(lambda fd, t: fd.ops.sum(fd.ops.cast(t[0], DataType.Float) * t[1], [0]), inputs)
+    [kernel] = fd.kernels_for(inputs)
+    assert kernel.params.cross_grid_inner_reduction and kernel.params.unaligned_inputs == (0,)
+    assert fd.execute(inputs)[0].item() == (inputs[0].double() * inputs[1].double()).sum().item()
+
+
 LONG = 523  # a row of which few vectors go across an end; 41 rows: few elements are read one by one
 
 PIECES: dict[str, tuple[Define, Callable[[], list[torch.Tensor]], Callable[..., torch.Tensor]]] = {
