@@ -11,23 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from fusewright.core.errors import NoSchedulerError, RejectedError
-from fusewright.ir import Copy, Node, Reduction, Scan, Update
-from fusewright.schedulers.base import Cost, Proposal, Reject, Rewrite, naming, type_name, wrong_answer
-from fusewright.schedulers.cost import KERNEL_SECONDS, copy_seconds, slot_seconds
+from fusewright.ir import Node, Reduction, Scan, Update
+from fusewright.schedulers.base import Cost, Proposal, Reject, naming, type_name
+from fusewright.schedulers.cost import KERNEL_SECONDS
 from fusewright.segment.bundles import MAX_PARTS, launches
 from fusewright.segment.draft import Change, Draft
 from fusewright.segment.exclusions import Exclusions
-from fusewright.segment.gather_order import in_order_of_gathers
-from fusewright.segment.input_order import (
-    has_several_orders,
-    in_order_of_dimensions,
-    out_of_order,
-    read_by,
-)
+from fusewright.segment.ideas import Ideas, without_scheduler
 from fusewright.segment.order import (
     across_memory,
     independent_parts,
@@ -37,7 +31,6 @@ from fusewright.segment.order import (
 )
 from fusewright.segment.partition import merged_groups
 from fusewright.segment.rejection import without_rejected
-from fusewright.segment.repeated_work import RepeatedWork, repeated_work
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
 from fusewright.segment.state import (
     LEAST_GAIN,
@@ -87,7 +80,7 @@ class Decision:
         self.required = required
         self.trials: list[Trial] = []
         self._changes: list[Change] = []
-        self._tried: set[tuple[str, tuple[Node, ...]]] = set()
+        self._ideas = Ideas(draft, call)
         self._surroundings_left = MAX_SURROUNDINGS
         # Reductions that gained nothing in another kernel: the text of the group, and the reduction's
         # position in the group.
@@ -193,7 +186,7 @@ class Decision:
     def _improved(self, state: State) -> State:
         """Tries changes until none is left; each is tried once."""
         while len(self.trials) < MAX_TRIALS:
-            idea = next(self._ideas(state), None)
+            idea = next(self._ideas.of(state), None)
             if idea is None:
                 moved = self._apart(state)
                 if moved is None:
@@ -364,69 +357,6 @@ class Decision:
         answer = self._plan(segment)
         return None if isinstance(answer, Reject) else (segment, answer)
 
-    def _ideas(self, state: State) -> Iterator[Idea]:
-        """The changes that have not been tried, those of the slowest kernels first: they can save most."""
-        equal: dict[tuple[str, str], list[tuple[Segment, Cost]]] = {}
-        for segment, cost in zip(state.segments, state.costs):
-            equal.setdefault((type_name(segment.scheduler.type), segment.text), []).append((segment, cost))
-        for known in sorted(equal.values(), key=lambda known: -known[0][1].seconds):
-            may_rewrite = state.excluded.redefinition
-            segments = self._untried("redefinition", [segment for segment, _ in known if may_rewrite])
-            rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
-            if len(rewrites) == len(segments) > 0:
-                yield _rewritten(segments, rewrites)
-            slow = [segment for segment, cost in known if may_be_split(cost)]
-            segments = self._untried("gathers", slow if may_rewrite else [])
-            rewrites = [r for each in segments if (r := in_order_of_gathers(each.nodes)) is not None]
-            if len(rewrites) == len(segments) > 0:
-                yield _rewritten(segments, rewrites, alone=True)
-            for i in self._repeated(*known[0]):
-                segments = self._untried(f"once {i}", [segment for segment, _ in known])
-                if segments:
-                    yield Idea(segments, f" reading its repeated part {i}", once=i)
-            slow = [segment for segment in slow if len(segment.nodes) > 1]
-            # In the memory order of a reduction such a part stores one element per sector.
-            for i in range(len(across_memory(slow[0].nodes)) if slow else 0):
-                segments = self._untried(f"across {i}", slow)
-                if segments:
-                    yield Idea(segments, f" without its part {i} across memory", across=i)
-            segments = self._untried("split", slow)
-            if segments:
-                yield _without_scheduler(segments)
-        if state.excluded.redefinition and (idea := self._inputs_in_order(state)) is not None:
-            yield idea
-
-    def _inputs_in_order(self, state: State) -> Idea | None:
-        """Copies of inputs in another memory order than others, for all kernels that read these.
-
-        Tried where a kernel is slow or reads several orders. Other kernels hand it a part of its work then,
-        since rows that are held lie in one order.
-        """
-        costs = zip(state.segments, state.costs)
-        if not any(may_be_split(cost) or has_several_orders(each.nodes) for each, cost in costs):
-            return None
-        bases = list(dict.fromkeys(base for each in state.segments for base in out_of_order(each.nodes)))
-        reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(bases)]
-        nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
-        if not bases or ("order", nodes) in self._tried or all(isinstance(node, Copy) for node in nodes):
-            return None
-        self._tried.add(("order", nodes))
-        rewrite = in_order_of_dimensions(bases)
-        return replace(_rewritten(tuple(reading), [rewrite]), together=True)
-
-    def _repeated(self, segment: Segment, cost: Cost) -> list[int]:
-        """The parts of a segment whose repetition takes so long that a separate kernel might pay."""
-        hardware, least = self.call.hardware, LEAST_GAIN_OF_MORE_KERNELS * cost.seconds
-        if cost.seconds - KERNEL_SECONDS - copy_seconds(cost.bytes, hardware) <= least:
-            return []
-        parts = self._repeated_work(segment)
-        return [i for i, part in enumerate(parts) if slot_seconds(part.slots, hardware) > least]
-
-    def _repeated_work(self, segment: Segment) -> list[RepeatedWork]:
-        own = self.call.facts(segment).sizes
-        sizes = {theirs: own[ours] for ours, theirs in segment.sizes if ours in own}
-        return repeated_work(segment.nodes, sizes)
-
     def _redefined_or_split(self, idea: Idea, state: State) -> State:
         """The best of the state, the state with the redefinition, and the state with slow segments split.
 
@@ -434,8 +364,10 @@ class Decision:
         pays only for the whole segment.
         """
         costs = dict(zip(state.segments, state.costs))
-        slow = self._untried("split", [segment for segment in idea.segments if may_be_split(costs[segment])])
-        split = self._split_or_apart(_without_scheduler(slow), state) if slow else state
+        slow = self._ideas.untried(
+            "split", [segment for segment in idea.segments if may_be_split(costs[segment])]
+        )
+        split = self._split_or_apart(without_scheduler(slow), state) if slow else state
         before = len(self._changes)
         redefined = self._with_all(idea, state)
         more = len(split.segments) > len(redefined.segments)
@@ -444,23 +376,6 @@ class Decision:
             return redefined
         self._undo_all_but(before)
         return split
-
-    def _untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        new = tuple(segment for segment in segments if (kind, segment.nodes) not in self._tried)
-        self._tried.update((kind, segment.nodes) for segment in new)
-        return new
-
-    def _rewrite(self, segment: Segment) -> Rewrite | None:
-        propose = getattr(segment.scheduler, "propose_redefinition", None)
-        if propose is None:
-            return None
-        with naming(segment.scheduler, "propose_redefinition"):
-            rewrite = propose(segment, self.call.facts(segment), self.call.hardware)
-        if not isinstance(rewrite, (Rewrite, type(None))):
-            raise wrong_answer(segment.scheduler, "propose_redefinition", "Rewrite or None", rewrite)
-        if rewrite is None or any(rewrite.name in self.draft.made_by.get(n, ()) for n in segment.nodes):
-            return None
-        return rewrite
 
     def _with_all(self, idea: Idea, state: State) -> State:
         """The best of the state, the state with one of the equal segments changed, and that with all changed.
@@ -556,18 +471,9 @@ class Decision:
     def _computed_once(self, segments: Sequence[Segment], once: int, excluded: Exclusions) -> Exclusions:
         """Excludes kernels that compute a segment's repeated work with the rest of the segment."""
         for segment in segments:
-            part = self._repeated_work(segment)[once].nodes
+            part = self._ideas.repeated_work(segment)[once].nodes
             rest = set(segment.nodes).difference(part)
             excluded = excluded.without_repeats(part)
             for scheduler in self.draft.registry:
                 excluded = excluded.without_merges(type_name(scheduler.type), part, rest)
         return excluded
-
-
-def _rewritten(segments: tuple[Segment, ...], rewrites: Sequence[Rewrite], alone: bool = False) -> Idea:
-    change = f": {rewrites[0].name}, as {rewrites[0].reason}"
-    return Idea(segments, change, tuple(rewrites), alone=alone)
-
-
-def _without_scheduler(segments: tuple[Segment, ...]) -> Idea:
-    return Idea(segments, f" without {type_name(segments[0].scheduler.type)}")

@@ -1,0 +1,123 @@
+"""The changes of a partition that are worth a trial, those of the slowest kernels first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from fusewright.ir import Copy, Node
+from fusewright.schedulers.base import Cost, Rewrite, naming, type_name, wrong_answer
+from fusewright.schedulers.cost import KERNEL_SECONDS, copy_seconds, slot_seconds
+from fusewright.segment.draft import Draft
+from fusewright.segment.gather_order import in_order_of_gathers
+from fusewright.segment.input_order import (
+    has_several_orders,
+    in_order_of_dimensions,
+    out_of_order,
+    read_by,
+)
+from fusewright.segment.order import across_memory
+from fusewright.segment.repeated_work import RepeatedWork, repeated_work
+from fusewright.segment.segmented import Segment
+from fusewright.segment.state import LEAST_GAIN_OF_MORE_KERNELS, Call, Idea, State, may_be_split
+
+
+class Ideas:
+    """Proposes changes for one call, each of them once."""
+
+    def __init__(self, draft: Draft, call: Call) -> None:
+        self._draft = draft
+        self._call = call
+        self._tried: set[tuple[str, tuple[Node, ...]]] = set()
+
+    def of(self, state: State) -> Iterator[Idea]:
+        """The changes that have not been tried, those of the slowest kernels first: they can save most."""
+        equal: dict[tuple[str, str], list[tuple[Segment, Cost]]] = {}
+        for segment, cost in zip(state.segments, state.costs):
+            equal.setdefault((type_name(segment.scheduler.type), segment.text), []).append((segment, cost))
+        for known in sorted(equal.values(), key=lambda known: -known[0][1].seconds):
+            may_rewrite = state.excluded.redefinition
+            segments = self.untried("redefinition", [segment for segment, _ in known if may_rewrite])
+            rewrites = [rewrite for segment in segments if (rewrite := self._rewrite(segment)) is not None]
+            if len(rewrites) == len(segments) > 0:
+                yield _rewritten(segments, rewrites)
+            slow = [segment for segment, cost in known if may_be_split(cost)]
+            segments = self.untried("gathers", slow if may_rewrite else [])
+            rewrites = [r for each in segments if (r := in_order_of_gathers(each.nodes)) is not None]
+            if len(rewrites) == len(segments) > 0:
+                yield _rewritten(segments, rewrites, alone=True)
+            for i in self._repeated(*known[0]):
+                segments = self.untried(f"once {i}", [segment for segment, _ in known])
+                if segments:
+                    yield Idea(segments, f" reading its repeated part {i}", once=i)
+            slow = [segment for segment in slow if len(segment.nodes) > 1]
+            # In the memory order of a reduction such a part stores one element per sector.
+            for i in range(len(across_memory(slow[0].nodes)) if slow else 0):
+                segments = self.untried(f"across {i}", slow)
+                if segments:
+                    yield Idea(segments, f" without its part {i} across memory", across=i)
+            segments = self.untried("split", slow)
+            if segments:
+                yield without_scheduler(segments)
+        if state.excluded.redefinition and (idea := self._inputs_in_order(state)) is not None:
+            yield idea
+
+    def _inputs_in_order(self, state: State) -> Idea | None:
+        """Copies of inputs in another memory order than others, for all kernels that read these.
+
+        Tried where a kernel is slow or reads several orders. Other kernels hand it a part of its work then,
+        since rows that are held lie in one order.
+        """
+        costs = zip(state.segments, state.costs)
+        if not any(may_be_split(cost) or has_several_orders(each.nodes) for each, cost in costs):
+            return None
+        bases = list(dict.fromkeys(base for each in state.segments for base in out_of_order(each.nodes)))
+        reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(bases)]
+        nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
+        if not bases or ("order", nodes) in self._tried or all(isinstance(node, Copy) for node in nodes):
+            return None
+        self._tried.add(("order", nodes))
+        rewrite = in_order_of_dimensions(bases)
+        return replace(_rewritten(tuple(reading), [rewrite]), together=True)
+
+    def _repeated(self, segment: Segment, cost: Cost) -> list[int]:
+        """The parts of a segment whose repetition takes so long that a separate kernel might pay."""
+        hardware, least = self._call.hardware, LEAST_GAIN_OF_MORE_KERNELS * cost.seconds
+        if cost.seconds - KERNEL_SECONDS - copy_seconds(cost.bytes, hardware) <= least:
+            return []
+        parts = self.repeated_work(segment)
+        return [i for i, part in enumerate(parts) if slot_seconds(part.slots, hardware) > least]
+
+    def repeated_work(self, segment: Segment) -> list[RepeatedWork]:
+        """The parts of a segment that its kernel computes several times, at the sizes of the call."""
+        own = self._call.facts(segment).sizes
+        sizes = {theirs: own[ours] for ours, theirs in segment.sizes if ours in own}
+        return repeated_work(segment.nodes, sizes)
+
+    def untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+        """The segments for which no change of this kind was proposed yet; from now on one was."""
+        new = tuple(segment for segment in segments if (kind, segment.nodes) not in self._tried)
+        self._tried.update((kind, segment.nodes) for segment in new)
+        return new
+
+    def _rewrite(self, segment: Segment) -> Rewrite | None:
+        propose = getattr(segment.scheduler, "propose_redefinition", None)
+        if propose is None:
+            return None
+        with naming(segment.scheduler, "propose_redefinition"):
+            rewrite = propose(segment, self._call.facts(segment), self._call.hardware)
+        if not isinstance(rewrite, (Rewrite, type(None))):
+            raise wrong_answer(segment.scheduler, "propose_redefinition", "Rewrite or None", rewrite)
+        if rewrite is None or any(rewrite.name in self._draft.made_by.get(n, ()) for n in segment.nodes):
+            return None
+        return rewrite
+
+
+def _rewritten(segments: tuple[Segment, ...], rewrites: Sequence[Rewrite], alone: bool = False) -> Idea:
+    change = f": {rewrites[0].name}, as {rewrites[0].reason}"
+    return Idea(segments, change, tuple(rewrites), alone=alone)
+
+
+def without_scheduler(segments: tuple[Segment, ...]) -> Idea:
+    """The idea that other schedulers take these segments, or parts of them."""
+    return Idea(segments, f" without {type_name(segments[0].scheduler.type)}")
