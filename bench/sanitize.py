@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from bench.lane_arrivals import lanes_arrive
-from bench.operation import Inputs, Operation, Shape, Tensors
+from bench.operation import Inputs, Operation, Shape, Tensors, as_float
 from bench.operations import selected
 from bench.report import Cell, environment, text_table
 from bench.throughput import shape_text
@@ -161,6 +161,7 @@ CASES: tuple[Case, ...] = (
     Case("sum_outer", (500, 136)),
     Case("sum_middle", (2, 700, 40)),
     Case("row_col_sums", (150, 264)),
+    Case("crossed_sum", (1027, 1025), ({"prefetches_steps": True},)),
     Case("gelu_bwd_bias", (300, 136)),
     Case("layernorm_bwd", (40, 1024)),
     Case("rmsnorm_bwd", (40, 1001)),
@@ -178,8 +179,13 @@ def _floats(shape: Shape, new: Inputs) -> Tensors:
     return (new(*shape, dtype=torch.float32), new(shape[0] + 3, shape[1], dtype=torch.float32))
 
 
-#: What no row of the benchmark is: a tile whose vectors are exchanged, and reductions of two tensors that
-#: have nothing in common, which one launch computes.
+def _crossed(shape: Shape, new: Inputs) -> Tensors:
+    return (new(*shape), new(*shape[::-1]))
+
+
+#: What no row of the benchmark is: a tile whose vectors are exchanged, a reduction of two tensors in
+#: different memory orders, and reductions of two tensors that have nothing in common, which one launch
+#: computes.
 OWN = {
     "transposed_floats": Operation(
         "transposed_floats",
@@ -187,6 +193,14 @@ OWN = {
         lambda x, y: -x.t(),
         _floats,
         (),
+    ),
+    "crossed_sum": Operation(
+        "crossed_sum",
+        lambda fd, x, y: [fd.ops.sum(as_float(fd, x) + fd.ops.permute(y, dims=[1, 0]), dims=[1])],
+        lambda x, y: (x + y.t()).sum(1),
+        _crossed,
+        (),
+        summed=lambda shape: shape[1],
     ),
     "unrelated": Operation(
         "unrelated",

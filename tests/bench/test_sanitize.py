@@ -24,7 +24,14 @@ def kinds(kernel: Any) -> Iterator[str]:
     """What is special about the schedule of a kernel, as its params and its statements say."""
     params, body = kernel.params, kernel.kernel.kernel
     yield kernel.scheduler
-    for field in ("circular_stages", "warp_specialized", "staged_vector", "shift_rows", "unaligned_inputs"):
+    for field in (
+        "circular_stages",
+        "warp_specialized",
+        "staged_vector",
+        "shift_rows",
+        "unaligned_inputs",
+        "tiles_in_shared_memory",
+    ):
         if getattr(params, field, None):
             yield field
     if getattr(params, "persistent_in_shared_memory", False):
@@ -57,6 +64,7 @@ def test_every_kind_of_schedule_is_covered(monkeypatch: pytest.MonkeyPatch) -> N
         *("inner_outer", "inner_outer_persistent", "inner_persistent of clusters"),
         *("outer_persistent of clusters", "in shared memory", "circular_stages", "warp_specialized"),
         *("staged_vector", "shift_rows", "unaligned_inputs", "all-reduce", "last block", "GridReduces"),
+        "tiles_in_shared_memory",
         *("GridBarrier", "GridScan", "several at once"),
     }
 
