@@ -13,11 +13,11 @@ from fusewright.schedulers.persistent.row_threads import (
     BATCHES,
     BYTES_IN_FLIGHT,
     MAX_BATCHES_A_WARP,
-    REGISTERS_TO_WORK,
     least_idle,
     makes_room,
     threads_and_batches,
 )
+from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
 from fusewright.schedulers.sizes import ceil_div
 
 # Registers of a thread that hold a row at most: more leave room for too few blocks on an SM.

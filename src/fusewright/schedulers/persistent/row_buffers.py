@@ -9,7 +9,7 @@ from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.persistent.held_rows import Held, held_bytes
-from fusewright.schedulers.persistent.row_threads import REGISTERS_TO_WORK
+from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
 from fusewright.schedulers.sizes import ceil_div, whole_warps
 
 # ---- vectors of a row that a thread holds (batches) ----
@@ -43,9 +44,7 @@ ROWS_OF_WARPS = 8
 
 # ---- registers of a thread besides its row ----
 
-# For addresses, partial results and work in flight.
-REGISTERS_TO_WORK = 32
-# For a thread that has its results at hand, and computes none again.
+# For a thread that has its results at hand, and computes none again; others need REGISTERS_TO_WORK.
 MIN_REGISTERS_TO_WORK = 16
 # For a thread that reads a row of a constant length element by element: one address serves all elements.
 #   sm_90a, softmax, RMS norm and corrected softmax of bf16 beside a vector of floats take in all: rows of
