@@ -294,7 +294,7 @@ class Draft:
                 expected = "a tensor that the segment computes, and a new one of its type and sizes"
                 raise _misused(rewrite, old, new, expected, scheduler)
         change.redirect(replaced)
-        computed = {old: new for old, new in replaced.items() if old.definition is not None}
+        computed = _computed(replaced)
         for old, new in computed.items():
             # Readers, including the user, find the new tensor in the memory and layout of the old one.
             new.lie_as(old)
@@ -335,6 +335,11 @@ class Draft:
         found = [(cache, key) for cache in caches for key in cache if not touched.isdisjoint(key[0])]
         found += [(self._placed, key) for key in self._placed if not touched.isdisjoint(key[0].nodes)]
         return [(cache, key, cache.pop(key)) for cache, key in found]
+
+
+def _computed(replaced: Mapping[TensorView, TensorView]) -> dict[TensorView, TensorView]:
+    """Those that a node computes: all but inputs."""
+    return {old: new for old, new in replaced.items() if old.definition is not None}
 
 
 def _misused(
@@ -381,7 +386,7 @@ class Change:
             for user in [use for use in old.uses if use not in above]:
                 self.inputs.setdefault(user, user.inputs)
                 self._graph.replace_inputs(user, {old: tensor})
-        computed = {old: new for old, new in replaced.items() if old.definition is not None}
+        computed = _computed(replaced)
         self._graph.outputs[:] = [
             replace(output, tensor=computed.get(output.tensor, output.tensor)) for output in self._outputs
         ]
