@@ -27,7 +27,7 @@ def check_outputs(
     a reference may have been computed in a wider one.
 
     Args:
-        shares: of the elements of each output, those that may differ by more; none by default.
+        shares: for each output, the share of its elements that may differ by more; by default none may.
     """
     shares = shares or [0.0] * len(outputs)
     if len(outputs) != len(expected):

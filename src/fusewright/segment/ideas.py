@@ -65,8 +65,8 @@ class Ideas:
     def _inputs_in_order(self, state: State) -> Idea | None:
         """Copies of inputs in another memory order than others, for all kernels that read these.
 
-        Tried where a kernel is slow or reads several orders. Other kernels hand it a part of its work then,
-        since rows that are held lie in one order.
+        Tried where a kernel is slow or reads several orders: no kernel holds rows of several orders, so these
+        are reduced by several kernels.
         """
         costs = zip(state.segments, state.costs)
         if not any(may_be_split(cost) or has_several_orders(each.nodes) for each, cost in costs):

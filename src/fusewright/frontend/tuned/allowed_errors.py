@@ -31,7 +31,7 @@ class AllowedErrors:
 
     Attributes:
         tolerances: (absolute, relative) of each.
-        shares: of its elements, those that may differ by more.
+        shares: for each, the share of its elements that may differ by more.
     """
 
     tolerances: Sequence[tuple[float, float]]
