@@ -61,6 +61,7 @@ def test_an_interrupt_between_any_two_steps_of_a_write_leaves_a_journal_that_can
             return trace
 
         before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12 traces none unless a frame asked for them before
         sys.settrace(trace)
         try:
             journal.add_trial(problem.key, Trial(params(1), "heuristic", Status.COMPILED))
