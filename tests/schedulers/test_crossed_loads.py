@@ -61,13 +61,14 @@ def proposed(fusion: Fusion, rows: int, columns: int) -> ReductionParams:
     ids=str,
 )
 @pytest.mark.parametrize("sizes", [(40, 24), (8, 100), (4, 4)], ids=str)
-def test_kernels(dims: Sequence[int], launch: LaunchParams, sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("lanes_down", [False, True])
+def test_kernels(dims: Sequence[int], launch: LaunchParams, sizes: tuple[int, int], lanes_down: bool) -> None:
     rows, columns = sizes
     generator = torch.Generator().manual_seed(1)
     x, y = torch.randn(columns, rows, generator=generator), torch.randn(rows, columns, generator=generator)
     fusion = crossed(dims)
     schedule = Schedule(fusion)
-    apply(SCHEDULER, schedule, replace(CROSSED, lparams=launch), p.H200)
+    apply(SCHEDULER, schedule, replace(CROSSED, lparams=launch, lanes_down_columns=lanes_down), p.H200)
     assert all(load.loop[-1].parallel is ParallelType.vectorize for load in find_loads(schedule.fusion))
     (result,) = run(schedule, [x, y])
     torch.testing.assert_close(result, (x.t() + y).sum(dims), rtol=1e-5, atol=1e-5)
@@ -111,6 +112,23 @@ def test_one_kernel_reads_both_inputs() -> None:
     torch.testing.assert_close(result.float(), (x.t().float() + y.float()).sum(1), rtol=1e-2, atol=1e-1)
 
 
+@pytest.mark.parametrize(("batch", "lanes_down", "along"), [(4, True, 1), (16, False, 4), (256, False, 16)])
+def test_threads_along_a_row_have_what_is_contiguous_in_it(batch: int, lanes_down: bool, along: int) -> None:
+    """One input has the batch innermost, the other the reduced dimension."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], contiguity=True, dtype=DataType.Half, stride_order=[0, 2, 1])
+        y = fd.define_tensor([-1, -1, -1], contiguity=True, dtype=DataType.Half)
+        fd.add_output(fd.ops.sum(x * y, [2]))
+    x = torch.randn(16384 // batch, 128, batch).half().permute(2, 0, 1)
+    y = torch.randn(x.shape).half()
+    [kernel] = fd.kernels_for([x, y])
+    assert kernel.params.lanes_down_columns == lanes_down
+    launch = kernel.params.lparams
+    assert (1 if lanes_down else launch.bdimx) == along
+    [result] = fd.execute([x, y])
+    torch.testing.assert_close(result.float(), (x.float() * y.float()).sum(2), rtol=1e-2, atol=1e-1)
+
+
 def test_sizes_that_no_vector_divides_and_outputs_of_every_element_are_as_before() -> None:
     assert proposed(crossed((1,)), 4095, 8192).vector_down_columns == 1
     assert proposed(crossed((1,)), 4096, 8191).vector_down_columns == 1
@@ -121,4 +139,4 @@ def test_vectors_down_columns_need_an_input_that_lies_so() -> None:
     with pytest.raises(ParamsError, match=r"vector_down_columns.*no input is contiguous along the columns"):
         apply(SCHEDULER, Schedule(p.reduced((0,))), CROSSED, p.H200)
     with pytest.raises(ParamsError, match=r"vector_down_columns.*expected 1 unless"):
-        replace(CROSSED, lanes_down_columns=True).validate(p.H200)
+        replace(CROSSED, joined_rows=2).validate(p.H200)

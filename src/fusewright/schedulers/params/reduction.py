@@ -30,15 +30,16 @@ from fusewright.schedulers.params.legal import GIVEN, SIZE, counts, each
 _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is not persistent")
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
+_EACH_ROW = When(
+    lambda params: not (params.fastest_dim or params.persistent_kernel) and params.joined_rows == 1,
+    "unless a kernel that is not persistent reads columns, each row by itself",
+)
 _TILES = When(
-    lambda params: (
-        not (params.fastest_dim or params.persistent_kernel or params.lanes_down_columns)
-        and params.joined_rows == 1
-    ),
+    lambda params: _EACH_ROW.holds(params) and not params.lanes_down_columns,
     "unless a kernel that is not persistent reads columns along rows, each row by itself",
 )
 _CROSSED = When(
-    lambda params: _TILES.holds(params) and (params.vectorize_iter_dom or params.tiles_in_shared_memory),
+    lambda params: _EACH_ROW.holds(params) and (params.vectorize_iter_dom or params.tiles_in_shared_memory),
     "unless a kernel that is not persistent reads vectors along rows, each by itself, or has tiles",
 )
 _WHOLE_ROWS = When(

@@ -8,7 +8,7 @@ has a square of elements and reads vectors of x along the rows and vectors of y 
 
 Both are in registers, where a transpose only renames elements. So nothing passes through shared memory, and
 each sector is used completely: neighbouring threads x are neighbours in a row of x, and threads y in a column
-of y.
+of y. If a vector has all of what is contiguous along a row, threads x go down the columns instead.
 """
 
 from __future__ import annotations
@@ -78,9 +78,19 @@ def crossed_limits(fusion: Fusion, space: ReductionSpace) -> tuple[VectorLimits,
     return VectorLimits(fusion, rows, accesses), VectorLimits(fusion, columns, accesses)
 
 
-def crossed_sectors(fusion: Fusion, space: ReductionSpace, down: Collection[Access]) -> Sectors:
-    """Returns the sectors of a kernel in which accesses go along rows, but those of `down` along columns."""
-    rows, columns = (*space.reduction, *space.iteration), (*space.iteration, *space.reduction)
+def crossed_sectors(
+    fusion: Fusion, space: ReductionSpace, down: Collection[Access], short: bool = False
+) -> Sectors:
+    """Returns the sectors of a kernel in which accesses go along rows, but those of `down` along columns.
+
+    Args:
+        short: whether the threads along a row have all of its last dimension, and neighbours of these go down
+            the columns.
+    """
+    columns = *space.iteration, *space.reduction
+    rows = (*space.reduction, *space.iteration)
+    if short:
+        rows = *space.iteration[:-1], *space.reduction, space.iteration[-1]
     accesses = (*space.loads, *space.stores)
     return Sectors(fusion, tuple((each, columns if each in down else rows) for each in accesses))
 
@@ -101,15 +111,27 @@ def crossed_widths(limits: tuple[VectorLimits, VectorLimits], facts: Facts) -> t
     return (along, down) if min(along, down) > 1 else None
 
 
+def is_short(run: int, along: int) -> bool:
+    """Whether a block's threads along rows have all of a run of neighbours, in vectors of `along`."""
+    return run <= MAX_THREADS_ALONG * min(along, MAX_ALONG)
+
+
 def crossed_params(
-    rows: int, length: int, along: int, down: int, element_bytes: int, hardware: HardwareInfo
+    rows: int, run: int, length: int, along: int, down: int, element_bytes: int, hardware: HardwareInfo
 ) -> ReductionParams:
     """Returns params that reduce `rows` columns of `length`, of which some inputs are read in vectors of
     `along` elements of a row, and others in vectors of `down` elements of a column.
+
+    Args:
+        run: the columns whose elements are neighbours in memory.
     """
     along = min(along, MAX_ALONG)
-    threads_x = min(MAX_THREADS_ALONG, power_of_two_at_least(ceil_div(rows, along)))
+    vectors = ceil_div(run, along) if is_short(run, along) else ceil_div(rows, along)
+    threads_x = min(MAX_THREADS_ALONG, power_of_two_at_least(vectors))
     threads_y = max(1, min(THREADS // threads_x, power_of_two_at_least(length // down)))
+    lanes_down = threads_x == 1
+    if lanes_down:
+        threads_x = min(THREADS // threads_y, power_of_two_at_least(ceil_div(rows, along)))
     square_bytes = along * down * element_bytes
     unroll = max(1, min(BYTES_IN_FLIGHT // square_bytes, length // (down * threads_y)))
     grid = blocks_of_column(
@@ -119,13 +141,15 @@ def crossed_params(
         read_at_once=partials_read_at_once(threads_y, along),
         hardware=hardware,
     )
+    bdimx, bdimy = (threads_y, threads_x) if lanes_down else (threads_x, threads_y)
     return ReductionParams(
         fastest_dim=False,
+        lanes_down_columns=lanes_down,
         unroll_factor_inner_reduction=unroll,
         vector_down_columns=down,
         vectorize_iter_dom=True,
         unroll_factor_iter_dom=along,
-        lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid),
+        lparams=LaunchParams(bdimx=bdimx, bdimy=bdimy, gdimy=grid),
         reason=f"{rows} columns of {length}, of which inputs are contiguous along rows and along columns: "
         f"{threads_x} x {threads_y} threads with {along} x {down} elements, {grid} blocks a column",
     )

@@ -28,6 +28,7 @@ from fusewright.schedulers.reduction.crossed_loads import (
     crossed_params,
     crossed_sectors,
     crossed_widths,
+    is_short,
     loads_down_columns,
 )
 from fusewright.schedulers.reduction.joined_rows import joined_params, joins_rows
@@ -58,6 +59,11 @@ NARROW_VECTOR_BYTES = 4
 def _seconds(proposal: Proposal) -> float:
     assert proposal.estimate is not None
     return proposal.estimate().seconds
+
+
+def _threads_along(params: ReductionParams) -> int:
+    """Returns the threads of a block along rows, where it reduces columns."""
+    return params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
 
 
 class IndependentReductionPlanner(ReductionPlanner):
@@ -108,8 +114,9 @@ class IndependentReductionPlanner(ReductionPlanner):
             innermost=facts.value(space.iteration[-1].extent),
         )
         params = outer_params(columns, hardware)
-        along = params.lparams.bdimy if params.lanes_down_columns else params.lparams.bdimx
-        blocks = ceil_div(count, along * params.unroll_factor_iter_dom) * params.lparams.gdimy
+        blocks = (
+            ceil_div(count, _threads_along(params) * params.unroll_factor_iter_dom) * params.lparams.gdimy
+        )
         return self._proposal(params, blocks, facts, hardware)
 
     def reads_few(self, facts: Facts) -> bool:
@@ -124,9 +131,11 @@ class IndependentReductionPlanner(ReductionPlanner):
         return crossed_limits(self.fusion, self.space)
 
     @cached_property
-    def _crossed_cost(self) -> CostModel:
+    def _crossed_costs(self) -> tuple[CostModel, CostModel]:
+        """Of long rows, and of short ones."""
         down = loads_down_columns(self.space)
-        return CostModel(self.fusion, crossed_sectors(self.fusion, self.space, down))
+        long, short = (crossed_sectors(self.fusion, self.space, down, each) for each in (False, True))
+        return CostModel(self.fusion, long), CostModel(self.fusion, short)
 
     def _squares(self, rows: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
         """Returns a proposal of squares of elements for each thread, where inputs are contiguous along rows
@@ -135,10 +144,11 @@ class IndependentReductionPlanner(ReductionPlanner):
         widths = crossed_widths(self._crossed_limits, facts) if self._crossed_limits is not None else None
         if widths is None:
             return None
-        params = crossed_params(rows, length, *widths, self.space.element_bytes, hardware)
-        launch = params.lparams
-        blocks = ceil_div(rows, launch.bdimx * params.unroll_factor_iter_dom) * launch.gdimy
-        return self._proposal(params, blocks, facts, hardware, self._crossed_cost)
+        run = self.space.side_by_side(facts)
+        params = crossed_params(rows, run, length, *widths, self.space.element_bytes, hardware)
+        blocks = ceil_div(rows, _threads_along(params) * params.unroll_factor_iter_dom) * params.lparams.gdimy
+        cost = self._crossed_costs[is_short(run, widths[0])]
+        return self._proposal(params, blocks, facts, hardware, cost)
 
     @cached_property
     def _tile_choice(self) -> TileChoice:
