@@ -57,6 +57,13 @@ _READS_VECTORS = When(
     lambda params: _WHOLE_ROWS.holds(params) and params.vectorize_inner_reduction,
     "without vectors along rows",
 )
+_READS_ANYWHERE = When(
+    lambda params: (
+        _READS_VECTORS.holds(params)
+        or (_CROSSED.holds(params) and params.vector_down_columns == 1 and not params.tiles_in_shared_memory)
+    ),
+    "without vectors along rows, and beside vectors down columns",
+)
 _READS_ALIGNED = When(
     lambda params: params.reads_aligned_vectors,
     "unless vectors that are aligned in all rows are read from where these lie",
@@ -194,7 +201,7 @@ class ReductionParams(HeuristicParams):
     blocks_per_cluster: int = choice(1, counts(1, lambda hardware: hardware.max_cluster), _ROWS_OR_OUTER)
     assumed_reduction_sizes: tuple[int, ...] = choice((), each(SIZE), _PERSISTENT)
     shift_rows: bool = choice(False, when=_WHOLE_ROWS)
-    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_VECTORS)
+    unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _READS_ANYWHERE)
     vectorized_dims: tuple[int, ...] = choice((), each(counts(1)), _READS_ALIGNED)
     streams_inputs: bool = choice(False)
     keeps_inputs: bool = choice(False, when=_DOES_NOT_STREAM)

@@ -219,10 +219,27 @@ def _count_beside(axes: Sequence[IterDomain], accesses: Sequence[Access]) -> int
 
 def _are_one(access: Access, outer: IterDomain, inner: IterDomain) -> bool:
     """Whether an access goes through two of the reference's dimensions as through one, or through neither."""
-    if access.varying:
+    if not access.varying.isdisjoint((outer, inner)) and not _keeps_places(access, outer, inner):
         return False
     ours = [access.axes.get(axis) for axis in (outer, inner)]
     concrete = [axis for axis in ours if axis is not None and not axis.is_broadcast]
     stored = zip(access.tensor.allocation, access.tensor.contiguity)
     neighbours = pairwise([(axis, dense) for axis, dense in stored if not axis.is_broadcast])
     return not concrete or any(dense and [above, below] == ours for (above, dense), (below, _) in neighbours)
+
+
+def _keeps_places(access: Access, outer: IterDomain, inner: IterDomain) -> bool:
+    """Whether an access by index has its tensor's dimensions in the places of these two of the reference."""
+    node = access.node
+    if not isinstance(node, Indexed) or node.index_tensors:
+        return False
+    ours = {axis: access.axes.get(axis) for axis in (outer, inner)}
+    for axis, theirs in ours.items():
+        if theirs not in node.source.shape or theirs.extent != axis.extent:
+            return False
+        along = [
+            e for e in node.map.indices if any(position_of(s) == access.dims[axis] for s in e.free_symbols)
+        ]
+        if along != [node.map.indices[node.source.shape.index(theirs)]] or not isinstance(along[0], Symbol):
+            return False
+    return True
