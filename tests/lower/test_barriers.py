@@ -170,8 +170,19 @@ ROW, PAIR, ODD = symbol("row", lo=0, hi=3), symbol("pair", lo=0, hi=2), symbol("
         (ROW * 5 + PAIR * 2 + ODD, lt(PAIR * 2 + ODD, 6), True),  # the sixth of a row is the next one's first
         (ROW * 6 + PAIR * 2 + ODD, lt(PAIR, N), False),
         (ROW * 5 + ODD, lt(ODD, 5), True),  # the same in each iteration
+        (PAIR % 2 * 64 + PAIR // 2 * 4 + T // 4 * 8 + T % 4, lt(ODD, 2), False),
+        (PAIR % 2 * 64 + PAIR // 2 * 4 + T // 4 * 4 + T % 4, lt(ODD, 2), True),  # a row has two halves
+        (PAIR // 2 * 4 + T // 4 * 8 + T % 4, lt(ODD, 2), True),  # the same in the first two
     ],
-    ids=["rows of 5", "rows that meet", "rows of 6", "no place of the iteration"],
+    ids=[
+        "rows of 5",
+        "rows that meet",
+        "rows of 6",
+        "no place of the iteration",
+        "quotient and rest",
+        "rows of quotients that meet",
+        "quotient alone",
+    ],
 )
 def test_iterations_write_apart_where_indices_are_digits(index, cond, needed):
     write = k.If(cond, (copy(U, X.buffer, index, T),))

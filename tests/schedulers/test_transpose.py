@@ -366,6 +366,42 @@ def test_vectors_go_across_a_dimension_that_a_stack_adds(target: torch.device) -
     assert torch.equal(result, torch.stack([x, x], 2))
 
 
+def test_a_stack_of_odd_rows_is_tiled_along_all_of_their_memory(target: torch.device) -> None:
+    """Tiles of 256 along rows of 1025 would leave one element of each row to a block of its own."""
+    x, y = (torch.randn(31, 1025, device=target).to(BF16) for _ in range(2))
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.stack([fd.from_pytorch(x), fd.from_pytorch(y)], 2))
+    [kernel] = fd.kernels_for([x, y])
+    assert isinstance(kernel.params, TransposeParams) and kernel.params.dims_merged_with_2 == (0,)
+    [result] = fd.execute([x, y])
+    assert torch.equal(result, torch.stack([x, y], 2))
+
+
+def test_rows_of_a_pad_are_not_merged(target: torch.device) -> None:
+    """The source's rows are shorter, so their neighbours are elsewhere."""
+    x, y = torch.randn(40, 33, device=target).to(BF16), torch.randn(40, 36, device=target).to(BF16)
+    with FusionDefinition() as fd:
+        padded = fd.ops.pad(fd.from_pytorch(x), [1, 2])
+        fd.add_output(fd.ops.stack([padded, fd.from_pytorch(y)], 2))
+    [result] = fd.execute([x, y])
+    assert torch.equal(result, torch.stack([torch.nn.functional.pad(x, [1, 2]), y], 2))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_threads_gather_along_the_memory_of_the_source(target: torch.device, dim: int) -> None:
+    """Their indices are in one run of the source; the results pass through the tile."""
+    x = torch.randn(509, 130, device=target).to(BF16).t()
+    index = torch.randint(0, x.shape[dim], (509, 130), device=target).t()
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.gather(fd.from_pytorch(x), fd.from_pytorch(index), dim))
+    [kernel] = fd.kernels_for([x, index])
+    assert kernel.scheduler == "transpose"
+    tiles = re.findall(r"fw::(\w+)\* \w+ = reinterpret_cast", kernel.cuda_text)
+    assert ("bfloat16" in tiles) == (dim == 0)
+    [result] = fd.execute([x, index])
+    assert torch.equal(result, x.gather(dim, index))
+
+
 @pytest.mark.parametrize("channels, scheduler", [(2, "pointwise"), (4, "pointwise"), (6, "transpose")])
 def test_short_runs_of_an_input_are_read_by_element(channels: int, scheduler: str) -> None:
     """Bytes of channels-last images, channels first: tiles would hold few bytes of each run."""

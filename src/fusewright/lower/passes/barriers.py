@@ -21,7 +21,7 @@ from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.lower.guards import Conditions, conditions_of
 from fusewright.lower.passes.unroll import MAX_UNROLL
-from fusewright.sym import ONE, Expr, Lt, Symbol, as_int, bounds, const, land, lower_bound, substitute
+from fusewright.sym import ONE, Expr, Lt, as_int, bounds, const, land, lower_bound, substitute
 
 _SEMAPHORE = "grid_semaphore"
 
@@ -213,8 +213,9 @@ class _Inserter:
                 if ref.buffer not in self.exchanged:
                     continue
                 moves_past = _moves_past(_within(ref.index, around), width, loop)
-                depends = loop.symbol in ref.index.free_symbols
-                if moves_past or (depends and _are_digits(ref.index, width, conditions)):
+                if moves_past or (
+                    _tells_iterations_apart(ref.index, loop) and _are_digits(ref.index, width, conditions)
+                ):
                     moving.add(ref.buffer)
         return {buffer for buffer in moving if accesses[buffer] == 1}
 
@@ -229,10 +230,24 @@ def _under_conditions(
         yield from _under_conditions(k.children(stmt), own)
 
 
-def _are_digits(index: Expr, width: int, conditions: Conditions) -> bool:
-    """Whether different values of the symbols in an index access different elements, under these conditions.
+def _tells_iterations_apart(index: Expr, loop: k.For) -> bool:
+    """Whether in each iteration of a loop the terms of an index that depend on it have other values."""
+    own = [core for core, _ in index.terms if loop.symbol in core.free_symbols]
+    if loop.symbol in own:
+        return True
+    iterations = as_int(loop.extent)
+    if not own or iterations is None or iterations > MAX_UNROLL:
+        return False
+    if any(core.free_symbols != {loop.symbol} for core in own):
+        return False
+    values = {tuple(substitute(core, {loop.symbol: const(i)}) for core in own) for i in range(iterations)}
+    return len(values) == iterations
 
-    They do if the symbols are like the digits of a number: `257 * row + 32 * step + lane` with
+
+def _are_digits(index: Expr, width: int, conditions: Conditions) -> bool:
+    """Whether different values of the terms of an index access different elements, under these conditions.
+
+    They do if the terms are like the digits of a number: `257 * row + 32 * step + lane` with
     `32 * step + lane < 257` and `lane < 32`.
     """
     digits = sorted(index.terms, key=lambda term: term[1])
@@ -240,7 +255,7 @@ def _are_digits(index: Expr, width: int, conditions: Conditions) -> bool:
     reach = width
     for core, step in digits:
         low, high = bounds(core)
-        if not isinstance(core, Symbol) or low != 0 or high is None or step < reach:
+        if low != 0 or high is None or step < reach:
             return False
         below = below + core * step
         reach += step * high

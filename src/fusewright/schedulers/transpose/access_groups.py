@@ -9,7 +9,7 @@ from itertools import pairwise
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import position_of
+from fusewright.ir.index_map import position_of, value_of
 from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.pointwise.space import PointwiseSpace, pointwise_space
@@ -77,7 +77,9 @@ def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[AccessAlong]:
         to_space = {ours: axis for axis, ours in access.axes.items()}
         unit = unit_stride_axis(access.tensor)
         axis = to_space.get(unit) if unit is not None else None
-        if axis is not None:
+        if axis is None and unit is not None and (moving := _axis_of_values(access, unit)) is not None:
+            found.append(AccessAlong(access, moving, (), full=False))
+        elif axis is not None:
             stored = [a for a in access.tensor.allocation if not a.is_broadcast and a in to_space]
             order = tuple(to_space[a] for a in stored)
             covered = frozenset(order)
@@ -88,6 +90,22 @@ def _accesses(fusion: Fusion, space: PointwiseSpace) -> list[AccessAlong]:
                 order, covered = _by_steps(access, node) or order, access.concrete
             found.append(AccessAlong(access, axis, order, wanted <= covered))
     return found
+
+
+def _axis_of_values(access: Access, unit: IterDomain) -> IterDomain | None:
+    """The dimension of the reference along which loaded indices alone say which of a tensor's neighbours are
+    read; None if there is not one such dimension.
+
+    Threads along it read within one run of memory, others in a run each.
+    """
+    node = access.node
+    if not isinstance(node, Indexed):
+        return None
+    place = node.map.indices[node.source.shape.index(unit)]
+    if all(value_of(symbol) is None for symbol in place.free_symbols):
+        return None
+    moving = [axis for axis in access.varying if axis not in access.axes]
+    return moving[0] if len(moving) == 1 else None
 
 
 def _by_steps(access: Access, node: Indexed) -> tuple[IterDomain, ...] | None:
