@@ -13,6 +13,7 @@ from fusewright.rewrite.graph.casts import fold_casts
 from fusewright.rewrite.graph.dead import remove_dead_nodes
 from fusewright.rewrite.graph.equal_nodes import merge_equal_nodes
 from fusewright.rewrite.graph.joined_reads import join_reads
+from fusewright.rewrite.graph.late_casts import cast_late
 from fusewright.rewrite.graph.logarithms import simplify_logarithms
 from fusewright.rewrite.graph.memory_order import keep_memory_order
 from fusewright.rewrite.graph.narrow_sums import narrow_sums
@@ -33,6 +34,7 @@ from fusewright.rewrite.graph.uniform import read_scalars
 GRAPH_REWRITES: tuple[Pass[Fusion], ...] = (
     ("read scalars", read_scalars),
     ("choose single places", choose_single_places),
+    ("cast late", cast_late),
     ("fold casts", fold_casts),
     ("read parts", read_parts),
     ("join reads", join_reads),
