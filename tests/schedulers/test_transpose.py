@@ -366,6 +366,23 @@ def test_vectors_go_across_a_dimension_that_a_stack_adds(target: torch.device) -
     assert torch.equal(result, torch.stack([x, x], 2))
 
 
+@pytest.mark.parametrize("gap", [0, 1])
+def test_a_short_side_takes_a_dimension_that_lies_inside_of_both(target: torch.device, gap: int) -> None:
+    """k, q, b in memory becomes q, k... of each b: runs of 4 elements along b alone would fill no sector."""
+    memory = torch.randn(64, 40, 4 + gap, device=target).to(BF16)[..., :4]
+    x = memory.permute(2, 1, 0)
+
+    def body(fd: FusionDefinition, x: Any) -> None:
+        fd.add_output(fd.ops.stride_order(x, [2, 1, 0]))
+
+    fd = define(body, [x])
+    [kernel] = fd.kernels_for([x])
+    assert isinstance(kernel.params, TransposeParams)
+    assert (kernel.params.dims_merged_with_1, kernel.params.dims_merged_with_2) == ((), (1,))
+    [result] = fd.execute([x])
+    assert torch.equal(result, x) and result.is_contiguous()
+
+
 def test_a_stack_of_odd_rows_is_tiled_along_all_of_their_memory(target: torch.device) -> None:
     """Tiles of 256 along rows of 1025 would leave one element of each row to a block of its own."""
     x, y = (torch.randn(31, 1025, device=target).to(BF16) for _ in range(2))

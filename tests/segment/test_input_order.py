@@ -64,3 +64,22 @@ def test_many_parts_that_start_at_odd_elements_are_loaded_by_element(parts: int,
     [kernel] = definition(joined, *arguments).kernels_for(arguments, device="cuda")
     assert (kernel.params.vectorization_factor == 1) is by_element
     assert bool(kernel.params.unaligned_inputs) is not by_element
+
+
+def masked_rows(x: Tensor) -> Tensor:
+    """Softmax of rows below the diagonal; the result lies row by row, as the mask does."""
+    mask = torch.arange(x.shape[1], device=x.device) <= torch.arange(x.shape[0], device=x.device)[:, None]
+    return torch.softmax(torch.where(mask, x.float() * 0.125, -30000.0), 1).to(x.dtype)
+
+
+def test_a_copy_is_handed_on_instead_of_wider_results() -> None:
+    x = torch.empty(8192, 4096, device="meta", dtype=torch.float16).t()
+    kernels = definition(masked_rows, x).kernels_for([x], device="cuda")
+    assert [kernel.scheduler for kernel in kernels] == ["transpose", "inner_persistent"]
+    assert sum(kernel.bytes_read + kernel.bytes_written for kernel in kernels) == 4 * 2 * x.numel()
+
+
+def test_what_is_computed_from_the_copy(target: torch.device) -> None:
+    x = torch.randn(520, 260, device=target).half().t()
+    [result] = definition(masked_rows, x).execute([x])
+    torch.testing.assert_close(result, masked_rows(x), rtol=2e-3, atol=1e-5)

@@ -11,6 +11,7 @@ from fusewright.schedulers.cost import KERNEL_SECONDS, copy_seconds, slot_second
 from fusewright.segment.draft import Draft
 from fusewright.segment.gather_order import in_order_of_gathers
 from fusewright.segment.input_order import (
+    hands_on_wider,
     has_several_orders,
     in_order_of_dimensions,
     out_of_order,
@@ -65,11 +66,14 @@ class Ideas:
     def _inputs_in_order(self, state: State) -> Idea | None:
         """Copies of inputs in another memory order than others, for all kernels that read these.
 
-        Tried where a kernel is slow or reads several orders: no kernel holds rows of several orders, so these
-        are reduced by several kernels.
+        Tried where a kernel is slow, reads several orders (no kernel holds rows of several orders, so these
+        are reduced by several kernels), or hands on more bytes than such copies have.
         """
         costs = zip(state.segments, state.costs)
-        if not any(may_be_split(cost) or has_several_orders(each.nodes) for each, cost in costs):
+        if not any(
+            may_be_split(cost) or has_several_orders(each.nodes) or hands_on_wider(each.nodes)
+            for each, cost in costs
+        ):
             return None
         bases = list(dict.fromkeys(base for each in state.segments for base in out_of_order(each.nodes)))
         reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(bases)]

@@ -29,6 +29,21 @@ def has_several_orders(nodes: Sequence[Node]) -> bool:
     return len({_is_out_of_order(value) for value in large}) > 1
 
 
+def hands_on_wider(nodes: Sequence[Node]) -> bool:
+    """Whether a kernel reads inputs across their memory, and stores wider elements for others to read: those
+    could read copies of the inputs, and compute the same.
+    """
+    inside, bases = set(nodes), out_of_order(nodes)
+    read = max((base.dtype.size for base in bases), default=0)
+    return bool(bases) and any(
+        out.dtype.size > read
+        and out.ndim >= max(base.ndim for base in bases)
+        and not inside.issuperset(out.uses)
+        for node in nodes
+        for out in node.tensor_outputs
+    )
+
+
 def read_by(nodes: Sequence[Node]) -> KeysView[TensorView]:
     """The graph's inputs that these nodes read."""
     return dict.fromkeys(v for node in nodes for v in node.tensor_inputs if v.definition is None).keys()

@@ -51,7 +51,7 @@ class AccessGroups:
         order1, order2: the dimensions along which the widest tensor of each group goes, the outermost in
             memory first; those of the reference's group are the reference's.
         outer1, outer2: positions (of `space.axes`) of dimensions that may be merged with the first and the
-            second, from the inside.
+            second, from the inside. Some may be merged with either.
         beside1, beside2: the number of these that are adjacent to the tiled one in all tensors, so that no
             division has to undo the merge.
     """
@@ -187,7 +187,7 @@ def access_groups(fusion: Fusion, reference: TensorView | None = None) -> Access
             inner1, inner2 = inner2, inner1
     order1, order2 = (_order(space, full[axis]) for axis in (inner1, inner2))
     outer1 = _outer(space, order1, inner1, {inner2})
-    outer2 = _outer(space, order2, inner2, {inner1, *(space.axes[p] for p in outer1)})
+    outer2 = _outer(space, order2, inner2, {inner1})
     first = tuple(a for a in accesses if a.axis is inner1)
     every = space.accesses(fusion)
     beside1, beside2 = (

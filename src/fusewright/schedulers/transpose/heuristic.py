@@ -43,6 +43,7 @@ class TransposePlanner:
     fusion: Fusion
     groups: AccessGroups
     _of_tiles: dict[Merged, Sectors] = field(default_factory=dict)
+    _costs: dict[Merged, CostModel] = field(default_factory=dict)
 
     @cached_property
     def _tiles(self) -> TileChoice:
@@ -108,15 +109,23 @@ class TransposePlanner:
 
     # ---- cost ----
 
-    @cached_property
-    def _cost(self) -> CostModel:
-        """Group 2 is accessed along its own contiguous dimension, all else along the other."""
-        groups = self.groups
-        orders = (
-            (*(axis for axis in groups.space.axes if axis is not inner), inner)
-            for inner in (groups.inner1, groups.inner2)
+    def _cost(self, merged: Merged) -> CostModel:
+        """The cost of group 2's accesses along its own side of the tiles, and all others' along the other."""
+        if merged not in self._costs:
+            along1, along2 = self._along(merged)
+            others = [axis for axis in self.groups.space.axes if axis not in along1 and axis not in along2]
+            sectors = self._sectors_along((*others, *along2, *along1), (*others, *along1, *along2))
+            self._costs[merged] = CostModel(self.fusion, sectors)
+        return self._costs[merged]
+
+    def _along(self, merged: Merged) -> tuple[Sequence[IterDomain], Sequence[IterDomain]]:
+        """Returns the dimensions of both sides of the tiles, the outermost first."""
+        axes = self.groups.space.axes
+        along1, along2 = (
+            [*(axes[p] for p in reversed(positions)), inner]
+            for positions, inner in zip(merged, (self.groups.inner1, self.groups.inner2))
         )
-        return CostModel(self.fusion, self._sectors_along(*orders))
+        return along1, along2
 
     def _estimate(
         self, facts: Facts, hardware: HardwareInfo, merged: Merged, widths: tuple[int, int], blocks: int
@@ -126,7 +135,7 @@ class TransposePlanner:
         slots = self._accesses_a_point(*widths) * ELEMENT / ACCESSES
         slots += LINE_SLOTS * self._lines_a_point(merged, widths[0], facts)
         accessing = slot_seconds(points * slots, hardware)
-        return self._cost.estimate(facts, hardware, speed=speed, accessing=accessing)()
+        return self._cost(merged).estimate(facts, hardware, speed=speed, accessing=accessing)()
 
     def _accesses_a_point(self, width1: int, width2: int) -> float:
         """Returns the instructions that access memory for a point, in vectors of such widths.
@@ -151,11 +160,7 @@ class TransposePlanner:
     def _tile_sectors(self, merged: Merged) -> Sectors:
         """Returns the sectors of a warp that goes along a tile's own side, and then along the other."""
         if merged not in self._of_tiles:
-            axes = self.groups.space.axes
-            along1, along2 = (
-                [*(axes[p] for p in reversed(positions)), inner]
-                for positions, inner in zip(merged, (self.groups.inner1, self.groups.inner2))
-            )
+            along1, along2 = self._along(merged)
             self._of_tiles[merged] = self._sectors_along((*along2, *along1), (*along1, *along2))
         return self._of_tiles[merged]
 

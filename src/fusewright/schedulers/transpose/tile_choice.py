@@ -8,7 +8,7 @@ other side.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -260,8 +260,13 @@ class TileChoice:
         wanted = self._wanted_tile(sizes, width1, width2)
         # Dimensions that lie apart are merged for no longer a tile where the first side's vectors are wider.
         is_wider = 1 == width2 < width1 or side1.is_whole_access(width1)
-        merged1, size1 = _fill(sizes, side1, min(wanted.along1, MAX_TILE) if is_wider else wanted.along1)
-        merged2, size2 = _fill(sizes, side2, wanted.along2)
+        enough = min(wanted.along1, MAX_TILE) if is_wider else wanted.along1
+        if sizes[side2.inner] < wanted.along2 and sizes[side1.inner] >= enough:
+            merged2, size2 = _fill(sizes, side2, wanted.along2)
+            merged1, size1 = _fill(sizes, side1, enough, merged2)
+        else:
+            merged1, size1 = _fill(sizes, side1, enough)
+            merged2, size2 = _fill(sizes, side2, wanted.along2, merged1)
         along1, along2 = self._lengthened_sides(wanted, (size1, size2), width1, width2)
         most = min(
             _shared_bytes(hardware, wanted.threads) // self._tile_bytes,
@@ -340,6 +345,8 @@ class TileChoice:
         least = MAX_SHARE_OF_USUAL * tile_cost(*self._along(sizes, merged), usual, hardware)
         for merged1 in dict.fromkeys((merged[0], first.outer[: first.beside])):
             for merged2 in dict.fromkeys((merged[1], second.outer[: second.beside])):
+                if not set(merged1).isdisjoint(merged2):
+                    continue
                 sides = self._along(sizes, (merged1, merged2))
                 if least_cost(*sides) >= least:
                     continue
@@ -376,12 +383,16 @@ def _shared_bytes(hardware: HardwareInfo, threads: int) -> int:
     return min(hardware.shared_memory_per_block, hardware.shared_memory_per_sm // blocks)
 
 
-def _fill(sizes: Sequence[int], side: _Side, wanted: int) -> tuple[tuple[int, ...], int]:
+def _fill(
+    sizes: Sequence[int], side: _Side, wanted: int, taken: Collection[int] = ()
+) -> tuple[tuple[int, ...], int]:
     """Returns the dimensions to merge with a side's own, and the size of all: those beside it, and more to
-    fill a tile.
+    fill a tile, up to one that is `taken`.
     """
     size, count = sizes[side.inner], 0
     while count < len(side.outer) and (count < side.beside or 0 < size < wanted):
+        if side.outer[count] in taken:
+            break
         size *= sizes[side.outer[count]]
         count += 1
     return side.outer[:count], size
