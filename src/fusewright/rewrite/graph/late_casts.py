@@ -1,4 +1,4 @@
-"""Moves widening casts of inputs that lie in another memory order behind reshapes, which then move fewer bytes.
+"""Moves widening casts of inputs in another memory order behind reshapes, which then move fewer bytes.
 
     x: bf16, column by column -> float -> reshape      becomes      x -> reshape -> float
 
