@@ -246,6 +246,23 @@ def test_one_kernel_reads_and_writes_everything(dims: list[int], dtype: torch.dt
     torch.testing.assert_close(result.float(), (x.t().float() + y.float()).sum(dims), rtol=1e-2, atol=2e-1)
 
 
+def test_a_sum_of_all_elements_keeps_a_dimension_at_first(target: torch.device) -> None:
+    """So that a kernel has tiles, whose results another one sums."""
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16) for _ in range(2))
+        fd.add_output(fd.ops.sum(fd.ops.exp(fd.ops.permute(x, [1, 0]) * y), [0, 1]))
+    large = [
+        torch.empty(*shape, dtype=torch.bfloat16, device="meta") for shape in ((4096, 8191), (8191, 4096))
+    ]
+    first, second = fd.kernels_for(large, device="cuda")
+    assert first.params.tiles_in_shared_memory and second.bytes_read < 1 << 17
+    a, b = torch.randn(521, 1027, device=target).bfloat16(), torch.randn(1027, 521, device=target).bfloat16()
+    [result] = fd.execute([a, b])
+    torch.testing.assert_close(
+        result.double(), (a.double().t() * b.double()).exp().sum(), rtol=1e-4, atol=0.0
+    )
+
+
 # ---- params ----
 
 

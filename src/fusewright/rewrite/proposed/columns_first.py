@@ -1,10 +1,11 @@
-"""Reduces columns first if the reduced rows have short, separate runs in memory.
+"""Reduces some dimensions first where a kernel that reduces all at once would read memory in short runs.
 
     sum(x, [1, 3])       becomes        sum(sum(x, [1]), [2])
 
-for example for x of [N, pixels, groups, channels], where the channels of one group are contiguous. A kernel
-that reduces the columns reads whole lines of memory, and little data remains. The proposing scheduler decides
-whether it pays.
+Of x of [N, pixels, groups, channels], where the channels of one group are contiguous, a kernel that reduces
+the columns reads whole lines of memory, and little data remains. Of x + y of [rows, columns], where y lies
+column by column, a kernel that reduces rows reads both in tiles. The proposing scheduler decides whether it
+pays.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Pointwise, Reduction
+from fusewright.ir.node import Pointwise, Reduction
 from fusewright.ir.value import TensorView, Val
 from fusewright.ops.build_reduction import reduce_states
 from fusewright.ops.build_shape import broadcast
@@ -30,18 +31,16 @@ def dims_across(x: TensorView, reduced: Sequence[int]) -> list[int]:
     return sorted(dim for dim in order[: kept[-1] if kept else 0] if dim in reduced)
 
 
-def can_be_cut(fusion: Fusion, node: Node) -> bool:
-    """Whether a node is a reduction that `reduced_across_first` can split."""
-    if not isinstance(node, Reduction) or not (combines_elements(node) or is_plain_welford(fusion, node)):
+def can_be_cut(fusion: Fusion, node: Reduction, first: Sequence[int]) -> bool:
+    """Whether `reduced_in_steps` can reduce these dimensions before others that the node reduces."""
+    if not (combines_elements(node) or is_plain_welford(fusion, node)):
         return False
     x, reduced = node.tensor_inputs[0], node.reduced_dims
-    if any(x.shape[dim].is_broadcast for dim in reduced):
-        return False
-    return 0 < len(dims_across(x, reduced)) < len(reduced)
+    return not any(x.shape[dim].is_broadcast for dim in reduced) and 0 < len(first) < len(reduced)
 
 
-def reduced_across_first(fusion: Fusion, node: Reduction) -> dict[TensorView, TensorView]:
-    """Adds a reduction in two steps: across the contiguous runs of memory, then along a run's dimensions.
+def reduced_in_steps(fusion: Fusion, node: Reduction, across: Sequence[int]) -> dict[TensorView, TensorView]:
+    """Adds a reduction in two steps: of the dimensions `across`, then of all others.
 
     For groups of equal size, the mean of all elements is the mean of the means. The sum of squared deviations
     is the sum over the groups plus the size of a group times the sum for the means (Chan, Golub and LeVeque
@@ -51,7 +50,6 @@ def reduced_across_first(fusion: Fusion, node: Reduction) -> dict[TensorView, Te
         The replacements of the reduction's outputs.
     """
     x, reduced = node.tensor_inputs[0], node.reduced_dims
-    across = dims_across(x, reduced)
     kept = [dim for dim in range(x.ndim) if dim not in across]
     along = [place for place, dim in enumerate(kept) if dim in reduced]
     parts = reduce_states(fusion, node.op, [x], across)

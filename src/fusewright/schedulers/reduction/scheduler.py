@@ -55,7 +55,7 @@ from fusewright.schedulers.reduction.loops import (
     inline,
     merge_to_rows_and_reduction,
 )
-from fusewright.schedulers.reduction.short_runs import columns_first
+from fusewright.schedulers.reduction.short_runs import columns_first, crossed_first
 from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
 from fusewright.schedulers.reduction.split_rows import (
     is_split,
@@ -111,11 +111,13 @@ class ReductionScheduler(BuiltInScheduler):
         inline(schedule, space, partials, width, load_position=step + 1, serial=serial)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Columns first where memory has rows in short runs; no reduction of a few elements."""
+        """Two steps where memory has rows in short runs or inputs in several orders; no reduction of a few
+        elements.
+        """
         planner = part.planner
         if not isinstance(planner, IndependentReductionPlanner):
             return None
-        rewrite = columns_first(part, planner.space, facts)
+        rewrite = columns_first(part, planner.space, facts) or crossed_first(part, planner.space, facts)
         if rewrite is not None:
             return rewrite
         alone = planner.reads_few(facts) or _is_scattered(planner(facts, hardware))
