@@ -8,7 +8,7 @@ other side.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -93,6 +93,10 @@ MANY_BLOCKS = 4  # for each SM
 MAX_SHARE_OF_USUAL = 0.75  # of the usual tile's time
 
 # ---- small dimensions ----
+
+# Dimensions that are merged at most to fill both sides of a tile where they lie apart: each takes every
+# thread a division.
+MAX_APART = 5
 
 # Factor by which tiles that are lengthened to fill a block may cover more than all elements: rows of 129 are
 # two tiles of 128, the second nearly empty.
@@ -263,10 +267,10 @@ class TileChoice:
         enough = min(wanted.along1, MAX_TILE) if is_wider else wanted.along1
         if sizes[side2.inner] < wanted.along2 and sizes[side1.inner] >= enough:
             merged2, size2 = _fill(sizes, side2, wanted.along2)
-            merged1, size1 = _fill(sizes, side1, enough, merged2)
+            merged1, size1 = _fill(sizes, side1, enough, side2, merged2)
         else:
             merged1, size1 = _fill(sizes, side1, enough)
-            merged2, size2 = _fill(sizes, side2, wanted.along2, merged1)
+            merged2, size2 = _fill(sizes, side2, wanted.along2, side1, merged1)
         along1, along2 = self._lengthened_sides(wanted, (size1, size2), width1, width2)
         most = min(
             _shared_bytes(hardware, wanted.threads) // self._tile_bytes,
@@ -384,14 +388,15 @@ def _shared_bytes(hardware: HardwareInfo, threads: int) -> int:
 
 
 def _fill(
-    sizes: Sequence[int], side: _Side, wanted: int, taken: Collection[int] = ()
+    sizes: Sequence[int], side: _Side, wanted: int, other: _Side | None = None, taken: Sequence[int] = ()
 ) -> tuple[tuple[int, ...], int]:
     """Returns the dimensions to merge with a side's own, and the size of all: those beside it, and more to
-    fill a tile, up to one that is `taken`.
+    fill a tile, up to one that is `taken` for the other side.
     """
+    apart = MAX_APART if other is None else MAX_APART - max(0, len(taken) - other.beside)
     size, count = sizes[side.inner], 0
-    while count < len(side.outer) and (count < side.beside or 0 < size < wanted):
-        if side.outer[count] in taken:
+    while count < len(side.outer) and side.outer[count] not in taken:
+        if count >= side.beside and (not 0 < size < wanted or count >= side.beside + apart):
             break
         size *= sizes[side.outer[count]]
         count += 1
