@@ -293,6 +293,11 @@ class CostModel:
         """Returns the seconds of all of the traffic at a copy's speed."""
         return copy_seconds(self._traffic.read(facts) + self._traffic.written(facts), hardware)
 
+    def started_share(self, facts: Facts, hardware: HardwareInfo, blocks: float) -> float:
+        """Returns the share of a copy's speed at which so many blocks start."""
+        memory = self.moving_seconds(facts, hardware)
+        return min(1.0, memory / starting_seconds(blocks)) if memory and blocks else 1.0
+
     def seconds_an_sm(self, facts: Facts, hardware: HardwareInfo) -> float:
         """Returns the seconds of all of the traffic by one SM, at its share of a copy's speed."""
         return self.moving_seconds(facts, hardware) * hardware.sm_count

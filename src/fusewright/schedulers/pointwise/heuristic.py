@@ -20,7 +20,6 @@ from fusewright.schedulers.cost import (
     CostModel,
     busy_share,
     overlap,
-    starting_seconds,
     thread_seconds,
 )
 from fusewright.schedulers.params import LaunchParams, PointwiseParams
@@ -193,8 +192,7 @@ class PointwisePlanner:
         computing = thread_seconds(slots / threads, hardware)
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
         kept = overlap(resident, moving, LATENCY_SECONDS + BESIDE_OTHERS * computing)
-        memory = self._cost.moving_seconds(facts, hardware)
-        started = min(1.0, memory / starting_seconds(blocks)) if memory else 1.0
+        started = self._cost.started_share(facts, hardware, blocks)
         speed = min(busy_share(blocks, hardware) * kept, started)
         return self._cost.estimate(facts, hardware, speed=speed, steps=computing, slots=slots)()
 

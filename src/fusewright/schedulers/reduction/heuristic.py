@@ -254,7 +254,8 @@ class IndependentReductionPlanner(ReductionPlanner):
         threads = params.lparams.bdimx * params.lparams.bdimy
         resident = min(hardware.max_blocks_per_sm, max(1, hardware.max_threads_per_sm // threads))
         moving = cost.seconds_an_sm(facts, hardware) / max(1, blocks)
-        kept = speed * overlap(resident, moving, LATENCY_SECONDS)
+        started = cost.started_share(facts, hardware, blocks)
+        kept = min(speed * overlap(resident, moving, LATENCY_SECONDS), started)
         if not self.space.stores_all and self._is_narrow(params):
             held = self.step_loads.held(params)
             params = with_words_in_flight(replace(params, streams_inputs=True), held, blocks, hardware)

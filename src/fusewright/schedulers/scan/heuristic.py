@@ -176,8 +176,7 @@ class ScanPlanner:
         resident = min(hardware.max_blocks_per_sm, max(1, hardware.max_threads_per_sm // threads))
         moving = self._cost.seconds_an_sm(facts, hardware) / max(1, blocks)
         kept = overlap(resident, moving, LATENCY_SECONDS)
-        memory = self._cost.moving_seconds(facts, hardware)
-        started = min(1.0, memory / starting_seconds(blocks)) if memory else 1.0
+        started = self._cost.started_share(facts, hardware, blocks)
         return min(SCAN_SPEED * busy_share(blocks, hardware), kept, started)
 
     def _rows(self, facts: Facts) -> int:

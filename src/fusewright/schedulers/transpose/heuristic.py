@@ -131,11 +131,13 @@ class TransposePlanner:
         self, facts: Facts, hardware: HardwareInfo, merged: Merged, widths: tuple[int, int], blocks: int
     ) -> Cost:
         points = prod(facts.value(axis.extent) for axis in self.groups.space.axes)
-        speed = TRANSPOSE_SPEED * busy_share(blocks, hardware)
+        cost = self._cost(merged)
+        started = cost.started_share(facts, hardware, blocks)
+        speed = min(TRANSPOSE_SPEED * busy_share(blocks, hardware), started)
         slots = self._accesses_a_point(*widths) * ELEMENT / ACCESSES
         slots += LINE_SLOTS * self._lines_a_point(merged, widths[0], facts)
         accessing = slot_seconds(points * slots, hardware)
-        return self._cost(merged).estimate(facts, hardware, speed=speed, accessing=accessing)()
+        return cost.estimate(facts, hardware, speed=speed, accessing=accessing)()
 
     def _accesses_a_point(self, width1: int, width2: int) -> float:
         """Returns the instructions that access memory for a point, in vectors of such widths.

@@ -17,6 +17,7 @@ from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Facts
+from fusewright.schedulers.cost import copy_seconds, starting_seconds
 from fusewright.schedulers.params import TRANSPOSE_THREADS
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
@@ -270,7 +271,12 @@ class TileChoice:
             merged1, size1 = _fill(sizes, side1, enough, side2, merged2)
         else:
             merged1, size1 = _fill(sizes, side1, enough)
-            merged2, size2 = _fill(sizes, side2, wanted.along2, side1, merged1)
+            least = self._least_elements(hardware)
+            if 0 < size1 * min(sizes[side2.inner], MAX_LONG_TILE) < least:
+                wanted_long = min(MAX_LONG_TILE, ceil_div(least, size1))
+                merged2, size2 = _fill(sizes, side2, max(wanted.along2, wanted_long), side1, merged1)
+            else:
+                merged2, size2 = _fill(sizes, side2, wanted.along2, side1, merged1)
         along1, along2 = self._lengthened_sides(wanted, (size1, size2), width1, width2)
         most = min(
             _shared_bytes(hardware, wanted.threads) // self._tile_bytes,
@@ -311,6 +317,11 @@ class TileChoice:
         elif along1 < wanted.along1:
             along2 = _lengthened(along2, min(most2, MAX_LONG_TILE, elements // along1), size2)
         return along1, along2
+
+    def _least_elements(self, hardware: HardwareInfo) -> int:
+        """Returns the elements of a tile with which blocks start as fast as memory moves their bytes."""
+        moved = sum(access.tensor.dtype.size for access in self.accesses)
+        return int(starting_seconds(1) / copy_seconds(moved, hardware))
 
     @cached_property
     def _tile_bytes(self) -> int:
