@@ -96,6 +96,10 @@ def roll(x: Bounded, shifts: int | tuple[int, ...], dims: int | tuple[int, ...])
     return moved(x, lambda t: t.roll(shifts, dims))
 
 
+def unfold(x: Bounded, dim: int, size: int, step: int) -> Bounded:
+    return moved(x, lambda t: t.unfold(dim, size, step))
+
+
 def repeat(x: Bounded, repeats: Sequence[int]) -> Bounded:
     return moved(x, lambda t: t.repeat(list(repeats)))
 
@@ -152,6 +156,7 @@ MOVES: dict[str, Callable[..., Bounded | tuple[Bounded, ...]]] = {
             stack,
             flip,
             roll,
+            unfold,
             repeat,
             repeat_interleave,
             triu,

@@ -128,6 +128,22 @@ def slice_(w: Writer) -> None:
     w.call("slice", x, starts, ends, *more, dims=tuple(dims))
 
 
+def windows(w: Writer) -> None:
+    """Parts of a dimension that may overlap, as they are or reduced."""
+    x = w.tensor(lambda s: s.ndim < MOST_DIMS)
+    if x is None or not x.ndim:
+        return
+    at, size, step = w.rng.randrange(x.ndim), w.pick((1, 2, 3, 5)), w.pick((1, 1, 2, 3))
+    length = x.dims[at] or "1"
+    if not w.require(f"{length} >= {size}"):
+        return
+    count = w.named(cut(length, size - 1, length, step))
+    dims = (*(count if i == at else dim for i, dim in enumerate(x.dims)), w.named(str(size)))
+    made = w.call("unfold", x, at, size, step, dims=dims)
+    if made is not None and w.chance(2):
+        reduced(w, made, (x.ndim,), w.chance(2))
+
+
 def numbered(w: Writer) -> None:
     """Positions along one dimension of a tensor, beside its elements, in another shape."""
     x = w.tensor(lambda s: s.ndim > 1 and not s.is_complex)
@@ -476,6 +492,7 @@ SHAPING: dict[str, Callable[[Writer], None]] = {
             reshape,
             flatten,
             first,
+            windows,
             numbered,
             parts,
             pad,

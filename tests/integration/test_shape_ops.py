@@ -67,6 +67,8 @@ ROWS: dict[str, tuple[Callable[..., Any], Callable[..., torch.Tensor], tuple[tor
     "stack": (lambda o, x: o.stack([x, o.exp(x)], 2), lambda x: torch.stack([x, x.exp()], 2), ()),
     "flip": (lambda o, x: x + o.flip(x, [0, -1]), lambda x: x + x.flip(0, -1), ()),
     "roll": (lambda o, x: o.roll(x, [3, -20], [0, 2]), lambda x: x.roll((3, -20), (0, 2)), ()),
+    "unfold": (lambda o, x: o.unfold(o.exp(x), 1, 4, 1), lambda x: x.exp().unfold(1, 4, 1), ()),
+    "unfold_sum": (lambda o, x: o.sum(o.unfold(x, -1, 5, 3), [-1]), lambda x: x.unfold(-1, 5, 3).sum(-1), ()),
     "repeat": (lambda o, x: o.repeat(x, [2, 1, 3, 2]), lambda x: x.repeat(2, 1, 3, 2), ()),
     "repeat_interleave": (
         lambda o, x: o.repeat_interleave(x, 3, 1),

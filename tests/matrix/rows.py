@@ -275,6 +275,7 @@ MOVES: dict[str, Row] = {
     **_rows("flatten", _calls((X, 0, -1))),
     **_rows("flip", _each(lambda c: [(X, _every(c)), (X, c.rank - 1)], ranks=SOME)),
     **_rows("roll", _each(lambda c: [(X, (3,) * c.rank, _every(c))], ranks=SOME)),
+    **_rows("unfold", _each(lambda c: [(X, 0, 2, 1), (X, c.rank - 1, 3, 2)], ranks=SOME)),
     **_rows("repeat", _each(lambda c: [(X, (2, *(1,) * (c.rank - 2), 3)[-max(c.rank, 1) :])])),
     **_rows("repeat_interleave", _each(lambda c: [(X, 3, 0), (X, 2, c.rank - 1)], ranks=SOME)),
     **_rows("slice", _each(lambda c: [

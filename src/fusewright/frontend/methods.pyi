@@ -1507,6 +1507,16 @@ class OperatorMethods:
         It takes one pass; a softmax is exp(arg - top) / total. The sum is 0 if the maximum is -inf, and inf if it
         is inf. Reduced floats give Float.
         """
+    def unfold(self, arg: Tensor, dim: int, size: int, step: int) -> Tensor:
+        """Windows of `size` elements along a dimension, one every `step` elements, as torch.Tensor.unfold.
+
+        Dimension `dim` of the result counts the windows, of which the last is complete. Their elements are a new
+        last dimension.
+
+        Raises:
+            ShapeError: no such dimension, a negative size, a step that is not positive, or a window that is
+                longer than the dimension (for sizes that a call states, when it does).
+        """
 
 class SchedulingMethods:
     """The primitives: methods of `fd.sched`."""

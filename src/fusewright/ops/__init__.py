@@ -30,6 +30,7 @@ from fusewright.ops import build_scan as _scan  # noqa: F401
 from fusewright.ops import build_scatter as _scatter  # noqa: F401
 from fusewright.ops import build_shape as _shape  # noqa: F401
 from fusewright.ops import build_softmax as _softmax  # noqa: F401
+from fusewright.ops import build_windows as _windows  # noqa: F401
 from fusewright.ops.build_inputs import DEFINERS
 from fusewright.ops.library import LIBRARY
 from fusewright.ops.plugins import REGISTERED, REGISTERED_BY, register_op, registered_op, unregister_op

@@ -14,40 +14,14 @@ from fusewright.torch_compile.sizes import is_number
 if TYPE_CHECKING:
     from fusewright.torch_compile.recording import Recording
 
-#: Steps of a window that overlaps the next, from which on it is left to torch: each is a part of a join.
-MOST_STEPS = 8
-
-
 # ---- windows, diagonals, parts that are replaced -----------------------------------------------------------
 
 
 @row("unfold.default", "unfold_copy.default")
 def unfold(r: Recording, x: Any, dimension: int, size: int, step: int) -> Any:
-    """A join of slices that are whole steps apart, of which the last may have a part of a step."""
     if not x.ndim:
         raise NotRecordable("a tensor of rank 0")
-    sizes, dim = known_sizes(r.sizes(x)), dimension % x.ndim
-    steps, count = -(-size // step) if step else 0, r.shape()[dim]
-    if not steps or steps > MOST_STEPS or not isinstance(count, int):
-        raise NotRecordable("windows of many steps")
-    last = [*(i for i in range(x.ndim) if i != dim), dim]
-    moved = r.ops.permute(x, last)
-    outer = [sizes[i] for i in last[:-1]]
-    whole = count + steps - 1
-    missing = whole * step - sizes[dim]
-    if missing > 0:
-        moved = r.ops.pad(moved, [0, missing])
-    cut = r.ops.slice(moved, [0] * x.ndim, [*outer, whole * step], [1] * x.ndim)
-    apart = r.ops.reshape(cut, [*outer, whole, step])
-    rank = x.ndim + 1
-    widths = [min(step, size - i * step) for i in range(steps)]
-    parts = [
-        r.ops.slice(apart, [*([0] * (rank - 2)), i, 0], [*outer, i + count, width], [1] * rank)
-        for i, width in enumerate(widths)
-    ]
-    joined = r.ops.cat(parts, -1) if len(parts) > 1 else parts[0]
-    back = [*range(dim), rank - 2, *range(dim, rank - 2), rank - 1]
-    return r.ops.permute(joined, back)
+    return r.ops.unfold(x, dimension, size, step)
 
 
 @row("diagonal.default", "diagonal_copy.default")
