@@ -83,3 +83,24 @@ def test_what_is_computed_from_the_copy(target: torch.device) -> None:
     x = torch.randn(520, 260, device=target).half().t()
     [result] = definition(masked_rows, x).execute([x])
     torch.testing.assert_close(result, masked_rows(x), rtol=2e-3, atol=1e-5)
+
+
+def column_order(x: Tensor, y: Tensor) -> Tensor:
+    """The output lies as x does, column by column; y is the only input that does not."""
+    total = (x.float() + y.float()) * 0.5
+    return (total + torch.softmax(total, 1) - total.mean(1, keepdim=True)).to(x.dtype)
+
+
+def test_inputs_are_copied_into_the_order_of_outputs() -> None:
+    x = torch.empty(1024, 32768, device="meta", dtype=torch.bfloat16).t()
+    y = torch.empty(32768, 1024, device="meta", dtype=torch.bfloat16)
+    kernels = definition(column_order, x, y).kernels_for([x, y], device="cuda")
+    assert [kernel.scheduler for kernel in kernels] == ["transpose", "outer_persistent"]
+    assert sum(kernel.bytes_read + kernel.bytes_written for kernel in kernels) == 5 * 2 * x.numel()
+
+
+def test_what_is_computed_in_the_order_of_outputs(target: torch.device) -> None:
+    x, y = torch.randn(256, 512, device=target).t(), torch.randn(512, 256, device=target)
+    [result] = definition(column_order, x, y).execute([x, y])
+    assert result.stride() == x.stride()
+    torch.testing.assert_close(result, column_order(x, y), rtol=1e-5, atol=1e-5)

@@ -11,9 +11,10 @@ from fusewright.schedulers.cost import KERNEL_SECONDS, copy_seconds, slot_second
 from fusewright.segment.draft import Draft
 from fusewright.segment.gather_order import in_order_of_gathers
 from fusewright.segment.input_order import (
+    beside_outputs,
     hands_on_wider,
     has_several_orders,
-    in_order_of_dimensions,
+    in_order,
     out_of_order,
     read_by,
 )
@@ -60,11 +61,12 @@ class Ideas:
             segments = self.untried("split", slow)
             if segments:
                 yield without_scheduler(segments)
-        if state.excluded.redefinition and (idea := self._inputs_in_order(state)) is not None:
-            yield idea
+        if state.excluded.redefinition:
+            yield from self._inputs_in_order(state)
 
-    def _inputs_in_order(self, state: State) -> Idea | None:
-        """Copies of inputs in another memory order than others, for all kernels that read these.
+    def _inputs_in_order(self, state: State) -> Iterator[Idea]:
+        """Copies of inputs in another memory order than others, for all kernels that read these: in the order
+        of their dimensions, and in that of outputs.
 
         Tried where a kernel is slow, reads several orders (no kernel holds rows of several orders, so these
         are reduced by several kernels), or hands on more bytes than such copies have.
@@ -74,15 +76,17 @@ class Ideas:
             may_be_split(cost) or has_several_orders(each.nodes) or hands_on_wider(each.nodes)
             for each, cost in costs
         ):
-            return None
-        bases = list(dict.fromkeys(base for each in state.segments for base in out_of_order(each.nodes)))
-        reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(bases)]
-        nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
-        if not bases or ("order", nodes) in self._tried or all(isinstance(node, Copy) for node in nodes):
-            return None
-        self._tried.add(("order", nodes))
-        rewrite = in_order_of_dimensions(bases)
-        return replace(_rewritten(tuple(reading), [rewrite]), together=True)
+            return
+        every = [node for each in state.segments for node in each.nodes]
+        of_dimensions = {base: range(base.ndim) for base in out_of_order(every)}
+        of_outputs = beside_outputs(every, set(self._draft.graph.output_tensors()))
+        for of, orders in (("dimensions", of_dimensions), ("outputs", of_outputs)):
+            reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(orders)]
+            nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
+            is_known = (f"order of {of}", nodes) in self._tried
+            if orders and not is_known and not all(isinstance(node, Copy) for node in nodes):
+                self._tried.add((f"order of {of}", nodes))
+                yield replace(_rewritten(tuple(reading), [in_order(orders, of)]), together=True)
 
     def _repeated(self, segment: Segment, cost: Cost) -> list[int]:
         """The parts of a segment whose repetition takes so long that a separate kernel might pay."""

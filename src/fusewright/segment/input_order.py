@@ -1,4 +1,4 @@
-"""Copies inputs into the order of their dimensions where a kernel would read them across their memory.
+"""Copies inputs into the order of their dimensions, or of outputs, where kernels read them across memory.
 
     f(x, y), where x lies column by column      becomes      c = x in rows  |  f(c, y)
 
@@ -9,11 +9,12 @@ and so does the kernel after it. Or no schedule holds rows of all tensors, so th
 
 from __future__ import annotations
 
-from collections.abc import KeysView, Sequence
+from collections.abc import Collection, KeysView, Mapping, Sequence
 
 from fusewright.ir import Copy, Fusion, Node, TensorView
 from fusewright.ops.memory_format import lay_out
 from fusewright.schedulers.base import Rewrite
+from fusewright.sym import Expr
 
 
 def out_of_order(nodes: Sequence[Node]) -> list[TensorView]:
@@ -49,13 +50,40 @@ def read_by(nodes: Sequence[Node]) -> KeysView[TensorView]:
     return dict.fromkeys(v for node in nodes for v in node.tensor_inputs if v.definition is None).keys()
 
 
-def in_order_of_dimensions(bases: Sequence[TensorView]) -> Rewrite:
-    """Replaces inputs by copies in the order of their dimensions."""
+def beside_outputs(nodes: Sequence[Node], outputs: Collection[TensorView]) -> dict[TensorView, list[int]]:
+    """The graph's inputs that these nodes read in another order than that of an output of as many elements,
+    which they compute; with the output's order of dimensions.
+    """
+    orders: dict[tuple[Expr, ...], list[int]] = {}
+    for node in nodes:
+        for out in node.tensor_outputs:
+            if out in outputs:
+                orders.setdefault(_sizes(out), _order(out))
+    found: dict[TensorView, list[int]] = {}
+    for base in read_by(nodes):
+        wanted = orders.get(_sizes(base))
+        if wanted is not None and wanted != _order(base) and not base.is_cpu and not base.is_expanded:
+            found[base] = wanted
+    return found
+
+
+def _sizes(tensor: TensorView) -> tuple[Expr, ...]:
+    return tuple([axis.extent for axis in tensor.shape])
+
+
+def _order(tensor: TensorView) -> list[int]:
+    """The dimensions of a tensor, the outermost in memory first."""
+    place = {axis: dim for dim, axis in enumerate(tensor.shape)}
+    return [place[axis] for axis in tensor.memory_axes]
+
+
+def in_order(orders: Mapping[TensorView, Sequence[int]], of: str) -> Rewrite:
+    """Replaces inputs by copies in these orders of dimensions, those of `of`."""
 
     def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
-        return {base: copied_in_order(graph, base, range(base.ndim)) for base in bases}
+        return {base: copied_in_order(graph, base, order) for base, order in orders.items()}
 
-    return Rewrite("inputs in the order of dimensions", replace_all, "some are read across their memory")
+    return Rewrite(f"inputs in the order of {of}", replace_all, "some are read across their memory")
 
 
 def copied_in_order(graph: Fusion, base: TensorView, order: Sequence[int]) -> TensorView:
