@@ -271,12 +271,11 @@ class TileChoice:
             merged1, size1 = _fill(sizes, side1, enough, side2, merged2)
         else:
             merged1, size1 = _fill(sizes, side1, enough)
-            least = self._least_elements(hardware)
-            if 0 < size1 * min(sizes[side2.inner], MAX_LONG_TILE) < least:
+            merged2, size2 = _fill(sizes, side2, wanted.along2, side1, merged1)
+            least = self._least_elements(prod(sizes) // max(1, size1 * size2), hardware)
+            if 0 < size1 * min(size2, MAX_LONG_TILE) < least:
                 wanted_long = min(MAX_LONG_TILE, ceil_div(least, size1))
                 merged2, size2 = _fill(sizes, side2, max(wanted.along2, wanted_long), side1, merged1)
-            else:
-                merged2, size2 = _fill(sizes, side2, wanted.along2, side1, merged1)
         along1, along2 = self._lengthened_sides(wanted, (size1, size2), width1, width2)
         most = min(
             _shared_bytes(hardware, wanted.threads) // self._tile_bytes,
@@ -318,8 +317,12 @@ class TileChoice:
             along2 = _lengthened(along2, min(most2, MAX_LONG_TILE, elements // along1), size2)
         return along1, along2
 
-    def _least_elements(self, hardware: HardwareInfo) -> int:
-        """Returns the elements of a tile with which blocks start as fast as memory moves their bytes."""
+    def _least_elements(self, blocks: int, hardware: HardwareInfo) -> int:
+        """Returns the elements of a tile with which blocks start as fast as memory moves their bytes; 0 where
+        all of so many start at once.
+        """
+        if blocks <= hardware.sm_count * hardware.max_blocks_per_sm:
+            return 0
         moved = sum(access.tensor.dtype.size for access in self.accesses)
         return int(starting_seconds(1) / copy_seconds(moved, hardware))
 
