@@ -9,7 +9,7 @@ import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.options import Options
-from fusewright.frontend.tuned.problems import load, problems_of
+from fusewright.frontend.tuned.problems import load, named_as_in_whole, problems_of
 from fusewright.tune.journal import Status
 from fusewright.tune.problem import Problem, TensorLike
 from fusewright.tune.worker import Attempt, Best, Planned, Runner, params_text
@@ -50,6 +50,14 @@ def test_each_segment_is_a_problem_with_its_own_inputs(tmp_path):
     [gather] = [p for p in problems if any(isinstance(x, TensorLike) and x.values for x in p.inputs)]
     loaded = load(gather, torch.device("cpu"))
     assert any(torch.equal(x, index) for x in loaded.inputs)
+
+
+def test_what_another_scheduler_computes_in_the_whole_is_another_problem(tmp_path):
+    """Its params would not be those of the whole's kernel."""
+    problem = column_sum(tmp_path)
+    whole = dataclasses.replace(problem.facts, segment="of the whole")
+    assert named_as_in_whole(problem, ("reduction", whole)).facts.segment == "of the whole"
+    assert named_as_in_whole(problem, ("inner_persistent", whole)) is problem
 
 
 def test_finding_problems_changes_neither_inputs_nor_later_random_numbers(tmp_path):

@@ -92,7 +92,7 @@ def problems_of(
             of_segment = _problems(segment, own, place, f"{name}, segment {number}", folder)
             # An update's definition has a copy, too, which the whole makes elsewhere.
             own_kernel = [p for p in of_segment if p.kernel == kernel_of[segment]]
-            found.extend([_named_as_in_whole(p, known.get(number)) for p in own_kernel])
+            found.extend([named_as_in_whole(p, known.get(number)) for p in own_kernel])
 
     states = random_states(place)
     with recorded(observe), states.again(states.position()):
@@ -144,26 +144,31 @@ def _problems(
 
 def _facts_of_kernels(
     fd: FusionDefinition, inputs: Sequence[Any], place: torch.device
-) -> dict[int, ProblemFacts]:
-    """Of the kernels that serve a call of the whole definition, by their place in launch order."""
+) -> dict[int, tuple[str, ProblemFacts]]:
+    """The schedulers and facts of the kernels that serve a call of the whole definition, by their place in
+    launch order.
+    """
     executor = fd._complete().executor_for(fd._registry)
     planned = executor.planned(flattened(inputs), device=place)
     hardware = hardware_of(place, executor.options)
     return {
-        i: facts_of(segment, planned.facts(segment), hardware)
+        i: (type_name(segment.scheduler.type), facts_of(segment, planned.facts(segment), hardware))
         for i, segment in enumerate(planned.segments)
         if segment.evaluated is None
     }
 
 
-def _named_as_in_whole(problem: Problem, whole: ProblemFacts | None) -> Problem:
+def named_as_in_whole(problem: Problem, known: tuple[str, ProblemFacts] | None) -> Problem:
     """The problem of a segment's definition, found by calls of the whole.
 
     By itself a segment has a text of its own: of what a node follows from, only the whole knows. Another
-    kernel that stands at its place in the whole is told by what it moves.
+    kernel that stands at its place in the whole is told by its scheduler and by what it moves.
     """
     own = problem.facts
-    if own is None or whole is None or (own.bytes, own.points) != (whole.bytes, whole.points):
+    if own is None or known is None or known[0] != problem.scheduler:
+        return problem
+    whole = known[1]
+    if (own.bytes, own.points) != (whole.bytes, whole.points):
         return problem
     return replace(problem, facts=replace(own, segment=whole.segment, structure=whole.structure))
 
