@@ -274,3 +274,39 @@ def test_rows_of_one_vector_are_summed_several_a_thread(length: int, rows: int) 
     params = proposed((1 << 20, length), (1,))
     assert params.lparams.bdimx == 1 and params.unroll_factor_iter_dom == rows
     assert proposed((1 << 10, length), (1,)).unroll_factor_iter_dom == 1
+
+
+# ---- columns that start at any element ----
+
+
+@pytest.mark.parametrize("shape", [(300, 512), (7, 40, 264), (33, 256)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_misaligned_columns_are_summed_in_vectors(
+    shape: tuple[int, ...], dtype: torch.dtype, target: torch.device
+) -> None:
+    """All rows start at one distance from an aligned address."""
+    x = torch.randn(*shape[:-1], shape[-1] + 8, device=target).to(dtype)[..., 1:-7]
+    with FusionDefinition() as fd:
+        a = fd.from_pytorch(x)
+        fd.add_output(
+            fd.ops.sum(a if dtype is torch.float64 else fd.ops.cast(a, DataType.Float), [len(shape) - 2])
+        )
+    [result] = fd.execute([x])
+    torch.testing.assert_close(result.double(), x.double().sum(-2), rtol=1e-5, atol=1e-4)
+    [kernel] = fd.kernels_for([x])
+    assert isinstance(kernel.params, ReductionParams)
+    anywhere = dtype is torch.bfloat16
+    assert (kernel.params.unaligned_inputs == (0,)) == anywhere
+
+
+def test_misaligned_columns_of_more_than_sums_are_read_one_by_one() -> None:
+    """Several states of eight columns spill registers, and what is read beside columns starts elsewhere."""
+    x, bias = torch.randn(300, 513).bfloat16()[:, 1:], torch.randn(513).bfloat16()[1:]
+    with FusionDefinition() as fd:
+        a = fd.ops.cast(fd.from_pytorch(x), DataType.Float)
+        fd.add_output(fd.ops.var(a, [0], 0))
+    assert fd.kernels_for([x])[0].params.unaligned_inputs == ()
+    with FusionDefinition() as fd:
+        a, b = fd.from_pytorch(x), fd.from_pytorch(bias)
+        fd.add_output(fd.ops.sum(fd.ops.exp(a + b), [0]))
+    assert fd.kernels_for([x, bias])[0].params.unaligned_inputs == ()

@@ -55,8 +55,9 @@ def test_each_segment_is_a_problem_with_its_own_inputs(tmp_path):
 def test_what_another_scheduler_computes_in_the_whole_is_another_problem(tmp_path):
     """Its params would not be those of the whole's kernel."""
     problem = column_sum(tmp_path)
+    assert problem.facts is not None
     whole = dataclasses.replace(problem.facts, segment="of the whole")
-    assert named_as_in_whole(problem, ("reduction", whole)).facts.segment == "of the whole"
+    assert named_as_in_whole(problem, ("reduction", whole)).facts == whole
     assert named_as_in_whole(problem, ("inner_persistent", whole)) is problem
 
 

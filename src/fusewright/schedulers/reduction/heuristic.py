@@ -22,7 +22,12 @@ from fusewright.schedulers.cost import (
 from fusewright.schedulers.merged_vectors import MergedVectorLimits
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.arithmetic import RowArithmetic
-from fusewright.schedulers.reduction.column_heuristic import Columns, outer_params, with_words_in_flight
+from fusewright.schedulers.reduction.column_heuristic import (
+    Columns,
+    anywhere_params,
+    outer_params,
+    with_words_in_flight,
+)
 from fusewright.schedulers.reduction.crossed_loads import (
     crossed_limits,
     crossed_params,
@@ -49,6 +54,7 @@ from fusewright.schedulers.reduction.wider_vectors import (
     wider_vectors,
     with_wider_vectors,
 )
+from fusewright.schedulers.shifted_rows import is_narrow
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.vector_limits import VectorLimits
 
@@ -113,11 +119,33 @@ class IndependentReductionPlanner(ReductionPlanner):
             self._states,
             innermost=facts.value(space.iteration[-1].extent),
         )
-        params = outer_params(columns, hardware)
+        params = self._columns_from_anywhere(columns, facts, hardware) or outer_params(columns, hardware)
         blocks = (
             ceil_div(count, _threads_along(params) * params.unroll_factor_iter_dom) * params.lparams.gdimy
         )
         return self._proposal(params, blocks, facts, hardware)
+
+    @cached_property
+    def _column_loads(self) -> VectorLimits | None:
+        """The limits on vectors along rows of what is reduced down columns; None where elements are stored,
+        or where other inputs are read along rows.
+        """
+        space = self.space
+        inner = space.inner_axis
+        others = [load for load in space.loads if load not in space.full_loads and inner in load.concrete]
+        if inner is None or space.is_inner or space.stores_all or others:
+            return None
+        return VectorLimits(self.fusion, inner, space.full_loads)
+
+    def _columns_from_anywhere(
+        self, columns: Columns, facts: Facts, hardware: HardwareInfo
+    ) -> ReductionParams | None:
+        """Returns params of vectors that start at any element, where aligned ones are narrow; else None."""
+        limits = self._column_loads if self._states == 1 else None  # the registers of more would spill
+        found = None if limits is None else limits.vectors(facts, columns.width)
+        if found is None or not found.unaligned or not is_narrow(columns.width, found):
+            return None
+        return anywhere_params(replace(columns, width=found.width), found.unaligned, hardware)
 
     def reads_few(self, facts: Facts) -> bool:
         """Whether many results share the elements that are reduced, and these are not read in vectors along
