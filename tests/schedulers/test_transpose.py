@@ -262,7 +262,7 @@ def propose(body: Define, inputs: Sequence[torch.Tensor]) -> TransposeParams:
         ((1, 0), (4096, 16384), F32, (64, 64), (4, 4), ((), ())),
         # Without vectors, long pieces of the output.
         ((1, 0), (4095, 16383), BF16, (128, 32), (1, 1), ((), ())),
-        ((1, 0), (4096, 16383), BF16, (128, 32), (8, 1), ((), ())),
+        ((1, 0), (4096, 16383), BF16, (64, 128), (8, 1), ((), ())),
         ((1, 0), (4095, 16383), F32, (128, 32), (1, 1), ((), ())),
         # Narrow vectors of both: larger tiles, by more threads.
         ((0, 2, 1), (84, 194, 990), BF16, (256, 64), (2, 2), ((), ())),

@@ -68,14 +68,25 @@ WIDE_BYTES = 8  # of a vector along the second side
 
 # ---- vectors along one side ----
 
-# Tiles of one side with vectors. If that is the second side, its vectors are narrowed.
-#   H200: with vectors along the first side ten permutations and transposes take 0.82 to 1.04 of the time that
-#   they take in tiles of 64x64 and, of float, 32x32; with vectors along the second six of float 0.81 to 0.98
-#   of that in 32x32 with 16 bytes, eighteen of bf16 0.93 to 1.06 of that with 8 bytes.
+# Tiles of vectors along the second side alone, which are narrowed.
+#   H200: six permutations and transposes of float take 0.81 to 0.98 of the time of tiles of 32x32 with 16
+#   bytes, eighteen of bf16 0.93 to 1.06 of that with 8 bytes.
 LONE_TILE = 128  # elements along the first side
-LONE_FIRST_ALONG = 32  # elements along the second side without vectors
 LONE_ALONG_BYTES = 128  # along the second side with vectors
 LONE_VECTOR_BYTES = 4  # of these vectors
+# Tiles of vectors along the first side alone: the second, which is accessed by element since its rows start
+# anywhere, has long pieces in equal parts. Each thread has many loads in flight.
+#   H200, us, in tiles of 128x32 by 256 threads and in these: float8 both ways of 6063x8192 101 and 84,
+#   transposes of 1048576x67 bf16 128 and 85, of 4096x8191 44.8 and 43.4, of 16384x4095 float 148 and 145
+#   (171 in tiles of 64x128 by 128 threads), merged heads of 65 54.3 and 47.3, three tensors of 16384x4096 163
+#   and 140.
+LONE_FIRST_TILE = 64  # elements along the first side
+LONE_FIRST_BYTES = 256  # along the second side,
+MAX_LONE_FIRST = 128  # of so many elements at most
+LEAST_LONE_FIRST = 32  # of so many at least
+LONE_FIRST_THREADS = 128  # of a block
+LONE_FIRST_LOADED_BYTES = 640  # that a thread may hold
+LONE_FIRST_BLOCKS = 6  # that should fit in an SM's shared memory
 
 # ---- no vectors ----
 
@@ -187,7 +198,8 @@ class TileChoice:
         """Returns the tiles of a call."""
         width1, width2 = (side.vectors.width(facts) for side in self.sides)
         merged, tile = self._usual_tile(sizes, width1, width2, hardware)
-        if width1 == 1 and self._lone_tile(sizes, width1, width2) is not None:
+        lone = self._lone_tile(sizes, width1, width2)
+        if width1 == 1 and lone is not None:
             width2 = max(1, LONE_VECTOR_BYTES // self.sides[1].element_bytes)
         elif self._is_second_wide(width1, width2):
             width2 = WIDE_BYTES // WIDE_ELEMENT
@@ -224,26 +236,32 @@ class TileChoice:
         is_measured = all(side.element_bytes == WIDE_ELEMENT for side in self.sides)
         return is_measured and bytes1 <= bytes2 == MAX_VECTOR_BYTES
 
-    def _lone_tile(self, sizes: Sequence[int], width1: int, width2: int) -> tuple[int, int] | None:
-        """Returns the elements along both sides where one alone has vectors, the second whole accesses; None
-        where both have, or none, or a dimension is too small for such tiles.
+    def _lone_tile(self, sizes: Sequence[int], width1: int, width2: int) -> Tile | None:
+        """Returns the tile where one side alone has vectors, the second whole accesses; None where both have,
+        or none, or a dimension is too small for such tiles.
         """
         first, second = self.sides
         if width1 == 1 < width2 and second.is_whole_access(width2):
-            least, along = LONE_TILE, LONE_ALONG_BYTES // second.element_bytes
-        elif width2 == 1 and width1 > 1:
-            least, along = MAX_TILE, LONE_FIRST_ALONG
+            along = least = LONE_ALONG_BYTES // second.element_bytes
+            tile = Tile(LONE_TILE, along, VECTOR_THREADS)
+        elif self._is_first_lone(width1, width2):
+            least, most = LEAST_LONE_FIRST, LONE_FIRST_BYTES // second.element_bytes
+            tile = Tile(LONE_FIRST_TILE, min(MAX_LONE_FIRST, most), LONE_FIRST_THREADS)
         else:
             return None
-        fits = _fill(sizes, first, least)[1] >= least and _fill(sizes, second, along)[1] >= along
-        return (LONE_TILE, along) if fits else None
+        fits = _fill(sizes, first, tile.along1)[1] >= tile.along1 and _fill(sizes, second, least)[1] >= least
+        return tile if fits else None
+
+    def _is_first_lone(self, width1: int, width2: int) -> bool:
+        """Whether the first side alone has vectors."""
+        return width2 == 1 < width1
 
     def _wanted_tile(self, sizes: Sequence[int], width1: int, width2: int) -> Tile:
         """Returns the tile for vectors of such widths, and the most threads, where sizes are no limit."""
         first, second = self.sides
         lone = self._lone_tile(sizes, width1, width2)
         if lone is not None:
-            return Tile(*lone, VECTOR_THREADS)
+            return lone
         if width1 == width2 == 1:
             return Tile(SINGLE_TILE, max(MIN_TILE, SINGLE_BYTES // second.element_bytes), VECTOR_THREADS)
         if self._are_narrow(width1, width2):
@@ -266,21 +284,20 @@ class TileChoice:
         # Dimensions that lie apart are merged for no longer a tile where the first side's vectors are wider.
         is_wider = 1 == width2 < width1 or side1.is_whole_access(width1)
         enough = min(wanted.along1, MAX_TILE) if is_wider else wanted.along1
-        if sizes[side2.inner] < wanted.along2 and sizes[side1.inner] >= enough:
-            merged2, size2 = _fill(sizes, side2, wanted.along2)
+        is_lone = wanted.threads == LONE_FIRST_THREADS
+        enough2 = LEAST_LONE_FIRST if is_lone else wanted.along2
+        if sizes[side2.inner] < enough2 and sizes[side1.inner] >= enough:
+            merged2, size2 = _fill(sizes, side2, enough2)
             merged1, size1 = _fill(sizes, side1, enough, side2, merged2)
         else:
             merged1, size1 = _fill(sizes, side1, enough)
-            merged2, size2 = _fill(sizes, side2, wanted.along2, side1, merged1)
+            merged2, size2 = _fill(sizes, side2, enough2, side1, merged1)
             least = self._least_elements(prod(sizes) // max(1, size1 * size2), hardware)
             if 0 < size1 * min(size2, MAX_LONG_TILE) < least:
                 wanted_long = min(MAX_LONG_TILE, ceil_div(least, size1))
                 merged2, size2 = _fill(sizes, side2, max(wanted.along2, wanted_long), side1, merged1)
         along1, along2 = self._lengthened_sides(wanted, (size1, size2), width1, width2)
-        most = min(
-            _shared_bytes(hardware, wanted.threads) // self._tile_bytes,
-            wanted.threads * MAX_LOADED_BYTES // max(1, self._loaded_bytes(width1, width2)),
-        )
+        most = self._most_elements(wanted, width1, width2, hardware)
         others = prod(sizes) // max(1, size1 * size2)
         while along1 * along2 > min(MIN_TILE * MIN_TILE, most):
             blocks = others * ceil_div(size1, along1) * ceil_div(size2, along2)
@@ -297,7 +314,17 @@ class TileChoice:
             threads = min(wanted.threads, vectors, max(VECTOR_THREADS, vectors // 2))
         else:
             threads = min(SINGLE_THREADS, max(TRANSPOSE_THREADS, along1 * along2 // SINGLE_STORES))
+        if is_lone and size2 > LEAST_LONE_FIRST:
+            along2 = _equal_parts(size2, along2)
         return (merged1, merged2), Tile(along1, along2, max(hardware.warp_size, threads))
+
+    def _most_elements(self, wanted: Tile, width1: int, width2: int, hardware: HardwareInfo) -> int:
+        """Returns the elements of a tile for which there is shared memory, and registers for their loads."""
+        shared, loaded = _shared_bytes(hardware, wanted.threads), MAX_LOADED_BYTES
+        if wanted.threads == LONE_FIRST_THREADS:
+            shared, loaded = hardware.shared_memory_per_sm // LONE_FIRST_BLOCKS, LONE_FIRST_LOADED_BYTES
+        each = max(1, self._loaded_bytes(width1, width2))
+        return min(shared // self._tile_bytes, wanted.threads * loaded // each)
 
     def _lengthened_sides(
         self, wanted: Tile, sizes: tuple[int, int], width1: int, width2: int
@@ -333,10 +360,10 @@ class TileChoice:
 
     @cached_property
     def _loads(self) -> tuple[list[int], list[int]]:
-        """The bytes of an element of each load: of group 2, and of all others."""
+        """The bytes of an element of each load: of group 2, and of all others but those of single elements."""
         sizes: tuple[list[int], list[int]] = [], []
         for load in self.accesses:
-            if self.fusion.is_input(load.tensor):
+            if self.fusion.is_input(load.tensor) and load.concrete:
                 sizes[load not in self.staged].append(load.tensor.dtype.size)
         return sizes
 
@@ -415,6 +442,14 @@ def _fill(
         size *= sizes[side.outer[count]]
         count += 1
     return side.outer[:count], size
+
+
+def _equal_parts(size: int, most: int) -> int:
+    """Returns the elements of each of the fewest parts of a dimension that have `most` at most: all, or a
+    multiple of 8, so that lanes that go down a tile meet in few banks.
+    """
+    parts = ceil_div(size, most)
+    return size if parts == 1 else min(most, ceil_div(ceil_div(size, parts), 8) * 8)
 
 
 def _lengthened(least: int, most: int, size: int) -> int:
