@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from fusewright import FusionDefinition
 from fusewright.ir import Fusion
 from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.segment import SegmentedFusion
@@ -39,6 +41,20 @@ def test_independent_segments_are_one_launch_and_the_text_says_so():
     result = partition(fusion)
     assert result.launches == ((0, 1, 2),)
     assert "one launch: segments 0, 1, 2" in str(result)
+
+
+def test_transposes_share_launches_with_each_other_alone():
+    """Their blocks take more registers and shared memory than others would have room for beside them."""
+    shapes = [(64, 256), (96, 128), (128, 64), (160, 128)]
+    with FusionDefinition() as fd:
+        inputs = [torch.randn(*shape) for shape in shapes]
+        a, b, c, d = map(fd.from_pytorch, inputs)
+        for tensor in (a, b):
+            fd.add_output(tensor * 2.0)
+        for tensor in (c, d):
+            fd.add_output(fd.ops.set(fd.ops.permute(tensor, [1, 0])))
+    launches = [[part.scheduler for part in kernel.parts] for kernel in fd.kernels_for(inputs)]
+    assert sorted(launches) == [["pointwise"] * 2, ["transpose"] * 2]
 
 
 def test_large_ones_are_launched_by_themselves():

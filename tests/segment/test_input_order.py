@@ -104,3 +104,23 @@ def test_what_is_computed_in_the_order_of_outputs(target: torch.device) -> None:
     [result] = definition(column_order, x, y).execute([x, y])
     assert result.stride() == x.stride()
     torch.testing.assert_close(result, column_order(x, y), rtol=1e-5, atol=1e-5)
+
+
+def moving_average(y: Tensor, x: Tensor) -> Tensor:
+    """Of 25 along the dimension before the last, of what lies along that one; the result lies as y does."""
+    padded = torch.nn.functional.pad(x, (0, 0, 12, 12))
+    parts = [padded[:, i : i + x.shape[1]] for i in range(25)]
+    return y - sum(parts[1:], parts[0]) / 25
+
+
+def test_windows_are_not_read_by_threads_across_memory() -> None:
+    """Each of the 25 loads of a warp would look up 32 lines of the L1 cache."""
+    y, x = torch.empty(64, 1440, 112, device="meta"), torch.empty(64, 112, 1440, device="meta").mT
+    kernels = definition(moving_average, y, x).kernels_for([y, x], device="cuda")
+    assert next(kernel.scheduler for kernel in kernels) == "transpose" and len(kernels) == 2
+
+
+def test_what_windows_of_a_copy_compute(target: torch.device) -> None:
+    y, x = torch.randn(3, 130, 40, device=target), torch.randn(3, 40, 130, device=target).mT
+    [result] = definition(moving_average, y, x).execute([y, x])
+    torch.testing.assert_close(result, moving_average(y, x), rtol=1e-5, atol=1e-5)

@@ -31,6 +31,10 @@ from fusewright.sym import Product, Symbol, evaluate
 SECTOR_BYTES = 32
 # Bytes of a line of the L1 cache, which looks up one line after the other for all threads of a warp's access.
 LINE_BYTES = 128
+# Slots of a thread for each line that its warp looks up besides those of an access to neighbours.
+#   H200: with 24 such lines for a point 32 images of 224x224 pixels and three channels took 15 us besides the
+#   launch.
+LINE_SLOTS = 3.4
 # Factor of the bytes of a sector of which a part is written: it is read and written.
 PARTLY_WRITTEN = 2
 # Bytes of a tensor up to which elements that are read by index again and again are in an SM's L1 cache.

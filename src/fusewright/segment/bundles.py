@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
+from fusewright.core.enums import SchedulerType
 from fusewright.ir import Fusion, TensorView
 from fusewright.schedulers.base import Cost
 from fusewright.schedulers.cost import KERNEL_SECONDS
@@ -32,7 +33,11 @@ def launches(
 
     A segment joins the first launch that comes after all its producers. If this gives fewer launches, it
     joins instead the last launch that comes before all its consumers. A segment that changes a tensor in
-    memory, and one that makes that tensor, are launched by themselves.
+    memory, and one that makes that tensor, are launched by themselves. Transposes, whose blocks have tiles
+    and many loads in flight, share launches with each other alone.
+
+    H200, steps of momentum of 8189x1024 half, one tensor of which lies column by column: 50.1 us in one
+    launch, 44.9 in two.
     """
     before = _predecessors(fusion, segments)
     small = [LEAST_SHARE * cost.seconds <= KERNEL_SECONDS for cost in costs]
@@ -40,41 +45,46 @@ def launches(
     for i, segment in enumerate(segments):
         if segment.evaluated is not None or segment.bases or not changed.isdisjoint(segment.outputs):
             small[i] = False
-    early = _joined(range(len(segments)), before, small)
+    tiled = [segment.scheduler.type is SchedulerType.transpose for segment in segments]
+    early = _joined(range(len(segments)), before, small, tiled)
     after: list[set[int]] = [set() for _ in segments]
     for i, earlier in enumerate(before):
         for j in earlier:
             after[j].add(i)
-    late = _joined(range(len(segments) - 1, -1, -1), after, small)
+    late = _joined(range(len(segments) - 1, -1, -1), after, small, tiled)
     late.reverse()
     chosen = early if len(early) <= len(late) else late
     return tuple([tuple(sorted(members)) for members in chosen])
 
 
-def _joined(order: Sequence[int], needed: Sequence[set[int]], small: Sequence[bool]) -> list[list[int]]:
+def _joined(
+    order: Sequence[int], needed: Sequence[set[int]], small: Sequence[bool], tiled: Sequence[bool]
+) -> list[list[int]]:
     """The launches if each segment, in this order, joins the first one after the launches that it needs.
 
     Args:
         order: the segments.
         needed: for each segment the segments whose launches come before.
         small: whether each segment may share a launch.
+        tiled: whether it shares one with such segments alone.
     """
     found: list[list[int]] = []
     place: dict[int, int] = {}
-    open_places: list[int] = []
+    open_places: tuple[list[int], list[int]] = [], []
     for i in order:
         latest = max((place[j] for j in needed[i]), default=-1)
-        at = bisect_right(open_places, latest) if small[i] else len(open_places)
-        if at < len(open_places):
-            place[i] = open_places[at]
+        own = open_places[tiled[i]]
+        at = bisect_right(own, latest) if small[i] else len(own)
+        if at < len(own):
+            place[i] = own[at]
             found[place[i]].append(i)
             if len(found[place[i]]) == MAX_PARTS:
-                del open_places[at]
+                del own[at]
             continue
         place[i] = len(found)
         found.append([i])
         if small[i]:
-            open_places.append(place[i])
+            own.append(place[i])
     return found
 
 

@@ -17,7 +17,7 @@ from fusewright.schedulers.base import Cost, Facts, Proposal, Reject
 from fusewright.schedulers.cost import CostModel, busy_share, slot_seconds
 from fusewright.schedulers.params import LaunchParams, TransposeParams
 from fusewright.schedulers.reference_map import Access
-from fusewright.schedulers.sectors import Sectors
+from fusewright.schedulers.sectors import LINE_SLOTS, Sectors
 from fusewright.schedulers.transpose.access_groups import AccessGroups
 from fusewright.schedulers.transpose.merged_dimensions import assumable
 from fusewright.schedulers.transpose.single_tiles import ACCESSES, ELEMENT
@@ -28,10 +28,6 @@ from fusewright.schedulers.transpose.tile_choice import Merged, TileChoice
 #   H200, channels-last images, by element and in tiles, us: two channels of one byte 27 and 71, three 27 and
 #   36, four 27 to 36 and 37, six 29 and 27; two of bf16 34 and 71, three 36 and 37.
 SHORTEST_RUN = 4
-# Slots of a thread for each line that its warp looks up besides those of an access to neighbours.
-#   H200: with 24 such lines for a point 32 images of 224x224 pixels and three channels took 15 us besides the
-#   launch.
-LINE_SLOTS = 3.4
 # Share of a copy's speed that tiles reach: a barrier lies between their loads and stores.
 TRANSPOSE_SPEED = 0.97
 
