@@ -162,6 +162,9 @@ CASES: tuple[Case, ...] = (
     Case("sum_middle", (2, 700, 40)),
     Case("row_col_sums", (150, 264)),
     Case("crossed_sum", (1027, 1025), ({"prefetches_steps": True},)),
+    Case("batched_dots", (40, 128)),
+    Case("misaligned_sum", (300, 264)),
+    Case("gathered", (130, 70)),
     Case("gelu_bwd_bias", (300, 136)),
     Case("layernorm_bwd", (40, 1024)),
     Case("rmsnorm_bwd", (40, 1001)),
@@ -183,9 +186,24 @@ def _crossed(shape: Shape, new: Inputs) -> Tensors:
     return (new(*shape), new(*shape[::-1]))
 
 
-#: What no row of the benchmark is: a tile whose vectors are exchanged, a reduction of two tensors in
-#: different memory orders, and reductions of two tensors that have nothing in common, which one launch
-#: computes.
+def _batched(shape: Shape, new: Inputs) -> Tensors:
+    """Of a batch of four, which is innermost in the first."""
+    return (new(*shape, 4).permute(2, 0, 1), new(4, *shape))
+
+
+def _misaligned(shape: Shape, new: Inputs) -> Tensors:
+    return (new(shape[0], shape[1] + 8)[:, 1:-7],)
+
+
+def _gathered(shape: Shape, new: Inputs) -> Tensors:
+    """Rows and indices that lie column by column."""
+    index = torch.arange(shape[0] * shape[1], device=new.device).view(shape) * 7 % shape[1]
+    return (new(*shape).t(), index.t())
+
+
+#: What no row of the benchmark is: a tile whose vectors are exchanged, reductions of two tensors in different
+#: memory orders, of columns that start at odd elements, and of two tensors that have nothing in common, which
+#: one launch computes, and a gather along the memory of its source.
 OWN = {
     "transposed_floats": Operation(
         "transposed_floats",
@@ -201,6 +219,29 @@ OWN = {
         _crossed,
         (),
         summed=lambda shape: shape[1],
+    ),
+    "batched_dots": Operation(
+        "batched_dots",
+        lambda fd, x, y: [fd.ops.sum(as_float(fd, x) * y, dims=[2])],
+        lambda x, y: (x.float() * y.float()).sum(2),
+        _batched,
+        (),
+        summed=lambda shape: shape[1],
+    ),
+    "misaligned_sum": Operation(
+        "misaligned_sum",
+        lambda fd, x: [fd.ops.sum(as_float(fd, x), dims=[0])],
+        lambda x: x.float().sum(0),
+        _misaligned,
+        (),
+        summed=lambda shape: shape[0],
+    ),
+    "gathered": Operation(
+        "gathered",
+        lambda fd, x, index: [fd.ops.gather(x, index, 0)],
+        lambda x, index: x.gather(0, index),
+        _gathered,
+        (),
     ),
     "unrelated": Operation(
         "unrelated",
