@@ -223,7 +223,7 @@ OWN = {
     "batched_dots": Operation(
         "batched_dots",
         lambda fd, x, y: [fd.ops.sum(as_float(fd, x) * y, dims=[2])],
-        lambda x, y: (x.float() * y.float()).sum(2),
+        lambda x, y: (x * y).sum(2),
         _batched,
         (),
         summed=lambda shape: shape[1],
@@ -231,7 +231,7 @@ OWN = {
     "misaligned_sum": Operation(
         "misaligned_sum",
         lambda fd, x: [fd.ops.sum(as_float(fd, x), dims=[0])],
-        lambda x: x.float().sum(0),
+        lambda x: x.sum(0),
         _misaligned,
         (),
         summed=lambda shape: shape[0],
