@@ -90,6 +90,9 @@ BYTES_IN_FLIGHT_OF_ELEMENTS = 128  # of a thread
 SINGLE_BLOCK_COLUMNS = 8  # of a block
 SINGLE_BLOCK_DOWN = 64  # threads down the columns
 MIN_SINGLE_BLOCKS = 32  # blocks
+# Length of columns of bytes up to which a block of a warp's columns sums them alone.
+#   H200, 6065 columns of 1027 bytes: 11.8 us so, 33.4 in blocks of 128 columns that share these.
+LONGEST_OF_BYTES = 4096  # elements
 # Blocks per SM for which registers are left, for columns that are read by narrow vectors.
 #   H200, of the time without this limit: columns of 511 bf16 beside two broadcasts 0.19, of 3333 half 0.54,
 #   of 256 from two inputs 0.70, of 2000 0.83.
@@ -115,7 +118,8 @@ MIN_RESIDENT_IN_TURNS = 4
 
 # Threads of such a block, how many blocks an SM has, and how many steps each takes at most.
 #   H200, bf16, of the time of smaller blocks: 60000x192 0.84, 16384x1024 0.91, 5000x2048 0.95, GELU's
-#   gradient with a bias's of 4319x1088 0.71; 100003x1000, 24 steps, 1.02.
+#   gradient with a bias's of 4319x1088 0.71; 100003x1000, 24 steps, 1.02. Three sums of each of 1024 columns
+#   of 32768, 16 steps, 0.70: more results are exchanged then.
 FEW_STEPS_THREADS = 512  # of a block
 FEW_STEPS_BLOCKS_AN_SM = 2  # blocks
 MAX_FEW_STEPS = 12  # of a block
@@ -134,6 +138,7 @@ class Columns:
         stores: whether every element is stored as well.
         states: the most states of any reduction.
         innermost: the number of columns along only the innermost dimension.
+        reductions: the number of results of each column.
     """
 
     count: int
@@ -144,6 +149,7 @@ class Columns:
     stores: bool
     states: int = 1
     innermost: int = 0
+    reductions: int = 1
 
     @property
     def row_bytes(self) -> int:
@@ -302,6 +308,11 @@ def _of_elements(columns: Columns, hardware: HardwareInfo) -> ReductionParams | 
         along, down = WARP_SIZE, THREADS // WARP_SIZE
         tiles = _tiles(columns, columns.innermost, along, down, USUAL_BYTES_IN_FLIGHT, hardware)
         return replace(tiles, vectorize_iter_dom=False)
+    if columns.element_bytes == 1 and columns.length <= LONGEST_OF_BYTES:
+        blocks = ceil_div(columns.count, WARP_SIZE)
+        if not columns.stores and blocks >= MIN_BUSY_SMS * hardware.sm_count:
+            launch = LaunchParams(bdimx=WARP_SIZE, bdimy=FEW_STEPS_THREADS // WARP_SIZE, gdimy=1)
+            return _params(columns, 1, launch, MAX_ROWS_OF_ELEMENTS)
     if columns.count >= MANY_ELEMENT_COLUMNS:
         in_flight = USUAL_BYTES_IN_FLIGHT if columns.stores else BYTES_IN_FLIGHT_OF_ELEMENTS
         return _tiles(columns, 1, ELEMENT_COLUMNS, THREADS // ELEMENT_COLUMNS, in_flight, hardware)
@@ -428,7 +439,7 @@ def _few_steps(
     steps = columns.length // (down * unroll)
     grid = min(round(FEW_STEPS_BLOCKS_AN_SM * hardware.sm_count / blocks), steps)
     grid = min(grid, most_blocks_of_column(columns.length, columns.states, hardware))
-    if grid <= 1 or steps > MAX_FEW_STEPS * grid:
+    if grid <= 1 or steps > MAX_FEW_STEPS * grid * columns.reductions:
         return None
     return _params(columns, width, LaunchParams(bdimx=along, bdimy=down, gdimy=grid), unroll)
 

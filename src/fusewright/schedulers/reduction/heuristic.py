@@ -118,6 +118,7 @@ class IndependentReductionPlanner(ReductionPlanner):
             space.stores_all,
             self._states,
             innermost=facts.value(space.iteration[-1].extent),
+            reductions=self.reductions,
         )
         params = self._columns_from_anywhere(columns, facts, hardware) or outer_params(columns, hardware)
         blocks = (
