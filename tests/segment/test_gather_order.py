@@ -32,6 +32,11 @@ def test_columns_are_copied_into_rows_before_these_are_gathered_many_times() -> 
     assert first.bytes_read == first.bytes_written == 4096 * 512 * 2
 
 
+def test_a_table_in_the_l1_cache_is_copied_since_each_load_looks_up_many_lines() -> None:
+    """H200: 23.6 us, and 76.9 as one kernel."""
+    assert [kernel.scheduler for kernel in kernels((128, 512), 32768)] == ["transpose", "pointwise"]
+
+
 def test_rows_of_the_copy_are_those_of_the_table() -> None:
     arguments = inputs((2048, 128), 16384)
     made = definition(chosen, *arguments)
@@ -45,7 +50,6 @@ def test_rows_of_the_copy_are_those_of_the_table() -> None:
     [
         ((4096, 512), 32768, True),
         ((32768, 512), 1024, False),  # few of many
-        ((128, 512), 32768, False),  # stays in the L1 cache
     ],
 )
 def test_where_a_copy_gains_little_there_is_one_kernel(
