@@ -14,26 +14,19 @@ from fusewright.ir.node import Copy, Indexed, Node, Pointwise
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Permute, Relabel, Squeeze
 from fusewright.ops.elementwise import CAST
+from fusewright.rewrite.graph.memory_order import is_reordered
 
 
 def cast_late(fusion: Fusion) -> Fusion:
     """Moves casts to wider types behind the reshapes of their results; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
-        if _widens(node) and fusion.is_input(node.inputs[0]) and _is_out_of_order(node.tensor_inputs[0]):
+        if _widens(node) and fusion.is_input(node.inputs[0]) and is_reordered(node.tensor_inputs[0]):
             moves = _moves(node.output, outputs)
             if any(isinstance(move, Indexed) for move in moves):
                 for move in moves:
                     node = _behind(fusion, node, move)
     return fusion
-
-
-def _is_out_of_order(tensor: TensorView) -> bool:
-    """Whether a tensor's memory order is not that of its dimensions."""
-    own, dims = (
-        [axis for axis in axes if not axis.is_broadcast] for axes in (tensor.memory_axes, tensor.shape)
-    )
-    return own != dims
 
 
 def _widens(node: Node) -> bool:

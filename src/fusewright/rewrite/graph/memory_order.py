@@ -12,12 +12,12 @@ def keep_memory_order(fusion: Fusion) -> Fusion:
 
     For example, tensors that are computed from channels-last inputs become channels last.
     """
-    if any(_is_ordered(tensor) for tensor in fusion.tensors()) and lay_out_intermediates(fusion):
+    if any(is_reordered(tensor) for tensor in fusion.tensors()) and lay_out_intermediates(fusion):
         fusion.edits += 1
     return fusion
 
 
-def _is_ordered(tensor: TensorView) -> bool:
+def is_reordered(tensor: TensorView) -> bool:
     """Whether a tensor's memory order is not row-major."""
     if tensor.allocation == tensor.logical:
         return False

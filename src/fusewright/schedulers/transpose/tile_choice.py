@@ -287,7 +287,8 @@ class TileChoice:
         # Dimensions that lie apart are merged for no longer a tile where the first side's vectors are wider.
         is_wider = 1 == width2 < width1 or side1.is_whole_access(width1)
         enough = min(wanted.along1, MAX_TILE) if is_wider else wanted.along1
-        is_lone = wanted.threads == LONE_FIRST_THREADS
+        lone = self._lone_tile(sizes, width1, width2)
+        is_lone = lone is not None and self._is_first_lone(width1, width2)
         enough2 = LEAST_LONE_FIRST if is_lone else wanted.along2
         if sizes[side2.inner] < enough2 and sizes[side1.inner] >= enough:
             merged2, size2 = _fill(sizes, side2, enough2)
@@ -300,7 +301,8 @@ class TileChoice:
                 wanted_long = min(MAX_LONG_TILE, ceil_div(least, size1))
                 merged2, size2 = _fill(sizes, side2, max(wanted.along2, wanted_long), side1, merged1)
         along1, along2 = self._lengthened_sides(wanted, (size1, size2), width1, width2)
-        most = self._most_elements(wanted, width1, width2, hardware)
+        loaded = self._loaded_bytes(width1, width2)
+        most = self._most_elements(wanted.threads, is_lone, loaded, hardware)
         others = prod(sizes) // max(1, size1 * size2)
         while along1 * along2 > min(MIN_TILE * MIN_TILE, most):
             blocks = others * ceil_div(size1, along1) * ceil_div(size2, along2)
@@ -321,13 +323,17 @@ class TileChoice:
             along2 = _lone_part(size2, along2)
         return (merged1, merged2), Tile(along1, along2, max(hardware.warp_size, threads))
 
-    def _most_elements(self, wanted: Tile, width1: int, width2: int, hardware: HardwareInfo) -> int:
-        """Returns the elements of a tile for which there is shared memory, and registers for their loads."""
-        shared, loaded = _shared_bytes(hardware, wanted.threads), MAX_LOADED_BYTES
-        if wanted.threads == LONE_FIRST_THREADS:
-            shared, loaded = hardware.shared_memory_per_sm // LONE_FIRST_BLOCKS, LONE_FIRST_LOADED_BYTES
-        each = max(1, self._loaded_bytes(width1, width2))
-        return min(shared // self._tile_bytes, wanted.threads * loaded // each)
+    def _most_elements(self, threads: int, is_lone: bool, loaded: int, hardware: HardwareInfo) -> int:
+        """Returns the elements of a tile for which there is shared memory, and registers for their loads.
+
+        Args:
+            is_lone: whether the first side alone has vectors.
+            loaded: the bytes of registers for one element of all loads.
+        """
+        shared, held = _shared_bytes(hardware, threads), MAX_LOADED_BYTES
+        if is_lone:
+            shared, held = hardware.shared_memory_per_sm // LONE_FIRST_BLOCKS, LONE_FIRST_LOADED_BYTES
+        return min(shared // self._tile_bytes, threads * held // max(1, loaded))
 
     def _lengthened_sides(
         self, wanted: Tile, sizes: tuple[int, int], width1: int, width2: int
