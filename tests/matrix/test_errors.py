@@ -250,7 +250,7 @@ REFUSED: list[Row] = [
     ("stack", ShapeError, "2 different sizes", lambda o, t: o.stack([t.s, t.s7], 0)),
     ("flip", ShapeError, "a dimension is listed twice", lambda o, t: o.flip(t.x, [0, 0])),
     ("roll", RankError, "the list of shifts", lambda o, t: o.roll(t.x, [1, 2], [0])),
-    ("unfold", ShapeError, "at least 0, at least 1", lambda o, t: o.unfold(t.x, 0, 2, 0)),
+    ("unfold", ShapeError, "got size 2 and step 0", lambda o, t: o.unfold(t.x, 0, 2, 0)),
     ("unfold", ShapeError, "out of boundary", lambda o, t: o.unfold(t.x, 2, 2, 1)),
     ("repeat", RankError, "the list of repeats", lambda o, t: o.repeat(t.x, [2])),
     ("repeat_interleave", ShapeError, "negative", lambda o, t: o.repeat_interleave(t.x, -1, 0)),

@@ -22,12 +22,14 @@ def unfold(fusion: Fusion, arg: TensorView, dim: int, size: int, step: int) -> T
             longer than the dimension (for sizes that a call states, when it does).
     """
     if size < 0 or step < 1:
-        raise ShapeError(what="unfold: size, step", expected="at least 0, at least 1", given=(size, step))
+        raise ShapeError(
+            f"unfold: expected a size of 0 or more and a step of 1 or more, got size {size} and step {step}"
+        )
     if not arg.ndim:
-        raise ShapeError(what="unfold: the tensor", expected="a dimension at least", given="rank 0")
+        raise ShapeError("unfold: expected a tensor with dimensions, got one of rank 0")
     along = wrap_index(dim, arg.ndim)
     length, width = arg.shape[along].visible_extent, const(size)
-    fusion.require(le(width, length), "unfold: a window is longer than the dimension")
+    fusion.require(le(width, length), f"unfold: a window of {size} is longer than dimension {along}")
     count = floordiv(length - width, step) + 1
     axes = [
         sized_axis(fusion, count) if i == along else fusion.copy_axis(axis)
