@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fusewright import FusionDefinition, ReductionParams
+from fusewright import DataType, FusionDefinition, ReductionParams
 from fusewright.torch_compile import decompositions, from_fx
 
 Tensor = torch.Tensor
@@ -101,3 +101,17 @@ def test_results(target: torch.device) -> None:
     points = [torch.randn(37, 4, device=target), *(torch.randn(6, 4, device=target) for _ in range(2))]
     fd = definition(mixture, *points)
     torch.testing.assert_close(fd.execute(points)[0], mixture(*points))
+
+
+def test_misaligned_rows_that_are_read_again_have_registers_for_both_vectors() -> None:
+    """Each vector that starts at any element is chosen from two aligned ones."""
+    x = torch.empty(256 * 194712 + 1, dtype=torch.float16, device="meta")[1:].view(256, 194712)
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.Half)
+        wide = fd.ops.cast(a, DataType.Float)
+        var, mean = fd.ops.var_mean(wide, [1], 0, keepdim=True)
+        fd.add_output(fd.ops.cast((wide - mean) * fd.ops.rsqrt(var + 1e-5), DataType.Half))
+    [kernel] = fd.kernels_for([x], device="cuda")
+    params = kernel.params
+    assert params.unaligned_inputs == (0,) and not params.batches_per_block_inner_reduction
+    assert kernel.resources is not None and kernel.resources.spill_stores == 0

@@ -201,7 +201,7 @@ class InnerPersistentPlanner(ReductionPlanner):
             if sweeps is not None and sweeps.estimate().seconds < estimate().seconds:
                 return Proposal(sweeps.params, sweeps.estimate)
         if not params.batches_per_block_inner_reduction:
-            return Proposal(params, estimate)
+            return Proposal(self.step_loads.fitting(params, hardware), estimate)
         if self._constant_length.is_faster(params, chosen.in_shared, facts, hardware):
             constant_row = for_this_length(params, space, facts, "rows")
             return Proposal(self._constant_length.keeping_room(constant_row, hardware), estimate)

@@ -7,6 +7,7 @@ element of a short reduction that is computed where it is read.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import trunc
 
@@ -35,18 +36,20 @@ class StepLoads:
     fusion: Fusion
     space: ReductionSpace
 
-    def registers(self, width: int) -> int:
+    def registers(self, width: int, unaligned: Collection[int] = ()) -> int:
         """Returns the registers that hold all loads of a step, in vectors of `width` along the innermost
-        dimension.
+        dimension. Those of `unaligned` inputs are each chosen from two vectors.
         """
-        return sum(self._registers_of(load, width) for load in self._loads)
+        twice = {self.fusion.inputs[i] for i in unaligned}
+        return sum((1 + (load.tensor in twice)) * self._registers_of(load, width) for load in self._loads)
 
     def held(self, params: ReductionParams) -> int:
         """Returns the registers that hold what a thread has in flight."""
+        unaligned = params.unaligned_inputs
         if params.fastest_dim:
             vectors = params.unroll_factor_top_of_vectorization * params.unroll_factor_iter_dom
-            return vectors * self.registers(params.unroll_factor_inner_reduction)
-        return params.unroll_factor_inner_reduction * self.registers(params.unroll_factor_iter_dom)
+            return vectors * self.registers(params.unroll_factor_inner_reduction, unaligned)
+        return params.unroll_factor_inner_reduction * self.registers(params.unroll_factor_iter_dom, unaligned)
 
     def fitting(self, params: ReductionParams, hardware: HardwareInfo) -> ReductionParams:
         """Returns the params with no more in flight than registers hold."""
