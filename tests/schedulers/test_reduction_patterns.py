@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition, ParamsError
+from fusewright.core.dtype import from_torch
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.kernel.text import kernel_text
@@ -310,3 +311,31 @@ def test_misaligned_columns_of_more_than_sums_are_read_one_by_one() -> None:
         a, b = fd.from_pytorch(x), fd.from_pytorch(bias)
         fd.add_output(fd.ops.sum(fd.ops.exp(a + b), [0]))
     assert fd.kernels_for([x, bias])[0].params.unaligned_inputs == ()
+
+
+# ---- columns of several sums, and of bytes ----
+
+
+def _column_params(rows: int, columns: int, dtype: torch.dtype, count: int = 1) -> ReductionParams:
+    """Of so many sums of each column."""
+    x = torch.empty(rows, columns, dtype=dtype, device="meta")
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1, -1], contiguity=True, dtype=from_torch(dtype))
+        wide = fd.ops.cast(a, DataType.Float)
+        for power in range(1, count + 1):
+            fd.add_output(fd.ops.sum(fd.ops.exp(wide * float(power)), [0]))
+    [kernel] = fd.kernels_for([x], device="cuda")
+    assert isinstance(kernel.params, ReductionParams)
+    return kernel.params
+
+
+def test_larger_blocks_share_columns_of_several_sums() -> None:
+    """They exchange fewer results."""
+    one, three = (_column_params(131072, 1024, torch.bfloat16, count).lparams for count in (1, 3))
+    assert (one.bdimx, one.bdimy) == (32, 8) and (three.bdimx, three.bdimy) == (32, 16)
+    assert three.gdimy < one.gdimy
+
+
+def test_columns_of_bytes_are_summed_by_whole_blocks() -> None:
+    params = _column_params(1027, 6065, torch.int8)
+    assert params.lparams.gdimy == 1 and (params.lparams.bdimx, params.lparams.bdimy) == (32, 16)

@@ -460,6 +460,15 @@ def test_tiles_of_few_channels_have_two_kilobytes(
     assert (params.tile_size1, params.threads) == (along, threads)
 
 
+@pytest.mark.parametrize(("batch", "merged"), [(16, True), (1, False)])
+def test_tiles_of_a_short_side_are_long_where_blocks_start_slowly(batch: int, merged: bool) -> None:
+    """Pairs of pixels beside each other: rows of 112 would be 57344 blocks of a warp."""
+    x = torch.empty(batch, 16, 2, 2, 112, 112, dtype=BF16)
+    params = propose(permuted(0, 1, 4, 2, 5, 3)[0], [x])
+    assert params.tile_size1 == 2
+    assert (params.tile_size2 >= 344) == merged and bool(params.dims_merged_with_2) == merged
+
+
 def test_windows_of_many_loads_do_not_pass_through_tiles() -> None:
     """Tiles for each of 25 loads take far longer than their bytes, and than reading along their rows."""
     shape, steps = (64, 720, 320), 25
