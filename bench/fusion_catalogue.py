@@ -6,6 +6,7 @@ from bench.fusion_arrays import ARRAYS
 from bench.fusion_attention import ATTENTION
 from bench.fusion_elementwise import ELEMENTWISE
 from bench.fusion_geometry import GEOMETRY
+from bench.fusion_joins import JOINED
 from bench.fusion_language import LANGUAGE
 from bench.fusion_layouts import LAYOUTS
 from bench.fusion_models import MODELS
@@ -39,4 +40,5 @@ CATALOGUE: tuple[Operation, ...] = (
     *SIGNAL_ROWS,
     *SCIENCES,
     *TOKENS,
+    *JOINED,
 )

@@ -21,7 +21,7 @@ from fusewright.core.errors import (
 )
 from fusewright.core.tracing import Tracer
 from fusewright.host.executor import FusionExecutor
-from fusewright.ir import RandomState, Stored
+from fusewright.ir import Join, Piece, RandomState, Stored
 from fusewright.ops import node_calls
 from fusewright.ops.evaluate import evaluate_fusion, evaluate_values
 from fusewright.runtime.random_states import random_states
@@ -403,7 +403,7 @@ def test_updates_along_dimensions_of_one_element(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_kind_of_node_has_calls() -> None:
-    in_no_segment = {RandomState, Stored}
+    in_no_segment = {RandomState, Stored, Piece, Join}
     assert {*node_calls._WRITERS, *in_no_segment} == set(KINDS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fusewright.ir import LibraryCall, Node, RandomState
+from fusewright.ir import Join, LibraryCall, Node, RandomState
 
 
 def _subclasses(cls: type[Node]) -> Iterator[type[Node]]:
@@ -15,5 +15,5 @@ def _subclasses(cls: type[Node]) -> Iterator[type[Node]]:
 
 
 KINDS = tuple(_subclasses(Node))
-#: Those that the host computes, or has a library compute.
-HOST_KINDS = (RandomState, LibraryCall)
+#: Those that the host computes, or has a library compute, or that need no computation.
+HOST_KINDS = (RandomState, LibraryCall, Join)

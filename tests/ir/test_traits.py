@@ -38,6 +38,8 @@ STATED = {
     "Indexed": Traits(indexed=True, own_load=True),
     "Choose": Traits(pointwise=True, carries_relabels=True),
     "Stored": Traits(placed=True),
+    "Piece": Traits(placed=True, piece=True),
+    "Join": Traits(whole=True),
     "Update": Traits(placed=True, updates=True),
     "Full": POINTWISE,
     "Iota": POINTWISE,

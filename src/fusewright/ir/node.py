@@ -39,6 +39,7 @@ class Traits:
         updates: placed, in memory that already has values: it changes some elements of its base, whose memory
             becomes the output's. The base is written before its kernel starts, and the output is read after
             it ends.
+        piece: placed, in memory of which other kernels or nodes store other elements.
         own_load: it needs a separate load of an input, because it reads along other dimensions than other
             uses.
         whole: the host computes it outside any kernel, from whole tensors; `axis_map` maps nothing.
@@ -53,6 +54,7 @@ class Traits:
     own_load: bool = False
     placed: bool = False
     updates: bool = False
+    piece: bool = False
     whole: bool = False
 
 
@@ -390,6 +392,31 @@ class Stored(Node):
 
     def with_sizes(self, rename: Callable[[Expr], Expr]) -> None:
         self.map = self.map.resized(rename, [axis.extent for axis in self.output.maybe_root])
+
+
+class Piece(Stored):
+    """A store to places that no other piece of the same `Join`, which alone reads the output, stores to.
+
+    The output has the type, sizes and memory order of the whole. Its memory is that of the whole.
+    """
+
+    __slots__ = ()
+    traits = Traits(placed=True, piece=True)
+
+
+class Join(Node):
+    """The whole of which each input, the output of a `Piece`, has some elements. All lie in one memory, so
+    that nothing is left to compute.
+    """
+
+    __slots__ = ()
+    traits = Traits(whole=True)
+
+    def __init__(self, pieces: Sequence[TensorView], output: TensorView) -> None:
+        super().__init__(pieces, (output,))
+
+    def axis_map(self, operand: int) -> tuple[int | None, ...]:
+        return (None,) * self.output.ndim
 
 
 class Update(Stored):

@@ -18,7 +18,7 @@ from fusewright.core.op import Rule, result_dtype
 from fusewright.ir.axis import IterDomain, transforms_between
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import position_of
-from fusewright.ir.node import Choose, Copy, Indexed, Node, Pointwise, Reduction, Scan, Stored, Update
+from fusewright.ir.node import Choose, Copy, Indexed, Join, Node, Pointwise, Reduction, Scan, Stored, Update
 from fusewright.ir.text import node_text, value_name
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.sym import Expr
@@ -194,6 +194,8 @@ def _problem_of_kind(node: Node) -> str:
         return _check_update(node)
     if isinstance(node, Stored):
         return _check_stored(node)
+    if isinstance(node, Join):
+        return _check_join(node)
     if isinstance(node, Choose):
         return _problem_of_positions(node.output, (node.pred,))
     if isinstance(node, Scan):
@@ -285,9 +287,18 @@ def _check_stored(node: Stored) -> str:
     out = node.output
     if len(node.map.indices) != out.ndim:
         return f"{len(node.map.indices)} indices of {out.ndim} dimensions"
-    return (
-        "" if out.root is not None and not out.uses else "a store that is read, or has no axes of its input"
-    )
+    is_read = any(not (node.traits.piece and isinstance(use, Join)) for use in out.uses)
+    return "a store that is read, or has no axes of its input" if out.root is None or is_read else ""
+
+
+def _check_join(node: Join) -> str:
+    whole = node.output
+    for piece in node.tensor_inputs:
+        if piece.definition is not None and not piece.definition.traits.piece:
+            return f"{piece.name} is not stored as a piece"
+        if (piece.dtype, piece.extents) != (whole.dtype, whole.extents) or _order(piece) != _order(whole):
+            return f"the piece {piece.name} has another type, size or memory order"
+    return ""
 
 
 def _check_reduction(node: Reduction) -> str:

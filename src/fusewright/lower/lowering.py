@@ -324,11 +324,12 @@ def _used_symbols(kernel: k.Kernel, buffers: list[k.Buffer]) -> list[Symbol]:
 
 def _params(ctx: Context, kernel: k.Kernel) -> tuple[k.Param, ...]:
     outputs = set(ctx.fusion.output_tensors())
-    updated = {t for t in outputs if t.definition is not None and t.definition.traits.updates}
+    made = [(tensor, tensor.definition.traits) for tensor in outputs if tensor.definition is not None]
+    updated = {tensor for tensor, traits in made if traits.updates}
+    whole = outputs - updated - {tensor for tensor, traits in made if traits.piece}
     homes = {output.alias for output in ctx.fusion.outputs}
     params: list[k.Param] = [
-        k.TensorParam(ctx.buffers.of(t), t in outputs - updated, t in homes, t in updated)
-        for t in _global_tensors(ctx)
+        k.TensorParam(ctx.buffers.of(t), t in whole, t in homes, t in updated) for t in _global_tensors(ctx)
     ]
     between = [ctx.buffers.of(t) for t in _between_blocks(ctx)]
     buffers = [*(ctx.buffers.of(t) for t in _global_tensors(ctx)), *between, *ctx.exchanges]

@@ -28,9 +28,11 @@ from fusewright.ir import (
     Indexed,
     Iota,
     IterDomain,
+    Join,
     LibraryCall,
     Node,
     Permute,
+    Piece,
     Pointwise,
     Random,
     RandomState,
@@ -281,15 +283,28 @@ def _indexed(run: _Evaluation, node: Indexed) -> Sequence[torch.Tensor]:
 
 
 def _stored(run: _Evaluation, node: Stored) -> Sequence[torch.Tensor]:
+    return [_stored_in(run, node, run.get(node.source).new_zeros(run.shape(node.output)))]
+
+
+def _join(run: _Evaluation, node: Join) -> Sequence[torch.Tensor]:
+    whole = run.get(node.source).new_zeros(run.shape(node.output))
+    for piece in node.tensor_inputs:
+        assert isinstance(piece.definition, Piece)
+        whole = _stored_in(run, piece.definition, whole)
+    return [whole]
+
+
+def _stored_in(run: _Evaluation, node: Stored, out: torch.Tensor) -> torch.Tensor:
+    """`out`, which is changed, with what the node stores."""
     source = node.source
     size, places = run.shape(source), _positions(run, source.shape)
     *indices, pred = [_index_values(run, e, places, []).expand(size) for e in node.map.expressions]
-    taken, out = pred.bool(), run.get(source).new_zeros(run.shape(node.output))
+    taken = pred.bool()
     elements = run.get(source).expand(size)[taken]
     if not indices:
-        return [elements.reshape(())]
+        return elements.reshape(())
     movable(out)[tuple(i[taken] for i in indices)] = movable(elements)
-    return [out]
+    return out
 
 
 def _update(run: _Evaluation, node: Update) -> Sequence[torch.Tensor]:
@@ -430,6 +445,8 @@ RULES: Mapping[type[Node], Rule] = {
     Expand: _expand,
     Indexed: _indexed,
     Stored: _stored,
+    Piece: _stored,
+    Join: _join,
     Update: _update,
     Choose: _choose,
     Full: _full,

@@ -10,16 +10,16 @@ from fusewright.core.errors import ScheduleError
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import LibraryCall, Node
+from fusewright.ir.node import Join, LibraryCall, Node
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.base import BuiltInScheduler, Facts, Planner, Proposal, Reject
+from fusewright.schedulers.base import BuiltInScheduler, Cost, Facts, Planner, Proposal, Reject
 from fusewright.schedulers.contraction import ContractionCost, is_contraction
 from fusewright.schedulers.params import HeuristicParams
 
 
 class ExprEvalScheduler(BuiltInScheduler):
     """Accepts a fusion of one node that torch computes: a library call, or an update that no kernel may
-    compute.
+    compute. Or of a join, for which nothing is left to do.
 
     It has no kernel and schedules nothing.
     """
@@ -59,5 +59,11 @@ class _Planner:
         return ContractionCost(self.fusion, node)
 
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        if isinstance(self.node, Join):
+            return Proposal(HeuristicParams(reason="the pieces lie where they belong"), _nothing)
         estimate = None if self.costs is None else partial(self.costs, facts, hardware)
         return Proposal(HeuristicParams(reason="torch computes the operation as a whole"), estimate)
+
+
+def _nothing() -> Cost:
+    return Cost(0, 0.0, 0.0)

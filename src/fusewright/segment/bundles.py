@@ -41,9 +41,9 @@ def launches(
     """
     before = _predecessors(fusion, segments)
     small = [LEAST_SHARE * cost.seconds <= KERNEL_SECONDS for cost in costs]
-    changed = {base for segment in segments for base in segment.bases.values()}
+    changed = {base for segment in segments for base in _updated(segment)}
     for i, segment in enumerate(segments):
-        if segment.evaluated is not None or segment.bases or not changed.isdisjoint(segment.outputs):
+        if segment.evaluated is not None or _updated(segment) or not changed.isdisjoint(segment.outputs):
             small[i] = False
     tiled = [segment.scheduler.type is SchedulerType.transpose for segment in segments]
     early = _joined(range(len(segments)), before, small, tiled)
@@ -102,7 +102,7 @@ def _predecessors(fusion: Fusion, segments: Sequence[Segment]) -> list[set[int]]
             if isinstance(value, TensorView):
                 readers.setdefault(value, []).append(i)
     found = [
-        {owner[v] for v in (*segment.inputs, *segment.bases.values()) if v in owner} - {i}
+        {owner[v] for v in (*segment.inputs, *_updated(segment)) if v in owner} - {i}
         for i, segment in enumerate(segments)
     ]
     for writer, home in _writers(fusion, owner):
@@ -110,6 +110,12 @@ def _predecessors(fusion: Fusion, segments: Sequence[Segment]) -> list[set[int]]
             if reader != writer:
                 found[max(reader, writer)].add(min(reader, writer))
     return found
+
+
+def _updated(segment: Segment) -> list[TensorView]:
+    """The tensors that a segment changes in memory. Those that it stores pieces of are none."""
+    made = [(out.definition, base) for out, base in segment.bases.items()]
+    return [base for node, base in made if node is not None and node.traits.updates]
 
 
 def _writers(fusion: Fusion, owner: Mapping[TensorView, int]) -> list[tuple[int, TensorView]]:

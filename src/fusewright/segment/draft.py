@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import NoSchedulerError, SchedulerError
 from fusewright.core.tracing import SILENT, Tracer
-from fusewright.ir import Fusion, Node, TensorView, Update, Val
+from fusewright.ir import Fusion, Node, Piece, TensorView, Update, Val
 from fusewright.schedulers.base import Planner, Reject, Rewrite, Scheduler, type_name
 from fusewright.segment.canonical import Extraction
 from fusewright.segment.exclusions import ExclusionIndex, Exclusions
@@ -251,6 +251,7 @@ class Draft:
 
     def _bases(self, nodes: Group) -> dict[TensorView, TensorView]:
         changes = [(n.output, n.base) for n in nodes if isinstance(n, Update) and n.base is not None]
+        changes += [(n.output, n.output.uses[0].output) for n in nodes if isinstance(n, Piece)]
         return dict(self.named(pair) for pair in changes)  # type: ignore[misc]
 
     def named(self, values: Iterable[AnyVal]) -> tuple[AnyVal, ...]:

@@ -18,6 +18,7 @@ from fusewright.segment.input_order import (
     out_of_order,
     read_by,
 )
+from fusewright.segment.joined_pieces import stored_in_pieces
 from fusewright.segment.order import across_memory
 from fusewright.segment.repeated_work import RepeatedWork, repeated_work
 from fusewright.segment.segmented import Segment
@@ -52,6 +53,10 @@ class Ideas:
                 segments = self.untried(f"once {i}", [segment for segment, _ in known])
                 if segments:
                     yield Idea(segments, f" reading its repeated part {i}", once=i)
+            segments = self.untried("pieces", [segment for segment, _ in known if may_rewrite])
+            rewrites = [r for each in segments if (r := self._in_pieces(each)) is not None]
+            if len(rewrites) == len(segments) > 0:
+                yield _rewritten(segments, rewrites)
             slow = [segment for segment in slow if len(segment.nodes) > 1]
             # In the memory order of a reduction such a part stores one element per sector.
             for i in range(len(across_memory(slow[0].nodes)) if slow else 0):
@@ -101,6 +106,16 @@ class Ideas:
         own = self._call.facts(segment).sizes
         sizes = {theirs: own[ours] for ours, theirs in segment.sizes if ours in own}
         return repeated_work(segment.nodes, sizes)
+
+    def _in_pieces(self, segment: Segment) -> Rewrite | None:
+        """What stores the pieces of a segment's joins by themselves.
+
+        Outputs that are written into inputs stay as they are: kernels that read these come first.
+        """
+        aliased = {output.tensor for output in self._draft.graph.outputs if output.alias is not None}
+        made = [out for node in segment.nodes for out in node.tensor_outputs if out not in aliased]
+        stored = [out for out, name in zip(made, self._draft.named(made)) if name in segment.outputs]
+        return stored_in_pieces(segment.nodes, stored)
 
     def untried(self, kind: str, segments: Sequence[Segment]) -> tuple[Segment, ...]:
         """The segments for which no change of this kind was proposed yet; from now on one was."""

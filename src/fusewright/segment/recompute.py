@@ -266,6 +266,8 @@ def _elements_per_element(tensor: TensorView, other: TensorView) -> float:
     ours, theirs = (product(axis.extent for axis in _concrete(t)) for t in (tensor, other))
     if ours is theirs:
         return 1.0
+    if as_int(ours) == 0:
+        return 0.0
     if as_int(theirs) != 0 and mod(theirs, ours) is ZERO:
         times = as_int(floordiv(theirs, ours))
         return 1.0 / times if times else 0.0

@@ -68,7 +68,7 @@ class Segment:
         inputs: the whole fusion's values that correspond to the inputs of `fusion`, in the same order.
         nodes: its nodes in `graph`, the partitioned copy of the whole fusion.
         operands, results: the operands and results of the first node, as values of the whole fusion.
-        bases: maps each output that is an update of a tensor in memory to that tensor.
+        bases: maps each output that is an update of a tensor in memory, or a piece of one, to that tensor.
         extraction: its canonical segment, and the correspondence of values.
     """
 

@@ -133,13 +133,16 @@ class Bundles:
         kernel = self._compiler.combine(kernels, slots, tracer=tracer)
         values = tuple(value for part in parts for value in part.op.values)
         outputs = tuple(tensor for part in parts for tensor in part.op.outputs)
-        op = LaunchKernel(parts[0].op.segment, kernel, values, outputs)
+        bases = {tensor: base for part in parts for tensor, base in part.op.bases.items()}
+        op = LaunchKernel(parts[0].op.segment, kernel, values, outputs, bases)
         return LaunchPlan(op, None, self._target, parts)
 
 
 def _blocks(plan: StepPlan, memory: Memory) -> int | None:
     """The number of blocks of a launch that may be part of a combined one; None for any other step."""
-    if not isinstance(plan, LaunchPlan) or plan.op.bases or common_block(plan.op.kernel.kernel) is None:
+    if not isinstance(plan, LaunchPlan) or common_block(plan.op.kernel.kernel) is None:
+        return None
+    if any(out.definition is not None and out.definition.traits.updates for out in plan.op.bases):
         return None
     try:
         shape = plan.shape(memory)

@@ -280,7 +280,8 @@ def described_kernels(
         LaunchError, ScheduleError: a kernel cannot be launched for this call.
         CompileError: NVRTC rejects a kernel.
     """
-    found = [_described(plan, memory, costs, wording) for plan in plans]
+    done = [plan for plan in plans if isinstance(plan, LaunchPlan) or not plan.op.is_join]
+    found = [_described(plan, memory, costs, wording) for plan in done]
     codes = [kernel.code_traced(tracer) for kernel in found]
     compile_all([code for code in codes if code is not None], parallel, tracer)
     return SegmentKernels(found)
@@ -302,7 +303,7 @@ def _described(
         costs.get(plan.segment),
         plan.shape(memory) if isinstance(plan, LaunchPlan) else None,
         memory.bytes_of(v for v in plan.op.values if v not in written),
-        memory.bytes_of(plan.op.outputs),
+        plan.bytes_written(memory) if isinstance(plan, LaunchPlan) else memory.bytes_of(plan.op.outputs),
         _tensors(plan, memory, wording),
         wording.schedule(plan) if isinstance(plan, LaunchPlan) else "",
         parts,

@@ -10,6 +10,7 @@ from fusewright.host.program.ir import (
     AllocateWorkspace,
     CopyInto,
     DrawRandomState,
+    Evaluate,
     EvaluateScalar,
     Free,
     HostProgram,
@@ -59,6 +60,7 @@ def build_program(
     ]
     owned = {o.tensor for o in fusion.outputs if o.tensor not in aliases and not o.hidden} - views.keys()
     kept = owned | {copy.source for copy in copies}
+    joins = {step.outputs[0] for step in steps if isinstance(step, Evaluate) and step.is_join}
     last = {tensor: i for i, step in enumerate(steps) for tensor in _touched(step)}
     for i, step in enumerate(steps):
         if isinstance(step, LaunchKernel):
@@ -66,13 +68,18 @@ def build_program(
                 if tensor in in_place:
                     continue
                 if tensor in step.bases:
-                    operations.append(TakeOver(tensor, step.bases[tensor]))
+                    base = step.bases[tensor]
+                    if base in joins:  # its first piece
+                        joins.remove(base)
+                        operations.append(Allocate(base, base in owned))
+                    operations.append(TakeOver(tensor, base))
                 else:
                     operations.append(Allocate(tensor, tensor in owned))
             for j, source in enumerate(step.kernel.arguments):
                 if isinstance(source, Workspace):
                     operations.append(AllocateWorkspace(step.segment, j, source.zeroed))
-        operations.append(step)
+        if not (isinstance(step, Evaluate) and step.is_join):
+            operations.append(step)
         done = [t for t in _touched(step) if last[t] == i and t not in kept | inputs and t not in in_place]
         operations += [Free(tensor) for tensor in done]
     operations += [CopyInto(c.source, c.target, c.source in snapshots) for c in copies]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fusewright.ir import LibraryCall, Node, RandomState, Scalar, TensorView, Val
+from fusewright.ir import Join, LibraryCall, Node, RandomState, Scalar, TensorView, Val
 from fusewright.runtime.arguments import Value
 from fusewright.runtime.compiled_kernel import CompiledKernel
 
@@ -129,6 +129,11 @@ class Evaluate:
     inputs: tuple[Val, ...]
     results: tuple[Val, ...]
     outputs: tuple[TensorView, ...]
+
+    @property
+    def is_join(self) -> bool:
+        """Whether nothing is to be done: kernels stored the pieces of the result in its memory."""
+        return isinstance(self.node, Join)
 
     @property
     def values(self) -> tuple[Val, ...]:

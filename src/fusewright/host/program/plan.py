@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any, NoReturn
 
 from fusewright.core.errors import ScheduleError, SimulationError
@@ -89,6 +90,9 @@ class LaunchPlan:
                 self.buffers[op.values[source.slot]] = param.buffer
             elif isinstance(source, Value) and isinstance(param, ScalarParam):
                 self.constants[f"as{op.segment}_{j}"] = partial(target.argument, param)
+        twins = () if segment is None else zip(segment.outputs, segment.fusion.output_tensors())
+        #: for each output that is a piece of a tensor, the segment's own tensor
+        self._pieces = {t: own for t, own in twins if own.definition and own.definition.traits.piece}
         needed = {alignment.buffer: alignment.bytes for alignment in kernel.kernel.alignments}
         #: for each tensor that is accessed by vectors, the bytes that its address must be a multiple of
         self.alignments = {v: needed[buffer] for v, buffer in self.buffers.items() if buffer in needed}
@@ -135,12 +139,37 @@ class LaunchPlan:
                     part._check_alignment(memory)
                 except ScheduleError as error:
                     raise error if part.segment is None else LaunchError(part, error) from error
-        if not any(_is_written(tensor, memory) for tensor in self.op.outputs):
+        if not any(part._is_written(tensor, memory) for part in self.parts for tensor in part.op.outputs):
             return None
         try:
             return self.sizes.shape(self.symbols(memory) if values is None else values)
         except ScheduleError as error:
             self._raise_refused(error)
+
+    def _is_written(self, tensor: TensorView, memory: Memory) -> bool:
+        """Whether there are elements of an output to write.
+
+        An update writes one element for each point of its root domain, not all elements of its result, and so
+        does a piece.
+        """
+        if tensor in self._pieces:
+            return 0 not in self._shape_of_piece(tensor, memory)
+        if isinstance(tensor.definition, Update):
+            return all(size_value(axis.visible_extent, memory.sizes) for axis in tensor.maybe_root)
+        return 0 not in memory.of(tensor)[0]
+
+    def _shape_of_piece(self, tensor: TensorView, memory: Memory) -> tuple[int, ...]:
+        assert self.segment is not None
+        sizes = memory.sizes_of(self.segment)
+        return tuple([size_value(axis.extent, sizes) for axis in self._pieces[tensor].maybe_root])
+
+    def bytes_written(self, memory: Memory) -> int:
+        """The bytes that it stores; each tensor counts once, an expanded dimension as one element."""
+        if self.is_combined:
+            return sum(part.bytes_written(memory) for part in self.parts)
+        whole = memory.bytes_of(t for t in self.op.outputs if t not in self._pieces)
+        shapes = [(t.dtype.size, self._shape_of_piece(t, memory)) for t in self._pieces]
+        return whole + sum(size * prod(shape) for size, shape in shapes)
 
     def _raise_refused(self, error: ScheduleError) -> NoReturn:
         """Raises a LaunchError in the definition's names; `error` itself if there is no segment."""
@@ -200,16 +229,6 @@ def _simulate(launch: Launch, plan: LaunchPlan, stream: int, values: Sequence[An
         if plan.segment is not None or plan.is_combined:
             error.where = plan.names_in(str(error))
         raise
-
-
-def _is_written(tensor: TensorView, memory: Memory) -> bool:
-    """Whether a kernel has elements of an output to write.
-
-    An update writes one element for each point of its root domain, not all elements of its result.
-    """
-    if isinstance(tensor.definition, Update):
-        return all(size_value(axis.visible_extent, memory.sizes) for axis in tensor.maybe_root)
-    return 0 not in memory.of(tensor)[0]
 
 
 def _launch_nothing(stream: int, values: Sequence[Any]) -> None:

@@ -31,7 +31,7 @@ def simplify_choices(fusion: Fusion) -> Fusion:
         taken: TensorView | None = None
         if isinstance(node, Choose):
             taken = _taken(node, where)
-        elif isinstance(node, Indexed):
+        elif isinstance(node, Indexed) and node.output not in outputs:
             taken = _read_whole(node, where)
         if isinstance(node, (Choose, Indexed)) and taken is not None:
             _replace(fusion, node, taken)
@@ -56,19 +56,21 @@ def _taken(node: Choose, where: frozenset[Expr]) -> TensorView | None:
 
 
 def _read_whole(node: Indexed, where: frozenset[Expr]) -> TensorView | None:
-    """A tensor with all elements of the source, in order, that can replace a partial read, or None.
+    """A tensor with all elements of the source, in order, that can replace a read, or None.
 
-    Only the node's part of it is used. This is the source or another read of it. So the halves of a
-    normalized row that are rotated by different angles and joined use the same read as the reduction of the
+    If the read is partial, only its part is used. This is the source or another read of it. So the halves of
+    a normalized row that are rotated by different angles and joined use the same read as the reduction of the
     row.
     """
     pred = node.map.pred
-    if pred is TRUE or node.indices or not where.issuperset(conditions(pred)):
+    if node.indices or not where.issuperset(conditions(pred)):
         return None
     source, whole = node.source, replace(node.map, pred=TRUE)
     in_order = whole.indices == tuple(positions(source.extents))
     if in_order and shape_of(source) == shape_of(node.output):
         return source if any(use.traits.pointwise for use in source.uses) else None
+    if pred is TRUE:
+        return None
     for use in source.uses:
         if not isinstance(use, Indexed) or use.indices or use.source is not source or use.map != whole:
             continue

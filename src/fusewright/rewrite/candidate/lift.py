@@ -11,6 +11,7 @@ are computed once per row, not once per element.
 
 from __future__ import annotations
 
+from fusewright.analyze.axis_map import stays_one_point
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, Indexed, Node
 from fusewright.ir.value import TensorView, Val
@@ -89,11 +90,17 @@ def _is_step(node: Node, above: Node, outputs: set[TensorView]) -> bool:
 
 
 def _is_along_more(node: Node, above: Node) -> bool:
-    """Whether a view adds dimensions to a value that depends on a reduction and on further dimensions.
+    """Whether a view adds dimensions of several points to a value that depends on a reduction and on further
+    dimensions.
 
-    For example, a factor per channel of a group, which is computed in the loops of the group's elements.
+    For example, a factor per channel of a group, which is computed in the loops of the group's elements. A
+    normalized row with a dimension of one point more stays where the row is.
     """
-    return not above.reduced and None in node.axis_map(0)
+    if above.reduced:
+        return False
+    out = node.output
+    added = [axis for dim, axis in zip(node.axis_map(0), out.shape) if dim is None]
+    return not all(stays_one_point(out, axis) for axis in added)
 
 
 def _waits(node: Indexed, outputs: set[TensorView], reduced: set[Val]) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from fusewright.ir.axis import IterDomain, IterKind
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap
-from fusewright.ir.node import Choose, Copy, Indexed, Node, Stored
+from fusewright.ir.node import Choose, Copy, Indexed, Node, Piece, Stored
 from fusewright.ir.value import TensorView, Val
 from fusewright.rewrite.candidate.lift import depends_on_more, lift_views
 from fusewright.rewrite.replacement import shape_of
@@ -75,6 +75,7 @@ class _Sink:
         twins: maps tensors that are computed with the result to their counterparts in the source's space.
         reads: the new reads of other operands.
         same_reads: operands that are read from the source's space in the same way, and may become unused.
+        pieces: the stores of pieces of what is computed with the result.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class _Sink:
         self.twins: dict[TensorView, TensorView] = {result: source}
         self.reads: dict[TensorView, TensorView] = {}
         self.same_reads: dict[TensorView, None] = {}
+        self.pieces: list[Piece] = []
 
     @property
     def _reads_result(self) -> bool:
@@ -122,6 +124,9 @@ class _Sink:
         for node in self.fusion.ordered_nodes():
             if node is self.node or followed.isdisjoint(node.inputs):
                 continue
+            if isinstance(node, Piece):
+                self.pieces.append(node)
+                continue
             if not node.traits.pointwise or not node.traits.carries_relabels or node.traits.relabel:
                 return None
             if isinstance(node, Choose) and (node.index_tensors or self.inverse.pred is not TRUE):
@@ -141,7 +146,7 @@ class _Sink:
         stored = [v for v in followed if v in self.outputs]
         unused = [v for v in followed if v not in self.outputs and not v.uses]
         has_place = meets_results and self._has_own_place(region)
-        return region if stored and not unused and has_place else None
+        return region if (stored or self.pieces) and not unused and has_place else None
 
     def _is_wider(self, tensor: TensorView) -> bool:
         """Whether a tensor is larger than the result along a dimension, so the source lacks places for it."""
@@ -225,19 +230,26 @@ class _Sink:
         return self.inverse.indices
 
     def _store(self) -> None:
-        """Stores the outputs from the source's space, and removes the computation in the result's space."""
+        """Stores outputs and pieces from the source's space, and removes the computation in the result's."""
         for tensor, twin in self.twins.items():
             if tensor not in self.outputs:
                 continue
-            node = tensor.definition
-            assert node is not None
-            self.fusion.remove_node(node)
-            root = [self.fusion.copy_axis(axis) for axis in twin.shape]
-            tensor.redefine(tensor.logical, root)
-            tensor.loop = root
-            self.fusion.add_node(Stored(twin, tensor, self.inverse))
+            self._replace_store(Stored(twin, tensor, self.inverse))
+        for piece in self.pieces:
+            places = piece.map.at(self._places()).where(self.inverse.pred)
+            self._replace_store(Piece(self.twins[piece.source], piece.output, places))
         computed = [tensor for tensor in self.twins if tensor is not self.result or self._reads_result]
         for tensor in (*reversed(computed), *self.same_reads):
             node = tensor.definition
             if node is not None and tensor not in self.outputs and not tensor.uses:
                 self.fusion.remove_node(node)
+
+    def _replace_store(self, store: Stored) -> None:
+        """Adds a node that stores a tensor instead of the one that computes it."""
+        tensor = store.output
+        assert tensor.definition is not None
+        self.fusion.remove_node(tensor.definition)
+        root = [self.fusion.copy_axis(axis) for axis in store.source.shape]
+        tensor.redefine(tensor.logical, root)
+        tensor.loop = root
+        self.fusion.add_node(store)
