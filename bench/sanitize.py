@@ -165,6 +165,7 @@ CASES: tuple[Case, ...] = (
     Case("batched_dots", (40, 128)),
     Case("misaligned_sum", (300, 264)),
     Case("gathered", (130, 70)),
+    Case("beside_mean", (40, 264)),
     Case("gelu_bwd_bias", (300, 136)),
     Case("layernorm_bwd", (40, 1024)),
     Case("rmsnorm_bwd", (40, 1001)),
@@ -195,6 +196,15 @@ def _misaligned(shape: Shape, new: Inputs) -> Tensors:
     return (new(shape[0], shape[1] + 8)[:, 1:-7],)
 
 
+def _with_mean(fd: FusionDefinition, x: Any) -> list[Any]:
+    wide = as_float(fd, x)
+    return [fd.ops.cat([wide, fd.ops.mean(wide, [1], keepdim=True)], 1)]
+
+
+def _rows(shape: Shape, new: Inputs) -> Tensors:
+    return (new(*shape),)
+
+
 def _gathered(shape: Shape, new: Inputs) -> Tensors:
     """Rows and indices that lie column by column."""
     index = torch.arange(shape[0] * shape[1], device=new.device).view(shape) * 7 % shape[1]
@@ -203,7 +213,7 @@ def _gathered(shape: Shape, new: Inputs) -> Tensors:
 
 #: What no row of the benchmark is: a tile whose vectors are exchanged, reductions of two tensors in different
 #: memory orders, of columns that start at odd elements, and of two tensors that have nothing in common, which
-#: one launch computes, and a gather along the memory of its source.
+#: one launch computes, a gather along the memory of its source, and two pieces of one tensor.
 OWN = {
     "transposed_floats": Operation(
         "transposed_floats",
@@ -242,6 +252,14 @@ OWN = {
         lambda x, index: x.gather(0, index),
         _gathered,
         (),
+    ),
+    "beside_mean": Operation(
+        "beside_mean",
+        _with_mean,
+        lambda x: torch.cat([x, x.mean(1, keepdim=True)], 1),
+        _rows,
+        (),
+        summed=lambda shape: shape[1],
     ),
     "unrelated": Operation(
         "unrelated",

@@ -388,10 +388,15 @@ def roll(fusion: Fusion, arg: TensorView, shifts: Dims, dims: Dims) -> TensorVie
     if len(steps) != len(along):
         raise RankError(what="roll: the list of shifts", expected=f"{len(along)} entries", given=steps)
     changes: _Changes = {}
+    back = own_positions(arg)
     for step, dim in zip(steps, along):
         if not arg.shape[dim].is_broadcast and step:
             changes[dim] = arg.extents[dim], _rolled(step, arg.extents[dim])
-    return _along(fusion, "Roll", arg, changes) if changes else copy_tensor(fusion, arg)
+            back[dim] = _rolled(-step, arg.extents[dim])(back[dim])
+    if not changes:
+        return copy_tensor(fusion, arg)
+    inverse = None if arg.is_expanded else IndexMap(tuple(back))
+    return _along(fusion, "Roll", arg, changes, inverse=inverse)
 
 
 def _rolled(step: int, size: Expr) -> Callable[[Expr], Expr]:

@@ -28,6 +28,8 @@ def store_beside_views(fusion: Fusion) -> Fusion:
         if view.source in more or not _is_reduced(view.output) or _is_reduced(view.source, view):
             continue
         extents = [axis.extent for axis in view.source.shape]
+        if extents == [axis.extent for axis in view.output.shape]:
+            continue  # a flip or roll: an output may well have the order of what is reduced
         for output in list(fusion.outputs):
             tensor = output.tensor
             above = tensor.definition

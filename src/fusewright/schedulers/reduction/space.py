@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from fusewright.analyze.axis_map import contradiction, sizes_differ
+from fusewright.analyze.axis_map import contradiction, sizes_differ, stays_one_point
 from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node, reductions_by_output
 from fusewright.analyze.parameters import too_many_parameters
@@ -223,7 +223,7 @@ def reduction_space(fusion: Fusion, *, with_scans: bool = False) -> ReductionSpa
         return problem
     reads = loads(fusion, maps)
     several = len(reductions) > 1
-    expanded = (a for a in reference.logical if a.is_broadcast)
+    expanded = [a for a in reference.logical if a.is_broadcast and not stays_one_point(reference, a)]
     if several and any(all(a not in read.axes for read in reads) for a in expanded):
         # Nothing but the results of one reduction would tell the next which of its dimensions that is.
         return f"the reduced inputs lack a dimension that {reference.name} is expanded along"
