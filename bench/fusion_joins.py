@@ -66,7 +66,7 @@ def padded_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
     """Rows as bytes with a scale each, padded to whole blocks of 128."""
     scale = wide(x).abs().amax(-1, keepdim=True) / 127 + EPSILON
     rows = torch.round(wide(x) / scale).to(torch.int8)
-    return F.pad(rows, (0, -x.shape[1] % 128)), scale
+    return scale, F.pad(rows, (0, -x.shape[1] % 128))
 
 
 JOINED: tuple[Operation, ...] = (

@@ -10,7 +10,7 @@ import torch
 
 from bench.lane_arrivals import lanes_arrive
 from bench.operation import Inputs
-from bench.sanitize import CASES, FOUND, WRONG, Case, operation_of, outcome, schedules
+from bench.sanitize import CASES, FOUND, WRONG, Case, inside, operation_of, outcome, schedules
 from fusewright import FusionCache, UserError
 from fusewright.core.once import clear_shared_caches
 from fusewright.host.kernels import segment_kernels
@@ -88,6 +88,19 @@ def test_what_became_of_a_process(code: int | None, lines: list[str], said: str,
 
 def test_a_case_names_its_size() -> None:
     assert Case("softmax", (3, 70)).name == "softmax 3x70"
+
+
+def test_one_kernel_stores_two_pieces() -> None:
+    [case] = [case for case in CASES if case.operation == "beside_mean"]
+    inputs = operation_of(case).inputs(case.shape, Inputs(torch.device("cpu")))
+    [kernel] = operation_of(case).definition(inputs).kernels_for(inputs)
+    assert sum(tensor.is_written for tensor in kernel.tensors) == 2
+
+
+def test_clusters_that_a_tool_does_not_follow_are_skipped(capsys: pytest.CaptureFixture[str]) -> None:
+    case = Case("softmax", (3, 4096), ({"blocks_per_cluster": 4, "lparams": {"bdimx": -1}},))
+    assert inside(case, points=0, seed=0, largest=2) == 0
+    assert capsys.readouterr().out == '{"kernels": 1, "refused": 0, "skipped": 1, "errors": 0}\n'
 
 
 def test_under_racecheck_each_lane_arrives_for_itself() -> None:

@@ -48,7 +48,7 @@ CASES = {
     at_one_place: (1, lambda y, t: [y[..., 2] * 2.0]),
     both: (1, lambda y, t: [y, taken(y, t, -1)]),
     rotated: (1, lambda y, t: [y + torch.cat([-y[..., 16:], y[..., :16]], -1)]),
-    across_rows: (2, lambda y, t: [y[:, 2]]),
+    across_rows: (1, lambda y, t: [y[:, 2]]),
 }
 
 
