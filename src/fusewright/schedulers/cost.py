@@ -15,13 +15,14 @@ from functools import partial
 from math import trunc
 
 from fusewright.analyze.inputs import following_inputs
+from fusewright.analyze.stores import stored_extents
 from fusewright.core.dtype import Category
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.core.recorded import exp
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
+from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan, Stored
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.sectors import Sectors
@@ -94,7 +95,7 @@ class Traffic:
             _Read(v) for v in fusion.inputs if isinstance(v, TensorView) and v.uses and not v.is_cpu
         ]
         self._writes = [
-            (t.dtype.size, _points(t)) for t in fusion.output_tensors() if t.definition is not None
+            (t.dtype.size, _written(t)) for t in fusion.output_tensors() if t.definition is not None
         ]
 
     def read(self, facts: Facts) -> int:
@@ -121,6 +122,15 @@ class _Read:
         if self._parts is not None:
             count = min(count, sum([part.value(facts.sizes) for part in self._parts]))
         return count * self._element
+
+
+def _written(tensor: TensorView) -> Product:
+    """The elements of an output that its definition stores."""
+    node = tensor.definition
+    if isinstance(node, Stored):
+        extents = zip(tensor.maybe_root, stored_extents(node))
+        return Product(extent for axis, extent in extents if not axis.is_broadcast)
+    return _points(tensor)
 
 
 def _points(tensor: TensorView) -> Product:

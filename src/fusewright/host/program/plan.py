@@ -8,6 +8,7 @@ from functools import partial
 from math import prod
 from typing import Any, NoReturn
 
+from fusewright.analyze.stores import stored_extents
 from fusewright.core.errors import ScheduleError, SimulationError
 from fusewright.core.recorded import asked, computed
 from fusewright.core.tracing import Tracer
@@ -19,7 +20,7 @@ from fusewright.host.program.ir import (
     LaunchKernel,
 )
 from fusewright.host.program.workspaces import ZeroedWorkspace
-from fusewright.ir import Copy, Fusion, TensorView, Update, Val
+from fusewright.ir import Copy, Fusion, Piece, TensorView, Update, Val
 from fusewright.kernel.combine import part_symbol
 from fusewright.kernel.ir import Buffer, ScalarParam, TensorParam
 from fusewright.runtime.arguments import Pointer, Size, Stride, Value, Workspace
@@ -161,7 +162,9 @@ class LaunchPlan:
     def _shape_of_piece(self, tensor: TensorView, memory: Memory) -> tuple[int, ...]:
         assert self.segment is not None
         sizes = memory.sizes_of(self.segment)
-        return tuple([size_value(axis.extent, sizes) for axis in self._pieces[tensor].maybe_root])
+        node = self._pieces[tensor].definition
+        assert isinstance(node, Piece)
+        return tuple([size_value(extent, sizes) for extent in stored_extents(node)])
 
     def bytes_written(self, memory: Memory) -> int:
         """The bytes that it stores; each tensor counts once, an expanded dimension as one element."""
