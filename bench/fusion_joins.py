@@ -31,7 +31,7 @@ def angles(s: Shape, r: Inputs) -> Tensors:
     return r(*s), r(s[0], half), r(s[0], half)
 
 
-def latent_keys(x: Tensor, rotated: Tensor) -> Tensor:
+def keys_of_shared_part(x: Tensor, rotated: Tensor) -> Tensor:
     """Keys of which all heads share a part."""
     return torch.cat([normed(x), rotated[:, None].expand(-1, x.shape[1], -1)], -1)
 
@@ -72,8 +72,8 @@ def padded_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
 JOINED: tuple[Operation, ...] = (
     fusion("rotated_in_part", rotated_in_part, angles, (4096, 32, 128), small=(5, 3, 32)),
     fusion(
-        "latent_keys",
-        latent_keys,
+        "keys_of_shared_part",
+        keys_of_shared_part,
         lambda s, r: (r(*s), r(s[0], s[2] // 2)),
         (4096, 16, 128),
         small=(5, 3, 32),
