@@ -49,6 +49,15 @@ from fusewright.schedulers.shifted_rows import (
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.vector_limits import Vectors
 
+# Where rows whose elements are loaded one by one are estimated to take so many times as long as their bytes,
+# vectors of weights start at any element, too, though each takes the registers of two.
+#   H200, misaligned bf16, us one by one (or by two kernels that were estimated faster) and by such vectors,
+#   with the estimated factor: layer norm 16384x1024 43.6 and 29.2 (2.1), 32768x768 61.2 and 32.4 (2.0),
+#   16384x4096 89.6 and 90.5 (1.6), 16384x8192 193 and 260 (1.5), 65536x256 24.9 and 27.4 (1.2), gradient of
+#   16384x4096 193 and 135 (1.8), modulated 16x1024x6144 208 and 150 (1.8), after a residual 16384x4096 118
+#   and 150 (1.2); RMS norm 131072x64 22.0 and 14.3 (1.8), 8192x8192 84.4 and 89.7 (1.5).
+MOST_BY_ELEMENT = 1.6
+
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
@@ -140,7 +149,15 @@ class InnerPersistentPlanner(ReductionPlanner):
         vectors, shifts = Vectors(aligned, (), 1 / aligned), False
         if length >= LEAST_SCANNED:
             wider = wider_vectors(
-                self.fusion, space, self._vectors, self._shifted, aligned, facts, ENOUGH_TO_SCAN
+                self.fusion,
+                space,
+                self._vectors,
+                self._shifted,
+                aligned,
+                length,
+                facts,
+                ENOUGH_TO_SCAN,
+                shortest=LEAST_SCANNED,
             )
             vectors, shifts = wider or (vectors, shifts)
         rows = _Rows(count, length, vectors, shifts)
@@ -190,8 +207,18 @@ class InnerPersistentPlanner(ReductionPlanner):
         if staged is not None:
             estimate = self._row_cost.estimate(count, length, staged, facts, hardware)
             return Proposal(for_this_length(staged, space, facts, "rows"), estimate)
-        vectors, shifts = self._vectors_of(count, length, aligned, facts)
-        rows = _Rows(count, length, vectors, shifts)
+        rows = self._rows(count, length, aligned, facts)
+        proposal = self._of_rows(rows, facts, hardware)
+        wide = rows if rows.has_wider_vectors else self._rows(count, length, aligned, facts, weights=True)
+        if wide.has_wider_vectors and wide is not rows and proposal.estimate is not None:
+            cost = proposal.estimate()
+            if cost.seconds > MOST_BY_ELEMENT * cost.least_seconds:
+                return self._of_rows(wide, facts, hardware)
+        return proposal
+
+    def _of_rows(self, rows: _Rows, facts: Facts, hardware: HardwareInfo) -> Proposal:
+        """Returns the proposal for rows with these vectors."""
+        space, count, length, vectors = self.space, rows.count, rows.length, rows.vectors
         chosen = self._chosen(rows, facts, hardware)
         params = chosen.params
         estimate = self._row_cost.estimate(count, length, params, facts, hardware)
@@ -235,18 +262,20 @@ class InnerPersistentPlanner(ReductionPlanner):
 
     # ---- vectors ----
 
-    def _vectors_of(self, count: int, length: int, aligned: int, facts: Facts) -> tuple[Vectors, bool]:
-        """Returns the vectors of a row, and whether those of each row begin at its own aligned address.
+    def _rows(self, count: int, length: int, aligned: int, facts: Facts, weights: bool = False) -> _Rows:
+        """Returns the rows with the vectors that pay.
 
-        aligned: elements of the widest vector that is aligned in every row.
+        Args:
+            aligned: elements of the widest vector that is aligned in every row.
+            weights: whether vectors of weights may start at any element.
         """
-        plain = Vectors(aligned, (), 1 / aligned)
-        if length < LEAST_SHIFTED:
-            return plain, False
         is_long = length * self._buffers.inputs.at_once >= LONG_ROW and count >= clustered_rows.LEAST_ROWS
         enough = ENOUGH_OF_LONG_ROWS if is_long else ENOUGH_BYTES
-        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, aligned, facts, enough)
-        return found or (plain, False)
+        found = wider_vectors(
+            self.fusion, self.space, self._vectors, self._shifted, aligned, length, facts, enough, weights
+        )
+        vectors, shifts = found or (Vectors(aligned, (), 1 / aligned), False)
+        return _Rows(count, length, vectors, shifts)
 
     def _shifted_vectors(self, length: int, facts: Facts) -> Vectors | None:
         """Returns the vectors of rows that are shifted; None where rows are short or cannot be."""

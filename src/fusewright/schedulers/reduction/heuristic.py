@@ -50,7 +50,6 @@ from fusewright.schedulers.reduction.split_rows import (
 )
 from fusewright.schedulers.reduction.tile_heuristic import TileChoice
 from fusewright.schedulers.reduction.wider_vectors import (
-    LEAST_SHIFTED,
     wider_vectors,
     with_wider_vectors,
 )
@@ -240,9 +239,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         width = width if several is None else several.width
         plain = inner_params(rows, length, width, hardware, accesses)
         plain = plain if several is None else several.of(plain)
-        if length < LEAST_SHIFTED:
-            return plain
-        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, facts)
+        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, length, facts)
         # Only blocks with rows of their own have shifted vectors.
         #   H200, sum of 67 million misaligned bf16: 57.9 us one by one, 41.3 by vectors that start anywhere.
         if found is None or (found[1] and plain.cross_grid_inner_reduction):

@@ -20,6 +20,11 @@ from fusewright.sym import Expr
 
 # Elements of a row below which its two edges cost more than vectors save.
 LEAST_SHIFTED = 512
+# Elements of the shortest rows whose vectors may start at any element: they have no edges.
+#   H200, misaligned bf16, us by element and by such vectors: softmax backward 8192x160 9.2 and 6.6,
+#   131072x96 44.9 and 25.2, softmax 262144x64 24.4 and 21.2, logsumexp 131072x128 28.1 and 16.1, variance
+#   262144x48 19.0 and 14.0, sum 262144x64 15.3 and 13.9, maximum with its place 65536x256 19.8 and 20.2.
+LEAST_UNALIGNED = 32
 
 
 def is_narrow_to_stage(width: int, other: Vectors, shares_loads: bool) -> bool:
@@ -38,25 +43,32 @@ def wider_vectors(
     limits: VectorLimits | None,
     shifted: ShiftedRows,
     aligned: int,
+    length: int,
     facts: Facts,
     enough: int = ENOUGH_BYTES,
+    weights: bool = False,
+    shortest: int = LEAST_SHIFTED,
 ) -> tuple[Vectors, bool] | None:
     """Returns vectors of rows that pay where aligned ones are narrow, and whether those of each row begin at
     its own aligned address; None where there are none, or aligned vectors are wide enough.
 
-    Inputs with unaligned vectors have an element for each point: those of weights cost more than they save
-    (layer norm on an H200).
+    Inputs with unaligned vectors have an element for each point, unless `weights`: those of weights take the
+    registers of two each, too.
 
     Args:
         aligned: elements of the aligned vectors.
+        length: elements of a row.
         enough: bytes from which on aligned vectors are wide enough. Where some of the others would start at
             any element, ENOUGH_BYTES are.
+        weights: whether vectors of inputs that several points read may start at any element, too.
+        shortest: elements of the shortest rows that are shifted.
     """
-    anywhere = limits.vectors(facts, aligned) if limits is not None else None
-    for found, shifts in ((anywhere, False), (shifted.vectors(facts), True)):
+    anywhere = limits.vectors(facts, aligned) if limits is not None and length >= LEAST_UNALIGNED else None
+    from_each_start = shifted.vectors(facts) if length >= shortest else None
+    for found, shifts in ((anywhere, False), (from_each_start, True)):
         if found is None or not is_narrow(aligned, found, ENOUGH_BYTES if found.unaligned else enough):
             continue
-        if space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
+        if weights or space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
             return found, shifts
     return None
 

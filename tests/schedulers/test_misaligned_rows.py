@@ -1,0 +1,79 @@
+"""Rows in memory that starts at an odd element, with weights in such memory, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fusewright import ReductionParams
+from tests.segment.test_few_elements import definition
+
+Tensor = torch.Tensor
+
+
+def misaligned(
+    *shape: int, device: str | torch.device = "meta", dtype: torch.dtype = torch.bfloat16
+) -> Tensor:
+    """Ones on no device, else random."""
+    count = torch.Size(shape).numel() + 1
+    made = (
+        torch.empty(count, dtype=dtype, device="meta") if device == "meta" else torch.randn(count).to(dtype)
+    )
+    return made.to(device)[1:].view(shape)
+
+
+def backward(grad: Tensor, p: Tensor) -> Tensor:
+    """Of a softmax."""
+    return ((grad - (grad * p).float().sum(-1, keepdim=True)) * p).to(p.dtype)
+
+
+def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.layer_norm(x.float(), x.shape[1:]).to(x.dtype) * weight + bias
+
+
+def after_residual(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    return normed(x + y, weight, weight)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "unaligned"),
+    [
+        (backward, [(65536, 160)] * 2, (0, 1)),
+        (lambda x: torch.softmax(x.float(), -1).to(x.dtype), [(262144, 64)], (0,)),
+        (lambda x: x.float().logsumexp(-1), [(65536, 96)], (0,)),
+        (lambda x: torch.softmax(x.float(), -1).to(x.dtype), [(262144, 24)], ()),
+        # To load weights one by one, too, would take longer than the bytes of these rows do.
+        (normed, [(16384, 1024), (1024,), (1024,)], (0, 1, 2)),
+        # And these have enough bytes for it.
+        (after_residual, [(16384, 4096), (16384, 4096), (4096,)], ()),
+    ],
+    ids=["backward", "softmax", "logsumexp", "three vectors", "weights", "more bytes"],
+)
+def test_which_vectors_start_at_any_element(
+    function: Callable[..., Tensor], shapes: list[tuple[int, ...]], unaligned: tuple[int, ...]
+) -> None:
+    inputs = [misaligned(*shape) for shape in shapes]
+    [kernel] = definition(function, *inputs).kernels_for(inputs, device="cuda")
+    params = kernel.params
+    assert isinstance(params, ReductionParams) and params.unaligned_inputs == unaligned
+    assert (params.unroll_factor_inner_reduction == 8) is bool(unaligned)
+
+
+@pytest.mark.parametrize("length", [32, 40, 96, 160])
+def test_what_short_rows_give(length: int, target: torch.device) -> None:
+    inputs = [misaligned(33, length, device=target) for _ in range(2)]
+    [found] = definition(backward, *inputs).execute(inputs)
+    torch.testing.assert_close(found, backward(*inputs))
+
+
+def test_what_rows_beside_misaligned_weights_give(target: torch.device) -> None:
+    """By the params of many rows."""
+    many = [misaligned(*shape) for shape in ((16384, 1024), (1024,), (1024,))]
+    made = definition(normed, *many)
+    params = made.kernels_for(many, device="cuda")[0].params
+    inputs = [misaligned(*shape, device=target) for shape in ((33, 1024), (1024,), (1024,))]
+    [found] = definition(normed, *inputs).execute(inputs, schedules={0: params})
+    torch.testing.assert_close(found, normed(*inputs))
