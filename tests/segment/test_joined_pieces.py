@@ -110,6 +110,8 @@ CASES: list[tuple[Callable[..., Tensor], list[tuple[int, ...]], torch.dtype]] = 
     (both, [(5, 48), (3, 48)], torch.bfloat16),
     (padded, [(5, 37)], torch.float32),
     (padded, [(4, 64)], torch.float16),
+    (lambda x: F.pad(norm(x), (0, 3), value=0.1), [(4, 64)], torch.bfloat16),
+    (lambda x: torch.cat([norm(x), *(x[:, i : i + 1] * 2 for i in range(40))], 1), [(4, 64)], torch.float32),
     (lambda x, y: torch.cat([grouped(x), y], 1), [(2, 8, 4, 8), (2, 3, 4, 8)], torch.float32),
     (lambda x, y: torch.stack([norm(x), norm(y)], 1), [(5, 40), (5, 40)], torch.float32),
     (lambda x: torch.cat([norm(x), norm(x)], 1), [(5, 40)], torch.float32),
@@ -132,6 +134,7 @@ OTHERS: list[tuple[Callable[..., Tensor], list[tuple[int, ...]], torch.dtype]] =
     (beside, [(6, 64), (6, 0)], torch.float32),
     (both, [(0, 48), (3, 48)], torch.bfloat16),
     (lambda x, y: torch.cat([norm(x), y], 1).sum(0), [(5, 40), (5, 8)], torch.float32),
+    (lambda x: torch.cat([norm(x), *(x[:, i : i + 1] * 2 for i in range(70))], 1), [(4, 80)], torch.float32),
 ]
 
 

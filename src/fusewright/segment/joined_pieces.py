@@ -32,6 +32,10 @@ from fusewright.rewrite.conditions import conditions
 from fusewright.schedulers.base import Rewrite
 from fusewright.sym import TRUE, ZERO, Expr, is_nonneg, land, lnot, product
 
+# The most pieces of a tensor. Each may be a kernel of its own, and conditions are compared with those of all
+# pieces before.
+MAX_PIECES = 64
+
 
 @dataclass(frozen=True)
 class _Box:
@@ -84,36 +88,43 @@ def _joined(out: TensorView, inside: set[Node]) -> tuple[list[_Box], list[Node]]
         tensor = node.tensor_inputs[0]
     if node not in inside or len(out.shape) != len(tensor.shape):
         return None
-    boxes = _boxes(tensor, TRUE) or []
+    boxes = _boxes(tensor) or []
     elements: Expr = ZERO
     for box in boxes:
         elements = elements + product(box.extents)
     return (boxes, after) if len(boxes) > 1 and elements is product(tensor.extents) else None
 
 
-def _boxes(tensor: TensorView, where: Expr) -> list[_Box] | None:
-    """Boxes with the elements of a tensor at which a condition holds, or None if these are in none. A box has
-    all elements of its source, so it may have more.
+def _boxes(whole: TensorView) -> list[_Box] | None:
+    """Boxes with the elements of a tensor that choices by position take from pads; None if these are in none.
+
+    A box has all elements of its source, so boxes may have more elements than the tensor.
     """
-    node = tensor.definition
-    if isinstance(node, Choose) and not node.index_tensors:
-        first, second = node.inputs[:2]
-        if not (isinstance(first, TensorView) and isinstance(second, TensorView)):
+    found: list[_Box] = []
+    left: list[tuple[TensorView, Expr]] = [(whole, TRUE)]
+    while left:
+        tensor, where = left.pop()
+        node = tensor.definition
+        if isinstance(node, Choose) and not node.index_tensors:
+            first, second = node.inputs[:2]
+            if not (isinstance(first, TensorView) and isinstance(second, TensorView)):
+                return None
+            left += [(second, land(where, lnot(node.pred))), (first, land(where, node.pred))]
+            continue
+        if not isinstance(node, Indexed) or node.indices or node.fill is None:
             return None
-        own = _boxes(first, land(where, node.pred))
-        others = _boxes(second, land(where, lnot(node.pred)))
-        return None if own is None or others is None else [*own, *others]
-    if not isinstance(node, Indexed) or node.indices or node.fill is None:
-        return None
-    begin = _begin(node)
-    if begin is None:
-        return None
-    source = node.source
-    own_extents = tuple([axis.visible_extent for axis in source.shape])
-    box = _Box(source, own_extents, begin)
-    if conditions(where) >= conditions(node.map.pred):
-        return [box]
-    return [box, *_around(box, tensor.extents, node.fill)] if where is TRUE else None
+        begin = _begin(node)
+        if begin is None:
+            return None
+        box = _Box(node.source, tuple([axis.visible_extent for axis in node.source.shape]), begin)
+        found.append(box)
+        if tensor is whole:
+            found += _around(box, whole.extents, node.fill)
+        elif not conditions(where) >= conditions(node.map.pred):
+            return None
+        if len(found) > MAX_PIECES:
+            return None
+    return found
 
 
 def _begin(node: Indexed) -> tuple[Expr, ...] | None:
