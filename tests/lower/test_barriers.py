@@ -173,6 +173,7 @@ ROW, PAIR, ODD = symbol("row", lo=0, hi=3), symbol("pair", lo=0, hi=2), symbol("
         (PAIR % 2 * 64 + PAIR // 2 * 4 + T // 4 * 8 + T % 4, lt(ODD, 2), False),
         (PAIR % 2 * 64 + PAIR // 2 * 4 + T // 4 * 4 + T % 4, lt(ODD, 2), True),  # a row has two halves
         (PAIR // 2 * 4 + T // 4 * 8 + T % 4, lt(ODD, 2), True),  # the same in the first two
+        ((PAIR + T) // 2 * 64 + T, lt(ODD, 2), True),  # of several threads and iterations
     ],
     ids=[
         "rows of 5",
@@ -182,6 +183,7 @@ ROW, PAIR, ODD = symbol("row", lo=0, hi=3), symbol("pair", lo=0, hi=2), symbol("
         "quotient and rest",
         "rows of quotients that meet",
         "quotient alone",
+        "quotient of a sum",
     ],
 )
 def test_iterations_write_apart_where_indices_are_digits(index, cond, needed):

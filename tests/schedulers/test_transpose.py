@@ -394,7 +394,7 @@ def test_a_stack_of_odd_rows_is_tiled_along_all_of_their_memory(target: torch.de
     assert torch.equal(result, torch.stack([x, y], 2))
 
 
-def test_rows_of_a_pad_are_not_merged(target: torch.device) -> None:
+def test_a_stack_of_padded_rows(target: torch.device) -> None:
     """The source's rows are shorter, so their neighbours are elsewhere."""
     x, y = torch.randn(40, 33, device=target).to(BF16), torch.randn(40, 36, device=target).to(BF16)
     with FusionDefinition() as fd:

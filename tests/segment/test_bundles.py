@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fusewright import FusionDefinition
+from fusewright import DataType, FusionDefinition
 from fusewright.ir import Fusion
 from fusewright.schedulers.expr_eval import ExprEvalScheduler
 from fusewright.segment import SegmentedFusion
@@ -55,6 +55,19 @@ def test_transposes_share_launches_with_each_other_alone():
             fd.add_output(fd.ops.set(fd.ops.permute(tensor, [1, 0])))
     launches = [[part.scheduler for part in kernel.parts] for kernel in fd.kernels_for(inputs)]
     assert sorted(launches) == [["pointwise"] * 2, ["transpose"] * 2]
+
+
+def test_a_transpose_shares_no_launch_with_blocks_of_as_many_threads():
+    """Tiles with vectors of one side alone have as many threads as blocks of elementwise kernels."""
+    with FusionDefinition() as fd:
+        rows = [torch.randn(257, 640).half() for _ in range(3)]
+        columns = torch.randn(640, 257).half().t()
+        a, b, c, d = map(fd.from_pytorch, [*rows, columns])
+        for first, second in ((a, b), (c, d)):
+            fd.add_output(fd.ops.cast(first * 1.5 + second, DataType.Half))
+    kernels = fd.kernels_for([*rows, columns])
+    assert [kernel.scheduler for kernel in kernels] == ["pointwise", "transpose"]
+    assert {kernel.launch.block for kernel in kernels} == {(128, 1, 1)}
 
 
 def test_large_ones_are_launched_by_themselves():

@@ -124,3 +124,15 @@ def test_what_windows_of_a_copy_compute(target: torch.device) -> None:
     y, x = torch.randn(3, 130, 40, device=target), torch.randn(3, 40, 130, device=target).mT
     [result] = definition(moving_average, y, x).execute([y, x])
     torch.testing.assert_close(result, moving_average(y, x), rtol=1e-5, atol=1e-5)
+
+
+def test_what_all_threads_of_a_warp_load_looks_up_one_line() -> None:
+    """A scale for each row, which lie column by column: no copy of them is worth a kernel."""
+    x = torch.empty(8, 32, 512, 512, device="meta", dtype=torch.bfloat16)
+    largest = torch.empty(8, 512, 32, device="meta").transpose(1, 2)
+
+    def exponentials(x: Tensor, largest: Tensor) -> Tensor:
+        return (x.float() - largest[..., None]).exp().to(x.dtype)
+
+    kernels = definition(exponentials, x, largest).kernels_for([x, largest], device="cuda")
+    assert [kernel.scheduler for kernel in kernels] == ["pointwise"]

@@ -83,9 +83,12 @@ class Ideas:
         ):
             return
         every = [node for each in state.segments for node in each.nodes]
-        of_dimensions = {base: range(base.ndim) for base in out_of_order(every)}
+        of_dimensions = {base: list(range(base.ndim)) for base in out_of_order(every)}
         of_outputs = beside_outputs(every, set(self._draft.graph.output_tensors()))
-        for of, orders in (("dimensions", of_dimensions), ("outputs", of_outputs)):
+        wanted = [("dimensions", of_dimensions)]
+        if of_outputs != of_dimensions:
+            wanted.append(("outputs", of_outputs))
+        for of, orders in wanted:
             reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(orders)]
             nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
             is_known = (f"order of {of}", nodes) in self._tried

@@ -8,6 +8,7 @@ stretches), `shared_elements` (rows that read the same elements), `joined_rows` 
 many blocks share a reduction.
 
 Shared with the schedulers that hold rows: `space` (kept and reduced dimensions), `loops` (how these are
-split), `planner` (facts from the fusion alone), `wider_vectors` (for rows that no wide vector divides), and
-reductions that move to other kernels: `few_elements` and `short_runs`.
+split), `planner` (facts from the fusion alone), `arithmetic` (what threads compute), `step_loads` (the loads
+that registers have room for), `wider_vectors` (for rows that no wide vector divides), and reductions that
+move to other kernels: `few_elements` and `short_runs`.
 """

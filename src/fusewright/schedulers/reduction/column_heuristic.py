@@ -308,7 +308,7 @@ def _of_elements(columns: Columns, hardware: HardwareInfo) -> ReductionParams | 
         along, down = WARP_SIZE, THREADS // WARP_SIZE
         tiles = _tiles(columns, columns.innermost, along, down, USUAL_BYTES_IN_FLIGHT, hardware)
         return replace(tiles, vectorize_iter_dom=False)
-    if columns.element_bytes == 1 and columns.length <= LONGEST_OF_BYTES:
+    if columns.element_bytes == 1 and SINGLE_BLOCK_DOWN < columns.length <= LONGEST_OF_BYTES:
         blocks = ceil_div(columns.count, WARP_SIZE)
         if not columns.stores and blocks >= MIN_BUSY_SMS * hardware.sm_count:
             launch = LaunchParams(bdimx=WARP_SIZE, bdimy=FEW_STEPS_THREADS // WARP_SIZE, gdimy=1)

@@ -21,9 +21,8 @@ from fusewright.rewrite.proposed.columns_first import (
 from fusewright.schedulers.base import Facts, Part, Rewrite
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
+from fusewright.schedulers.sectors import SECTOR_BYTES
 
-# Bytes of a sector of memory: shorter runs are read with what lies beside them.
-SHORT_RUN_BYTES = 32
 # Elements of a row at least. Of shorter rows a block has several, which lie side by side: together they use
 # whole sectors.
 #   H200, bf16, us, as rows and by columns: windows of 8x8 of 64x256x56x56 35 and 74, groups of 4096x8 111 and
@@ -31,7 +30,7 @@ SHORT_RUN_BYTES = 32
 MIN_LENGTH = 1024
 
 
-# Size of a dimension from which on tiles along it pay (`tile_heuristic`).
+# Elements of a dimension from which on tiles along it have one for each thread of a warp.
 MIN_CROSSED = 32
 
 
@@ -39,8 +38,8 @@ def columns_first(part: Part, space: ReductionSpace, facts: Facts) -> Rewrite | 
     """Returns a rewrite of all reductions in two steps, if they are of short runs and none depends on
     another; else None.
     """
-    if not space.is_inner or space.reduced_inside(facts) * space.element_bytes >= SHORT_RUN_BYTES:
-        return None
+    if not space.is_inner or space.reduced_inside(facts) * space.element_bytes >= SECTOR_BYTES:
+        return None  # shorter runs are read with what lies beside them
     if space.reduction_size(facts) < MIN_LENGTH:
         return None
     reason = "memory has rows in runs that are shorter than what it is read in"

@@ -38,7 +38,6 @@ class TransposePlanner:
 
     fusion: Fusion
     groups: AccessGroups
-    _of_tiles: dict[Merged, Sectors] = field(default_factory=dict)
     _costs: dict[Merged, CostModel] = field(default_factory=dict)
 
     @cached_property
@@ -151,16 +150,10 @@ class TransposePlanner:
 
         Threads that load by element in place of vectors are a vector apart.
         """
-        sectors = self._tile_sectors(merged)
+        sectors = self._cost(merged).sectors
+        assert sectors is not None
         staged = sum(sectors.more_lines(each, facts) for each in self._staged)
         return staged + sum(sectors.more_lines(each, facts, width1) for each in self._by_element)
-
-    def _tile_sectors(self, merged: Merged) -> Sectors:
-        """Returns the sectors of a warp that goes along a tile's own side, and then along the other."""
-        if merged not in self._of_tiles:
-            along1, along2 = self._along(merged)
-            self._of_tiles[merged] = self._sectors_along((*along2, *along1), (*along1, *along2))
-        return self._of_tiles[merged]
 
     def _sectors_along(self, *orders: Sequence[IterDomain]) -> Sectors:
         """Returns the sectors of threads that go along these dimensions, the fastest last: the first order is

@@ -200,8 +200,8 @@ class TileChoice:
     def best(self, sizes: Sequence[int], facts: Facts, hardware: HardwareInfo) -> Tiling:
         """Returns the tiles of a call."""
         width1, width2 = (side.vectors.width(facts) for side in self.sides)
-        merged, tile = self._usual_tile(sizes, width1, width2, hardware)
         lone = self._lone_tile(sizes, width1, width2)
+        merged, tile = self._usual_tile(sizes, width1, width2, lone, hardware)
         if width1 == 1 and lone is not None:
             width2 = max(1, LONE_VECTOR_BYTES // self.sides[1].element_bytes)
         elif self._is_second_wide(width1, width2):
@@ -247,7 +247,7 @@ class TileChoice:
         if width1 == 1 < width2 and second.is_whole_access(width2):
             along = least = LONE_ALONG_BYTES // second.element_bytes
             tile = Tile(LONE_TILE, along, VECTOR_THREADS)
-        elif self._is_first_lone(width1, width2):
+        elif _is_first_lone(width1, width2):
             least, most = LEAST_LONE_FIRST, LONE_FIRST_BYTES // second.element_bytes
             tile = Tile(LONE_FIRST_TILE, min(MAX_LONE_FIRST, most), LONE_FIRST_THREADS)
         else:
@@ -255,16 +255,11 @@ class TileChoice:
         fits = _fill(sizes, first, tile.along1)[1] >= tile.along1 and _fill(sizes, second, least)[1] >= least
         return tile if fits else None
 
-    def _is_first_lone(self, width1: int, width2: int) -> bool:
-        """Whether the first side alone has vectors."""
-        return width2 == 1 < width1
-
-    def _wanted_tile(self, sizes: Sequence[int], width1: int, width2: int) -> Tile:
-        """Returns the tile for vectors of such widths, and the most threads, where sizes are no limit."""
+    def _wanted_tile(self, width1: int, width2: int) -> Tile:
+        """Returns the tile for vectors of such widths, and the most threads, where sizes are no limit and
+        several sides have vectors, or none.
+        """
         first, second = self.sides
-        lone = self._lone_tile(sizes, width1, width2)
-        if lone is not None:
-            return lone
         if width1 == width2 == 1:
             return Tile(SINGLE_TILE, max(MIN_TILE, SINGLE_BYTES // second.element_bytes), VECTOR_THREADS)
         if self._are_narrow(width1, width2):
@@ -279,27 +274,25 @@ class TileChoice:
     # ---- tiles of powers of two ----
 
     def _usual_tile(
-        self, sizes: Sequence[int], width1: int, width2: int, hardware: HardwareInfo
+        self, sizes: Sequence[int], width1: int, width2: int, lone: Tile | None, hardware: HardwareInfo
     ) -> tuple[Merged, Tile]:
-        """Returns the dimensions to merge and the tile, of powers of two, for vectors of such widths."""
+        """Returns the dimensions to merge and the tile, of powers of two, for vectors of such widths.
+
+        lone: the tile where one side alone has vectors (`_lone_tile`).
+        """
         side1, side2 = self.sides
-        wanted = self._wanted_tile(sizes, width1, width2)
+        wanted = lone or self._wanted_tile(width1, width2)
         # Dimensions that lie apart are merged for no longer a tile where the first side's vectors are wider.
         is_wider = 1 == width2 < width1 or side1.is_whole_access(width1)
         enough = min(wanted.along1, MAX_TILE) if is_wider else wanted.along1
-        lone = self._lone_tile(sizes, width1, width2)
-        is_lone = lone is not None and self._is_first_lone(width1, width2)
+        is_lone = lone is not None and _is_first_lone(width1, width2)
         enough2 = LEAST_LONE_FIRST if is_lone else wanted.along2
-        if sizes[side2.inner] < enough2 and sizes[side1.inner] >= enough:
-            merged2, size2 = _fill(sizes, side2, enough2)
-            merged1, size1 = _fill(sizes, side1, enough, side2, merged2)
-        else:
-            merged1, size1 = _fill(sizes, side1, enough)
-            merged2, size2 = _fill(sizes, side2, enough2, side1, merged1)
-            least = self._least_elements(prod(sizes) // max(1, size1 * size2), hardware)
-            if 0 < size1 * min(size2, MAX_LONG_TILE) < least:
-                wanted_long = min(MAX_LONG_TILE, ceil_div(least, size1))
-                merged2, size2 = _fill(sizes, side2, max(wanted.along2, wanted_long), side1, merged1)
+        merged1, size1 = _fill(sizes, side1, enough)
+        merged2, size2 = _fill(sizes, side2, enough2, side1, merged1)
+        least = self._least_elements(prod(sizes) // max(1, size1 * size2), hardware)
+        if 0 < size1 * min(size2, MAX_LONG_TILE) < least:
+            wanted_long = min(MAX_LONG_TILE, ceil_div(least, size1))
+            merged2, size2 = _fill(sizes, side2, max(wanted.along2, wanted_long), side1, merged1)
         along1, along2 = self._lengthened_sides(wanted, (size1, size2), width1, width2)
         loaded = self._loaded_bytes(width1, width2)
         most = self._most_elements(wanted.threads, is_lone, loaded, hardware)
@@ -399,8 +392,6 @@ class TileChoice:
         least = MAX_SHARE_OF_USUAL * tile_cost(*self._along(sizes, merged), usual, hardware)
         for merged1 in dict.fromkeys((merged[0], first.outer[: first.beside])):
             for merged2 in dict.fromkeys((merged[1], second.outer[: second.beside])):
-                if not set(merged1).isdisjoint(merged2):
-                    continue
                 sides = self._along(sizes, (merged1, merged2))
                 if least_cost(*sides) >= least:
                     continue
@@ -453,9 +444,14 @@ def _fill(
     return side.outer[:count], size
 
 
+def _is_first_lone(width1: int, width2: int) -> bool:
+    """Whether the first side alone has vectors."""
+    return width2 == 1 < width1
+
+
 def _lone_part(size: int, most: int) -> int:
-    """Returns the elements of a tile along a second side without vectors: all of the dimension, or as many as
-    leave little of the last tile beyond it.
+    """Returns the elements of a tile along a second side without vectors: all of the dimension, `most`, or
+    half of these where there would be few tiles: less of the last one is beyond the dimension.
     """
     if size <= most:
         return size
