@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from bench.operation import Inputs, Operation, Shape, Tensors, as_float
 from bench.operations import selected
 from bench.report import Cell, environment, text_table
 from bench.throughput import shape_text
-from fusewright import FusionCache, FusionDefinition, UserError
+from fusewright import FusionCache, FusionDefinition, SegmentKernel, UserError
 from fusewright.cli.arguments import positive_count
 
 TOOLS = ("racecheck", "memcheck", "synccheck")  # the slowest first
@@ -43,11 +44,11 @@ HEADER = ("tool", "case", "outcome", "kernels", "refused", "skipped", "errors")
 #: mbarriers that synccheck keeps track of: with room for fewer than the blocks of a launch have, it
 #: overwrites memory of others ("Detected overflow of tracked cuda::barrier structures").
 BARRIERS = 1 << 16
-#: Blocks of the largest cluster with mbarriers that synccheck follows. H200, CUDA 13: of kernels that only
-#: initialize an mbarrier a block, arrive at it and wait, in clusters of 16, it reports "Missing wait" for 160
-#: blocks and more, nothing for 80 blocks, for 640 blocks in clusters of 8, or for clusters of 16 without
-#: mbarriers; kernels that reduce end with an illegal memory access under it alone. Such kernels are skipped.
-LARGEST_SYNCHRONIZED = 8
+#: synccheck does not follow the mbarriers of clusters of more blocks, in launches of more blocks. H200, CUDA
+#: 13: of kernels that only initialize an mbarrier a block, arrive at it and wait, in clusters of 16, it reports
+#: "Missing wait" for 160 blocks and more, nothing for 80 blocks, for 640 blocks in clusters of 8, or for
+#: clusters of 16 without mbarriers; kernels that reduce end with an illegal memory access under it alone.
+FOLLOWED_CLUSTER, FOLLOWED_BLOCKS = 8, 80
 #: Lines of a tool's report that are shown.
 SHOWN = 20
 
@@ -295,9 +296,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the cases under each tool; 1 if one is not clean, or there is no GPU or no compute-sanitizer."""
     if arguments.inside is not None:
-        largest = LARGEST_SYNCHRONIZED if arguments.tool == ["synccheck"] else None
+        followed = (FOLLOWED_CLUSTER, FOLLOWED_BLOCKS) if arguments.tool == ["synccheck"] else None
         with lanes_arrive() if arguments.tool == ["racecheck"] else nullcontext():
-            return inside(CASES[arguments.inside], arguments.points, arguments.seed, largest)
+            return inside(CASES[arguments.inside], arguments.points, arguments.seed, followed)
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None or not torch.cuda.is_available():
         missing = "compute-sanitizer is not on PATH" if sanitizer is None else "torch sees no GPU here"
@@ -426,13 +427,14 @@ def outcome(
     return row | {key: counts.get(key, 0) for key in ("kernels", "refused", "skipped")}, report[-SHOWN:]
 
 
-def inside(case: Case, points: int, seed: int, largest: int | None = None) -> int:
+def inside(case: Case, points: int, seed: int, followed: tuple[int, int] | None = None) -> int:
     """Run a case and print its counts as one line of JSON; WRONG if a result was.
 
-    largest: kernels in clusters of more blocks are skipped; None: none is.
+    followed: kernels in clusters of more blocks than the first, in launches of more blocks than the second,
+    are skipped; None: none is.
     """
     counts = Counter[str](kernels=0, refused=0, skipped=0, errors=0)
-    for problem in _run_case(case, points, seed, counts, largest):
+    for problem in _run_case(case, points, seed, counts, followed):
         print(f"========= {case.name}: {problem}", flush=True)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -444,7 +446,9 @@ def operation_of(case: Case) -> Operation:
     return OWN.get(case.operation) or selected([case.operation])[0]
 
 
-def _run_case(case: Case, points: int, seed: int, counts: Counter[str], largest: int | None) -> Iterator[str]:
+def _run_case(
+    case: Case, points: int, seed: int, counts: Counter[str], followed: tuple[int, int] | None
+) -> Iterator[str]:
     """Counts what ran, and yields what was wrong. Inputs and torch's results are made on the CPU, as tools
     slow down all kernels.
     """
@@ -454,7 +458,7 @@ def _run_case(case: Case, points: int, seed: int, counts: Counter[str], largest:
     if torch.cuda.is_available():
         inputs = tuple(tensor.to("cuda") for tensor in inputs)
     for schedule in schedules(case, operation.definition(inputs), inputs, points, seed):
-        problem = _run_one(operation, case.shape, inputs, schedule, counts, largest)
+        problem = _run_one(operation, case.shape, inputs, schedule, counts, followed)
         if problem is not None:
             yield problem
 
@@ -481,12 +485,12 @@ def _run_one(
     inputs: Tensors,
     schedule: dict[int, Any],
     counts: Counter[str],
-    largest: int | None,
+    followed: tuple[int, int] | None,
 ) -> str | None:
     try:
-        if largest is not None:
+        if followed is not None:
             kernels = operation.definition(inputs).kernels_for(inputs, schedules=schedule or None)
-            if any(k.kernel is not None and k.kernel.kernel.cluster > largest for k in kernels):
+            if not all(_is_followed(kernel, *followed) for kernel in kernels):
                 counts["skipped"] += 1
                 return None
         outputs = operation.definition(inputs).execute(inputs, schedules=schedule or None)
@@ -502,3 +506,9 @@ def _run_one(
         return f"{schedule}: {str(error).splitlines()[0]}"
     counts["kernels"] += 1
     return None
+
+
+def _is_followed(kernel: SegmentKernel, cluster: int, blocks: int) -> bool:
+    if kernel.kernel is None or kernel.launch is None or kernel.kernel.kernel.cluster <= cluster:
+        return True
+    return prod(kernel.launch.grid) <= blocks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,8 +100,10 @@ def test_one_kernel_stores_two_pieces() -> None:
 
 def test_clusters_that_a_tool_does_not_follow_are_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     case = Case("softmax", (3, 4096), ({"blocks_per_cluster": 4, "lparams": {"bdimx": -1}},))
-    assert inside(case, points=0, seed=0, largest=2) == 0
-    assert capsys.readouterr().out == '{"kernels": 1, "refused": 0, "skipped": 1, "errors": 0}\n'
+    for blocks, kernels in ((11, 1), (12, 2)):
+        assert inside(case, points=0, seed=0, followed=(2, blocks)) == 0
+        counts = json.loads(capsys.readouterr().out)
+        assert counts == {"kernels": kernels, "refused": 0, "skipped": 2 - kernels, "errors": 0}
 
 
 def test_under_racecheck_each_lane_arrives_for_itself() -> None:
