@@ -45,9 +45,9 @@ HEADER = ("tool", "case", "outcome", "kernels", "refused", "skipped", "errors")
 #: overwrites memory of others ("Detected overflow of tracked cuda::barrier structures").
 BARRIERS = 1 << 16
 #: synccheck does not follow the mbarriers of clusters of more blocks, in launches of more blocks. H200, CUDA
-#: 13: of kernels that only initialize an mbarrier a block, arrive at it and wait, in clusters of 16, it reports
-#: "Missing wait" for 160 blocks and more, nothing for 80 blocks, for 640 blocks in clusters of 8, or for
-#: clusters of 16 without mbarriers; kernels that reduce end with an illegal memory access under it alone.
+#: 13: of kernels that only initialize an mbarrier a block, arrive at it and wait, in clusters of 16, it
+#: reports "Missing wait" for 160 blocks and more, nothing for 80 blocks, for 640 blocks in clusters of 8, or
+#: for clusters of 16 without mbarriers; kernels that reduce end with an illegal memory access under it alone.
 FOLLOWED_CLUSTER, FOLLOWED_BLOCKS = 8, 80
 #: Lines of a tool's report that are shown.
 SHOWN = 20
