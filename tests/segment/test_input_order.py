@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 
+from fusewright import FusionCache
+from fusewright.ir import Fusion
+from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_inputs import add_output, define_tensor
+from fusewright.segment.decision import Decision
+from fusewright.segment.input_order import beside_outputs
 from tests.segment.test_few_elements import definition
 
 Tensor = torch.Tensor
@@ -136,3 +143,30 @@ def test_what_all_threads_of_a_warp_load_looks_up_one_line() -> None:
 
     kernels = definition(exponentials, x, largest).kernels_for([x, largest], device="cuda")
     assert [kernel.scheduler for kernel in kernels] == ["pointwise"]
+
+
+def test_equal_orders_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of dimensions and of outputs."""
+    FusionCache.reset()
+    found: list[str] = []
+    note = Decision._note
+
+    def noted(self: Decision, change: str, *states: Any) -> None:
+        found.append(change)
+        note(self, change, *states)
+
+    monkeypatch.setattr(Decision, "_note", noted)
+    inputs = [torch.empty(8191, 4095, device="meta"), torch.empty(4095, 8191, device="meta").t()]
+    inputs = [tensor.bfloat16() for tensor in inputs]
+    assert definition(torch.add, *inputs).kernels_for(inputs, device="cuda")[0].scheduler == "transpose"
+    assert sum("inputs in the order of" in change for change in found) == 1
+
+
+def test_the_place_of_one_element_is_no_order() -> None:
+    fusion = Fusion()
+    x = define_tensor(fusion, [5, 1, 7], True, stride_order=[1, 2, 0])
+    y = define_tensor(fusion, [5, 1, 7], True)
+    out = apply_to_tensor(fusion, "add", x, y)
+    add_output(fusion, out)
+    assert x.allocation != x.logical
+    assert beside_outputs(list(fusion.nodes), {out}) == {}

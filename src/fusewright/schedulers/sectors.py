@@ -64,7 +64,7 @@ class Sectors:
 
     def are_apart(self, access: Access, facts: Facts) -> bool:
         """Whether each element that neighbouring threads touch has a sector for itself."""
-        walk = next((walk for walks in self._walks for walk in walks if walk.access is access), None)
+        walk = self._walk_of.get(id(access))
         if walk is None or facts.value(walk.axes[0].extent) < WARP_SIZE:
             return False
         step = walk.step(facts) * access.tensor.dtype.size
@@ -77,12 +77,17 @@ class Sectors:
         Args:
             apart: the places from the element of each thread to that of the next along the first axis.
         """
-        walk = next((walk for walks in self._walks for walk in walks if walk.access is access), None)
+        walk = self._walk_of.get(id(access))
         if walk is None:
             return 0
         touched = walk.touched(facts, apart)[0]
         least = -(-len(touched) * access.tensor.dtype.size // LINE_BYTES)
         return max(0, len({place // LINE_BYTES for place in touched}) - least)
+
+    @cached_property
+    def _walk_of(self) -> dict[int, _Walk]:
+        """By the identity of its access: equal ones may go through memory along other axes."""
+        return {id(walk.access): walk for walks in self._walks for walk in walks}
 
     @cached_property
     def _walks(self) -> list[list[_Walk]]:

@@ -62,9 +62,16 @@ def beside_outputs(nodes: Sequence[Node], outputs: Collection[TensorView]) -> di
     found: dict[TensorView, list[int]] = {}
     for base in read_by(nodes):
         wanted = orders.get(_sizes(base))
-        if wanted is not None and wanted != _order(base) and not base.is_cpu and not base.is_expanded:
+        if wanted is None or base.is_cpu or base.is_expanded:
+            continue
+        if _of_several(base, wanted) != _of_several(base, _order(base)):
             found[base] = wanted
     return found
+
+
+def _of_several(tensor: TensorView, order: Sequence[int]) -> list[int]:
+    """Of an order of dimensions those of several elements: where others stand is the same memory."""
+    return [dim for dim in order if not tensor.shape[dim].is_broadcast]
 
 
 def _sizes(tensor: TensorView) -> tuple[Expr, ...]:
