@@ -39,7 +39,7 @@ class Traits:
         updates: placed, in memory that already has values: it changes some elements of its base, whose memory
             becomes the output's. The base is written before its kernel starts, and the output is read after
             it ends.
-        piece: placed, in memory of which other kernels or nodes store other elements.
+        piece: placed, in memory where other nodes, maybe of other kernels, store the other elements.
         own_load: it needs a separate load of an input, because it reads along other dimensions than other
             uses.
         whole: the host computes it outside any kernel, from whole tensors; `axis_map` maps nothing.
@@ -411,9 +411,6 @@ class Join(Node):
 
     __slots__ = ()
     traits = Traits(whole=True)
-
-    def __init__(self, pieces: Sequence[TensorView], output: TensorView) -> None:
-        super().__init__(pieces, (output,))
 
     def axis_map(self, operand: int) -> tuple[int | None, ...]:
         return (None,) * self.output.ndim

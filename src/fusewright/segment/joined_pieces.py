@@ -193,7 +193,7 @@ def _stored(graph: Fusion, out: TensorView, boxes: Sequence[_Box], after: Sequen
         pieces.append(_piece(graph, out, source, box.begin))
     whole = graph.new_like(out)
     whole.lie_as(out)
-    graph.add_node(Join(pieces, whole))
+    graph.add_node(Join(pieces, (whole,)))
     return whole
 
 

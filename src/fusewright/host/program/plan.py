@@ -92,8 +92,10 @@ class LaunchPlan:
             elif isinstance(source, Value) and isinstance(param, ScalarParam):
                 self.constants[f"as{op.segment}_{j}"] = partial(target.argument, param)
         twins = () if segment is None else zip(segment.outputs, segment.fusion.output_tensors())
-        #: for each output that is a piece of a tensor, the segment's own tensor
-        self._pieces = {t: own for t, own in twins if own.definition and own.definition.traits.piece}
+        #: for each output that is a piece of a tensor, its extents in the segment's own sizes
+        self._pieces = {
+            tensor: stored_extents(node) for tensor, own in twins if isinstance(node := own.definition, Piece)
+        }
         needed = {alignment.buffer: alignment.bytes for alignment in kernel.kernel.alignments}
         #: for each tensor that is accessed by vectors, the bytes that its address must be a multiple of
         self.alignments = {v: needed[buffer] for v, buffer in self.buffers.items() if buffer in needed}
@@ -162,9 +164,7 @@ class LaunchPlan:
     def _shape_of_piece(self, tensor: TensorView, memory: Memory) -> tuple[int, ...]:
         assert self.segment is not None
         sizes = memory.sizes_of(self.segment)
-        node = self._pieces[tensor].definition
-        assert isinstance(node, Piece)
-        return tuple([size_value(extent, sizes) for extent in stored_extents(node)])
+        return tuple([size_value(extent, sizes) for extent in self._pieces[tensor]])
 
     def bytes_written(self, memory: Memory) -> int:
         """The bytes that it stores; each tensor counts once, an expanded dimension as one element."""
