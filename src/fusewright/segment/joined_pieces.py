@@ -198,6 +198,10 @@ def _stored(graph: Fusion, out: TensorView, boxes: Sequence[_Box], after: Sequen
 
 
 def _filled(graph: Fusion, box: _Box) -> TensorView:
+    """A tensor of copies of the pad's own scalar.
+
+    `build_factory.filled` would add a conversion of it, but the host computes the definition's scalars alone.
+    """
     assert isinstance(box.source, Scalar)
     source = graph.new_tensor([sized_axis(graph, extent) for extent in box.extents], box.source.dtype)
     graph.add_node(Full(box.source, source))
