@@ -12,6 +12,8 @@ from bench.operation import EPSILON, MASKED, Inputs, Operation, Shape, Tensors, 
 
 Tensor = torch.Tensor
 MIDDLE, IMAGE, NARROW = (256, 512, 512), (64, 256, 56, 56), (65536, 64)
+#: Few columns side by side: places of some heads, components of particles.
+SHORT_ROWS = ((16384, 1024, 4), (65536, 90, 6))
 
 # ---- reductions --------------------------------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ NORMALIZATIONS = (
     fusion("group_norm_silu", lambda x, w, b: F.silu(group_norm(x, w, b)), channels(2), (16, 512, 64, 64)),
     fusion("batch_norm_inference", batch_norm, channels(4), IMAGE),
     fusion("standardize_first", standardized(0), alike(1), (4096, 4096), NARROW),
-    fusion("standardize_middle", standardized(1), alike(1), (256, 128, 512)),
+    fusion("standardize_middle", standardized(1), alike(1), (256, 128, 512), *SHORT_ROWS),
     fusion("standardize_02", standardized(0, 2), alike(1), (64, 512, 256)),
     fusion("l2_normalize", lambda x: F.normalize(wide(x), dim=-1).to(x.dtype), alike(1), LARGE),
     fusion("l2_normalize_first", lambda x: F.normalize(wide(x), dim=0).to(x.dtype), alike(1), (4096, 4096)),
@@ -173,7 +175,7 @@ def mask_of_last_two(shape: Shape, r: Inputs) -> Tensors:
 
 SOFTMAXES = (
     fusion("softmax_last", lambda x: F.softmax(x, -1), alike(1), LARGE, (65536, 77), (262144, 49)),
-    fusion("softmax_middle", lambda x: F.softmax(x, 1), alike(1), (256, 128, 512)),
+    fusion("softmax_middle", lambda x: F.softmax(x, 1), alike(1), (256, 128, 512), *SHORT_ROWS),
     fusion("softmax_first", lambda x: F.softmax(x, 0), alike(1), (1024, 16384)),
     fusion("log_softmax", lambda x: F.log_softmax(x, -1), alike(1), (16384, 2048)),
     fusion("softmin", lambda x: F.softmin(x, -1), alike(1), MEDIUM),

@@ -335,3 +335,21 @@ def test_what_passes_between_kernels_lies_as_the_inputs(order: tuple[int, ...], 
     (tensor,) = program.plans[0].segment.outputs
     places = [tensor.shape.index(axis) for axis in tensor.allocation]
     assert places == sorted(range(4), key=lambda dim: -order[dim])
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_a_reduction_between_kernels_lies_as_its_source(order: tuple[int, ...], target: torch.device) -> None:
+    """One that is returned is row-major."""
+    with FusionDefinition() as fd:
+        a = fd.define_tensor([-1, -1, -1], contiguity=True, stride_order=list(order))
+        total = fd.ops.sum(a, [1])
+        fd.add_output(fd.ops.max(fd.ops.segment_set(total), [1]))
+        fd.add_output(fd.ops.sum(a * 2.0, [1]))
+    x = _laid_out(_integers((6, 5, 9), target), order)
+    written = [t for kernel in fd.kernels_for([x]) for t in kernel.tensors if t.is_written]
+    between = [t.strides for t in written if t.shape == (6, 9)][0]
+    assert between == ((9, 1) if order[0] > order[2] else (1, 6))
+    largest, doubled = fd.execute([x])
+    assert doubled.stride() == (9, 1)
+    _check_equal(largest, x.double().sum(1).amax(1))
+    _check_equal(doubled, 2 * x.double().sum(1))

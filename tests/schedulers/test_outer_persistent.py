@@ -173,7 +173,7 @@ def test_proposals_hold_what_fits() -> None:
 def test_clusters_have_the_threads_that_columns_need(constant: bool) -> None:
     for length in (65, 300, 513, 700, 1000, 2100, 3136, 4097, 8191):
         for held in (Held(2, 2), Held(6, 7)):
-            columns = ColumnsToHold(4096, length, 8, 2, held, constant, constant)
+            columns = ColumnsToHold(4096, length, 4096, 8, 2, held, constant, constant)
             tile = clustered_tile(columns, p.H200)
             if tile is None:
                 assert length > 4096 and held.in_all > 2
@@ -190,7 +190,7 @@ def test_columns_in_registers_have_rows_of_128_bytes(element_bytes: int) -> None
     for length in (256, 257, 600, 1024, 2048, 2049):
         width = 16 // element_bytes
         columns = ColumnsToHold(
-            32768, length, width, element_bytes, Held(element_bytes, element_bytes), True, True
+            32768, length, 32768, width, element_bytes, Held(element_bytes, element_bytes), True, True
         )
         tile = register_tile(columns, p.H200)
         assert (tile is not None) == (256 < length <= 2048)

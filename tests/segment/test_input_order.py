@@ -13,7 +13,7 @@ from fusewright.ir import Fusion
 from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.segment.decision import Decision
-from fusewright.segment.input_order import beside_outputs
+from fusewright.segment.input_order import orders_beside
 from tests.segment.test_few_elements import definition
 
 Tensor = torch.Tensor
@@ -113,6 +113,62 @@ def test_what_is_computed_in_the_order_of_outputs(target: torch.device) -> None:
     torch.testing.assert_close(result, column_order(x, y), rtol=1e-5, atol=1e-5)
 
 
+def turned_halves(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """A partial rotary embedding; x and the result lie feature by feature, as one of the tables."""
+    turned, rest = x.chunk(2, -1)
+    first, second = turned.chunk(2, -1)
+    return torch.cat([turned * cosines + torch.cat([-second, first], -1) * sines, rest], -1)
+
+
+def heads_last(rows: int, heads: int, places: int, size: int, device: str) -> list[Tensor]:
+    x = torch.empty(rows, size, heads, places, device=device).permute(0, 2, 3, 1)
+    return [
+        x,
+        torch.empty(places, size // 2, device=device),
+        torch.empty(size // 2, places, device=device).t(),
+    ]
+
+
+def test_a_table_is_copied_into_the_order_of_the_result() -> None:
+    """Dimensions correspond through slices and joins, of tensors of fewer dimensions too."""
+    inputs = [each.half() for each in heads_last(4, 45, 509, 192, "meta")]
+    kernels = definition(turned_halves, *inputs).kernels_for(inputs, device="cuda")
+    assert [kernel.scheduler for kernel in kernels] == ["transpose", "pointwise"]
+    read = 2 * inputs[0].numel() + 3 * 2 * inputs[1].numel()
+    assert sum(kernel.bytes_read for kernel in kernels) == read
+
+
+def test_what_is_computed_with_the_copied_table(target: torch.device) -> None:
+    inputs = [torch.randn_like(each) for each in heads_last(2, 45, 509, 192, str(target))]
+    made = definition(turned_halves, *inputs)
+    assert len(made.kernels_for(inputs)) == 2
+    [result] = made.execute(inputs)
+    torch.testing.assert_close(result, turned_halves(*inputs))
+    assert result.stride() == inputs[0].stride()
+
+
+def products(x: Tensor, y: Tensor) -> Tensor:
+    return (x.float() * y.float()).sum(-1)
+
+
+def in_two_orders(rows: int, places: int, heads: int, size: int, device: str) -> list[Tensor]:
+    x = torch.randn(size, rows, places, heads, device=device).permute(1, 2, 3, 0)
+    return [x, torch.randn(heads, rows, size, places, device=device).permute(1, 3, 0, 2)]
+
+
+def test_one_of_two_inputs_is_copied_into_the_order_of_the_other() -> None:
+    inputs = [each.bfloat16() for each in in_two_orders(4, 512, 32, 72, "meta")]
+    kernels = definition(products, *inputs).kernels_for(inputs, device="cuda")
+    assert [kernel.scheduler for kernel in kernels] == ["transpose", "reduction"]
+
+
+def test_what_is_reduced_of_the_copy(target: torch.device) -> None:
+    inputs = in_two_orders(4, 256, 32, 72, str(target))
+    made = definition(products, *inputs)
+    assert len(made.kernels_for(inputs)) == 2
+    torch.testing.assert_close(made.execute(inputs)[0], products(*inputs))
+
+
 def moving_average(y: Tensor, x: Tensor) -> Tensor:
     """Of 25 along the dimension before the last, of what lies along that one; the result lies as y does."""
     padded = torch.nn.functional.pad(x, (0, 0, 12, 12))
@@ -159,7 +215,8 @@ def test_equal_orders_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = [torch.empty(8191, 4095, device="meta"), torch.empty(4095, 8191, device="meta").t()]
     inputs = [tensor.bfloat16() for tensor in inputs]
     assert definition(torch.add, *inputs).kernels_for(inputs, device="cuda")[0].scheduler == "transpose"
-    assert sum("inputs in the order of" in change for change in found) == 1
+    # That of dimensions is the output's, too; the other one is the second input's.
+    assert sum("inputs in the order of" in change for change in found) == 2
 
 
 def test_the_place_of_one_element_is_no_order() -> None:
@@ -169,4 +226,4 @@ def test_the_place_of_one_element_is_no_order() -> None:
     out = apply_to_tensor(fusion, "add", x, y)
     add_output(fusion, out)
     assert x.allocation != x.logical
-    assert beside_outputs(list(fusion.nodes), {out}) == {}
+    assert orders_beside(list(fusion.nodes), {out}) == []

@@ -3,9 +3,10 @@
 Elementwise results have the layout of torch's TensorIterator (`TensorIteratorBase::reorder_dimensions`):
 their dimensions are sorted by the strides of the operands, and the first operand that distinguishes two
 dimensions decides. Views, slices, pads, joins and reshapes have the order of their source, if the dimensions
-that they merge are contiguous in it. Reductions, scans and reads by index tensors are row-major. So is
-everything computed only from row-major inputs: a permutation of those in the definition changes the layout of
-the result. Sizes are not known here: a dimension that might have one element counts as one of several.
+that they merge are contiguous in it. Scans and reads by index tensors are row-major, and so are reductions,
+except that one between kernels has the order of its source. Everything computed only from row-major inputs is
+row-major, too: a permutation of those in the definition changes the layout of the result. Sizes are not known
+here: a dimension that might have one element counts as one of several.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.ir import Copy, Fusion, Indexed, IndexMap, IterDomain, Node, TensorView, Update, position_of
+from fusewright.ir import (
+    Copy,
+    Fusion,
+    Indexed,
+    IndexMap,
+    IterDomain,
+    Node,
+    Reduction,
+    TensorView,
+    Update,
+    position_of,
+)
 from fusewright.sym import Expr
 
 #: Of each dimension how far outside it lies in memory, 0 for the innermost; None for one without strides.
@@ -50,14 +62,14 @@ def lay_out_intermediates(fusion: Fusion) -> bool:
             if not isinstance(tensor, TensorView) or tensor in outputs:
                 continue
             is_base = any(isinstance(use, Update) and use.base is tensor for use in tensor.uses)
-            if not is_base and _order(tensor, known).kept:
-                _keep(tensor, known)
+            if not is_base and _order(tensor, known, between=True).kept:
+                _keep(tensor, known, between=True)
                 moved = True
     return moved
 
 
-def _keep(tensor: TensorView, known: dict[TensorView, Order]) -> None:
-    order = _order(tensor, known).places
+def _keep(tensor: TensorView, known: dict[TensorView, Order], between: bool = False) -> None:
+    order = _order(tensor, known, between).places
     lay_out(tensor, list(reversed(_sorted([order], tensor.ndim))), [True] * tensor.ndim)
 
 
@@ -79,8 +91,11 @@ def _states_order(node: Node) -> bool:
     return node.traits.whole or (isinstance(node, Copy) and node.ordered)
 
 
-def _order(tensor: TensorView, known: dict[TensorView, Order]) -> Order:
-    """The order that a tensor has, or would have in memory of its own."""
+def _order(tensor: TensorView, known: dict[TensorView, Order], between: bool = False) -> Order:
+    """The order that a tensor has, or would have in memory of its own.
+
+    between: whether it is between kernels.
+    """
     stack = [tensor]
     while stack:
         current = stack[-1]
@@ -90,12 +105,12 @@ def _order(tensor: TensorView, known: dict[TensorView, Order]) -> Order:
         elif node is None or _states_order(node):
             places = _dense(current, current.allocation)
             known[stack.pop()] = Order(places, places != _dense(current, current.shape))
-        elif not _follows(node):
+        elif not (_follows(node) or (between and isinstance(node, Reduction))):
             known[stack.pop()] = Order(_dense(current, current.shape))
         elif missing := [v for v in _operands(node) if v not in known]:
             stack += missing
         else:
-            known[stack.pop()] = _computed_order(node, [known[v] for v in _operands(node)])
+            known[stack.pop()] = _computed_order(node, current, [known[v] for v in _operands(node)])
     return known[tensor]
 
 
@@ -116,9 +131,8 @@ def _dense(tensor: TensorView, memory: Sequence[IterDomain]) -> Places:
     return tuple([None if axis.is_broadcast else places[axis] for axis in tensor.shape])
 
 
-def _computed_order(node: Node, operands: Sequence[Order]) -> Order:
-    """Of an elementwise result, or of what shows its operand in another way."""
-    out = node.output
+def _computed_order(node: Node, out: TensorView, operands: Sequence[Order]) -> Order:
+    """Of an elementwise or reduced result of a node, or of what shows its operand in another way."""
     row_major = Order(_dense(out, out.shape))
     if not any(order.kept for order in operands):
         return row_major
@@ -132,6 +146,9 @@ def _computed_order(node: Node, operands: Sequence[Order]) -> Order:
     ]
     if node.traits.view:
         return Order(orders[0], True)
+    if isinstance(node, Reduction):
+        kept = zip(out.maybe_root, orders[0])
+        return Order(tuple([place for axis, place in kept if not axis.is_reduction]), True)
     places = {dim: place for place, dim in enumerate(_sorted(orders, out.ndim))}
     found = tuple([None if axis.is_broadcast else places[dim] for dim, axis in enumerate(out.shape)])
     # As the first operand that has several dimensions, even where that is the row-major order here.

@@ -193,7 +193,7 @@ class Decision:
                     break
                 state = moved
             elif idea.together:
-                state = self._with(idea, state)
+                state = self._with_best((idea, *idea.others), state)
             elif idea.rewrites:
                 state = self._redefined_or_split(idea, state)
             elif idea.is_split:
@@ -389,6 +389,19 @@ class Decision:
         there = {segment.nodes for segment in after.segments}
         rest = [i for i, each in enumerate(idea.segments) if i != middle and each.nodes in there]
         return self._with(idea.of(rest), after) if rest else after
+
+    def _with_best(self, ideas: Sequence[Idea], state: State) -> State:
+        """The best of the state and the states with one of the changes."""
+        before = len(self._changes)
+        best: tuple[float, Idea] | None = None
+        for idea in ideas:
+            after = self._with(idea, state)
+            if after is not state and (best is None or after.seconds < best[0]):
+                if idea is ideas[-1]:
+                    return after
+                best = after.seconds, idea
+            self._undo_all_but(before)
+        return self._with(best[1], state) if best is not None else state
 
     def _with(self, idea: Idea, state: State) -> State:
         """The better one of the state and the state with the change."""

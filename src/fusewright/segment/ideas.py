@@ -11,10 +11,11 @@ from fusewright.schedulers.cost import KERNEL_SECONDS, copy_seconds, slot_second
 from fusewright.segment.draft import Draft
 from fusewright.segment.gather_order import in_order_of_gathers
 from fusewright.segment.input_order import (
-    beside_outputs,
+    Orders,
     hands_on_wider,
     has_several_orders,
     in_order,
+    orders_beside,
     out_of_order,
     read_by,
 )
@@ -23,6 +24,9 @@ from fusewright.segment.order import across_memory
 from fusewright.segment.repeated_work import RepeatedWork, repeated_work
 from fusewright.segment.segmented import Segment
 from fusewright.segment.state import LEAST_GAIN_OF_MORE_KERNELS, Call, Idea, State, may_be_split
+
+# Orders of other tensors in which the inputs of a kernel are tried: those that change the fewest.
+MAX_ORDERS = 3
 
 
 class Ideas:
@@ -71,30 +75,36 @@ class Ideas:
 
     def _inputs_in_order(self, state: State) -> Iterator[Idea]:
         """Copies of inputs in another memory order than others, for all kernels that read these: in the order
-        of their dimensions, and in that of outputs.
+        of their dimensions, or in that of another tensor that a kernel computes or reads.
 
         Tried where a kernel is slow, reads several orders (no kernel holds rows of several orders, so these
         are reduced by several kernels), or hands on more bytes than such copies have.
         """
-        costs = zip(state.segments, state.costs)
-        if not any(
-            may_be_split(cost) or has_several_orders(each.nodes) or hands_on_wider(each.nodes)
-            for each, cost in costs
-        ):
+        found: list[Idea] = []
+        slow = [
+            each
+            for each, cost in zip(state.segments, state.costs)
+            if may_be_split(cost) or has_several_orders(each.nodes) or hands_on_wider(each.nodes)
+        ]
+        if not slow:
             return
         every = [node for each in state.segments for node in each.nodes]
         of_dimensions = {base: list(range(base.ndim)) for base in out_of_order(every)}
-        of_outputs = beside_outputs(every, set(self._draft.graph.output_tensors()))
-        wanted = [("dimensions", of_dimensions)]
-        if of_outputs != of_dimensions:
-            wanted.append(("outputs", of_outputs))
-        for of, orders in wanted:
+        ways: list[tuple[str, Orders]] = [("dimensions", of_dimensions)]
+        outputs = set(self._draft.graph.output_tensors())
+        for segment in slow:
+            known = [orders for _, orders in ways]
+            beside = orders_beside(segment.nodes, outputs)
+            ways += [(of, orders) for of, orders in beside if orders not in known][:MAX_ORDERS]
+        for of, orders in ways:
             reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(orders)]
             nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
             is_known = (f"order of {of}", nodes) in self._tried
             if orders and not is_known and not all(isinstance(node, Copy) for node in nodes):
                 self._tried.add((f"order of {of}", nodes))
-                yield replace(_rewritten(tuple(reading), [in_order(orders, of)]), together=True)
+                found.append(replace(_rewritten(tuple(reading), [in_order(orders, of)]), together=True))
+        if found:
+            yield replace(found[0], others=tuple(found[1:]))
 
     def _repeated(self, segment: Segment, cost: Cost) -> list[int]:
         """The parts of a segment whose repetition takes so long that a separate kernel might pay."""

@@ -1,4 +1,4 @@
-"""Copies inputs into the order of their dimensions, or of outputs, where kernels read them across memory.
+"""Copies inputs into the order of their dimensions, or of another tensor, where it is slow to read them.
 
     f(x, y), where x lies column by column      becomes      c = x in rows  |  f(c, y)
 
@@ -14,7 +14,10 @@ from collections.abc import Collection, KeysView, Mapping, Sequence
 from fusewright.ir import Copy, Fusion, Node, TensorView
 from fusewright.ops.memory_format import lay_out
 from fusewright.schedulers.base import Rewrite
-from fusewright.sym import Expr
+from fusewright.segment.axis_places import Places, places_beside
+
+#: Orders of dimensions in memory, the outermost first, of inputs that are to lie so.
+Orders = dict[TensorView, list[int]]
 
 
 def out_of_order(nodes: Sequence[Node]) -> list[TensorView]:
@@ -50,32 +53,44 @@ def read_by(nodes: Sequence[Node]) -> KeysView[TensorView]:
     return dict.fromkeys(v for node in nodes for v in node.tensor_inputs if v.definition is None).keys()
 
 
-def beside_outputs(nodes: Sequence[Node], outputs: Collection[TensorView]) -> dict[TensorView, list[int]]:
-    """The graph's inputs that these nodes read in another order than that of an output of as many elements,
-    which they compute; with the output's order of dimensions.
+def orders_beside(nodes: Sequence[Node], outputs: Collection[TensorView]) -> list[tuple[str, Orders]]:
+    """The orders in which the graph's inputs that these nodes read would lie in memory as one of the tensors
+    of the most dimensions does: an output that they compute, or an input. Each with that tensor's name, those
+    in which the fewest inputs change first.
     """
-    orders: dict[tuple[Expr, ...], list[int]] = {}
-    for node in nodes:
-        for out in node.tensor_outputs:
-            if out in outputs:
-                orders.setdefault(_sizes(out), _order(out))
-    found: dict[TensorView, list[int]] = {}
-    for base in read_by(nodes):
-        wanted = orders.get(_sizes(base))
-        if wanted is None or base.is_cpu or base.is_expanded:
-            continue
-        if _of_several(base, wanted) != _of_several(base, _order(base)):
-            found[base] = wanted
-    return found
+    read = [base for base in read_by(nodes) if not base.is_cpu and not base.is_expanded]
+    made = [out for node in nodes for out in node.tensor_outputs if out in outputs]
+    most = max((_rank(tensor) for tensor in (*made, *read)), default=0)
+    found: dict[str, Orders] = {}
+    for tensor in (*made, *read):
+        if _rank(tensor) == most > 1:
+            places = places_beside(nodes, tensor)
+            wanted = {base: _in_places(base, places.get(base, {})) for base in read}
+            orders = {base: order for base, order in wanted.items() if order is not None}
+            if orders and orders not in found.values():
+                found[tensor.name] = orders
+    return sorted(found.items(), key=lambda item: sum(_rank(base) for base in item[1]))
+
+
+def _in_places(base: TensorView, places: Places) -> list[int] | None:
+    """The dimensions of an input in the order of their places; None where they lie so, or some have none."""
+    own = _order(base)
+    moving = _of_several(base, own)
+    if not all(base.shape[dim] in places for dim in moving):
+        return None
+    wanted = iter(sorted(moving, key=lambda dim: places[base.shape[dim]]))
+    order = [next(wanted) if dim in moving else dim for dim in own]
+    return order if order != own else None
+
+
+def _rank(tensor: TensorView) -> int:
+    """The number of its dimensions of several elements."""
+    return sum(not axis.is_broadcast for axis in tensor.shape)
 
 
 def _of_several(tensor: TensorView, order: Sequence[int]) -> list[int]:
     """Of an order of dimensions those of several elements: where others stand is the same memory."""
     return [dim for dim in order if not tensor.shape[dim].is_broadcast]
-
-
-def _sizes(tensor: TensorView) -> tuple[Expr, ...]:
-    return tuple([axis.extent for axis in tensor.shape])
 
 
 def _order(tensor: TensorView) -> list[int]:

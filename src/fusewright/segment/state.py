@@ -100,6 +100,7 @@ class Idea:
         once: the index of the repeated work (`repeated_work`) that gets a separate kernel, or None.
         alone: whether the kernels around the segments stay unchanged.
         together: whether one rewrite replaces what all segments compute.
+        others: such changes that may be made instead: of all, the best one is kept.
     """
 
     segments: tuple[Segment, ...]
@@ -109,6 +110,7 @@ class Idea:
     once: int | None = None
     alone: bool = False
     together: bool = False
+    others: tuple[Idea, ...] = ()
 
     @property
     def text(self) -> str:

@@ -105,8 +105,8 @@ class ReductionParams(HeuristicParams):
     With fastest_dim ("inner") the reduced dimensions include the contiguous one: a block reduces
     lparams.bdimy rows with lparams.bdimx threads each, and lparams.gdimy blocks share one reduction. Without
     it ("outer") lparams.bdimx threads lie along the rows, lparams.bdimy go down the columns, and
-    lparams.gdimy blocks share columns. The binding of each axis (block_dim_*, grid_dim_*, cross_*,
-    multiple_reds_per_blk) follows from that.
+    lparams.gdimy blocks share columns; a block that holds them has lparams.bdimz such tiles. The binding of
+    each axis (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from that.
 
     A persistent kernel reads rows, or columns, again with the results. With batches, it holds them meanwhile.
     Without batches, it sweeps them once for each reduction and once more, in the loops of other reductions.
@@ -182,6 +182,7 @@ class ReductionParams(HeuristicParams):
             required=lambda params: not (params.holds_batches or params.fastest_dim),
             tried=(UNSET, *TRIED_EXTENTS),
         ),
+        bdimz=Extent(read=lambda params: params.holds_batches and not params.fastest_dim),
         gdimy=Extent(
             read=lambda params: (
                 params.blocks_per_cluster == 1
@@ -298,7 +299,9 @@ class ReductionParams(HeuristicParams):
         """The number that the threads that hold a row, or a column, are a multiple of: blocks are whole
         warps.
         """
-        return self.padded_threads if self.fastest_dim else max(1, WARP_SIZE // self.lparams.bdimx)
+        if self.fastest_dim:
+            return self.padded_threads
+        return max(1, WARP_SIZE // (self.lparams.bdimx * max(1, self.lparams.bdimz)))
 
     @property
     def places_before(self) -> int:

@@ -66,13 +66,14 @@ class ColumnTile:
     """A way to hold tiles of columns.
 
     Attributes:
-        row_bytes: the bytes of a tile's row in the narrowest tensor that is read.
+        row_bytes: the bytes of a tile that follow one another in the narrowest tensor that is read.
         threads_x, threads_y: threads of a block, along the columns and down them.
         batches: rows per thread.
         width: the width of the vectors, in elements.
         project: whether only inputs are held.
         blocks: the number of blocks of the cluster that holds a tile.
         shared: whether it is held in shared memory instead of registers.
+        tiles: the number of such tiles that a block holds.
     """
 
     row_bytes: int
@@ -83,6 +84,7 @@ class ColumnTile:
     project: bool
     blocks: int = 1
     shared: bool = False
+    tiles: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class ColumnsToHold:
 
     Attributes:
         count, length: their number, and their number of elements.
+        row: the number of columns whose elements follow one another in memory.
         width, element_bytes: the width of the vectors that are read, and the bytes of the narrowest element.
         held: the bytes that are held, if only inputs are.
         constant: whether the kernel has the length as a constant.
@@ -99,6 +102,7 @@ class ColumnsToHold:
 
     count: int
     length: int
+    row: int
     width: int
     element_bytes: int
     held: Held
@@ -142,7 +146,8 @@ def clustered_tile(columns: ColumnsToHold, hardware: HardwareInfo) -> ColumnTile
     along, _, blocks = (busy or found[::-1])[0]
     batches = most if blocks == 1 and shared else ceil_div(columns.length, THREADS // along * blocks)
     down, batches = fewest_threads(columns.length, along, batches, blocks)
-    return ColumnTile(along * bytes_of_vector, along, down, batches, columns.width, True, blocks, shared)
+    row_bytes = WIDEST_ROW if is_of_short_rows(columns) else along * bytes_of_vector
+    return ColumnTile(row_bytes, along, down, batches, columns.width, True, blocks, shared)
 
 
 def register_tile(columns: ColumnsToHold, hardware: HardwareInfo) -> ColumnTile | None:
@@ -187,6 +192,16 @@ def short_tile(columns: ColumnsToHold, hardware: HardwareInfo) -> ColumnTile | N
     return ColumnTile(along * width * columns.element_bytes, along, down, batches, width, True)
 
 
+def is_of_short_rows(columns: ColumnsToHold) -> bool:
+    """Whether tiles of the usual widths would have pieces of several stretches of memory: few columns are
+    side by side, in rows that follow one another.
+    """
+    row = columns.row * columns.element_bytes
+    if not columns.row or columns.row >= columns.count or columns.row % columns.width:
+        return False
+    return row < NARROW_ROW or (row % NARROW_ROW > 0 and row <= WIDEST_ROW)
+
+
 def fewest_threads(length: int, along: int, batches: int, blocks: int = 1) -> tuple[int, int]:
     """Returns the fewest threads down the columns that hold them in `batches` rows each, and the fewest rows
     each that these threads then need. Blocks are whole warps.
@@ -201,7 +216,11 @@ def fewest_threads(length: int, along: int, batches: int, blocks: int = 1) -> tu
 
 
 def _threads_along(columns: ColumnsToHold, row_bytes: int) -> int:
-    """Returns the threads along a tile's row, of which no more than half are beyond the last column."""
+    """Returns the threads along a tile's row, of which no more than half are beyond the last column; or those
+    along a short row of memory.
+    """
+    if is_of_short_rows(columns):
+        return columns.row // columns.width
     threads = max(1, row_bytes // (columns.width * columns.element_bytes))
     while threads > 1 and threads // 2 * columns.width >= columns.count:
         threads //= 2

@@ -123,7 +123,7 @@ def _length_of(params: ReductionParams) -> HeldLength:
 
 
 def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length: HeldLength) -> int:
-    """[I, R] -> [I BIDx, (R cluster,) R TIDy, I TIDx | R batches (, R in flight) | I vector].
+    """[I, R] -> [I BIDx, (I TIDz,) (R cluster,) R TIDy, I TIDx | R batches (, R in flight) | I vector].
 
     Returns the position of the batches.
     """
@@ -140,6 +140,10 @@ def _cut(schedule: Schedule, tensor: TensorView, params: ReductionParams, length
     # now [I blocks, I threads, I vector, R batches, R threads]
     schedule.reorder(tensor, {1: 2, 2: 4, 3: 3, 4: 1})
     first = 1
+    if params.lparams.bdimz > 1:
+        schedule.split(tensor, 0, params.lparams.bdimz)
+        schedule.parallelize(tensor, first, ParallelType.block_z)
+        first += 1
     schedule.parallelize(tensor, 0, ParallelType.grid_x)
     if cluster > 1:
         schedule.split(tensor, first, cluster, inner_split=False)

@@ -17,13 +17,16 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.cost import busy_share
 from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.params.launch import UNSET
 from fusewright.schedulers.persistent.column_tiles import (
     FEWER_BATCHES,
+    MAX_ROWS_OF_A_THREAD,
     THREADS,
     ColumnsToHold,
     ColumnTile,
     clustered_tile,
     fewest_threads,
+    is_of_short_rows,
     register_tile,
     short_tile,
 )
@@ -33,11 +36,13 @@ from fusewright.schedulers.persistent.held_length import (
     for_this_length,
     is_one_size,
 )
-from fusewright.schedulers.persistent.held_rows import has_welford, with_welford
+from fusewright.schedulers.persistent.held_rows import Held, has_welford, with_welford
 from fusewright.schedulers.persistent.row_buffers import RowBuffers
 from fusewright.schedulers.persistent.row_threads import MIN_REGISTERS_TO_WORK
+from fusewright.schedulers.persistent.short_row_tiles import short_row_tile
 from fusewright.schedulers.persistent.sweep_heuristic import sweep_columns, swept
 from fusewright.schedulers.reduction.planner import ReductionPlanner
+from fusewright.schedulers.sectors import SECTOR_BYTES
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Const
 
@@ -71,6 +76,10 @@ MAX_RUN_STATES = 2
 #   Measured on an H200 for columns of 512 to 4096 bf16, of which the mean is subtracted.
 SPEED_OF_SHORTEST_ROWS = 0.6  # of a copy's speed
 SPEED_A_DOUBLING = 0.1  # of a copy's speed, added by each doubling
+#   A tile of columns that are read by element, as those of odd rows, begins and ends in the middle of
+#   sectors, which other tiles read again: it moves one sector a row more. Rows of 64 bytes, of which 4096
+#   float are centered, take 84 us, estimated as 78 (two kernels 59); of 128 bytes, 1024 rows, 66, estimated as
+#   58; of 32 bytes of bf16 103, estimated as 119 (two kernels 63).
 # Share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
 # stores.
 #   H200: softmax down 300 to 4096 bf16 takes 0.92 to 1.12 times as long as is estimated with it.
@@ -117,7 +126,7 @@ class OuterPersistentPlanner(ReductionPlanner):
                 return Reject(f"columns of {length} do not fit in a block, and are too many to share out")
             return Proposal(sweeps.params, sweeps.estimate)
         width = tile.width
-        blocks = ceil_div(columns, tile.threads_x * width) * tile.blocks
+        blocks = ceil_div(columns, tile.threads_x * tile.tiles * width) * tile.blocks
         params = ReductionParams(
             fastest_dim=False,
             persistent_kernel=True,
@@ -128,10 +137,10 @@ class OuterPersistentPlanner(ReductionPlanner):
             vectorize_iter_dom=width > 1,
             unroll_factor_iter_dom=width,
             unroll_factor_inner_reduction=gcd(tile.batches, LONGEST_RUN) if self._combines_runs else 1,
-            lparams=LaunchParams(bdimx=tile.threads_x, bdimy=tile.threads_y),
-            reason=f"{columns} contiguous columns of {length}: {tile.threads_x} threads of {width} columns, "
-            f"{tile.threads_y} down the columns of {tile.blocks} blocks hold {tile.batches} rows each"
-            f"{' in shared memory' if tile.shared else ''}{', inputs only' if tile.project else ''}",
+            lparams=LaunchParams(
+                bdimx=tile.threads_x, bdimy=tile.threads_y, bdimz=tile.tiles if tile.tiles > 1 else UNSET
+            ),
+            reason=_reason(tile, columns, length),
         )
         if stable:
             params = for_this_length(params, space, facts, "columns")
@@ -140,7 +149,8 @@ class OuterPersistentPlanner(ReductionPlanner):
         speed, steps = self._speed(tile, blocks, facts, hardware), HELD_SECONDS
         if self._has_welford:
             speed, steps = with_welford(speed, steps)
-        return Proposal(params, self._cost.estimate(facts, hardware, speed=speed, steps=steps))
+        cost = self._cost_along_memory if tile.threads_x * width == space.side_by_side(facts) else self._cost
+        return Proposal(params, cost.estimate(facts, hardware, speed=speed, steps=steps))
 
     def shares_columns(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether several blocks have a column together."""
@@ -155,6 +165,7 @@ class OuterPersistentPlanner(ReductionPlanner):
         return ColumnsToHold(
             space.iteration_size(facts),
             space.reduction_size(facts),
+            space.side_by_side(facts),
             self._width(facts),
             self._element_bytes,
             self._buffers.inputs,
@@ -168,6 +179,8 @@ class OuterPersistentPlanner(ReductionPlanner):
         Short columns are in wide rows of registers, others in clusters, and the rest as registers allow.
         """
         columns = self._columns(facts)
+        if columns.length > MAX_ROWS_OF_A_THREAD and is_of_short_rows(columns):
+            return self._short_row_tile(columns, hardware)
         few = short_tile(columns, hardware)
         if few is not None and self._fits(few, hardware):
             return few
@@ -181,11 +194,27 @@ class OuterPersistentPlanner(ReductionPlanner):
         held = register_tile(columns, hardware) or clustered_tile(columns, hardware)
         return held or next(iter(tiles), None)
 
+    def _short_row_tile(self, columns: ColumnsToHold, hardware: HardwareInfo) -> ColumnTile | None:
+        """Returns the tile that holds columns of short rows; None if they are too long."""
+        for project, held, registers in self._ways_to_hold:
+            tile = short_row_tile(columns, project, held, registers)
+            if tile is not None and self._fits(tile, hardware):
+                return tile
+        return clustered_tile(columns, hardware)
+
+    @cached_property
+    def _ways_to_hold(self) -> tuple[tuple[bool, Held, int], ...]:
+        """Whether only inputs are held, what is held then, and in how many registers at most."""
+        return (
+            (False, self._buffers.everything, REGISTERS_TO_HOLD_ALL),
+            (True, self._buffers.inputs, REGISTERS_TO_HOLD),
+        )
+
     def _fits(self, tile: ColumnTile, hardware: HardwareInfo) -> bool:
         """Whether registers hold all loads of a tile's rows, which are in flight together: not only what is
         held, but also what is computed again from several inputs.
         """
-        most = hardware.registers_a_thread(tile.threads_x * tile.threads_y)
+        most = hardware.registers_a_thread(tile.threads_x * tile.threads_y * tile.tiles)
         return tile.batches * self.step_loads.registers(tile.width) <= most - MIN_REGISTERS_TO_WORK
 
     def _tiles(self, columns: int, length: int, width: int) -> Iterator[ColumnTile]:
@@ -202,10 +231,7 @@ class OuterPersistentPlanner(ReductionPlanner):
                 if batches > most:
                     continue
                 threads_y, batches = fewest_threads(length, threads_x, batches)
-                for inputs_only, held, registers in (
-                    (False, self._buffers.everything, REGISTERS_TO_HOLD_ALL),
-                    (True, self._buffers.inputs, REGISTERS_TO_HOLD),
-                ):
+                for inputs_only, held, registers in self._ways_to_hold:
                     if batches * width * held.at_once <= registers * REGISTER_BYTES:
                         yield ColumnTile(row_bytes, threads_x, threads_y, batches, width, inputs_only)
 
@@ -213,7 +239,19 @@ class OuterPersistentPlanner(ReductionPlanner):
         """Returns the share of a copy's speed that is kept."""
         row_bytes = min(tile.row_bytes, TILE_ROW_BYTES[0])
         share = SPEED_OF_SHORTEST_ROWS + SPEED_A_DOUBLING * log2(row_bytes / TILE_ROW_BYTES[-1])
+        if tile.width == 1 and self.space.side_by_side(facts) > tile.threads_x:
+            share *= row_bytes / (row_bytes + SECTOR_BYTES)
         moving = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
         computing = EXPOSED_ARITHMETIC * self._cost.computing_seconds(facts, hardware)
         kept = moving / (moving / share + computing) if moving else 1.0
         return busy_share(blocks, hardware) * kept
+
+
+def _reason(tile: ColumnTile, columns: int, length: int) -> str:
+    several = f"{tile.tiles} times " if tile.tiles > 1 else ""
+    where = f"{' in shared memory' if tile.shared else ''}{', inputs only' if tile.project else ''}"
+    return (
+        f"{columns} contiguous columns of {length}: {several}{tile.threads_x} threads of {tile.width} "
+        f"columns, {tile.threads_y} down the columns of {tile.blocks} blocks hold {tile.batches} rows each"
+        f"{where}"
+    )

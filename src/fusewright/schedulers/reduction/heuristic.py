@@ -107,7 +107,8 @@ class IndependentReductionPlanner(ReductionPlanner):
         joined = self._joined_rows(facts, width, hardware)
         if joined is not None:
             launch = joined.lparams
-            return self._proposal(joined, count // launch.bdimx * launch.gdimy, facts, hardware)
+            blocks = count // launch.bdimx * launch.gdimy
+            return self._proposal(joined, blocks, facts, hardware, self._cost_along_memory)
         columns = Columns(
             count,
             length,
@@ -123,7 +124,10 @@ class IndependentReductionPlanner(ReductionPlanner):
         blocks = (
             ceil_div(count, _threads_along(params) * params.unroll_factor_iter_dom) * params.lparams.gdimy
         )
-        return self._proposal(params, blocks, facts, hardware)
+        has_rows = _threads_along(params) * params.unroll_factor_iter_dom == columns.side_by_side
+        along_memory = params.lanes_down_columns or has_rows
+        cost = self._cost_along_memory if along_memory else self._cost
+        return self._proposal(params, blocks, facts, hardware, cost)
 
     @cached_property
     def _column_loads(self) -> VectorLimits | None:
@@ -206,6 +210,8 @@ class IndependentReductionPlanner(ReductionPlanner):
         if self._runs is None or width * self.space.element_bytes > NARROW_VECTOR_BYTES:
             return None
         length, row = self.space.reduction_size(facts), self.space.side_by_side(facts)
+        if row == width > 1:  # neighbouring threads go down the columns
+            return None
         outer = max(0, len(self.space.iteration) - 1)
         found = next((each.vectors for each in self._runs.vectors(outer, facts) if each.dim == outer), None)
         if found is None or found.unaligned or found.width <= width or not row:

@@ -35,6 +35,13 @@ class ReductionPlanner:
         return CostModel(self.fusion, self.space.sectors(self.fusion))
 
     @cached_property
+    def _cost_along_memory(self) -> CostModel:
+        """The costs of threads that go along rows of memory and on to the next, whichever dimension is
+        reduced.
+        """
+        return CostModel(self.fusion, self.space.sectors_along_memory(self.fusion))
+
+    @cached_property
     def step_loads(self) -> StepLoads:
         return StepLoads(self.fusion, self.space)
 

@@ -87,6 +87,11 @@ class ReductionSpace:
             slow, fast = fast, slow
         return Sectors.along(fusion, (*self.loads, *self.stores), (*slow, *fast))
 
+    def sectors_along_memory(self, fusion: Fusion) -> Sectors:
+        """The sectors that threads touch, which go along the main load's memory."""
+        order = memory_order(self.reference, self.main)
+        return Sectors.along(fusion, (*self.loads, *self.stores), order)
+
     def is_full(self, access: Access) -> bool:
         """Whether an access touches an element for each point of the space."""
         return access.concrete.issuperset(self.concrete)
