@@ -78,8 +78,8 @@ SPEED_OF_SHORTEST_ROWS = 0.6  # of a copy's speed
 SPEED_A_DOUBLING = 0.1  # of a copy's speed, added by each doubling
 #   A tile of columns that are read by element, as those of odd rows, begins and ends in the middle of
 #   sectors, which other tiles read again: it moves one sector a row more. Rows of 64 bytes, of which 4096
-#   float are centered, take 84 us, estimated as 78 (two kernels 59); of 128 bytes, 1024 rows, 66, estimated as
-#   58; of 32 bytes of bf16 103, estimated as 119 (two kernels 63).
+#   float are centered, take 84 us, estimated as 78 (two kernels 59); of 128 bytes, 1024 rows, 66, estimated
+#   as 58; of 32 bytes of bf16 103, estimated as 119 (two kernels 63).
 # Share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
 # stores.
 #   H200: softmax down 300 to 4096 bf16 takes 0.92 to 1.12 times as long as is estimated with it.

@@ -48,3 +48,11 @@ def short_run(access: Access, axes: Sequence[IterDomain], sizes: Sequence[int]) 
             return place[axis] + 1 if is_short else None
         run *= sizes[expected]
     return None
+
+
+def along_memory(access: Access, axes: Sequence[IterDomain]) -> list[IterDomain]:
+    """Returns a kernel's dimensions in the order in which an input lies in memory: a tile's threads have its
+    short runs side by side.
+    """
+    place = {ours: i for i, ours in enumerate(access.tensor.allocation)}
+    return sorted(axes, key=lambda axis: place.get(access.axes.get(axis), -1))  # type: ignore[arg-type]
