@@ -347,7 +347,7 @@ def test_a_reduction_between_kernels_lies_as_its_source(order: tuple[int, ...], 
         fd.add_output(fd.ops.sum(a * 2.0, [1]))
     x = _laid_out(_integers((6, 5, 9), target), order)
     written = [t for kernel in fd.kernels_for([x]) for t in kernel.tensors if t.is_written]
-    between = [t.strides for t in written if t.shape == (6, 9)][0]
+    between = next(t.strides for t in written if t.shape == (6, 9))
     assert between == ((9, 1) if order[0] > order[2] else (1, 6))
     largest, doubled = fd.execute([x])
     assert doubled.stride() == (9, 1)

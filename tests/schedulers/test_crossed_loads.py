@@ -112,15 +112,22 @@ def test_one_kernel_reads_both_inputs() -> None:
     torch.testing.assert_close(result.float(), (x.t().float() + y.float()).sum(1), rtol=1e-2, atol=1e-1)
 
 
+@pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize(("batch", "lanes_down", "along"), [(4, True, 1), (16, False, 4), (256, False, 16)])
-def test_threads_along_a_row_have_what_is_contiguous_in_it(batch: int, lanes_down: bool, along: int) -> None:
-    """One input has the batch innermost, the other the reduced dimension."""
+def test_threads_along_a_row_have_what_is_contiguous_in_it(
+    batch: int, lanes_down: bool, along: int, swapped: bool
+) -> None:
+    """One input has the batch innermost, the other the reduced dimension, whichever comes first."""
+    orders = [[0, 2, 1], [2, 1, 0]]
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1, -1], contiguity=True, dtype=DataType.Half, stride_order=[0, 2, 1])
-        y = fd.define_tensor([-1, -1, -1], contiguity=True, dtype=DataType.Half)
-        fd.add_output(fd.ops.sum(x * y, [2]))
+        a, b = (
+            fd.define_tensor([-1, -1, -1], contiguity=True, dtype=DataType.Half, stride_order=order)
+            for order in (orders[::-1] if swapped else orders)
+        )
+        fd.add_output(fd.ops.sum(a * b, [2]))
     x = torch.randn(16384 // batch, 128, batch).half().permute(2, 0, 1)
     y = torch.randn(x.shape).half()
+    x, y = (y, x) if swapped else (x, y)
     [kernel] = fd.kernels_for([x, y])
     assert kernel.params.lanes_down_columns == lanes_down
     launch = kernel.params.lparams

@@ -15,7 +15,7 @@ from fusewright.core.enums import MemoryType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.kernel.text import kernel_text
-from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import max_, sum_, welford
 from fusewright.ops.build_resize import cat
@@ -206,7 +206,18 @@ def test_no_tiles_for_a_column_that_is_read_next_to_rows() -> None:
 
 
 def test_no_tiles_where_all_is_read_from_the_caches_as_fast() -> None:
-    assert not proposed(crossed((0,), DataType.BFloat16), 65, 130).tiles_in_shared_memory
+    """Of three inputs two lie along the reduced dimension."""
+
+    def body(fusion: Fusion) -> TensorView:
+        *others, turned = (define_tensor(fusion, [-1, -1], True, DataType.BFloat16) for _ in range(3))
+        total = permute(fusion, turned, [1, 0])
+        for other in others:
+            total = apply_to_tensor(fusion, "add", total, other)
+        return sum_(fusion, convert_tensor(fusion, total, DataType.Float), [1])
+
+    fusion = p.built(body)
+    params, _ = p.propose(SCHEDULER, fusion, p.facts_of(fusion, [(130, 65), (130, 65), (65, 130)]))
+    assert params.fastest_dim and not params.tiles_in_shared_memory
 
 
 def test_more_inputs_have_smaller_tiles() -> None:

@@ -9,6 +9,7 @@ import torch
 
 from fusewright import FusionDefinition
 from fusewright.core.errors import ParamsError
+from tests.segment.test_few_elements import definition
 
 
 def _swapped(x: torch.Tensor) -> FusionDefinition:
@@ -43,3 +44,26 @@ def test_threads_along_rows_need_rows(target: torch.device) -> None:
     flat = replace(kernel.params, break_point=0, assumed_sizes=(), unroll_factor_outer=1)
     with pytest.raises(ParamsError, match="bdimy"):
         fd.execute([x], schedules={0: replace(flat, lparams=replace(flat.lparams, bdimy=4))})
+
+
+@pytest.mark.parametrize(
+    ("run", "gap", "width"), [(2, 0, 2), (3, 0, 1), (7, 0, 1), (4, 1, 1), (6, 0, 2), (8, 0, 4)]
+)
+def test_short_runs_are_tiled_in_the_vectors_that_they_have(run: int, gap: int, width: int) -> None:
+    """By element where there are none, instead of vectors through several runs."""
+    x = torch.empty(4096, 256, run + gap, device="meta")[..., :run]
+    fd = definition(lambda x: (x * 2).transpose(0, 1).contiguous(), x)
+    [kernel] = fd.kernels_for([x], device="cuda")
+    params = kernel.params
+    assert (params.vectorization_factor, params.vectorized_dim, params.unaligned_inputs) == (width, -1, ())
+    assert params.break_point == 1 and params.lparams.bdimy == 16
+    estimate = kernel.proposal.seconds
+    assert estimate < 1.6 * kernel.proposal.least_seconds
+
+
+@pytest.mark.parametrize(("run", "gap"), [(3, 0), (7, 0), (4, 1)])
+def test_what_tiles_by_element_compute(run: int, gap: int, target: torch.device) -> None:
+    x = torch.randn(70, 45, run + gap, device=target)[..., :run]
+    fd = _swapped(x)
+    assert fd.kernels_for([x])[0].params.lparams.bdimy == 16
+    assert torch.equal(fd.execute([x])[0], (x * 2).permute(1, 0, 2))

@@ -25,7 +25,7 @@ from fusewright.schedulers.pointwise.cut import Cut, broadcasts_served
 from fusewright.schedulers.pointwise.planes import Planes, find_planes
 from fusewright.schedulers.pointwise.row_windows import RowWindows, find_row_windows
 from fusewright.schedulers.pointwise.space import PointwiseSpace
-from fusewright.schedulers.pointwise.tiles import TILE_COLUMNS, Tile, short_run
+from fusewright.schedulers.pointwise.tiles import Tile, tile_of
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
@@ -84,18 +84,22 @@ class CutChoice:
         most = MAX_ACCESSES_IN_FLIGHT
         return min(as_cheap, key=lambda c: self.arithmetic.slots(facts, c.at, most, c.vectors.width))
 
-    def tile(self, cut: Cut, sizes: Sequence[int]) -> Tile | None:
-        """Returns a tile for each block, where an input has shorter runs of memory along the columns than a
-        line; else None.
+    def tiled(self, cut: Cut, sizes: Sequence[int], facts: Facts) -> tuple[Tile, Cut] | None:
+        """Returns a tile for each block, and the cut with the vectors of its rows, where an input has shorter
+        runs of memory along the columns than a line; else None.
         """
-        vectors = cut.vectors
-        if cut.at or cut.dim != -1 or cut.shifts or vectors.unaligned or vectors.width == 1:
+        if cut.at or self.space.reference.is_placed:
             return None
+        within = cut
+        if cut.dim != -1 or cut.shifts or cut.vectors.unaligned:
+            width = self._vectors.width(facts) if self._vectors is not None else 1
+            if width > 1:
+                return None
+            within = replace(cut, vectors=Vectors(1, (), cut.vectors.cost), dim=-1, shifts=False)
         for access in self.accesses.full_loads:
-            found = short_run(access, self.space.axes, sizes)
-            if found is None or prod(sizes[found:]) < TILE_COLUMNS * vectors.width:
-                continue
-            return Tile(found, TILE_COLUMNS, THREADS // TILE_COLUMNS)
+            tile = tile_of(access, self.space.axes, sizes, within.vectors.width)
+            if tile is not None:
+                return tile, within
         return None
 
     def vectors_of(self, cut: Cut, sizes: Sequence[int], hardware: HardwareInfo) -> tuple[Vectors, bool]:

@@ -150,8 +150,9 @@ class PointwisePlanner:
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         sizes = [facts.value(axis.extent) for axis in self.space.axes]
         cut = self._cuts.best(sizes, facts, hardware)
+        tile, cut = self._cuts.tiled(cut, sizes, facts) or (None, cut)
         vectors, shifted = self._cuts.vectors_of(cut, sizes, hardware)
-        shape = _Shape(sizes, cut, vectors, shifted, self._cuts.tile(cut, sizes))
+        shape = _Shape(sizes, cut, vectors, shifted, tile)
         threads = self._threads(shape, facts)
         unroll = cut.planes or self._accesses_in_flight(shape, threads, facts, hardware)
         break_point, width, is_tiled = shape.break_point, shape.width, shape.tile is not None
@@ -263,12 +264,12 @@ class PointwisePlanner:
         in_flight = self._bytes_in_flight(shape, loaded, facts, hardware)
         rows_share = break_point and accesses.rows_share_elements(break_point)
         # What several accesses share, a line or an element, is worth more of them than their bytes.
-        if rows_share or (width == 1 and accesses.are_apart(facts)):
+        if shape.tile is None and (rows_share or (width == 1 and accesses.are_apart(facts))):
             unroll = min(unrolled(0, in_flight, width, total, hardware), MAX_ACCESSES_IN_FLIGHT)
         elif shape.tile is None:
             unroll = unrolled(loaded, in_flight, width, total, hardware)
         else:
-            unroll = 1
+            unroll = shape.tile.rows_a_thread
         if shape.tile is None and break_point and not shape.shifted:
             memory = self._cost.moving_seconds(facts, hardware)
             unroll = self._arithmetic.sharing_rows(facts, hardware, memory, break_point, unroll, width)

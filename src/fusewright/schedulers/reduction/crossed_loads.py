@@ -67,6 +67,12 @@ def _along(space: ReductionSpace, accesses: Iterable[Access], inner: IterDomain)
     return tuple(access for access, unit in found if unit is not None and access.axes.get(inner) is unit)
 
 
+def columns_side_by_side(space: ReductionSpace, facts: Facts) -> int:
+    """Returns the number of columns whose elements follow one another in what is contiguous along rows."""
+    along = _along(space, space.loads, space.iteration[-1])
+    return min(space.side_by_side(facts, load) for load in along)
+
+
 def crossed_limits(fusion: Fusion, space: ReductionSpace) -> tuple[VectorLimits, VectorLimits] | None:
     """Returns the limits on vectors along rows and down columns; None where not both are there."""
     if not loads_down_columns(space):

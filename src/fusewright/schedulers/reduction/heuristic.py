@@ -29,6 +29,7 @@ from fusewright.schedulers.reduction.column_heuristic import (
     with_words_in_flight,
 )
 from fusewright.schedulers.reduction.crossed_loads import (
+    columns_side_by_side,
     crossed_limits,
     crossed_params,
     crossed_sectors,
@@ -176,7 +177,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         widths = crossed_widths(self._crossed_limits, facts) if self._crossed_limits is not None else None
         if widths is None:
             return None
-        run = self.space.side_by_side(facts)
+        run = columns_side_by_side(self.space, facts)
         params = crossed_params(rows, run, length, *widths, self.space.element_bytes, hardware)
         blocks = ceil_div(rows, _threads_along(params) * params.unroll_factor_iter_dom) * params.lparams.gdimy
         cost = self._crossed_costs[is_short(run, widths[0])]

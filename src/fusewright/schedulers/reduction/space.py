@@ -131,10 +131,12 @@ class ReductionSpace:
         """The reference's axes that are no broadcasts."""
         return tuple(a for a in (*self.iteration, *self.reduction) if not a.is_broadcast)
 
-    def side_by_side(self, facts: Facts) -> int:
-        """Returns the number of columns whose elements follow one another in memory."""
+    def side_by_side(self, facts: Facts, of: Access | None = None) -> int:
+        """Returns the number of columns whose elements follow one another in memory: of the main load, or of
+        another one.
+        """
         count = 1
-        for axis in reversed(memory_order(self.reference, self.main)):
+        for axis in reversed(memory_order(self.reference, of or self.main)):
             if axis.is_reduction:
                 break
             count *= facts.value(axis.extent)
@@ -258,8 +260,9 @@ def space_of(
     after: Collection[TensorView],
 ) -> ReductionSpace:
     """The space of reductions that reduce the same axes; see its attributes."""
-    reads = loads(fusion, maps)
-    main = main_load(fusion, reference, reads)
+    reads, writes = loads(fusion, maps), stores(fusion, maps)
+    points = {axis for axis in reference.logical if not axis.is_broadcast}
+    main = main_load(fusion, reference, reads, any(each.concrete >= points for each in writes))
     if main is not None and _share_along_results(fusion, reference, main, maps, after):
         main = None
     order = memory_order(reference, main)
@@ -271,7 +274,7 @@ def space_of(
         maps,
         frozenset(after),
         tuple(reads),
-        tuple(stores(fusion, maps)),
+        tuple(writes),
         main,
     )
 
@@ -317,22 +320,36 @@ def _narrower(
     return None
 
 
-def main_load(fusion: Fusion, reference: TensorView, reads: Sequence[Access]) -> Access | None:
+def main_load(
+    fusion: Fusion, reference: TensorView, reads: Sequence[Access], stores_all: bool = True
+) -> Access | None:
     """The load with the most dimensions, if one has any.
 
     Among several, it is one whose own dimensions are the most: a column that is used next to a matrix has one
     element along the dimension that both are read along. Among these, it is one that has the last kept
     dimension, along which results are contiguous; then the first by input and memory order, whatever the
     order of nodes, which caches change.
+
+    Args:
+        stores_all: whether an element is stored for each point. If none is, the first are loads that are
+            contiguous along a kept dimension, if they are half of all or more: squares of elements serve
+            both (`crossed_loads`), in the order of these.
     """
     rows = [axis for axis in reference.logical if not axis.is_reduction and not axis.is_broadcast]
+    points = {axis for axis in reference.logical if not axis.is_broadcast}
+    full = [read for read in reads if read.concrete >= points]
+    along = [
+        read for read in full if any(read.axes.get(axis) is unit_stride_axis(read.tensor) for axis in rows)
+    ]
+    prefers_rows = not stores_all and 2 * len(along) >= len(full)
 
-    def rank(read: Access) -> tuple[int, int, bool, int, list[int]]:
+    def rank(read: Access) -> tuple[int, int, bool, bool, int, list[int]]:
         own = sum(not axis.is_broadcast for axis in read.tensor.allocation)
         order = {ours: i for i, axis in enumerate(reference.logical) if (ours := read.axes.get(axis))}
-        along = [order[axis] for axis in read.tensor.allocation if axis in order]
+        memory = [order[axis] for axis in read.tensor.allocation if axis in order]
         lacks_last = bool(rows) and rows[-1] not in read.concrete
-        return -len(read.concrete), -own, lacks_last, fusion.inputs.index(read.tensor), along
+        is_other = prefers_rows and read not in along
+        return -len(read.concrete), -own, is_other, lacks_last, fusion.inputs.index(read.tensor), memory
 
     return min((read for read in reads if read.concrete), key=rank, default=None)
 
