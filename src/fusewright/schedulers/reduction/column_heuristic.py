@@ -200,9 +200,12 @@ def anywhere_params(
     """
     if columns.side_by_side < WARP_SIZE * columns.width:
         return None
-    tiles = _tiles(columns, columns.width, WARP_SIZE, THREADS // WARP_SIZE, USUAL_BYTES_IN_FLIGHT, hardware)
-    reason = f"{tiles.reason}; loaded from any element on"
-    return replace(tiles, unaligned_inputs=inputs, reason=reason)
+    found = _whole_columns_of_threads(columns, hardware) if columns.length <= SHORT_COLUMN else None
+    if found is None:
+        down = min(THREADS // WARP_SIZE, power_of_two_at_least(columns.length))
+        found = _tiles(columns, columns.width, WARP_SIZE, down, USUAL_BYTES_IN_FLIGHT, hardware)
+    reason = f"{found.reason}; loaded from any element on"
+    return replace(found, unaligned_inputs=inputs, reason=reason)
 
 
 def with_words_in_flight(
