@@ -2672,6 +2672,7 @@ class EditableReductionParams:
     vectorized_dims: tuple[int, ...]
     streams_inputs: bool
     keeps_inputs: bool
+    loads_ahead: bool
     held_steps: int
     sweeps_backward: bool
     streams_last_sweep: bool

@@ -63,6 +63,7 @@ def block_params(
     buffers: RowBuffers,
     state_bytes: int,
     cached: bool,
+    loads_late: bool,
     fits: bool,
     hardware: HardwareInfo,
 ) -> ReductionParams:
@@ -72,13 +73,14 @@ def block_params(
         buffers: what is held of a row.
         state_bytes: the bytes that reductions across a block exchange for each of its threads.
         cached: whether rows share all of their inputs with others, so that these come from the caches.
+        loads_late: whether results are used with inputs that no reduction follows from.
         fits: whether as few threads as possible are to be idle.
     """
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, BYTES_IN_FLIGHT // max(1, width * buffers.inputs.at_once)))
-    threads, batches = threads_and_batches(rows, vectors, most, hardware, cached)
+    threads, batches = threads_and_batches(rows, vectors, most, hardware, cached, loads_late)
     if fits:
         threads, batches = least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK

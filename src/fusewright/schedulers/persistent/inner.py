@@ -92,6 +92,10 @@ class InnerPersistentScheduler(BuiltInScheduler):
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         check_staged(original, params)
         check_scanned(original, params)
+        if params.loads_ahead and not original.read_late:
+            params.expect(
+                "loads_ahead", False, "as reductions follow from all inputs that are read at every point"
+            )
         if params.circular_stages:
             stream_rows(schedule, params, original.read_once)
             return
@@ -139,7 +143,8 @@ class InnerPersistentScheduler(BuiltInScheduler):
         else:
             placed = [] if several else inline_row_results(schedule, partials[0], position)
         placed += inline_staged_loads(schedule, along)
-        inline(schedule, space, partials, width, position, placed=placed, side_by_side=several)
+        ahead = original.read_late if params.loads_ahead else ()
+        inline(schedule, space, partials, width, position, placed=placed, side_by_side=several, ahead=ahead)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps: cheaper for a row that is held, dearer for one read again.

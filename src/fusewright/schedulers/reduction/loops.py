@@ -219,18 +219,19 @@ def inline(
     placed: Sequence[TensorView] = (),
     side_by_side: bool = False,
     serial: Sequence[int] = (),
+    ahead: Collection[TensorView] = (),
 ) -> None:
     """Inlines everything as far as it can be, but loads before a reduction at `load_position` only.
 
     So the loads of a whole unrolled stretch are in flight together, and with them those of vectors that start
-    at any element, which take two each. `columns`: reductions of columns that loads feed as well. `placed`:
-    tensors that are inlined already. `side_by_side`: the partial results of
-    that stretch are made before one collective combines them all. `serial`: as of `inline_runs`.
+    at any element, which take two each, and those of the inputs `ahead`. `columns`: reductions of columns
+    that loads feed as well. `placed`: tensors that are inlined already. `side_by_side`: the partial results
+    of that stretch are made before one collective combines them all. `serial`: as of `inline_runs`.
     """
     lead = partials[0]
     loads = [load for load in find_loads(schedule.fusion) if load not in placed]
     early = [load for load in loads if load not in space.after and feeds(load, {*partials, *columns})]
-    early += [load for load in loads if load.unaligned and load not in early]
+    early += [load for load in loads if load not in early and (load.unaligned or load.producers[0] in ahead)]
     if side_by_side:
         early += all_outputs(partials)
     if early:

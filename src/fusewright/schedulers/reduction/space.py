@@ -116,6 +116,18 @@ class ReductionSpace:
         return all(self.is_full(load) for load in self.loads if load.tensor in tensors)
 
     @cached_property
+    def read_late(self) -> frozenset[TensorView]:
+        """The inputs with an element for each point that no reduction follows from."""
+        needed: set[Val] = set()
+        stack: list[Val] = list(self.reductions)
+        while stack:
+            value = stack.pop()
+            if value not in needed:
+                needed.add(value)
+                stack += value.definition.inputs if value.definition is not None else ()
+        return frozenset(load.tensor for load in self.full_loads if load.tensor not in needed)
+
+    @cached_property
     def read_once(self) -> frozenset[TensorView]:
         """The inputs of which one load reads an element for each point of the space."""
         return read_once(self.loads, self.concrete)
