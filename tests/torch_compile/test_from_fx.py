@@ -552,3 +552,16 @@ def test_a_converted_graph_is_neither_pickled_nor_copied() -> None:
         with pytest.raises(GraphError, match="a converted graph cannot be pickled or copied"):
             take(converted)
     assert torch.equal(converted(x), x + 1)
+
+
+def test_a_definition_of_the_whole_graph_has_its_outputs_in_the_order_of_the_results() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first = x * 2.0
+        return first.sum(0), first
+
+    x = torch.randn(3, 4)
+    converted = from_fx(traced(function, x))
+    [definition] = converted.definitions
+    for made in (converted(x), definition.execute([x])):
+        for found, expected in zip(made, function(x), strict=True):
+            torch.testing.assert_close(found, expected)

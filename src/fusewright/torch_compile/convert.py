@@ -375,7 +375,10 @@ class _Conversion:
     def _outputs(
         self, recording: Recording, nodes: Sequence[fx.Node], more: Sequence[fx.Node]
     ) -> tuple[tuple[fx.Node, ...], tuple[ResultView, ...]]:
-        """Adds what others read of these nodes as outputs: the nodes, in their order, and views of them."""
+        """Adds what others read of these nodes as outputs: the nodes, and views of them.
+
+        They have the order of the nodes, which equal layers share; where only results are read, theirs.
+        """
         inside = set(nodes)
         tensors = [node for node in nodes if isinstance(recording.value(node), Tensor)]
         elsewhere = {node for node in tensors if self._is_read_elsewhere(node, inside)}
@@ -388,7 +391,9 @@ class _Conversion:
             views = result_views(own, inside, recording.library)
         wanted = elsewhere.union(results).difference(view.node for view in views)
         wanted.update(view.base for view in views if view.base in inside)
-        outputs = tuple(node for node in tensors if node in wanted)
+        outputs = tuple(node for node in (tensors if elsewhere else results) if node in wanted)
+        if wanted.difference(outputs):  # views have bases that are no results
+            outputs = tuple(node for node in tensors if node in wanted)
         for node in outputs:
             if base_of(node) is not node:  # the base is not in memory, so no view of it can be returned
                 recording.lay_out(node)
