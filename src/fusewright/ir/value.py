@@ -186,6 +186,17 @@ class TensorView:
         return [axis for axis in self.allocation if not axis.is_reduction]
 
     @property
+    def memory_dims(self) -> list[int]:
+        """The positions of the dimensions, outermost in memory first."""
+        place = {axis: dim for dim, axis in enumerate(self.shape)}
+        return [place[axis] for axis in self.memory_axes]
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether its dimensions are in memory in order; there may be gaps."""
+        return self.allocation == self.logical or self.memory_axes == list(self.shape)
+
+    @property
     def is_expanded(self) -> bool:
         """Whether it shows copies of elements along a dimension."""
         return any(axis.expanded is not None for axis in self.shape)

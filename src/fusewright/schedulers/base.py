@@ -191,6 +191,13 @@ def merges_last(scheduler: Scheduler) -> bool:
     return bool(getattr(scheduler, "merges_last", False))
 
 
+def launches_apart(scheduler: Scheduler) -> bool:
+    """Whether kernels of a scheduler share launches with each other alone: its attribute `launches_apart`, if
+    it has one.
+    """
+    return bool(getattr(scheduler, "launches_apart", False))
+
+
 def accepted(scheduler: Scheduler, space: Space | str) -> Space:
     """The result of an analysis, or a RejectedError if it is a reason."""
     if isinstance(space, str):

@@ -29,7 +29,8 @@ from fusewright.sym import Product, Symbol, evaluate
 
 # Bytes of a sector, which memory and the L2 cache move as a whole.
 SECTOR_BYTES = 32
-# Bytes of a line of the L1 cache, which looks up one line after the other for all threads of a warp's access.
+# Bytes of a line of the L1 and L2 caches. The L1 cache looks up one line after the other for all threads of a
+# warp's access.
 LINE_BYTES = 128
 # Slots of a thread for each line that its warp looks up besides those of an access to neighbours.
 #   H200: with 24 such lines for a point 32 images of 224x224 pixels and three channels took 15 us besides the

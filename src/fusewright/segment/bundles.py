@@ -10,9 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from fusewright.core.enums import SchedulerType
 from fusewright.ir import Fusion, TensorView
-from fusewright.schedulers.base import Cost
+from fusewright.schedulers.base import Cost, launches_apart
 from fusewright.schedulers.cost import KERNEL_SECONDS
 from fusewright.segment.segmented import Segment
 
@@ -33,11 +32,8 @@ def launches(
 
     A segment joins the first launch that comes after all its producers. If this gives fewer launches, it
     joins instead the last launch that comes before all its consumers. A segment that changes a tensor in
-    memory, and one that makes that tensor, are launched by themselves. Transposes, whose blocks have tiles
-    and many loads in flight, share launches with each other alone.
-
-    H200, steps of momentum of 8189x1024 half, one tensor of which lies column by column: 50.1 us in one
-    launch, 44.9 in two.
+    memory, and one that makes that tensor, are launched by themselves. Those of a scheduler that
+    `launches_apart` share launches with each other alone.
     """
     before = _predecessors(fusion, segments)
     small = [LEAST_SHARE * cost.seconds <= KERNEL_SECONDS for cost in costs]
@@ -45,20 +41,20 @@ def launches(
     for i, segment in enumerate(segments):
         if segment.evaluated is not None or _updated(segment) or not changed.isdisjoint(segment.outputs):
             small[i] = False
-    tiled = [segment.scheduler.type is SchedulerType.transpose for segment in segments]
-    early = _joined(range(len(segments)), before, small, tiled)
+    apart = [launches_apart(segment.scheduler) for segment in segments]
+    early = _joined(range(len(segments)), before, small, apart)
     after: list[set[int]] = [set() for _ in segments]
     for i, earlier in enumerate(before):
         for j in earlier:
             after[j].add(i)
-    late = _joined(range(len(segments) - 1, -1, -1), after, small, tiled)
+    late = _joined(range(len(segments) - 1, -1, -1), after, small, apart)
     late.reverse()
     chosen = early if len(early) <= len(late) else late
     return tuple([tuple(sorted(members)) for members in chosen])
 
 
 def _joined(
-    order: Sequence[int], needed: Sequence[set[int]], small: Sequence[bool], tiled: Sequence[bool]
+    order: Sequence[int], needed: Sequence[set[int]], small: Sequence[bool], apart: Sequence[bool]
 ) -> list[list[int]]:
     """The launches if each segment, in this order, joins the first one after the launches that it needs.
 
@@ -66,14 +62,14 @@ def _joined(
         order: the segments.
         needed: for each segment the segments whose launches come before.
         small: whether each segment may share a launch.
-        tiled: whether it shares one with such segments alone.
+        apart: whether it shares one with such segments alone.
     """
     found: list[list[int]] = []
     place: dict[int, int] = {}
     open_places: tuple[list[int], list[int]] = [], []
     for i in order:
         latest = max((place[j] for j in needed[i]), default=-1)
-        own = open_places[tiled[i]]
+        own = open_places[apart[i]]
         at = bisect_right(own, latest) if small[i] else len(own)
         if at < len(own):
             place[i] = own[at]

@@ -74,7 +74,7 @@ def orders_beside(nodes: Sequence[Node], outputs: Collection[TensorView]) -> lis
 
 def _in_places(base: TensorView, places: Places) -> list[int] | None:
     """The dimensions of an input in the order of their places; None where they lie so, or some have none."""
-    own = _order(base)
+    own = base.memory_dims
     moving = _of_several(base, own)
     if not all(base.shape[dim] in places for dim in moving):
         return None
@@ -91,12 +91,6 @@ def _rank(tensor: TensorView) -> int:
 def _of_several(tensor: TensorView, order: Sequence[int]) -> list[int]:
     """Of an order of dimensions those of several elements: where others stand is the same memory."""
     return [dim for dim in order if not tensor.shape[dim].is_broadcast]
-
-
-def _order(tensor: TensorView) -> list[int]:
-    """The dimensions of a tensor, the outermost in memory first."""
-    place = {axis: dim for dim, axis in enumerate(tensor.shape)}
-    return [place[axis] for axis in tensor.memory_axes]
 
 
 def in_order(orders: Mapping[TensorView, Sequence[int]], of: str) -> Rewrite:

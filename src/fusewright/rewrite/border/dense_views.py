@@ -101,7 +101,7 @@ def is_dense(tensor: TensorView) -> bool:
     """Whether a tensor's elements are in memory in the order of the dimensions, without gaps."""
     if tensor.is_cpu or tensor.is_expanded or False in tensor.contiguity:
         return False
-    return tuple(tensor.memory_axes) == tensor.shape and ZERO not in [axis.extent for axis in tensor.shape]
+    return tensor.is_row_major and ZERO not in [axis.extent for axis in tensor.shape]
 
 
 def _shows_all(node: Indexed) -> bool:

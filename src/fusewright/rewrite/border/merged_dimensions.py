@@ -131,7 +131,7 @@ def _are_alike(a: IterDomain, b: IterDomain) -> bool:
 
 def _lies_in_order(tensor: TensorView) -> bool:
     """Whether the dimensions are in memory in order, without gaps."""
-    return False not in tensor.contiguity and tuple(tensor.memory_axes) == tensor.shape
+    return False not in tensor.contiguity and tensor.is_row_major
 
 
 def _runs(axes: Sequence[IterDomain], links: Mapping[IterDomain, IterDomain]) -> _Runs:

@@ -14,14 +14,13 @@ from fusewright.ir.node import Copy, Indexed, Node, Pointwise
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Permute, Relabel, Squeeze
 from fusewright.ops.elementwise import CAST
-from fusewright.rewrite.graph.memory_order import is_reordered
 
 
 def cast_late(fusion: Fusion) -> Fusion:
     """Moves casts to wider types behind the reshapes of their results; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
-        if _widens(node) and fusion.is_input(node.inputs[0]) and is_reordered(node.tensor_inputs[0]):
+        if _widens(node) and fusion.is_input(node.inputs[0]) and not node.tensor_inputs[0].is_row_major:
             moves = _moves(node.output, outputs)
             if any(isinstance(move, Indexed) for move in moves):
                 for move in moves:

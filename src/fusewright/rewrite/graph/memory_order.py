@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.value import TensorView
 from fusewright.ops.memory_format import lay_out_intermediates
 
 
@@ -12,13 +11,6 @@ def keep_memory_order(fusion: Fusion) -> Fusion:
 
     For example, tensors that are computed from channels-last inputs become channels last.
     """
-    if any(is_reordered(tensor) for tensor in fusion.tensors()) and lay_out_intermediates(fusion):
+    if not all(tensor.is_row_major for tensor in fusion.tensors()) and lay_out_intermediates(fusion):
         fusion.edits += 1
     return fusion
-
-
-def is_reordered(tensor: TensorView) -> bool:
-    """Whether a tensor's memory order is not row-major."""
-    if tensor.allocation == tensor.logical:
-        return False
-    return tensor.memory_axes != list(tensor.shape)

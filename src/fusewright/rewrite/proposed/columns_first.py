@@ -26,7 +26,7 @@ from fusewright.sym import product
 
 def dims_across(x: TensorView, reduced: Sequence[int]) -> list[int]:
     """The dimensions among `reduced` of `x` inside which, in memory, there are dimensions that are kept."""
-    order = [dim for axis in x.memory_axes for dim, own in enumerate(x.shape) if own is axis]
+    order = x.memory_dims
     kept = [place for place, dim in enumerate(order) if dim not in reduced]
     return sorted(dim for dim in order[: kept[-1] if kept else 0] if dim in reduced)
 

@@ -22,10 +22,8 @@ from fusewright.schedulers.reduction.grid_reduction import (
 )
 from fusewright.schedulers.reduction.shared_elements import MAX_COLUMNS_OF_A_THREAD
 from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
+from fusewright.schedulers.sectors import LINE_BYTES
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
-
-# Bytes of a line of the L1 and L2 caches.
-LINE_BYTES = 128
 
 # ---- tiles: the threads of a block along rows and down columns, and what each has in flight ----
 
