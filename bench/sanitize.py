@@ -172,6 +172,9 @@ CASES: tuple[Case, ...] = (
     Case("misaligned_sum", (300, 264)),
     Case("gathered", (130, 70)),
     Case("beside_mean", (40, 264)),
+    Case("short_rows", (9, 70), ({"lparams": {"bdimx": 1, "bdimy": -1, "bdimz": 4}},)),
+    Case("gated_rows", (24, 1000), ({"loads_ahead": False},)),
+    Case("short_runs", (45, 130)),
     Case("gelu_bwd_bias", (300, 136)),
     Case("layernorm_bwd", (40, 1024)),
     Case("rmsnorm_bwd", (40, 1001)),
@@ -211,6 +214,30 @@ def _rows(shape: Shape, new: Inputs) -> Tensors:
     return (new(*shape),)
 
 
+def _of_three(shape: Shape, new: Inputs) -> Tensors:
+    return (new(*shape, 3),)
+
+
+def _of_four(shape: Shape, new: Inputs) -> Tensors:
+    return (new(*shape, 4),)
+
+
+def _pairs(shape: Shape, new: Inputs) -> Tensors:
+    return (new(*shape), new(*shape))
+
+
+def _shares(fd: FusionDefinition, x: Any) -> list[Any]:
+    """Of the places of each four columns, with one reduction after the other."""
+    wide = as_float(fd, x)
+    shifted = fd.ops.exp(wide - fd.ops.max(wide, dims=[1], keepdim=True))
+    return [shifted / fd.ops.sum(shifted, dims=[1], keepdim=True)]
+
+
+def _gated(fd: FusionDefinition, x: Any, gate: Any) -> list[Any]:
+    wide = as_float(fd, x)
+    return [(wide - fd.ops.mean(wide, [1], keepdim=True)) * fd.ops.sigmoid(as_float(fd, gate))]
+
+
 def _gathered(shape: Shape, new: Inputs) -> Tensors:
     """Rows and indices that lie column by column."""
     index = torch.arange(shape[0] * shape[1], device=new.device).view(shape) * 7 % shape[1]
@@ -219,7 +246,8 @@ def _gathered(shape: Shape, new: Inputs) -> Tensors:
 
 #: What no row of the benchmark is: a tile whose vectors are exchanged, reductions of two tensors in different
 #: memory orders, of columns that start at odd elements, and of two tensors that have nothing in common, which
-#: one launch computes, a gather along the memory of its source, and two pieces of one tensor.
+#: one launch computes, a gather along the memory of its source, two pieces of one tensor, columns in rows of
+#: four, rows that another input is used with, and the first two dimensions exchanged of three.
 OWN = {
     "transposed_floats": Operation(
         "transposed_floats",
@@ -266,6 +294,22 @@ OWN = {
         _rows,
         (),
         summed=lambda shape: shape[1],
+    ),
+    "short_rows": Operation("short_rows", _shares, lambda x: torch.softmax(x, 1), _of_four, ()),
+    "gated_rows": Operation(
+        "gated_rows",
+        _gated,
+        lambda x, gate: (x - x.mean(1, keepdim=True)) * torch.sigmoid(gate),
+        _pairs,
+        (),
+        summed=lambda shape: shape[1],
+    ),
+    "short_runs": Operation(
+        "short_runs",
+        lambda fd, x: [fd.ops.neg(fd.ops.permute(x, dims=[1, 0, 2]))],
+        lambda x: -x.transpose(0, 1),
+        _of_three,
+        (),
     ),
     "unrelated": Operation(
         "unrelated",

@@ -37,6 +37,13 @@ def kinds(kernel: Any) -> Iterator[str]:
             yield field
     if getattr(params, "persistent_in_shared_memory", False):
         yield "in shared memory"
+    if getattr(params, "loads_ahead", False):
+        yield "loads_ahead"
+    launch = getattr(params, "lparams", None)
+    if launch is not None and launch.bdimz > 1:
+        yield f"{kernel.scheduler} of threads z"
+    if kernel.scheduler == "pointwise" and launch is not None and launch.bdimy > 1:
+        yield "pointwise tiles"
     if body.cluster > 1:
         yield f"{kernel.scheduler} of clusters"
     for stmt in k.walk(body.body):
@@ -65,7 +72,7 @@ def test_every_kind_of_schedule_is_covered(monkeypatch: pytest.MonkeyPatch) -> N
         *("inner_outer", "inner_outer_persistent", "inner_persistent of clusters"),
         *("outer_persistent of clusters", "in shared memory", "circular_stages", "warp_specialized"),
         *("staged_vector", "shift_rows", "unaligned_inputs", "all-reduce", "last block", "GridReduces"),
-        "tiles_in_shared_memory",
+        *("tiles_in_shared_memory", "loads_ahead", "outer_persistent of threads z", "pointwise tiles"),
         *("GridBarrier", "GridScan", "several at once"),
     }
 
