@@ -62,6 +62,27 @@ def test_which_vectors_start_at_any_element(
     assert (params.unroll_factor_inner_reduction == 8) is bool(unaligned)
 
 
+def corrected_loss(x: Tensor, target: Tensor, correction: Tensor) -> Tensor:
+    """Of logits less a float for each class; one of each row is read by index, too."""
+    logits = x.float() - correction
+    return torch.logsumexp(logits, -1) - logits.gather(1, target[:, None]).squeeze(1)
+
+
+def test_rows_beside_wider_weights_are_read_in_vectors() -> None:
+    """As wide as those of the weights; what one element of a row is read for is no vector."""
+    x, target = misaligned(8192, 1496), torch.empty(8192, dtype=torch.int64, device="meta")
+    inputs = [x, target, torch.empty(1496, device="meta")]
+    [kernel] = definition(corrected_loss, *inputs).kernels_for(inputs, device="cuda")
+    assert kernel.params.unaligned_inputs == (0,) and kernel.params.unroll_factor_inner_reduction == 4
+
+
+def test_what_rows_beside_wider_weights_give(target: torch.device) -> None:
+    x, weights = misaligned(70, 1496, device=target), torch.randn(1496, device=target)
+    chosen = torch.arange(70, device=target) * 21
+    [found] = definition(corrected_loss, x, chosen, weights).execute([x, chosen, weights])
+    torch.testing.assert_close(found, corrected_loss(x, chosen, weights), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("length", [32, 40, 96, 160])
 def test_what_short_rows_give(length: int, target: torch.device) -> None:
     inputs = [misaligned(33, length, device=target) for _ in range(2)]

@@ -113,6 +113,13 @@ def test_what_is_computed_in_the_order_of_outputs(target: torch.device) -> None:
     torch.testing.assert_close(result, column_order(x, y), rtol=1e-5, atol=1e-5)
 
 
+def test_copies_that_share_a_launch_cost_one() -> None:
+    """Six parts of a join, each of which would take a launch."""
+    arguments = inputs(1304, 256, 10, 6)
+    kernels = definition(joined, *arguments).kernels_for(arguments, device="cuda")
+    assert [kernel.scheduler for kernel in kernels] == ["horizontal", "pointwise"]
+
+
 def turned_halves(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """A partial rotary embedding; x and the result lie feature by feature, as one of the tables."""
     turned, rest = x.chunk(2, -1)

@@ -236,8 +236,11 @@ class Decision:
 
     def _launched_seconds(self, state: State) -> float:
         """The estimated seconds of all kernels, less what shared launches save."""
-        saved = len(state.segments) - len(self._launches(state))
-        return state.seconds - KERNEL_SECONDS * saved
+        return state.seconds - (self._saved_seconds(state) if self.call.horizontal else 0.0)
+
+    def _saved_seconds(self, state: State) -> float:
+        """The seconds that shared launches save."""
+        return KERNEL_SECONDS * (len(state.segments) - len(self._launches(state)))
 
     def _launches(self, state: State) -> tuple[tuple[int, ...], ...]:
         return launches(self.draft.whole, state.segments, state.costs)
@@ -396,10 +399,11 @@ class Decision:
         best: tuple[float, Idea] | None = None
         for idea in ideas:
             after = self._with(idea, state)
-            if after is not state and (best is None or after.seconds < best[0]):
+            seconds = self._launched_seconds(after)
+            if after is not state and (best is None or seconds < best[0]):
                 if idea is ideas[-1]:
                     return after
-                best = after.seconds, idea
+                best = seconds, idea
             self._undo_all_but(before)
         return self._with(best[1], state) if best is not None else state
 
@@ -415,7 +419,10 @@ class Decision:
                 self._changes.append(change)
         changes = self._changes[before:]
         after = self._changed(idea, changes, region, state)
-        kept = after is not None and is_better(state, after, idea.least_gain)
+        saved = 0.0
+        if after is not None and idea.together and self.call.horizontal:  # copies of inputs share a launch
+            saved = self._saved_seconds(after) - self._saved_seconds(state)
+        kept = after is not None and is_better(state, after, idea.least_gain, saved)
         self._note(idea.text, state, after, kept)
         if kept:
             assert after is not None

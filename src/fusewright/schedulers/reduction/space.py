@@ -112,8 +112,9 @@ class ReductionSpace:
         return any(map(self.is_full, self.stores))
 
     def are_read_in_full(self, tensors: Collection[Val]) -> bool:
-        """Whether all loads of these touch an element for each point of the space."""
-        return all(self.is_full(load) for load in self.loads if load.tensor in tensors)
+        """Whether all loads of these along the reduced dimensions touch an element for each point."""
+        along = (load for load in self.loads if not load.concrete.isdisjoint(self.reduction))
+        return all(self.is_full(load) for load in along if load.tensor in tensors)
 
     @cached_property
     def read_late(self) -> frozenset[TensorView]:

@@ -65,8 +65,13 @@ def wider_vectors(
     """
     anywhere = limits.vectors(facts, aligned) if limits is not None and length >= LEAST_UNALIGNED else None
     from_each_start = shifted.vectors(facts) if length >= shortest else None
+    # Beside wider elements, as float weights, vectors of the rows' own are half as wide.
+    element = min((load.tensor.dtype.size for load in space.full_loads), default=ENOUGH_BYTES)
     for found, shifts in ((anywhere, False), (from_each_start, True)):
-        if found is None or not is_narrow(aligned, found, ENOUGH_BYTES if found.unaligned else enough):
+        if found is None:
+            continue
+        by_element = not shifts and found.width > aligned and aligned * element < ENOUGH_BYTES
+        if not (by_element or is_narrow(aligned, found, ENOUGH_BYTES if found.unaligned else enough)):
             continue
         if weights or space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
             return found, shifts
