@@ -90,6 +90,20 @@ def test_values(shape: Sequence[int], ahead: bool, target: torch.device) -> None
         torch.testing.assert_close(result, function(x, y), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(64, 40), (150, 24), (33, 21)], ids=str)
+def test_columns(shape: Sequence[int], target: torch.device) -> None:
+    def gated_columns(x: Tensor, gate: Tensor) -> Tensor:
+        return torch.softmax(x, 0) * torch.sigmoid(gate)
+
+    x, gate = (torch.randn(shape, device=target) for _ in range(2))
+    made = definition(gated_columns, x, gate)
+    [kernel] = made.kernels_for([x, gate])
+    assert kernel.scheduler == "outer_persistent"
+    for ahead in (False, True):
+        [result] = made.execute([x, gate], schedules={0: replace(kernel.params, loads_ahead=ahead)})
+        torch.testing.assert_close(result, gated_columns(x, gate), rtol=1e-5, atol=1e-6)
+
+
 def test_there_has_to_be_such_an_input() -> None:
     x = torch.randn(4, 64)
     with FusionDefinition() as fd:

@@ -53,6 +53,7 @@ _SPLIT = When(
 _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
+_HOLDS = When(lambda params: params.holds_batches, "in a kernel that does not hold what it reduces")
 _READS_VECTORS = When(
     lambda params: _WHOLE_ROWS.holds(params) and params.vectorize_inner_reduction,
     "without vectors along rows",
@@ -136,7 +137,7 @@ class ReductionParams(HeuristicParams):
             shared memory that threads start themselves have neither this mark nor the next; the copies of a
             ring have.
         keeps_inputs: inputs leave the L2 cache last instead, so that stored data is written to memory early.
-        loads_ahead: inner, with batches: inputs that are read at every point, and of which no reduction
+        loads_ahead: with batches: inputs that are read at every point, and of which no reduction
             follows, are loaded before the reductions as well, and held until their results are known.
         held_steps: without batches: the number of first steps of the loop whose loads stay in shared memory;
             the loads of one more step, the last, stay in registers.
@@ -208,7 +209,7 @@ class ReductionParams(HeuristicParams):
     vectorized_dims: tuple[int, ...] = choice((), each(counts(1)), _READS_ALIGNED)
     streams_inputs: bool = choice(False)
     keeps_inputs: bool = choice(False, when=_DOES_NOT_STREAM)
-    loads_ahead: bool = choice(False, when=_HOLDS_ROWS)
+    loads_ahead: bool = choice(False, when=_HOLDS)
     held_steps: int = choice(0, counts(0, tried=(0,)), _READS_AGAIN)
     sweeps_backward: bool = choice(False, when=_READS_AGAIN)
     streams_last_sweep: bool = choice(False, when=_READS_AGAIN)

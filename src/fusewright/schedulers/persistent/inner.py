@@ -44,6 +44,7 @@ from fusewright.schedulers.persistent.held_rows import (
 )
 from fusewright.schedulers.persistent.held_scans import check_scanned, cut_in_order
 from fusewright.schedulers.persistent.inner_heuristic import InnerPersistentPlanner
+from fusewright.schedulers.persistent.loads_ahead import check_loads_ahead
 from fusewright.schedulers.persistent.staged_rows import (
     bind_staged_rows,
     check_staged,
@@ -92,10 +93,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
         check_unaligned(schedule.fusion, params.unaligned_inputs)
         check_staged(original, params)
         check_scanned(original, params)
-        if params.loads_ahead and not original.read_late:
-            params.expect(
-                "loads_ahead", False, "as reductions follow from all inputs that are read at every point"
-            )
+        check_loads_ahead(original, params)
         if params.circular_stages:
             stream_rows(schedule, params, original.read_once)
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
+from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.schedulers.base import Facts, Proposal
 from fusewright.schedulers.params import ReductionParams
@@ -24,6 +24,7 @@ from fusewright.schedulers.persistent.held_length import (
     has_sizes,
     is_one_size,
 )
+from fusewright.schedulers.persistent.loads_ahead import may_load_ahead
 from fusewright.schedulers.persistent.row_buffers import RowBuffers
 from fusewright.schedulers.persistent.row_cost import RowCost
 from fusewright.schedulers.persistent.rows_in_turns import copied_in_turns, in_turns
@@ -32,7 +33,6 @@ from fusewright.schedulers.persistent.shared_rows import in_shared
 from fusewright.schedulers.persistent.streamed_rows import streamed
 from fusewright.schedulers.persistent.sweep_heuristic import sweep_rows, swept
 from fusewright.schedulers.reduction.planner import ReductionPlanner
-from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
 from fusewright.schedulers.reduction.wider_vectors import (
     LEAST_SHIFTED,
     is_narrow_to_stage,
@@ -132,7 +132,7 @@ class InnerPersistentPlanner(ReductionPlanner):
     def __call__(self, facts: Facts, hardware: HardwareInfo) -> Proposal:
         proposal = (self._scanned if self.space.scans else self._proposal)(facts, hardware)
         params = proposal.params
-        if self._loads_ahead(params, hardware):
+        if may_load_ahead(self.space, params, self._buffers.of(params), hardware):
             params = replace(params, loads_ahead=True)
             proposal = replace(proposal, params=params)
         if _takes_hint(params) and self._cost.keeps(facts, hardware):
@@ -142,29 +142,6 @@ class InnerPersistentPlanner(ReductionPlanner):
     def row_bytes(self, facts: Facts) -> int:
         """The bytes that are loaded for a row."""
         return self.space.reduction_size(facts) * self.space.element_bytes
-
-    def _loads_ahead(self, params: ReductionParams, hardware: HardwareInfo) -> bool:
-        """Whether threads load what only results are used with before the reductions, while they wait for
-        what is reduced: where registers hold it beside the row.
-
-        H200, bf16, us without and with it: 16384x8192 normalized and added to another input 203 and 188,
-        softmax times another input 210 and 193, RMS norm gated by another input 203 and 196; 16384x4096 101
-        and 97, 102 and 97, 104 and 98; 5000x4096 35.8 and 35.1, 36.5 and 35.0, 40.7 and 41.3.
-        """
-        late = sum(tensor.dtype.size for tensor in self.space.read_late)
-        if not late or not params.holds_batches or params.persistent_in_shared_memory or self.space.scans:
-            return False
-        if (
-            params.staged_vector
-            or params.shift_rows
-            or params.unaligned_inputs
-            or params.blocks_per_cluster > 1
-        ):
-            return False
-        threads = max(1, params.lparams.bdimx) * max(1, params.lparams.bdimy)
-        room = min(REGISTERS_TO_HOLD, hardware.registers_a_thread(threads) - REGISTERS_TO_WORK)
-        elements = params.elements_a_thread * params.rows_in_flight
-        return elements * (self._buffers.of(params).at_once + late) <= room * REGISTER_BYTES
 
     # ---- rows that are scanned, too ----
 

@@ -43,6 +43,7 @@ from fusewright.schedulers.persistent.held_rows import (
     softmax_in_one_pass,
     variance_in_two_passes,
 )
+from fusewright.schedulers.persistent.loads_ahead import check_loads_ahead
 from fusewright.schedulers.persistent.outer_heuristic import OuterPersistentPlanner
 from fusewright.schedulers.persistent.two_sweeps import sweep
 from fusewright.schedulers.reduction.few_elements import elementwise_reductions
@@ -67,6 +68,7 @@ class OuterPersistentScheduler(BuiltInScheduler):
             return
         length = _length_of(params)
         length.check(original)
+        check_loads_ahead(original, params)
         ports = cache_inputs_and_outputs(schedule, original.read_once, input_hint(params))
         space = accepted(self, reduction_space(schedule.fusion))
         reference = merge_to_rows_and_reduction(schedule, space)
@@ -81,7 +83,8 @@ class OuterPersistentScheduler(BuiltInScheduler):
         recompute(schedule, space, everything=project)
         if params.persistent_in_shared_memory:
             hold_in_shared(schedule, held_tensors(schedule.fusion, space), first=batches)
-        inline(schedule, space, partials, width, batches, serial=moved if runs else ())
+        ahead = original.read_late if params.loads_ahead else ()
+        inline(schedule, space, partials, width, batches, serial=moved if runs else (), ahead=ahead)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
         """Two sums in place of Welford's steps; one exchange in place of two where blocks share columns; no
