@@ -98,7 +98,7 @@ def test_columns(shape: Sequence[int], target: torch.device) -> None:
     x, gate = (torch.randn(shape, device=target) for _ in range(2))
     made = definition(gated_columns, x, gate)
     [kernel] = made.kernels_for([x, gate])
-    assert kernel.scheduler == "outer_persistent"
+    assert kernel.scheduler == "outer_persistent" and kernel.params.loads_ahead
     for ahead in (False, True):
         [result] = made.execute([x, gate], schedules={0: replace(kernel.params, loads_ahead=ahead)})
         torch.testing.assert_close(result, gated_columns(x, gate), rtol=1e-5, atol=1e-6)

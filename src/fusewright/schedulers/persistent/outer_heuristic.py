@@ -5,6 +5,7 @@ sweeps where none can.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
@@ -37,6 +38,7 @@ from fusewright.schedulers.persistent.held_length import (
     is_one_size,
 )
 from fusewright.schedulers.persistent.held_rows import Held, has_welford, with_welford
+from fusewright.schedulers.persistent.loads_ahead import may_load_ahead
 from fusewright.schedulers.persistent.row_buffers import RowBuffers
 from fusewright.schedulers.persistent.row_threads import MIN_REGISTERS_TO_WORK
 from fusewright.schedulers.persistent.short_row_tiles import short_row_tile
@@ -142,6 +144,8 @@ class OuterPersistentPlanner(ReductionPlanner):
             ),
             reason=_reason(tile, columns, length),
         )
+        if may_load_ahead(space, params, self._buffers.of(params), hardware):
+            params = replace(params, loads_ahead=True)
         if stable:
             params = for_this_length(params, space, facts, "columns")
         else:
