@@ -52,12 +52,26 @@ def test_one_kernel_reads_each_element_once(
     assert kernel.bytes_read + kernel.bytes_written == 4 * x.numel()
     launch, width = kernel.params.lparams, kernel.params.unroll_factor_iter_dom
     assert launch.bdimx * width == shape[-1], "a tile is as wide as a row"
-    # Neighbouring threads, and those of the next rows, fill lines.
-    assert launch.bdimx * launch.bdimy * width * 2 >= 128
+    # Neighbouring threads, and those of the next rows, fill sectors at least.
+    assert launch.bdimx * launch.bdimy * width * 2 >= 32
+
+
+@pytest.mark.parametrize("length", [3, 8, 16, 24])
+@pytest.mark.parametrize("columns", [2, 4, 8])
+def test_columns_of_few_rows(length: int, columns: int) -> None:
+    """Threads hold whole ones as long as these are in a few lines, else go through stretches of memory."""
+    x = torch.empty((1 << 26) // (length * columns), length, columns, dtype=torch.bfloat16, device="meta")
+    [kernel] = definition(shares, x).kernels_for([x], device="cuda")
+    tiles = max(1, kernel.params.lparams.bdimz)
+    assert (tiles > 1) == (length * columns * 2 > 64)
+    in_flight = kernel.params.batches_per_block_inner_reduction * kernel.params.unroll_factor_iter_dom * 2
+    assert in_flight >= min(16, length * columns * 2)
 
 
 @pytest.mark.parametrize("function", [shares, normed], ids=lambda function: function.__name__)
-@pytest.mark.parametrize("shape", [(37, 64, 2), (5, 50, 4), (3, 1000, 4), (7, 200, 6), (3, 99, 5)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(37, 64, 2), (5, 50, 4), (3, 1000, 4), (7, 200, 6), (3, 99, 5), (40, 21, 4)], ids=str
+)
 def test_values(function: Callable[[Tensor], Tensor], shape: Sequence[int], target: torch.device) -> None:
     x = torch.randn(shape, device=target)
     made = definition(function, x)

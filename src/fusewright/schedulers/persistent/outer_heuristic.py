@@ -44,7 +44,7 @@ from fusewright.schedulers.persistent.row_threads import MIN_REGISTERS_TO_WORK
 from fusewright.schedulers.persistent.short_row_tiles import short_row_tile
 from fusewright.schedulers.persistent.sweep_heuristic import sweep_columns, swept
 from fusewright.schedulers.reduction.planner import ReductionPlanner
-from fusewright.schedulers.sectors import SECTOR_BYTES
+from fusewright.schedulers.sectors import LINE_BYTES, SECTOR_BYTES
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Const
 
@@ -153,8 +153,16 @@ class OuterPersistentPlanner(ReductionPlanner):
         speed, steps = self._speed(tile, blocks, facts, hardware), HELD_SECONDS
         if self._has_welford:
             speed, steps = with_welford(speed, steps)
-        cost = self._cost_along_memory if tile.threads_x * width == space.side_by_side(facts) else self._cost
+        cost = self._cost_along_memory if self._is_along_memory(tile, facts) else self._cost
         return Proposal(params, cost.estimate(facts, hardware, speed=speed, steps=steps))
+
+    def _is_along_memory(self, tile: ColumnTile, facts: Facts) -> bool:
+        """Whether threads use whole sectors where few columns are side by side: as neighbours go through a
+        stretch of memory, or a thread does so for columns of few rows, and finds it in the L1 cache again.
+        """
+        row = self.space.side_by_side(facts)
+        stretch = self.space.reduction_size(facts) * row * self._element_bytes
+        return tile.threads_x * tile.width == row or (tile.threads_y == 1 and stretch <= LINE_BYTES)
 
     def shares_columns(self, facts: Facts, hardware: HardwareInfo) -> bool:
         """Whether several blocks have a column together."""
@@ -183,8 +191,9 @@ class OuterPersistentPlanner(ReductionPlanner):
         Short columns are in wide rows of registers, others in clusters, and the rest as registers allow.
         """
         columns = self._columns(facts)
-        if columns.length > MAX_ROWS_OF_A_THREAD and is_of_short_rows(columns):
-            return self._short_row_tile(columns, hardware)
+        of_short_rows = self._short_row_tile(columns, hardware) if is_of_short_rows(columns) else None
+        if of_short_rows is not None:
+            return of_short_rows
         few = short_tile(columns, hardware)
         if few is not None and self._fits(few, hardware):
             return few
@@ -199,12 +208,12 @@ class OuterPersistentPlanner(ReductionPlanner):
         return held or next(iter(tiles), None)
 
     def _short_row_tile(self, columns: ColumnsToHold, hardware: HardwareInfo) -> ColumnTile | None:
-        """Returns the tile that holds columns of short rows; None if they are too long."""
+        """Returns the tile that holds columns of short rows; None if they are too long, or too short."""
         for project, held, registers in self._ways_to_hold:
             tile = short_row_tile(columns, project, held, registers)
             if tile is not None and self._fits(tile, hardware):
                 return tile
-        return clustered_tile(columns, hardware)
+        return clustered_tile(columns, hardware) if columns.length > MAX_ROWS_OF_A_THREAD else None
 
     @cached_property
     def _ways_to_hold(self) -> tuple[tuple[bool, Held, int], ...]:

@@ -12,17 +12,27 @@ from __future__ import annotations
 
 from fusewright.core.hardware import REGISTER_BYTES, WARP_SIZE
 from fusewright.schedulers.persistent.column_tiles import (
+    MAX_ROWS_OF_A_THREAD,
     WIDEST_ROW,
     ColumnsToHold,
     ColumnTile,
     fewest_threads,
 )
 from fusewright.schedulers.persistent.held_rows import Held
-from fusewright.schedulers.sectors import LINE_BYTES
+from fusewright.schedulers.sectors import LINE_BYTES, SECTOR_BYTES
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 
-# Bytes that a thread has in flight at least where a column has as many rows.
+# Bytes that a thread has in flight where a column has enough rows for that.
 BYTES_IN_FLIGHT = 64
+# Bytes of a stretch that each step of a tile takes at least, and those that a thread then has in flight at
+# least: the first pair that a column has rows for. Less in flight keeps memory waiting.
+#   H200, softmax of 64 places of bf16: of four columns by lines, in four steps, at a copy's speed; of two by
+#   lines in two steps, eight bytes in flight, at 0.8 of it. The other pairs follow from that, and are not
+#   measured.
+PIECES = ((LINE_BYTES, 32), (SECTOR_BYTES, 16), (SECTOR_BYTES // 2, 16))
+# Bytes of a stretch up to which a thread that holds a whole column of few rows is as fast: its accesses and
+# those of its neighbours are in the same few lines.
+SHORT_STRETCH = 64
 # Rows that a thread holds at most, of vectors and of single elements.
 MAX_ROWS_OF_VECTORS = 16
 MAX_ROWS_OF_ELEMENTS = 32
@@ -32,7 +42,8 @@ MAX_THREADS = 512  # at most
 
 
 def short_row_tile(columns: ColumnsToHold, project: bool, held: Held, registers: int) -> ColumnTile | None:
-    """Returns the tile of a row's columns that a block holds in registers; None where it has no room.
+    """Returns the tile of a row's columns that a block holds in registers; None where it has no room, or
+    columns have so few rows that threads which hold whole ones serve them.
 
     Args:
         project: whether only inputs are held.
@@ -42,15 +53,26 @@ def short_row_tile(columns: ColumnsToHold, project: bool, held: Held, registers:
     along, width = columns.row // columns.width, columns.width
     most = MAX_ROWS_OF_VECTORS if width > 1 else MAX_ROWS_OF_ELEMENTS
     most = min(most, registers * REGISTER_BYTES // max(1, width * held.at_once))
-    if not most or along > MAX_THREADS:
+    if (
+        not most
+        or along > MAX_THREADS
+        or columns.length * columns.row * columns.element_bytes <= SHORT_STRETCH
+    ):
         return None
-    usual = min(most, max(1, BYTES_IN_FLIGHT // (width * columns.element_bytes)))
-    # Lanes exchange results where the threads down a column are a power of two; each step takes whole lines.
-    lines = ceil_div(LINE_BYTES, columns.row * columns.element_bytes)
-    wanted = max(ceil_div(columns.length, usual), lines, WARP_SIZE // along if along > 1 else 1)
-    down = min(power_of_two_at_least(wanted), max(1, MAX_THREADS // along))
-    batches = ceil_div(columns.length, down)
-    if batches > most:
+    bytes_of_vector = width * columns.element_bytes
+    usual = min(most, max(1, BYTES_IN_FLIGHT // bytes_of_vector))
+    # Lanes exchange results where the threads down a column are a power of two.
+    least = max(ceil_div(columns.length, usual), WARP_SIZE // along if along > 1 else 1)
+    down, batches, in_flight = 1, columns.length, 0
+    for piece, enough in PIECES:
+        wanted = max(least, ceil_div(piece, columns.row * columns.element_bytes))
+        down = min(power_of_two_at_least(wanted), max(1, MAX_THREADS // along))
+        batches = ceil_div(columns.length, down)
+        in_flight = batches * bytes_of_vector
+        if in_flight >= enough:
+            break
+    is_short = columns.length <= MAX_ROWS_OF_A_THREAD
+    if batches > most or (is_short and in_flight < PIECES[-1][1]):
         return None
     tiles = max(1, THREADS // (along * down))
     down, batches = fewest_threads(columns.length, along * tiles, batches)
