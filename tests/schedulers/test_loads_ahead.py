@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fusewright import FusionDefinition, ParamsError
+from tests.schedulers.proposals import H200
 from tests.segment.test_few_elements import definition
 
 Tensor = torch.Tensor
@@ -102,6 +103,12 @@ def test_columns(shape: Sequence[int], target: torch.device) -> None:
     for ahead in (False, True):
         [result] = made.execute([x, gate], schedules={0: replace(kernel.params, loads_ahead=ahead)})
         torch.testing.assert_close(result, gated_columns(x, gate), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_that_are_copied_ahead_are_not_loaded() -> None:
+    params = planned(gated, 16384, 4096, torch.bfloat16).params
+    with pytest.raises(ParamsError, match=r"loads_ahead`: expected False .*, or with circular_stages"):
+        replace(params, circular_stages=2).validate(H200)
 
 
 def test_there_has_to_be_such_an_input() -> None:

@@ -99,3 +99,14 @@ def test_several_tiles_of_a_block(down: int, tiles: int) -> None:
 def test_tiles_are_of_blocks_that_hold_columns() -> None:
     with pytest.raises(ParamsError, match=r"`lparams\.bdimz`: expected -1, as nothing is bound to it, got 4"):
         ReductionParams(lparams=LaunchParams(bdimx=32, bdimy=8, bdimz=4)).validate(p.H200)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 4, 8])
+def test_threads_down_a_column_reduce_by_lanes(columns: int) -> None:
+    for length in range(40, 700, 37):
+        x = torch.empty(4096, length, columns, device="meta")
+        [kernel] = definition(shares, x).kernels_for([x], device="cuda")
+        launch = kernel.params.lparams
+        threads = launch.bdimx * launch.bdimy
+        is_part = threads < 32 and launch.bdimy & (launch.bdimy - 1) == 0
+        assert kernel.params.fastest_dim or threads % 32 == 0 or is_part, (length, launch)

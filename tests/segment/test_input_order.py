@@ -169,6 +169,24 @@ def test_one_of_two_inputs_is_copied_into_the_order_of_the_other() -> None:
     assert [kernel.scheduler for kernel in kernels] == ["transpose", "reduction"]
 
 
+def test_of_several_orders_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of them, too, would be better than none."""
+    FusionCache.reset()
+    found: list[tuple[str, bool]] = []
+    note = Decision._note
+
+    def noted(self: Decision, change: str, before: Any, after: Any, kept: bool) -> None:
+        found.append((change, kept))
+        note(self, change, before, after, kept)
+
+    monkeypatch.setattr(Decision, "_note", noted)
+    inputs = [each.bfloat16() for each in in_two_orders(4, 512, 32, 64, "meta")]
+    kernels = definition(products, *inputs).kernels_for(inputs, device="cuda")
+    orders = [(change, kept) for change, kept in found if "inputs in the order of" in change]
+    assert len(orders) == len(dict(orders)) == 3 and sum(dict(orders).values()) == 1
+    assert len(kernels) == 2
+
+
 def test_what_is_reduced_of_the_copy(target: torch.device) -> None:
     inputs = in_two_orders(4, 256, 32, 72, str(target))
     made = definition(products, *inputs)

@@ -85,15 +85,13 @@ def in_pieces(monkeypatch: pytest.MonkeyPatch) -> list[State]:
     """
     found: list[State] = []
 
-    def has_more_joins(before: State, after: State, least_gain: float = 0.0, launches: float = 0.0) -> bool:
+    def has_more_joins(before: State, after: State, least_gain: float = 0.0, saved: float = 0.0) -> bool:
         count_before, count = (
             [_is_join(s.nodes[0]) for s in t.segments].count(True) for t in (before, after)
         )
         if count > count_before:
             found.append(after)
-        return count > count_before or (
-            count == count_before and is_better(before, after, least_gain, launches)
-        )
+        return count > count_before or (count == count_before and is_better(before, after, least_gain, saved))
 
     monkeypatch.setattr(decision, "is_better", has_more_joins)
     FusionCache.reset()

@@ -70,20 +70,19 @@ def _to_root(node: Node, position: int) -> dict[IterDomain, IterDomain]:
 
 def _root_places(node: Node, out: TensorView, places: Places) -> dict[IterDomain, int]:
     """The places of the root dimensions of the node's first output, from those of one of its outputs."""
-    if isinstance(node, Stored):
-        moved = _along(out.shape, node.map.indices, out.maybe_root)
-        return {root: places[ours] for ours, root in moved.items() if ours in places}
-    twins = zip(out.maybe_root, node.output.maybe_root)
-    return {first: places[own] for own, first in twins if own in places}
+    return {root: places[own] for own, root in _own_roots(node, out).items() if own in places}
 
 
 def _shape_places(node: Node, out: TensorView, root: Places) -> Places:
     """The places of the dimensions of one of the node's outputs, from those of its first one's root."""
+    return {own: root[theirs] for own, theirs in _own_roots(node, out).items() if theirs in root}
+
+
+def _own_roots(node: Node, out: TensorView) -> dict[IterDomain, IterDomain]:
+    """Maps dimensions of one of the node's outputs to root dimensions of its first output."""
     if isinstance(node, Stored):
-        moved = _along(out.shape, node.map.indices, out.maybe_root)
-        return {ours: root[theirs] for ours, theirs in moved.items() if theirs in root}
-    twins = zip(out.maybe_root, node.output.maybe_root)
-    return {own: root[first] for own, first in twins if first in root}
+        return _along(out.shape, node.map.indices, out.maybe_root)
+    return dict(zip(out.maybe_root, node.output.maybe_root))
 
 
 def _along(

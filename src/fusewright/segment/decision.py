@@ -236,11 +236,12 @@ class Decision:
 
     def _launched_seconds(self, state: State) -> float:
         """The estimated seconds of all kernels, less what shared launches save."""
-        return state.seconds - (self._saved_seconds(state) if self.call.horizontal else 0.0)
+        return state.seconds - self._saved_seconds(state)
 
     def _saved_seconds(self, state: State) -> float:
-        """The seconds that shared launches save."""
-        return KERNEL_SECONDS * (len(state.segments) - len(self._launches(state)))
+        """The seconds that shared launches save, if the call may have such."""
+        shared = len(state.segments) - len(self._launches(state)) if self.call.horizontal else 0
+        return KERNEL_SECONDS * shared
 
     def _launches(self, state: State) -> tuple[tuple[int, ...], ...]:
         return launches(self.draft.whole, state.segments, state.costs)
@@ -394,21 +395,34 @@ class Decision:
         return self._with(idea.of(rest), after) if rest else after
 
     def _with_best(self, ideas: Sequence[Idea], state: State) -> State:
-        """The best of the state and the states with one of the changes."""
-        before = len(self._changes)
+        """The best of the state and the states with one of the changes; the others are noted as not kept."""
+        if len(ideas) == 1:
+            return self._with(ideas[0], state)
         best: tuple[float, Idea] | None = None
-        for idea in ideas:
-            after = self._with(idea, state)
-            seconds = self._launched_seconds(after)
-            if after is not state and (best is None or seconds < best[0]):
-                if idea is ideas[-1]:
-                    return after
-                best = seconds, idea
+        tried = []
+        for idea in ideas[: max(1, MAX_TRIALS - len(self.trials))]:
+            before = len(self._changes)
+            after, is_kept = self._tried(idea, state)
+            tried.append((idea, after))
+            if is_kept and after is not None:
+                seconds = self._launched_seconds(after)
+                best = (seconds, idea) if best is None or seconds < best[0] else best
             self._undo_all_but(before)
+        for idea, result in tried:
+            if best is None or idea is not best[1]:
+                self._note(idea.text, state, result, False)
         return self._with(best[1], state) if best is not None else state
 
     def _with(self, idea: Idea, state: State) -> State:
         """The better one of the state and the state with the change."""
+        after, is_kept = self._tried(idea, state)
+        self._note(idea.text, state, after, is_kept)
+        return after if is_kept and after is not None else state
+
+    def _tried(self, idea: Idea, state: State) -> tuple[State | None, bool]:
+        """The state with the change, if there is one, and whether it is better; the change is undone unless
+        it is.
+        """
         nodes = tuple(dict.fromkeys(node for segment in idea.segments for node in segment.nodes))
         region = neighbourhood(state.groups, nodes, around=not idea.alone)
         before = len(self._changes)
@@ -420,15 +434,12 @@ class Decision:
         changes = self._changes[before:]
         after = self._changed(idea, changes, region, state)
         saved = 0.0
-        if after is not None and idea.together and self.call.horizontal:  # copies of inputs share a launch
+        if after is not None and idea.together:  # copies of inputs share a launch
             saved = self._saved_seconds(after) - self._saved_seconds(state)
-        kept = after is not None and is_better(state, after, idea.least_gain, saved)
-        self._note(idea.text, state, after, kept)
-        if kept:
-            assert after is not None
-            return after
-        self._undo_all_but(before)
-        return state
+        is_kept = after is not None and is_better(state, after, idea.least_gain, saved)
+        if not is_kept:
+            self._undo_all_but(before)
+        return after, is_kept
 
     def _note(self, change: str, before: State, after: State | None, kept: bool) -> None:
         trial = Trial(change, before.seconds, None if after is None else after.seconds, kept)

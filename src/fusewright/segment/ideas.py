@@ -25,8 +25,9 @@ from fusewright.segment.repeated_work import RepeatedWork, repeated_work
 from fusewright.segment.segmented import Segment
 from fusewright.segment.state import LEAST_GAIN_OF_MORE_KERNELS, Call, Idea, State, may_be_split
 
-# Orders of other tensors in which the inputs of a kernel are tried: those that change the fewest.
-MAX_ORDERS = 3
+# Orders of other tensors in which inputs are tried at once, beside that of dimensions: of the slowest
+# kernels, those that change the fewest inputs.
+MAX_ORDERS = 4
 
 
 class Ideas:
@@ -82,7 +83,7 @@ class Ideas:
         """
         found: list[Idea] = []
         slow = [
-            each
+            (cost.seconds, each)
             for each, cost in zip(state.segments, state.costs)
             if may_be_split(cost) or has_several_orders(each.nodes) or hands_on_wider(each.nodes)
         ]
@@ -92,16 +93,19 @@ class Ideas:
         of_dimensions = {base: list(range(base.ndim)) for base in out_of_order(every)}
         ways: list[tuple[str, Orders]] = [("dimensions", of_dimensions)]
         outputs = set(self._draft.graph.output_tensors())
-        for segment in slow:
+        for _, segment in sorted(slow, key=lambda pair: -pair[0]):
+            if len(ways) > MAX_ORDERS:
+                break
             known = [orders for _, orders in ways]
             beside = orders_beside(segment.nodes, outputs)
-            ways += [(of, orders) for of, orders in beside if orders not in known][:MAX_ORDERS]
-        for of, orders in ways:
+            ways += [(of, orders) for of, orders in beside if orders not in known]
+        for of, orders in ways[: 1 + MAX_ORDERS]:
+            key = " ".join(f"{base.name}{order}" for base, order in orders.items())
             reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(orders)]
             nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
-            is_known = (f"order of {of}", nodes) in self._tried
+            is_known = (key, nodes) in self._tried
             if orders and not is_known and not all(isinstance(node, Copy) for node in nodes):
-                self._tried.add((f"order of {of}", nodes))
+                self._tried.add((key, nodes))
                 found.append(replace(_rewritten(tuple(reading), [in_order(orders, of)]), together=True))
         if found:
             yield replace(found[0], others=tuple(found[1:]))

@@ -61,15 +61,15 @@ def orders_beside(nodes: Sequence[Node], outputs: Collection[TensorView]) -> lis
     read = [base for base in read_by(nodes) if not base.is_cpu and not base.is_expanded]
     made = [out for node in nodes for out in node.tensor_outputs if out in outputs]
     most = max((_rank(tensor) for tensor in (*made, *read)), default=0)
-    found: dict[str, Orders] = {}
+    found: list[tuple[str, Orders]] = []
     for tensor in (*made, *read):
         if _rank(tensor) == most > 1:
             places = places_beside(nodes, tensor)
             wanted = {base: _in_places(base, places.get(base, {})) for base in read}
             orders = {base: order for base, order in wanted.items() if order is not None}
-            if orders and orders not in found.values():
-                found[tensor.name] = orders
-    return sorted(found.items(), key=lambda item: sum(_rank(base) for base in item[1]))
+            if orders and orders not in [known for _, known in found]:
+                found.append((tensor.name, orders))
+    return sorted(found, key=lambda item: sum(_rank(base) for base in item[1]))
 
 
 def _in_places(base: TensorView, places: Places) -> list[int] | None:

@@ -152,16 +152,16 @@ def repeated_slowly(state: State) -> set[Node]:
     }
 
 
-def is_better(before: State, after: State, least_gain: float = LEAST_GAIN, launches: float = 0.0) -> bool:
+def is_better(before: State, after: State, least_gain: float = LEAST_GAIN, saved: float = 0.0) -> bool:
     """Whether `after` saves more than `least_gain` of the seconds of the kernels that it replaces.
 
-    launches: the seconds that it saves besides, as more of its kernels share launches.
+    saved: the seconds that it saves besides, as more of its kernels share launches.
     """
     kept = set(after.segments)
     concerned = sum(
         cost.seconds for segment, cost in zip(before.segments, before.costs) if segment not in kept
     )
-    return before.seconds - after.seconds + launches > least_gain * concerned
+    return before.seconds - after.seconds + saved > least_gain * concerned
 
 
 def neighbourhood(groups: Sequence[Sequence[Node]], nodes: Sequence[Node], around: bool = True) -> list[int]:

@@ -377,7 +377,7 @@ class _Conversion:
     ) -> tuple[tuple[fx.Node, ...], tuple[ResultView, ...]]:
         """Adds what others read of these nodes as outputs: the nodes, and views of them.
 
-        They have the order of the nodes, which equal layers share; where only results are read, theirs.
+        They have the order of the nodes, which equal layers share; where they are results alone, theirs.
         """
         inside = set(nodes)
         tensors = [node for node in nodes if isinstance(recording.value(node), Tensor)]
@@ -391,9 +391,8 @@ class _Conversion:
             views = result_views(own, inside, recording.library)
         wanted = elsewhere.union(results).difference(view.node for view in views)
         wanted.update(view.base for view in views if view.base in inside)
-        outputs = tuple(node for node in (tensors if elsewhere else results) if node in wanted)
-        if wanted.difference(outputs):  # views have bases that are no results
-            outputs = tuple(node for node in tensors if node in wanted)
+        are_results = not elsewhere and wanted <= set(results)  # bases of views may be none
+        outputs = tuple(node for node in (results if are_results else tensors) if node in wanted)
         for node in outputs:
             if base_of(node) is not node:  # the base is not in memory, so no view of it can be returned
                 recording.lay_out(node)

@@ -115,12 +115,11 @@ class Whole:
             )
         axes = made.shape
         place = {axis: i for i, axis in enumerate(reversed(made.allocation))}
-        is_row_major = list(made.allocation) == list(axes)
         shape = [
             1 if axis.is_broadcast and axis.expanded is None else size if size is not None else -1
             for axis, size in zip(axes, (as_int(extent) for extent in tensor.extents))
         ]
-        order = [] if is_row_major else [place[axis] for axis in axes]
+        order = [] if made.is_row_major else [place[axis] for axis in axes]
         values = (shape, list(made.contiguity), tensor.dtype, False, order)
         self.tensors[tensor] = tuple([encode(value, lambda _: None) for value in values])
 

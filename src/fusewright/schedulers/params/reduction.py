@@ -53,7 +53,10 @@ _SPLIT = When(
 _HOLDS_ROWS = When(
     lambda params: params.holds_batches and params.fastest_dim, "in a kernel that does not hold its rows"
 )
-_HOLDS = When(lambda params: params.holds_batches, "in a kernel that does not hold what it reduces")
+_HOLDS = When(
+    lambda params: params.holds_batches and not params.circular_stages,
+    "in a kernel that does not hold what it reduces, or with circular_stages",
+)
 _READS_VECTORS = When(
     lambda params: _WHOLE_ROWS.holds(params) and params.vectorize_inner_reduction,
     "without vectors along rows",
@@ -137,7 +140,7 @@ class ReductionParams(HeuristicParams):
             shared memory that threads start themselves have neither this mark nor the next; the copies of a
             ring have.
         keeps_inputs: inputs leave the L2 cache last instead, so that stored data is written to memory early.
-        loads_ahead: with batches: inputs that are read at every point, and of which no reduction
+        loads_ahead: with batches: inputs that are read at every point, and from which no reduction
             follows, are loaded before the reductions as well, and held until their results are known.
         held_steps: without batches: the number of first steps of the loop whose loads stay in shared memory;
             the loads of one more step, the last, stay in registers.

@@ -66,7 +66,8 @@ class ColumnTile:
     """A way to hold tiles of columns.
 
     Attributes:
-        row_bytes: the bytes of a tile that follow one another in the narrowest tensor that is read.
+        row_bytes: the bytes of a tile's row in the narrowest tensor that is read; WIDEST_ROW where rows
+            follow one another in memory, which is as fast.
         threads_x, threads_y: threads of a block, along the columns and down them.
         batches: rows per thread.
         width: the width of the vectors, in elements.
@@ -193,8 +194,9 @@ def short_tile(columns: ColumnsToHold, hardware: HardwareInfo) -> ColumnTile | N
 
 
 def is_of_short_rows(columns: ColumnsToHold) -> bool:
-    """Whether tiles of the usual widths would have pieces of several stretches of memory: few columns are
-    side by side, in rows that follow one another.
+    """Whether tiles of the usual widths would have pieces of several stretches of memory: the columns that
+    are side by side, in rows that follow one another, are fewer than the narrowest tile has, or a few tiles
+    and a part.
     """
     row = columns.row * columns.element_bytes
     if not columns.row or columns.row >= columns.count or columns.row % columns.width:

@@ -78,10 +78,6 @@ MAX_RUN_STATES = 2
 #   Measured on an H200 for columns of 512 to 4096 bf16, of which the mean is subtracted.
 SPEED_OF_SHORTEST_ROWS = 0.6  # of a copy's speed
 SPEED_A_DOUBLING = 0.1  # of a copy's speed, added by each doubling
-#   A tile of columns that are read by element, as those of odd rows, begins and ends in the middle of
-#   sectors, which other tiles read again: it moves one sector a row more. Rows of 64 bytes, of which 4096
-#   float are centered, take 84 us, estimated as 78 (two kernels 59); of 128 bytes, 1024 rows, 66, estimated
-#   as 58; of 32 bytes of bf16 103, estimated as 119 (two kernels 63).
 # Share of the arithmetic's time during which memory waits: blocks are few, and each loads, computes and
 # stores.
 #   H200: softmax down 300 to 4096 bf16 takes 0.92 to 1.12 times as long as is estimated with it.
@@ -253,6 +249,9 @@ class OuterPersistentPlanner(ReductionPlanner):
         row_bytes = min(tile.row_bytes, TILE_ROW_BYTES[0])
         share = SPEED_OF_SHORTEST_ROWS + SPEED_A_DOUBLING * log2(row_bytes / TILE_ROW_BYTES[-1])
         if tile.width == 1 and self.space.side_by_side(facts) > tile.threads_x:
+            # Rows of odd length: a tile's begin and end in the middle of sectors, which others read again.
+            #   H200, columns that are centered: 4096 float in rows of 64 bytes 84 us, estimated as 78 (two
+            #   kernels 59), 1024 in rows of 128 66 and 58, 1024 bf16 in rows of 32 103 and 119 (63).
             share *= row_bytes / (row_bytes + SECTOR_BYTES)
         moving = self._cost.seconds_an_sm(facts, hardware) / hardware.sm_count
         computing = EXPOSED_ARITHMETIC * self._cost.computing_seconds(facts, hardware)

@@ -36,9 +36,9 @@ SHORT_STRETCH = 64
 # Rows that a thread holds at most, of vectors and of single elements.
 MAX_ROWS_OF_VECTORS = 16
 MAX_ROWS_OF_ELEMENTS = 32
-# Threads of a block: at least where a tile has fewer, and at most.
-THREADS = 128  # at least
-MAX_THREADS = 512  # at most
+# Threads of a block that has several tiles, and of a tile.
+MIN_THREADS = 128  # of several tiles, at least
+MAX_THREADS = 512  # of a tile
 
 
 def short_row_tile(columns: ColumnsToHold, project: bool, held: Held, registers: int) -> ColumnTile | None:
@@ -61,7 +61,6 @@ def short_row_tile(columns: ColumnsToHold, project: bool, held: Held, registers:
         return None
     bytes_of_vector = width * columns.element_bytes
     usual = min(most, max(1, BYTES_IN_FLIGHT // bytes_of_vector))
-    # Lanes exchange results where the threads down a column are a power of two.
     least = max(ceil_div(columns.length, usual), WARP_SIZE // along if along > 1 else 1)
     down, batches, in_flight = 1, columns.length, 0
     for piece, enough in PIECES:
@@ -74,6 +73,21 @@ def short_row_tile(columns: ColumnsToHold, project: bool, held: Held, registers:
     is_short = columns.length <= MAX_ROWS_OF_A_THREAD
     if batches > most or (is_short and in_flight < PIECES[-1][1]):
         return None
-    tiles = max(1, THREADS // (along * down))
+    tiles = max(1, MIN_THREADS // (along * down))
     down, batches = fewest_threads(columns.length, along * tiles, batches)
+    while tiles > 1 and not _exchange_by_lanes(along, down):
+        tiles //= 2
+        down, batches = fewest_threads(columns.length, along * tiles, batches)
     return ColumnTile(WIDEST_ROW, along, down, batches, width, project, tiles=tiles)
+
+
+def _exchange_by_lanes(along: int, down: int) -> bool:
+    """Whether the threads of a tile down a column reduce by shuffles: they are lanes of a warp, a power of
+    two, or of whole warps. Where they cannot, as beside three threads along a row, any number will do.
+    """
+    threads = along * down
+    return (
+        along & (along - 1) > 0
+        or threads % WARP_SIZE == 0
+        or (threads < WARP_SIZE and down & (down - 1) == 0)
+    )

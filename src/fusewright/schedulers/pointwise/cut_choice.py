@@ -85,8 +85,8 @@ class CutChoice:
         return min(as_cheap, key=lambda c: self.arithmetic.slots(facts, c.at, most, c.vectors.width))
 
     def tiled(self, cut: Cut, sizes: Sequence[int], facts: Facts) -> tuple[Tile, Cut] | None:
-        """Returns a tile for each block, and the cut with the vectors of its rows, where an input has shorter
-        runs of memory along the columns than a line; else None.
+        """Returns a tile for each block, and the cut with the vectors of its rows, where an input has short
+        runs of memory along the columns; else None.
         """
         if cut.at or self.space.reference.is_placed:
             return None

@@ -182,7 +182,8 @@ class PointwisePlanner:
         held -= self._cuts.windows_at(break_point).spared_bytes(unroll, width) if cut.rows > 1 else 0
         cost = self._tile_cost if is_tiled else self._cost
         return Proposal(
-            params, partial(self._estimate, cost, facts, hardware, break_point, unroll, width, held)
+            params,
+            partial(self._estimate, cost, facts, hardware, prod(threads), break_point, unroll, width, held),
         )
 
     @cached_property
@@ -201,12 +202,13 @@ class PointwisePlanner:
         cost: CostModel,
         facts: Facts,
         hardware: HardwareInfo,
+        block: int,
         break_point: int,
         rows: int,
         width: int,
         held: int,
     ) -> Cost:
-        """Returns the cost of threads with `rows` accesses of `width` elements each.
+        """Returns the cost of blocks of `block` threads with `rows` accesses of `width` elements each.
 
         The bytes `held` that each loads and stores stay in registers. So those of many tensors leave room for
         few blocks on an SM, which wait for each other's arithmetic.
@@ -214,9 +216,9 @@ class PointwisePlanner:
         elements = rows * width
         threads = max(1.0, self._accesses.count_points(facts) / elements)
         slots = self._arithmetic.slots(facts, break_point, rows, width)
-        blocks = threads / THREADS
+        blocks = threads / block
         registers = REGISTERS_TO_ADDRESS + held // REGISTER_BYTES
-        resident = hardware.registers_per_sm // (THREADS * min(registers, MAX_REGISTERS_PER_THREAD))
+        resident = hardware.registers_per_sm // (block * min(registers, MAX_REGISTERS_PER_THREAD))
         computing = thread_seconds(slots / threads, hardware)
         moving = cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
         kept = overlap(resident, moving, LATENCY_SECONDS + BESIDE_OTHERS * computing)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import prod
 
 from fusewright.ir.axis import IterDomain
+from fusewright.schedulers.pointwise.blocks import THREADS
 from fusewright.schedulers.reference_map import Access
 
-# Vectors along a row of a tile, and threads of its block.
+# Vectors along a row of a tile.
 TILE_COLUMNS = 8
-TILE_THREADS = 128
 # Bytes of runs of an input's memory up to which a block is a tile: rows of the output that are neighbours in
 # that memory share its lines then.
 #   H200, 134 MB of bf16 with the first two dimensions exchanged, us, by tiles and by rows: runs of 16 bytes
@@ -59,7 +59,7 @@ def tile_of(access: Access, axes: Sequence[IterDomain], sizes: Sequence[int], wi
         return None
     if by_element:
         return Tile(found, columns, ELEMENT_ROWS, ELEMENT_ROWS_A_THREAD)
-    return Tile(found, columns, TILE_THREADS // columns)
+    return Tile(found, columns, THREADS // columns)
 
 
 def _short_run(access: Access, axes: Sequence[IterDomain], sizes: Sequence[int], most: int) -> int | None:

@@ -334,7 +334,7 @@ def _narrower(
 
 
 def main_load(
-    fusion: Fusion, reference: TensorView, reads: Sequence[Access], stores_all: bool = True
+    fusion: Fusion, reference: TensorView, reads: Sequence[Access], stores_all: bool
 ) -> Access | None:
     """The load with the most dimensions, if one has any.
 

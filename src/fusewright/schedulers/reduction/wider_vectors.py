@@ -52,8 +52,8 @@ def wider_vectors(
     """Returns vectors of rows that pay where aligned ones are narrow, and whether those of each row begin at
     its own aligned address; None where there are none, or aligned vectors are wide enough.
 
-    Inputs with unaligned vectors have an element for each point, unless `weights`: those of weights take the
-    registers of two each, too.
+    Inputs with unaligned vectors along rows have an element for each point, unless `weights`: those of
+    weights take the registers of two each, too.
 
     Args:
         aligned: elements of the aligned vectors.
@@ -70,8 +70,8 @@ def wider_vectors(
     for found, shifts in ((anywhere, False), (from_each_start, True)):
         if found is None:
             continue
-        by_element = not shifts and found.width > aligned and aligned * element < ENOUGH_BYTES
-        if not (by_element or is_narrow(aligned, found, ENOUGH_BYTES if found.unaligned else enough)):
+        are_narrow = not shifts and found.width > aligned and aligned * element < ENOUGH_BYTES
+        if not (are_narrow or is_narrow(aligned, found, ENOUGH_BYTES if found.unaligned else enough)):
             continue
         if weights or space.are_read_in_full([fusion.inputs[i] for i in found.unaligned]):
             return found, shifts
