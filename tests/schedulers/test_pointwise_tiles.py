@@ -61,6 +61,14 @@ def test_short_runs_are_tiled_in_the_vectors_that_they_have(run: int, gap: int, 
     assert estimate < 1.6 * kernel.proposal.least_seconds
 
 
+@pytest.mark.parametrize(("rows", "in_flight"), [(70, 1), (4096, 4)])
+def test_threads_have_several_rows_only_where_all_have_some(rows: int, in_flight: int) -> None:
+    x = torch.empty(rows, 256, 7, device="meta")
+    fd = definition(lambda x: (x * 2).transpose(0, 1).contiguous(), x)
+    [kernel] = fd.kernels_for([x], device="cuda")
+    assert kernel.params.lparams.bdimy == 16 and kernel.params.unroll_factor_outer == in_flight
+
+
 @pytest.mark.parametrize(("run", "gap"), [(3, 0), (7, 0), (4, 1)])
 def test_what_tiles_by_element_compute(run: int, gap: int, target: torch.device) -> None:
     x = torch.randn(70, 45, run + gap, device=target)[..., :run]

@@ -51,14 +51,10 @@ def _of_neighbours(node: Node, tensor: TensorView, places: Places) -> Iterator[t
         for position, value in reversed(list(enumerate(node.inputs)))
         if isinstance(value, TensorView)
     }
-    if tensor in node.tensor_outputs:
-        root = _root_places(node, tensor, places)
-    else:
-        root = {theirs: places[ours] for ours, theirs in maps[tensor].items() if ours in places}
+    maps |= {out: _own_roots(node, out) for out in node.tensor_outputs}
+    root = {theirs: places[ours] for ours, theirs in maps[tensor].items() if ours in places}
     for value, mapped in maps.items():
         yield value, {ours: root[theirs] for ours, theirs in mapped.items() if theirs in root}
-    for out in node.tensor_outputs:
-        yield out, _shape_places(node, out, root)
 
 
 def _to_root(node: Node, position: int) -> dict[IterDomain, IterDomain]:
@@ -66,16 +62,6 @@ def _to_root(node: Node, position: int) -> dict[IterDomain, IterDomain]:
     if isinstance(node, Indexed) and not position:
         return _along(node.source.shape, node.map.indices, node.output.maybe_root)
     return operand_map(node, position)
-
-
-def _root_places(node: Node, out: TensorView, places: Places) -> dict[IterDomain, int]:
-    """The places of the root dimensions of the node's first output, from those of one of its outputs."""
-    return {root: places[own] for own, root in _own_roots(node, out).items() if own in places}
-
-
-def _shape_places(node: Node, out: TensorView, root: Places) -> Places:
-    """The places of the dimensions of one of the node's outputs, from those of its first one's root."""
-    return {own: root[theirs] for own, theirs in _own_roots(node, out).items() if theirs in root}
 
 
 def _own_roots(node: Node, out: TensorView) -> dict[IterDomain, IterDomain]:

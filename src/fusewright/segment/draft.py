@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from fusewright.analyze.inputs import nodes_before
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import NoSchedulerError, SchedulerError
 from fusewright.core.tracing import SILENT, Tracer
@@ -383,7 +384,7 @@ class Change:
         The nodes that compute a new tensor continue to read the old one.
         """
         for old, tensor in replaced.items():
-            above = _ancestors(tensor)
+            above = nodes_before([tensor])
             for user in [use for use in old.uses if use not in above]:
                 self.inputs.setdefault(user, user.inputs)
                 self._graph.replace_inputs(user, {old: tensor})
@@ -401,18 +402,6 @@ class Change:
             self._graph.remove_node(node)
         self._graph.outputs[:] = self._outputs
         self._graph.numbering = self._numbering
-
-
-def _ancestors(tensor: TensorView) -> set[Node]:
-    """All nodes that a tensor depends on."""
-    found: set[Node] = set()
-    stack = [tensor.definition]
-    while stack:
-        node = stack.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            stack += [value.definition for value in node.inputs]
-    return found
 
 
 def _unschedulable_text(nodes: Sequence[Node], reasons: Sequence[str]) -> str:

@@ -82,7 +82,7 @@ def inner_outer_persistent_space(fusion: Fusion) -> InnerOuterPersistentSpace | 
     reduced = reduced_axes(reference, reductions, maps)
     if isinstance(reduced, str):
         return reduced
-    main = main_load(fusion, reference, loads(fusion, maps), stores_all=True)
+    main = main_load(fusion, reference, loads(fusion, maps))
     order = memory_order(reference, main)
     inner = [axes for axes in dict.fromkeys(reduced.values()) if order[-1] in axes]
     outer = [axes for axes in dict.fromkeys(reduced.values()) if order[-1] not in axes]

@@ -114,7 +114,7 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
         return reduced
     kept = {tensor: frozenset(reference.logical) - axes for tensor, axes in reduced.items()}
     reads = loads(fusion, maps)
-    main = main_load(fusion, reference, reads, stores_all=True)
+    main = main_load(fusion, reference, reads)
     order = memory_order(reference, main)
     unit = unit_stride_axis(main.tensor) if main is not None else None
     inner = next(

@@ -109,8 +109,9 @@ class ReductionParams(HeuristicParams):
     With fastest_dim ("inner") the reduced dimensions include the contiguous one: a block reduces
     lparams.bdimy rows with lparams.bdimx threads each, and lparams.gdimy blocks share one reduction. Without
     it ("outer") lparams.bdimx threads lie along the rows, lparams.bdimy go down the columns, and
-    lparams.gdimy blocks share columns; a block that holds them has lparams.bdimz such tiles. The binding of
-    each axis (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from that.
+    lparams.gdimy blocks share columns. A block that holds columns has lparams.bdimz such groups of threads,
+    each with columns of its own. The binding of each axis (block_dim_*, grid_dim_*, cross_*,
+    multiple_reds_per_blk) follows from that.
 
     A persistent kernel reads rows, or columns, again with the results. With batches, it holds them meanwhile.
     Without batches, it sweeps them once for each reduction and once more, in the loops of other reductions.

@@ -24,15 +24,15 @@ ROWS_AN_SM = 64
 # that may be in flight, four floats, say.
 MIN_BATCHES_OF_A_LANE = 2
 
-# The same where results are used with other inputs, whose vectors are in flight as well; and the vectors of a
-# row up to which it holds: any number of rows, and fewer than ROWS_AN_SM for each SM.
+# Vectors that a thread holds where results are used with other inputs, whose vectors are in flight as well;
+# and the longest rows for which that is so.
 #   H200, RMS norm of bf16 gated by another input, with four vectors a thread and with two, us: 5000x2048 25.3
 #   and 22.9, 16384x2048 54.0 and 52.3, 1304x4096 17.3 and 15.0, 5000x4096 41.3 and 36.2, 16384x4096 98.4 and
 #   100.4, 5000x8192 67.4 and 72.4. Added to another one: 20.4 and 20.2, 51.7 and 51.1, 13.7 and 13.5, 35.1
 #   and 34.9, 96.9 and 100.2, 61.7 and 61.7.
 BATCHES_BESIDE_OTHERS = 2
-VECTORS_BESIDE_OTHERS = 256  # of any number of rows
-VECTORS_OF_FEWER_ROWS = 512  # of fewer rows
+VECTORS_BESIDE_OTHERS = 256  # of a row, of any number of rows
+VECTORS_OF_FEWER_ROWS = 512  # of a row, of fewer than ROWS_AN_SM rows for each SM
 
 # ---- threads of a block ----
 
@@ -83,14 +83,13 @@ def threads_and_batches(
         loads_late: whether results are used with inputs that no reduction follows from.
     """
     are_many = rows >= hardware.sm_count * ROWS_AN_SM
-    few_beside_others = VECTORS_BESIDE_OTHERS if are_many else VECTORS_OF_FEWER_ROWS
-    usual = BATCHES_BESIDE_OTHERS if loads_late and vectors <= few_beside_others else BATCHES
+    holds_fewer = loads_late and vectors <= (VECTORS_BESIDE_OTHERS if are_many else VECTORS_OF_FEWER_ROWS)
     if are_many:
         if vectors <= WARP_SIZE * BATCHES // 2:
             return part_of_a_warp(vectors, max(MIN_BATCHES_OF_A_LANE, most // BATCHES))
-        if vectors <= WARP_SIZE * (most if usual == BATCHES else BATCHES):
+        if vectors <= WARP_SIZE * (BATCHES if holds_fewer else most):
             return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
-    batches = min(usual, max(1, ceil_div(vectors, WARP_SIZE)))
+    batches = min(BATCHES_BESIDE_OTHERS if holds_fewer else BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
     comfortable = 2 * (max(BATCHES, most) if cached else BATCHES)
     while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < comfortable else WIDEST_BLOCK):
         batches += 1

@@ -24,14 +24,20 @@ from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
 
 # Bytes that a thread has in flight where a column has enough rows for that.
 BYTES_IN_FLIGHT = 64
-# Bytes of a stretch that each step of a tile takes at least, and those that a thread then has in flight at
-# least: the first pair that a column has rows for. Less in flight keeps memory waiting.
+# How much of a stretch of memory the threads of a tile read in one step, in bytes, and the bytes that a
+# thread must then have in flight; a column takes the first pair that it has enough rows for. With less in
+# flight, memory waits.
 #   H200, softmax of 64 places of bf16: of four columns by lines, in four steps, at a copy's speed; of two by
 #   lines in two steps, eight bytes in flight, at 0.8 of it. The other pairs follow from that, and are not
 #   measured.
-PIECES = ((LINE_BYTES, 32), (SECTOR_BYTES, 16), (SECTOR_BYTES // 2, 16))
-# Bytes of a stretch up to which a thread that holds a whole column of few rows is as fast: its accesses and
-# those of its neighbours are in the same few lines.
+LEAST_IN_FLIGHT = 16  # bytes of a thread
+STEPS = (
+    (LINE_BYTES, 2 * LEAST_IN_FLIGHT),
+    (SECTOR_BYTES, LEAST_IN_FLIGHT),
+    (SECTOR_BYTES // 2, LEAST_IN_FLIGHT),
+)
+# Bytes of a stretch up to which each thread holds a whole column instead (`column_tiles.short_tile`): its
+# accesses and those of its neighbours are in the same few lines.
 SHORT_STRETCH = 64
 # Rows that a thread holds at most, of vectors and of single elements.
 MAX_ROWS_OF_VECTORS = 16
@@ -53,25 +59,20 @@ def short_row_tile(columns: ColumnsToHold, project: bool, held: Held, registers:
     along, width = columns.row // columns.width, columns.width
     most = MAX_ROWS_OF_VECTORS if width > 1 else MAX_ROWS_OF_ELEMENTS
     most = min(most, registers * REGISTER_BYTES // max(1, width * held.at_once))
-    if (
-        not most
-        or along > MAX_THREADS
-        or columns.length * columns.row * columns.element_bytes <= SHORT_STRETCH
-    ):
+    bytes_of_vector, bytes_of_row = width * columns.element_bytes, columns.row * columns.element_bytes
+    if not most or along > MAX_THREADS or columns.length * bytes_of_row <= SHORT_STRETCH:
         return None
-    bytes_of_vector = width * columns.element_bytes
     usual = min(most, max(1, BYTES_IN_FLIGHT // bytes_of_vector))
     least = max(ceil_div(columns.length, usual), WARP_SIZE // along if along > 1 else 1)
-    down, batches, in_flight = 1, columns.length, 0
-    for piece, enough in PIECES:
-        wanted = max(least, ceil_div(piece, columns.row * columns.element_bytes))
+    for step, enough in STEPS:
+        wanted = max(least, ceil_div(step, bytes_of_row))
         down = min(power_of_two_at_least(wanted), max(1, MAX_THREADS // along))
         batches = ceil_div(columns.length, down)
         in_flight = batches * bytes_of_vector
         if in_flight >= enough:
             break
     is_short = columns.length <= MAX_ROWS_OF_A_THREAD
-    if batches > most or (is_short and in_flight < PIECES[-1][1]):
+    if batches > most or (is_short and in_flight < LEAST_IN_FLIGHT):
         return None
     tiles = max(1, MIN_THREADS // (along * down))
     down, batches = fewest_threads(columns.length, along * tiles, batches)

@@ -194,8 +194,11 @@ class PointwisePlanner:
         takes 67.
         """
         axes, loads = self.space.axes, self._accesses.full_loads
-        orders = [(each, along_memory(each, axes) if each in loads else axes) for each in self._accesses.all]
-        return CostModel(self.fusion, Sectors(self.fusion, tuple((each, tuple(o)) for each, o in orders)))
+        walks = [
+            (access, tuple(along_memory(access, axes) if access in loads else axes))
+            for access in self._accesses.all
+        ]
+        return CostModel(self.fusion, Sectors(self.fusion, tuple(walks)))
 
     def _estimate(
         self,
@@ -271,7 +274,7 @@ class PointwisePlanner:
         elif shape.tile is None:
             unroll = unrolled(loaded, in_flight, width, total, hardware)
         else:
-            unroll = shape.tile.rows_a_thread
+            unroll = min(shape.tile.rows_a_thread, unrolled(0, in_flight, width, total, hardware))
         if shape.tile is None and break_point and not shape.shifted:
             memory = self._cost.moving_seconds(facts, hardware)
             unroll = self._arithmetic.sharing_rows(facts, hardware, memory, break_point, unroll, width)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from fusewright.analyze.axis_map import contradiction, sizes_differ, stays_one_point
+from fusewright.analyze.inputs import nodes_before
 from fusewright.analyze.kept import kept
 from fusewright.analyze.kinds import foreign_node, reductions_by_output
 from fusewright.analyze.parameters import too_many_parameters
@@ -119,13 +120,7 @@ class ReductionSpace:
     @cached_property
     def read_late(self) -> frozenset[TensorView]:
         """The inputs with an element for each point that no reduction follows from."""
-        needed: set[Val] = set()
-        stack: list[Val] = list(self.reductions)
-        while stack:
-            value = stack.pop()
-            if value not in needed:
-                needed.add(value)
-                stack += value.definition.inputs if value.definition is not None else ()
+        needed = {value for node in nodes_before(self.reductions) for value in node.inputs}
         return frozenset(load.tensor for load in self.full_loads if load.tensor not in needed)
 
     @cached_property
@@ -274,8 +269,7 @@ def space_of(
 ) -> ReductionSpace:
     """The space of reductions that reduce the same axes; see its attributes."""
     reads, writes = loads(fusion, maps), stores(fusion, maps)
-    points = {axis for axis in reference.logical if not axis.is_broadcast}
-    main = main_load(fusion, reference, reads, any(each.concrete >= points for each in writes))
+    main = main_load(fusion, reference, reads, _along_kept_rows(reference, reads, writes))
     if main is not None and _share_along_results(fusion, reference, main, maps, after):
         main = None
     order = memory_order(reference, main)
@@ -333,35 +327,43 @@ def _narrower(
     return None
 
 
+def _along_kept_rows(
+    reference: TensorView, reads: Sequence[Access], writes: Sequence[Access]
+) -> list[Access]:
+    """The loads of every point that are contiguous along a kept dimension, if they are half of all or more.
+
+    Squares of elements serve these and others (`crossed_loads`), in the order of these, whichever input comes
+    first. None where an element is stored for each point, as there are no squares then.
+    """
+    points = {axis for axis in reference.logical if not axis.is_broadcast}
+    if any(write.concrete >= points for write in writes):
+        return []
+    kept = [axis for axis in points if not axis.is_reduction]
+    full = [read for read in reads if read.concrete >= points]
+    along = [
+        read for read in full if any(read.axes.get(axis) is unit_stride_axis(read.tensor) for axis in kept)
+    ]
+    return along if 2 * len(along) >= len(full) else []
+
+
 def main_load(
-    fusion: Fusion, reference: TensorView, reads: Sequence[Access], stores_all: bool
+    fusion: Fusion, reference: TensorView, reads: Sequence[Access], preferred: Collection[Access] = ()
 ) -> Access | None:
     """The load with the most dimensions, if one has any.
 
     Among several, it is one whose own dimensions are the most: a column that is used next to a matrix has one
-    element along the dimension that both are read along. Among these, it is one that has the last kept
-    dimension, along which results are contiguous; then the first by input and memory order, whatever the
-    order of nodes, which caches change.
-
-    Args:
-        stores_all: whether an element is stored for each point. If none is, the first are loads that are
-            contiguous along a kept dimension, if they are half of all or more: squares of elements serve
-            both (`crossed_loads`), in the order of these.
+    element along the dimension that both are read along. Among these, it is one of those `preferred`, then
+    one that has the last kept dimension, along which results are contiguous; then the first by input and
+    memory order, whatever the order of nodes, which caches change.
     """
     rows = [axis for axis in reference.logical if not axis.is_reduction and not axis.is_broadcast]
-    points = {axis for axis in reference.logical if not axis.is_broadcast}
-    full = [read for read in reads if read.concrete >= points]
-    along = [
-        read for read in full if any(read.axes.get(axis) is unit_stride_axis(read.tensor) for axis in rows)
-    ]
-    prefers_rows = not stores_all and 2 * len(along) >= len(full)
 
     def rank(read: Access) -> tuple[int, int, bool, bool, int, list[int]]:
         own = sum(not axis.is_broadcast for axis in read.tensor.allocation)
         order = {ours: i for i, axis in enumerate(reference.logical) if (ours := read.axes.get(axis))}
         memory = [order[axis] for axis in read.tensor.allocation if axis in order]
         lacks_last = bool(rows) and rows[-1] not in read.concrete
-        is_other = prefers_rows and read not in along
+        is_other = read not in preferred
         return -len(read.concrete), -own, is_other, lacks_last, fusion.inputs.index(read.tensor), memory
 
     return min((read for read in reads if read.concrete), key=rank, default=None)
