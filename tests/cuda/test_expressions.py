@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fusewright.core.dtype import DataType
+from fusewright.core.errors import InternalError
 from fusewright.cuda import snippets
 from fusewright.cuda.expressions import NODE_PRINTERS, ExpressionPrinter
 from fusewright.sym import (
@@ -62,6 +63,14 @@ def test_wide_kernels_have_wide_constants() -> None:
     # Truth values are ints in C's arithmetic, which would be done in 32 bits.
     assert _text(lt(I, N) * 2**31, DataType.Int) == "(long long)(i < n) * 2147483648ll"
     assert _text(lt(I, N) + lt(J, 3), DataType.Int32) == "int(i < n) + int(j < 3)"
+
+
+@pytest.mark.parametrize("e", [I * 2**33 - J, J - N * 2**32, I + 2**31])
+def test_narrow_kernels_compute_nothing_with_wide_constants(e: Expr) -> None:
+    """The other terms would be computed in 32 bits before they meet the one of 64."""
+    with pytest.raises(InternalError, match=r"a constant of .* does not fit in indices of 32 bits"):
+        _text(e)
+    assert _text(lt(symbol("k"), 2**31)) == "k < 2147483648ll"
 
 
 def test_every_kind_of_expression_has_its_function() -> None:

@@ -353,3 +353,17 @@ def test_a_reduction_between_kernels_lies_as_its_source(order: tuple[int, ...], 
     assert doubled.stride() == (9, 1)
     _check_equal(largest, x.double().sum(1).amax(1))
     _check_equal(doubled, 2 * x.double().sum(1))
+
+
+def test_rows_are_summed_beside_long_columns(target: torch.device) -> None:
+    """Elements are counted along rows: places in columns are products beyond 32 bits, less others."""
+    rows, columns = 65536, 28
+    # Both begin off vectors, so that a thread reads one element at a time.
+    x, bias = _integers((rows * columns + 1,), target)[1:], _integers((columns + 1,), target)[1:]
+    x = x.view(rows, columns)
+    y = (torch.arange(x.numel(), device=target) % 3 == 0).view(columns, rows).T
+    with FusionDefinition() as fd:
+        a, b = (fd.define_tensor([*each.shape], contiguity=True) for each in (x, bias))
+        c = fd.define_tensor([rows, columns], contiguity=True, dtype=DataType.Bool, stride_order=[0, 1])
+        fd.add_output(fd.ops.sum(a * b + fd.ops.where(c, 1.0, 0.0)))
+    _check_equal(fd.execute([x, bias, y])[0], (x.double() * bias + y).sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 import torch
 
 from fusewright import FusionDefinition
@@ -19,7 +20,7 @@ from fusewright.lower.passes.unroll import MAX_UNROLL, unroll_register_loops
 from fusewright.ops.reductions import SUM
 from fusewright.ops.rounding import ROUNDED
 from fusewright.sim import SimOptions, simulate
-from fusewright.sym import as_int, const, evaluate, floordiv, land, lt, mod, symbol
+from fusewright.sym import as_int, bounds, const, evaluate, floordiv, land, lt, mod, symbol
 from tests.kernel import builders as b
 from tests.lower.statements import I, N, R, S, T, U, X, Y, copy, kernel, lines, loop
 
@@ -119,6 +120,21 @@ def test_a_name_ends_with_its_scope():
     result = hoist_indices(kernel(loop(8, *body), loop(8, *body), STORE))
     verify(result, "hoist indices")
     assert len(_lets(result)) == 2
+
+
+@pytest.mark.parametrize(
+    ("most", "index_dtype", "named"),
+    [(2**20, DataType.Int32, True), (2**9, DataType.Int32, False), (2**20, DataType.Int, False)],
+)
+def test_a_remainder_that_would_be_a_difference_of_large_products_is_named(most, index_dtype, named):
+    """In 32 bits, x * 65536 - q * (28 * 65536) overflows although the difference fits."""
+    x = symbol("x", hi=most)
+    index = floordiv(32 * x + T, 28) + mod(32 * x + T, 28) * 65536
+    plain = dataclasses.replace(kernel(copy(R, X.buffer, 0, index)), index_dtype=index_dtype)
+    quotient, *rest = _lets(hoist_indices(plain))
+    assert quotient.value is floordiv(32 * x + T, 28)
+    assert [let.value for let in rest] == ([32 * x + T - quotient.symbol * 28] if named else [])
+    assert all(bounds(let.symbol) == (0, 27) for let in rest)
 
 
 def test_hoisting_changes_no_value():

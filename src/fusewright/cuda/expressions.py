@@ -7,7 +7,8 @@ exceptions:
   divisor is positive; otherwise the text calls fw::floor_div and fw::floor_mod.
 * Width: constants and truth values are narrower than a 64-bit index. The type of each subexpression is known,
   and a subexpression that is narrower than the index type is widened before anything is computed from it
-  alone.
+  alone. Nothing is computed with a constant that is wider than the index type: its other operands are not
+  widened, and may have overflowed before they meet it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from fusewright.sym import (
     fold,
     le,
     prove,
+    to_text,
 )
 
 #: The largest index of 32 bits.
@@ -120,6 +122,18 @@ def _widest(printed: tuple[Printed, ...] | list[Printed]) -> DataType:
     return DataType.Int if any(p.dtype is DataType.Int for p in printed) else DataType.Int32
 
 
+def _width(printer: ExpressionPrinter, e: Expr, terms: list[Printed]) -> DataType:
+    """The type of a sum or product of these terms.
+
+    Raises:
+        InternalError: a constant is wider than the index type.
+    """
+    dtype = _widest(terms)
+    if dtype is not printer.index_dtype and dtype is DataType.Int:
+        raise InternalError(f"a constant of {to_text(e)} does not fit in indices of 32 bits")
+    return dtype
+
+
 def _const(printer: ExpressionPrinter, e: Const, args: tuple[Printed, ...]) -> Printed:
     dtype = DataType.Int32 if -(2**31) <= e.value < 2**31 else DataType.Int
     if not -(2**63) <= e.value < 2**63:
@@ -138,12 +152,12 @@ def _add(printer: ExpressionPrinter, e: Add, args: tuple[Printed, ...]) -> Print
     text = terms[0].code
     for term in terms[1:]:
         text = binary("+", text, term.code) if term.negated is None else binary("-", text, term.negated)
-    return Printed(text, _widest(terms))
+    return Printed(text, _width(printer, e, terms))
 
 
 def _mul(printer: ExpressionPrinter, e: Mul, args: tuple[Printed, ...]) -> Printed:
     terms = [printer.number(arg) for arg in args]
-    dtype = _widest(terms)
+    dtype = _width(printer, e, terms)
     if e.coefficient == 1:
         return Printed(chain("*", [term.code for term in terms]), dtype)
     coefficient, factors = terms[0], [term.code for term in terms[1:]]

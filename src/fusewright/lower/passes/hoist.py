@@ -7,7 +7,9 @@ has a divisor of 0.
 
 If a remainder's dividend differs from a quotient's by a multiple of the divisor, the remainder is computed
 from the quotient: if x // 63 is named q, (x - 126) % 63 is x - q * 63. (The simplifier extracts multiples of
-the divisor from quotients but not from remainders.)
+the divisor from quotients but not from remainders.) The factors of a product are multiplied out then, here
+x * 65536 - q * 4128768 for a remainder times 65536: if the first of these may not fit in the index type, the
+remainder has a name, too.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from fusewright.sym import (
     Expr,
     FloorDiv,
     Mod,
+    Mul,
     Symbol,
     bounds,
     build,
@@ -44,7 +47,7 @@ def hoist_indices(kernel: k.Kernel) -> k.Kernel:
         for stmt in k.walk(kernel.body)
         if (s := access.defined_symbol(stmt)) is not None and not isinstance(stmt, k.LetMisalignment)
     }
-    return k.with_body(kernel, _Hoister(bound).body(kernel.body))
+    return k.with_body(kernel, _Hoister(bound, int(kernel.index_dtype.highest)).body(kernel.body))
 
 
 def _is_defined(division: Expr) -> bool:
@@ -89,15 +92,29 @@ def _defined(division: Expr) -> Expr:
     return build(division.kind, (dividend, maximum(divisor, 1)))
 
 
+def _exceeds(expr: Expr, rest: Expr, dividend: Expr, highest: int) -> bool:
+    """Whether a product of `expr` may exceed `highest` if `dividend` takes the place of its factor `rest`."""
+
+    def visit(e: Expr, args: tuple[bool, ...]) -> bool:
+        if isinstance(e, Mul) and rest in e.factors:
+            most = bounds(build(e.kind, [dividend if arg is rest else arg for arg in e.args]))[1]
+            return most is None or most > highest
+        return any(args)
+
+    return fold(expr, visit)
+
+
 class _Hoister:
     """The state of the pass.
 
     Args:
         bound: the symbols that statements define. Loop variables are in scope only in the loop's body.
+        highest: the largest value of the index type.
     """
 
-    def __init__(self, bound: set[Symbol]) -> None:
+    def __init__(self, bound: set[Symbol], highest: int) -> None:
         self._hidden = bound
+        self._highest = highest
         self._names: dict[Expr, Symbol] = {}
         self._rewritten: dict[Expr, Expr] = {}
         self._divisions: dict[Expr, list[Expr]] = {}
@@ -126,21 +143,24 @@ class _Hoister:
     def _known_divisions(self, body: tuple[k.Stmt, ...]) -> list[Expr]:
         """The divisions in `body` that are to be named here.
 
-        Their symbols are in scope, they have no name yet, and they occur in several expressions or their
-        divisor may be 0.
+        Their symbols are in scope, they have no name yet, and they occur in several expressions, their
+        divisor may be 0, or what a remainder is computed from would exceed the index type.
         """
         times = Counter(expr for stmt in k.walk(body) for expr in access.expressions(stmt))
         uses: dict[Expr, int] = {}
         for expr, n in times.items():
             for division in self._divisions_in(expr):
                 uses[division] = uses.get(division, 0) + n
+        named: set[Expr] = set()
         for rest, quotient in _partners(list(uses)).items():
             self._partners[rest] = quotient
             uses[quotient] += uses[rest]
+            if any(_exceeds(expr, rest, quotient.args[0], self._highest) for expr in times):
+                named.add(rest)
         return [
             e
             for e, n in uses.items()
-            if (n > 1 or not _is_defined(e))
+            if (n > 1 or e in named or not _is_defined(e))
             and e not in self._names
             and self._hidden.isdisjoint(e.free_symbols)
         ]
