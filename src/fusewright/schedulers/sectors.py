@@ -115,7 +115,7 @@ def _in_vain(walks: Sequence[_Walk], facts: Facts) -> int:
         touched |= places
         most = max(most, used / max(1, len(places)))
     size = walks[0].access.tensor.dtype.size
-    if len(touched) < WARP_SIZE or _follow_one_another(touched, size):
+    if not touched or _follow_one_another(touched, size):
         return 0
     wasted = len({place // SECTOR_BYTES for place in touched}) * SECTOR_BYTES / (len(touched) * size)
     if wasted <= 1:
@@ -225,8 +225,9 @@ class _Walk:
         if index_map is None or dim is None:
             stride = plain(strides.get(access.axes.get(axis), 0))  # type: ignore[arg-type]
             return range(0, count * stride, stride) if stride else [0] * count
-        if self._reads_an_index(axis):
-            return range(0, count * SECTOR_BYTES, SECTOR_BYTES)
+        if self._reads_an_index(axis):  # anywhere in the tensor
+            elements = max(1, plain(self._elements.value(facts.sizes)))
+            return [step % elements for step in range(0, count * SECTOR_BYTES, SECTOR_BYTES)]
         own = [(e, strides.get(ours, 0)) for ours, e in zip(access.tensor.shape, index_map.indices)]
         first = _start(index_map, facts)
         symbols = {s for s in first if position_of(s) == dim or value_of(s) in self._indices_along(axis)}
