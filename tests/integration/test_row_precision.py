@@ -82,6 +82,23 @@ def test_kernel_and_text_show_the_precise_division(name: str) -> None:
     assert "fw::divide(" in fd.last_cuda_code()
 
 
+@pytest.mark.parametrize("length", [3, 7, 16])
+def test_mean_of_a_few_equal_numbers_is_that_number(target: torch.device, length: int) -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.mean(fd.define_tensor([-1, length]), dims=[1]))
+    [mean] = fd.execute([torch.full((3, length), 4.0, device=target)])
+    assert mean.tolist() == [4.0] * 3
+
+
+@pytest.mark.parametrize(("length", "precise"), [(4, False), (16, False), (17, True)])
+def test_division_by_the_result_of_a_few_elements_is_the_fast_one(length: int, precise: bool) -> None:
+    with FusionDefinition() as fd:
+        x, y = (fd.define_tensor([-1, length]) for _ in range(2))
+        fd.add_output(fd.ops.sum(x, dims=[1]) / fd.ops.prod(y, dims=[1]))
+    fd.execute([torch.rand(4, length), torch.rand(4, length)])
+    assert _precise(fd) == [precise]
+
+
 def test_division_holds_no_reciprocal_where_registers_are_limited() -> None:
     with FusionDefinition() as fd:
         x, w = fd.define_tensor([-1, 4096], dtype=DataType.BFloat16), fd.define_tensor([4096])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fusewright.ir import Fusion, Node, Pointwise, TensorView
+from fusewright.ir.node import FEW_REDUCED, MANY_REDUCED
 from fusewright.ops.build_elementwise import apply_to_tensor, segment_set
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import mean, sum_, var
@@ -72,12 +73,12 @@ def test_division_is_once_a_row_where_no_dimension_joins_the_reduced_value(
 ) -> None:
     fusion = Fusion()
     add_output(fusion, build(fusion, define_tensor(fusion, [-1, -1], True)))
-    assert _division(fusion).reduced is once_a_row
+    assert _division(fusion).reduced == (MANY_REDUCED if once_a_row else 0)
     # A kernel that holds the division alone sees no reduction, and knows nevertheless.
     alone = extract(fusion, [_division(fusion)]).fusion
-    assert _division(alone).reduced is once_a_row
+    assert _division(alone).reduced == (MANY_REDUCED if once_a_row else 0)
     clone, _ = fusion.clone()
-    assert _division(clone).reduced is once_a_row
+    assert _division(clone).reduced == (MANY_REDUCED if once_a_row else 0)
 
 
 def test_sum_of_copies_is_a_reduction() -> None:
@@ -85,6 +86,29 @@ def test_sum_of_copies_is_a_reduction() -> None:
     x = define_tensor(fusion, [-1, -1], [True, None])
     add_output(fusion, mean(fusion, x, [1]))
     assert _division(fusion).reduced
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dims", "count"),
+    [
+        ((-1, 4), [1], 4),
+        ((-1, 2, 8), [1, 2], FEW_REDUCED),
+        ((-1, 17), [1], MANY_REDUCED),
+        ((9, -1), [1], MANY_REDUCED),
+    ],
+)
+def test_a_few_elements_are_counted(sizes: tuple[int, ...], dims: list[int], count: int) -> None:
+    fusion = Fusion()
+    x = define_tensor(fusion, list(sizes), True)
+    add_output(fusion, mean(fusion, sum_(fusion, x, dims, keepdim=True), dims))
+    assert _division(fusion).reduced == count
+
+
+def test_sums_of_sums_count_the_elements_of_both() -> None:
+    fusion = Fusion()
+    x = define_tensor(fusion, [-1, 3, 4], True)
+    add_output(fusion, mean(fusion, sum_(fusion, x, [2]), [1]))
+    assert _division(fusion).reduced == 12
 
 
 def test_two_pass_mean_is_once_a_row() -> None:

@@ -228,7 +228,7 @@ class Fusion:
         self._edit()
         self.nodes[node] = None
         if node.reduced is None:
-            node.reduced = node.is_reduced()
+            node.reduced = node.count_reduced()
         for out in node.outputs:
             out.definition = node
         for value in dict.fromkeys(node.inputs):

@@ -17,7 +17,11 @@ from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
 from fusewright.ir.index_map import IndexMap
 from fusewright.ir.placement import Placement
 from fusewright.ir.value import Scalar, TensorView, Val
-from fusewright.sym import Expr, Symbol
+from fusewright.sym import Expr, Symbol, as_int, product
+
+#: What `Node.reduced` counts to; beyond, and where sizes decide, it is MANY_REDUCED.
+FEW_REDUCED = 16
+MANY_REDUCED = FEW_REDUCED + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +69,10 @@ class Node:
 
     Attributes:
         attributes: the slots that printed IR shows.
-        reduced: whether each element of the outputs is the result of a reduction over several elements: the
-            node is a reduction, or it computes on the results of one without adding dimensions. This is
-            decided when the node is first added to a fusion, before scheduling and partitioning, and copies
-            keep it. So a value that is computed once per row is computed precisely in every kernel.
+        reduced: how many elements each element of the outputs is reduced from: the node is a reduction, or
+            it computes on the results of one without adding dimensions; else 0. This is decided when the node
+            is first added to a fusion, before scheduling and partitioning, and copies keep it. So a value
+            that is computed once per row is computed precisely in every kernel.
     """
 
     __slots__ = ("inputs", "outputs", "reduced")
@@ -79,7 +83,7 @@ class Node:
     def __init__(self, inputs: Sequence[Val], outputs: Sequence[Val]) -> None:
         self.inputs: tuple[Val, ...] = tuple(inputs)
         self.outputs: tuple[Val, ...] = tuple(outputs)
-        self.reduced: bool | None = None
+        self.reduced: int | None = None
 
     @property
     def source(self) -> TensorView:
@@ -116,26 +120,22 @@ class Node:
         rank, value = len(self.output.maybe_root), self.inputs[operand]
         return (None,) * rank if isinstance(value, TensorView) and value.is_cpu else tuple(range(rank))
 
-    def is_reduced(self) -> bool:
+    def count_reduced(self) -> int:
         """What `reduced` is to be, from the definitions of the inputs."""
-        return self.traits.pointwise and any(
-            self._is_reduced_at(i, v) for i, v in enumerate(self.inputs) if isinstance(v, TensorView)
-        )
+        operands = enumerate(self.inputs) if self.traits.pointwise else ()
+        return max([self._reduced_at(i, v) for i, v in operands if isinstance(v, TensorView)], default=0)
 
-    def _is_reduced_at(self, operand: int, source: TensorView) -> bool:
-        """Whether the operand is reduced, and has every dimension that the output iterates over."""
+    def _reduced_at(self, operand: int, source: TensorView) -> int:
+        """The elements that an operand is reduced from if it has every dimension of the output; else 0."""
         positions, axes = self.axis_map(operand), source.shape
         # Copies that an expanded dimension showed, and that are one element now, were reduced, too.
         removed = self.traits.relabel and any(
             axis.expanded is not None for i, axis in enumerate(axes) if i not in positions
         )
-        if not removed and (source.definition is None or not source.definition.reduced):
-            return False
+        reduced = MANY_REDUCED if removed else source.reduced
         iterated = {i for i, axis in enumerate(axes) if not axis.is_broadcast}
-        return all(
-            axis.is_broadcast or position in iterated
-            for axis, position in zip(self.output.maybe_root, positions)
-        )
+        places = zip(self.output.maybe_root, positions)
+        return reduced if all(axis.is_broadcast or place in iterated for axis, place in places) else 0
 
     def placement(
         self, source: Placement, shape: Sequence[int], sizes: Mapping[Symbol, int]
@@ -211,8 +211,9 @@ class Reduction(Node):
         """The positions of the input's dimensions that are reduced, in order."""
         return tuple([i for i, axis in enumerate(self.output.logical) if axis.is_reduction])
 
-    def is_reduced(self) -> bool:
-        return True
+    def count_reduced(self) -> int:
+        elements = as_int(product(self.output.logical[dim].visible_extent for dim in self.reduced_dims))
+        return min(MANY_REDUCED if elements is None else elements * max(1, self.source.reduced), MANY_REDUCED)
 
 
 class Scan(Node):
@@ -334,9 +335,8 @@ class Indexed(Node):
         hint = {} if self.cache is CacheOp.unspecified else {"cache_op": self.cache}
         return {"element": self.map, **hint}
 
-    def is_reduced(self) -> bool:
-        above = self.source.definition
-        return self.inverse is not None and above is not None and bool(above.reduced)
+    def count_reduced(self) -> int:
+        return self.source.reduced if self.inverse is not None else 0
 
     def index_expressions(self) -> tuple[Expr, ...]:
         inverse = () if self.inverse is None else self.inverse.expressions
@@ -383,9 +383,8 @@ class Stored(Node):
     def parameters(self) -> dict[str, object]:
         return {"place": self.map}
 
-    def is_reduced(self) -> bool:
-        above = self.inputs[0].definition
-        return above is not None and bool(above.reduced)
+    def count_reduced(self) -> int:
+        return self.source.reduced
 
     def index_expressions(self) -> tuple[Expr, ...]:
         return self.map.expressions
@@ -467,8 +466,8 @@ class Update(Stored):
     def label(self) -> str:
         return "Update" if self.op is None else f"Update_{self.op.name}"
 
-    def is_reduced(self) -> bool:
-        return False
+    def count_reduced(self) -> int:
+        return 0
 
     def axis_map(self, operand: int) -> tuple[int | None, ...]:
         rank = len(self.output.maybe_root)

@@ -181,6 +181,11 @@ class TensorView:
         return IterKind.REDUCTION in [axis.kind for axis in self.maybe_root]
 
     @property
+    def reduced(self) -> int:
+        """How many elements each of its elements is reduced from (`Node.reduced`); 0 of an input."""
+        return 0 if self.definition is None else self.definition.reduced or 0
+
+    @property
     def memory_axes(self) -> list[IterDomain]:
         """The dimensions that `contiguity` speaks of, outermost in memory first."""
         return [axis for axis in self.allocation if not axis.is_reduction]

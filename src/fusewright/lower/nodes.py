@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fusewright.core.dtype import DataType
 from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.ir.node import (
+    FEW_REDUCED,
     Choose,
     Copy,
     Full,
@@ -21,6 +22,7 @@ from fusewright.ir.node import (
     Stored,
     Update,
 )
+from fusewright.ir.value import TensorView
 from fusewright.ir.view import Broadcast, Expand, Permute, Relabel, Squeeze
 from fusewright.kernel import ir as k
 from fusewright.kernel.operands import operand_dtype
@@ -66,10 +68,21 @@ def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:
     work, dtype = work_of(ctx, node, indices), compute_dtype(node)
     operands = [ctx.operand(node, i, indices) for i in range(len(node.inputs))]
     loads, args = in_registers(ctx, work, operands, node.op, dtype)
-    precise = bool(node.reduced) and node.op.spelling(dtype).precise is not None
+    precise = _is_precise(node) and node.op.spelling(dtype).precise is not None
     dst = ctx.result(node.output, indices)
     body = work.statements([*loads, k.Compute(node.op, dst, tuple(args), dtype, precise)])
     return [item_of(ctx, node, order, ctx.loops.of(node), body)]
+
+
+def _is_precise(node: Pointwise) -> bool:
+    """Whether a node is computed once a row, or with a number and once a row of a few elements.
+
+    For rows of a few elements, the correction of a quotient takes longer than the elements do, unless all
+    rows share the reciprocal that it needs.
+    H200, areas of 16383x4096 pairs of boxes, each a product of two sides, over others: 147 us corrected.
+    """
+    rows_share_divisor = not isinstance(node.inputs[-1], TensorView)
+    return (node.reduced or 0) > (0 if rows_share_divisor else FEW_REDUCED)
 
 
 def compute_dtype(node: Pointwise) -> DataType:

@@ -69,7 +69,7 @@ def _broadcast_along(
         if not isinstance(operand, TensorView) or operand.is_cpu:
             continue
         dims = node.axis_map(position)
-        if operand.definition is not None and operand.definition.reduced:
+        if operand.reduced:
             axes = enumerate(zip(shape, dims))
             new = {i for i, (axis, dim) in axes if not axis.is_broadcast and _is_new(operand, dim)}
             if new:

@@ -166,7 +166,7 @@ def _take_out(fusion: Fusion, each: _Sum, outputs: set[TensorView]) -> None:
     Tensor factors stay inside the sum if they may keep it finite, or if the products are needed anyway.
     """
     tensors = [value for value in each.common if isinstance(value, TensorView)]
-    is_scale = any(value.definition is not None and value.definition.reduced for value in tensors)
+    is_scale = any(value.reduced for value in tensors)
     inside = tensors if is_scale or not _are_only_summed(each) else []
     outside = [value for value in each.common if not any(value is other for other in inside)]
     if outside:
