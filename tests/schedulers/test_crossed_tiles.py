@@ -16,6 +16,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.kernel.text import kernel_text
 from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
+from fusewright.ops.build_indexing import index_select
 from fusewright.ops.build_inputs import add_output, define_tensor
 from fusewright.ops.build_reduction import max_, sum_, welford
 from fusewright.ops.build_resize import cat
@@ -203,6 +204,23 @@ def test_no_tiles_for_a_column_that_is_read_next_to_rows() -> None:
     fusion = p.built(body)
     params, _ = p.propose(SCHEDULER, fusion, p.facts_of(fusion, [(256, 1), (256, 65536)]))
     assert not params.tiles_in_shared_memory
+
+
+def test_no_tiles_of_rows_that_an_index_tensor_selects() -> None:
+    """Threads that load into a tile would need the indices that others compute."""
+
+    def body(fusion: Fusion) -> TensorView:
+        table, other = define_tensor(fusion, [-1, -1], True), define_tensor(fusion, [-1, -1], True)
+        index = define_tensor(fusion, [-1], True, DataType.Int)
+        rows = index_select(fusion, table, index, 0)
+        return sum_(fusion, apply_to_tensor(fusion, "mul", rows, permute(fusion, other, [1, 0])), [1])
+
+    fusion = p.built(body)
+    facts = p.facts_of(fusion, [(1023, 2048), (2048, 8191), (8191,)])
+    params, _ = p.propose(SCHEDULER, fusion, facts)
+    assert not params.tiles_in_shared_memory
+    with pytest.raises(ParamsError, match=r"tiles_in_shared_memory.*no input is contiguous"):
+        scheduled(fusion, BY_ELEMENT)
 
 
 def test_no_tiles_where_all_is_read_from_the_caches_as_fast() -> None:

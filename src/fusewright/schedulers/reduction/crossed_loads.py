@@ -20,6 +20,7 @@ from fusewright.core.enums import ParallelType
 from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
@@ -65,6 +66,17 @@ def crossed_accesses(space: ReductionSpace) -> tuple[Access, ...]:
 def _along(space: ReductionSpace, accesses: Iterable[Access], inner: IterDomain) -> tuple[Access, ...]:
     found = ((access, unit_stride_axis(access.tensor)) for access in filter(space.is_full, accesses))
     return tuple(access for access, unit in found if unit is not None and access.axes.get(inner) is unit)
+
+
+def tiled_accesses(space: ReductionSpace) -> tuple[Access, ...]:
+    """Returns the crossed accesses, if all of them may pass through tiles; else none.
+
+    Threads that load into a tile go through it in another order than those that compute what a load by index
+    tensors would read there.
+    """
+    found = crossed_accesses(space)
+    by_tensors = any(isinstance(access.node, Indexed) and access.node.indices for access in found)
+    return () if by_tensors else found
 
 
 def columns_side_by_side(space: ReductionSpace, facts: Facts) -> int:

@@ -23,7 +23,7 @@ from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, input_hint, vectorize_ports
 from fusewright.schedulers.params import ReductionParams
-from fusewright.schedulers.reduction.crossed_loads import crossed_accesses
+from fusewright.schedulers.reduction.crossed_loads import tiled_accesses
 from fusewright.schedulers.reduction.loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
 from fusewright.schedulers.reference_map import Access
@@ -50,7 +50,7 @@ class _Staged:
 def reduce_tiles(schedule: Schedule, params: ReductionParams, hinted: Collection[TensorView]) -> None:
     """Schedules a kernel of tiles. `hinted`: the inputs whose loads have the cache hint of the params."""
     ports = cache_inputs_and_outputs(schedule, hinted, input_hint(params))
-    staged = _stage(schedule, ports, crossed_accesses(_space(schedule)))
+    staged = _stage(schedule, ports, tiled_accesses(_space(schedule)))
     space = _space(schedule)
     reference, first = _tile(schedule, space, params)
     _pad(schedule, staged, params, first)

@@ -38,8 +38,8 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.crossed_loads import (
-    crossed_accesses,
     loads_down_columns,
+    tiled_accesses,
     vectorize_down,
 )
 from fusewright.schedulers.reduction.crossed_tiles import reduce_tiles
@@ -82,7 +82,7 @@ class ReductionScheduler(BuiltInScheduler):
         check_rows(original, params)
         _check_split(original, params)
         if params.tiles_in_shared_memory:
-            if not crossed_accesses(original):
+            if not tiled_accesses(original):
                 params.expect("tiles_in_shared_memory", False, _NOTHING_CROSSED)
             reduce_tiles(schedule, params, original.read_once)
             return

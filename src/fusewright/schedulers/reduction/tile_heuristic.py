@@ -18,7 +18,7 @@ from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.cost import CostModel, slot_seconds
 from fusewright.schedulers.params import LaunchParams, ReductionParams
-from fusewright.schedulers.reduction.crossed_loads import crossed_accesses, crossed_sectors
+from fusewright.schedulers.reduction.crossed_loads import crossed_sectors, tiled_accesses
 from fusewright.schedulers.reduction.grid_reduction import blocks_of_column, partials_read_at_once
 from fusewright.schedulers.reduction.space import ReductionSpace
 from fusewright.schedulers.reference_map import Access
@@ -112,7 +112,7 @@ class TileChoice:
 
     @cached_property
     def _down(self) -> Sequence[Access]:
-        return crossed_accesses(self.space)
+        return tiled_accesses(self.space)
 
     @cached_property
     def _accesses(self) -> Sequence[Access]:
