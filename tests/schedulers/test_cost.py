@@ -17,7 +17,7 @@ from fusewright.core.hardware import described
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_ptx
 from fusewright.ir import Fusion, TensorView
 from fusewright.ops.binary import BINARY
-from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
 from fusewright.ops.build_factory import iota
 from fusewright.ops.build_indexing import index_select, select
 from fusewright.ops.build_inputs import add_output, define_tensor
@@ -316,6 +316,20 @@ def test_elements_gathered_again_take_a_sector_each_unless_they_are_in_the_l1_ca
     moved = planner(facts, H200).estimate().bytes  # type: ignore[operator,union-attr]
     wasted = rows * columns * (SECTOR_BYTES - size)
     assert (moved > wasted) == gathered_again
+
+
+def test_elements_gathered_from_a_table_of_a_line_look_up_that_line_alone():
+    def estimated(length: int) -> float:
+        fusion = Fusion()
+        table, places = (
+            define_tensor(fusion, [size], True, dtype)
+            for size, dtype in ((length, DataType.Float), (1 << 24, DataType.UInt8))
+        )
+        add_output(fusion, index_select(fusion, table, convert_tensor(fusion, places, DataType.Int), 0))
+        planner = PointwiseScheduler().prepare(fusion)
+        return planner(Facts({}, ((1,), (1,)), (256, 256)), H200).estimate().seconds  # type: ignore[operator,union-attr]
+
+    assert estimated(16) < 0.7 * estimated(1 << 15)
 
 
 def test_neighbours_in_either_direction_share_their_sectors():

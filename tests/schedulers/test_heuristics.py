@@ -362,6 +362,32 @@ def test_rows_of_cached_inputs_have_more_elements_a_thread() -> None:
     assert threads_and_batches(4096, 4608, 16, p.H200) == (576, 8)
 
 
+def test_threads_hold_more_narrow_vectors_where_several_warps_have_a_row() -> None:
+    """As many as have 32 bytes, and no more than leave a thread idle."""
+    for length, dtype, threads, batches in (
+        (637, DataType.BFloat16, 64, 10),
+        (4097, DataType.BFloat16, 288, 15),
+        (637, DataType.Float, 96, 7),
+        (2047, DataType.Float, 256, 8),
+    ):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([32768, length], dtype=dtype, contiguity=True)
+            fd.add_output(x / fd.ops.sum(fd.ops.exp(x), [1], keepdim=True))
+        x = torch.empty(32768 * length + 1, dtype=dtype.torch, device="meta")[1:].view(-1, length)
+        params = fd.kernels_for([x], device="cuda")[0].params
+        if params.unroll_factor_inner_reduction == 1:
+            assert (params.lparams.bdimx, params.batches_per_block_inner_reduction) == (threads, batches)
+        found = threads_and_batches(32768, length, 16, p.H200, several=32 // dtype.size)
+        assert found == (threads, batches)
+
+
+def test_several_states_of_a_row_are_combined_in_one_step_where_a_second_is_nearly_empty() -> None:
+    for length, threads, vectors in ((1024, 64, 8), (1025, 128, 9), (1281, 128, 8), (1537, 128, 8)):
+        params = inner_params(65536, length, 1, p.H200, RowAccesses(states=3, element_bytes=2))
+        assert params.lparams.bdimx == threads
+        assert params.unroll_factor_top_of_vectorization == vectors, length
+
+
 def test_elements_by_index_are_reduced_by_many_blocks() -> None:
     """One takes as many cycles as there are sectors."""
     for scattered, blocks in ((False, 1), (True, 16)):

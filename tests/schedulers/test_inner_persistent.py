@@ -289,16 +289,27 @@ def test_rows_that_are_computed_with_weights_and_held_have_a_constant_length() -
         assert isinstance(params, ReductionParams) and params.assumed_reduction_sizes == expected
 
 
-@pytest.mark.parametrize(("length", "limit"), [(9999, 32), (4999, 255), (12999, 255)])
-def test_two_blocks_that_hold_rows_element_by_element_share_an_sm(length: int, limit: int) -> None:
-    """Where 1024 threads hold enough in half of the registers; of fewer threads several have room anyway."""
+@pytest.mark.parametrize(
+    ("dtype", "length", "limit"),
+    [
+        (DataType.BFloat16, 9999, 255),
+        (DataType.BFloat16, 11999, 40),
+        (DataType.BFloat16, 12999, 255),
+        (DataType.Float, 9999, 32),
+        (DataType.Float, 4999, 255),
+    ],
+)
+def test_two_blocks_that_hold_rows_element_by_element_share_an_sm(
+    dtype: DataType, length: int, limit: int
+) -> None:
+    """Where threads hold enough in half of the registers; of fewer threads several have room anyway."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor(shape=[2048, length], contiguity=[True, True], dtype=DataType.BFloat16)
+        x = fd.define_tensor(shape=[2048, length], contiguity=[True, True], dtype=dtype)
         bias = fd.define_tensor(shape=[length], contiguity=[True], dtype=DataType.Float)
         scores = fd.ops.cast(x, DataType.Float) - bias
         shifted = fd.ops.exp(scores - fd.ops.max(scores, [1], keepdim=True))
         fd.add_output(shifted / fd.ops.sum(shifted, [1], keepdim=True))
-    [kernel] = fd.kernels_for([torch.zeros(2048, length, dtype=torch.bfloat16), torch.zeros(length)])
+    [kernel] = fd.kernels_for([torch.zeros(2048, length, dtype=dtype.torch), torch.zeros(length)])
     assert kernel.params.cparams.maxrregcount == limit and not kernel.params.vectorize_inner_reduction
     assert kernel.resources is not None and not kernel.resources.spill_stores
 

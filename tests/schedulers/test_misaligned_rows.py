@@ -34,6 +34,10 @@ def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.layer_norm(x.float(), x.shape[1:]).to(x.dtype) * weight + bias
 
 
+def scaled(x: Tensor, weight: Tensor) -> Tensor:
+    return F.rms_norm(x.float(), x.shape[1:]).to(x.dtype) * weight
+
+
 def after_residual(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     return normed(x + y, weight, weight)
 
@@ -45,10 +49,22 @@ def after_residual(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         (lambda x: torch.softmax(x.float(), -1).to(x.dtype), [(262144, 64)], (0,)),
         (lambda x: x.float().logsumexp(-1), [(65536, 96)], (0,)),
         (lambda x: torch.softmax(x.float(), -1).to(x.dtype), [(262144, 24)], ()),
+        (scaled, [(16384, 2048), (2048,)], (0, 1)),
+        (scaled, [(8192, 8192), (8192,)], ()),
+        (normed, [(16384, 1024), (1024,), (1024,)], ()),
         # To load weights one by one, too, would take longer than the bytes of these rows do.
-        (normed, [(16384, 1024), (1024,), (1024,)], (0, 1, 2)),
+        (normed, [(131072, 64), (64,), (64,)], (0, 1, 2)),
     ],
-    ids=["backward", "softmax", "logsumexp", "three vectors", "weights"],
+    ids=[
+        "backward",
+        "softmax",
+        "logsumexp",
+        "three vectors",
+        "one weight",
+        "long rows",
+        "two weights",
+        "two of short rows",
+    ],
 )
 def test_which_vectors_start_at_any_element(
     function: Callable[..., Tensor], shapes: list[tuple[int, ...]], unaligned: tuple[int, ...]

@@ -432,6 +432,20 @@ def test_short_runs_of_an_input_are_read_by_element(channels: int, scheduler: st
     assert torch.equal(out, (x * 2.0).permute(0, 3, 1, 2).to(torch.bfloat16))
 
 
+def test_vectors_of_a_side_are_whole_accesses_if_the_widest_are() -> None:
+    """A mask of bools beside floats takes no shorter tiles than floats do."""
+    with FusionDefinition() as fd:
+        x, y = (
+            fd.define_tensor([24577, 2048], contiguity=True, stride_order=order) for order in ([1, 0], [0, 1])
+        )
+        mask = fd.define_tensor([24577, 2048], contiguity=True, dtype=DataType.Bool)
+        fd.add_output(fd.ops.stride_order(fd.ops.where(mask, x, 0.0) + y, [0, 1]))
+    empty = torch.empty(24577, 2048, device="meta")
+    inputs = [empty, torch.empty(2048, 24577, device="meta").T, torch.empty_like(empty, dtype=torch.bool)]
+    params = fd.kernels_for(inputs, device="cuda")[0].params
+    assert isinstance(params, TransposeParams) and (params.tile_size1, params.tile_size2) == (64, 64)
+
+
 def test_long_runs_of_a_result_are_stored_by_tiles() -> None:
     """However short the input's are that an element is read from: neighbours of the result are stored."""
     x = torch.randint(0, 256, (3, 2, 40, 24)).to(torch.uint8)

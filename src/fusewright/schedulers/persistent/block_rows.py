@@ -12,6 +12,7 @@ from fusewright.schedulers.persistent.row_buffers import RowBuffers
 from fusewright.schedulers.persistent.row_threads import (
     BATCHES,
     BYTES_IN_FLIGHT,
+    BYTES_OF_SEVERAL_WARPS,
     MAX_BATCHES_A_WARP,
     least_idle,
     makes_room,
@@ -24,8 +25,9 @@ from fusewright.schedulers.sizes import ceil_div
 REGISTERS_TO_HOLD = 64
 # Bytes of shared memory that the alignment of all buffers of a block may take together.
 SHARED_SLACK = 1024
-# Threads of a block that has several short rows, each by a warp or a part of it. Two warps a row would need
-# barriers, at which they wait for another row.
+# Threads of a block that has several short rows, each by a warp or a part of it, or by two warps if vectors
+# are narrow: blocks of fewer threads would start more slowly than memory moves their bytes. Otherwise, two
+# warps a row would need barriers, at which they wait for another row.
 #   H200, rows of 1024 float: softmax is 1.02 times as fast, layer norm and RMS norm 1.03 times.
 SHORT_ROW_BLOCK = 128
 
@@ -79,8 +81,10 @@ def block_params(
     if length == 0:  # no loop over the row may remain: what it would enclose still has a result to store
         width = 1
     vectors = max(1, ceil_div(length, width))
-    most = min(MAX_BATCHES_A_WARP, max(BATCHES, BYTES_IN_FLIGHT // max(1, width * buffers.inputs.at_once)))
-    threads, batches = threads_and_batches(rows, vectors, most, hardware, cached, loads_late)
+    bytes_a_vector = max(1, width * buffers.inputs.at_once)
+    most = min(MAX_BATCHES_A_WARP, max(BATCHES, BYTES_IN_FLIGHT // bytes_a_vector))
+    several = BATCHES if cached else max(BATCHES, BYTES_OF_SEVERAL_WARPS // bytes_a_vector)
+    threads, batches = threads_and_batches(rows, vectors, most, hardware, cached, loads_late, several)
     if fits:
         threads, batches = least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
@@ -90,7 +94,7 @@ def block_params(
     if not place.is_held:
         batches, unroll = 0, _reloads_in_flight(vectors, width, threads, room, buffers)
     row_threads = 1  # threads of a block across rows
-    share = SHORT_ROW_BLOCK // threads if threads <= hardware.warp_size else 1
+    share = SHORT_ROW_BLOCK // threads if threads <= hardware.warp_size or several > BATCHES else 1
     while row_threads * 2 <= share and rows > row_threads * hardware.sm_count:
         row_threads *= 2
     return ReductionParams(

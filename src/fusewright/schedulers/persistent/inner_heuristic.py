@@ -51,12 +51,13 @@ from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.vector_limits import Vectors
 
 # Where rows whose elements are loaded one by one are estimated to take so many times as long as their bytes,
-# vectors of weights start at any element, too, though each takes the registers of two.
-#   H200, misaligned bf16, us one by one (or by two kernels that were estimated faster) and by such vectors,
-#   with the estimated factor: layer norm 16384x1024 43.6 and 29.2 (2.1), 32768x768 61.2 and 32.4 (2.0),
-#   16384x4096 89.6 and 90.5 (1.6), 16384x8192 193 and 260 (1.5), 65536x256 24.9 and 27.4 (1.2), gradient of
-#   16384x4096 193 and 135 (1.8), modulated 16x1024x6144 208 and 150 (1.8), after a residual 16384x4096 118
-#   and 150 (1.2); RMS norm 131072x64 22.0 and 14.3 (1.8), 8192x8192 84.4 and 89.7 (1.5).
+# vectors of weights start at any element, too, though each takes the registers of two. Beside one such input,
+# rows shorter than LONG_ROW have these vectors, whatever they are estimated to take.
+#   H200, misaligned bf16, us one by one and by such vectors: RMS norm 131072x64 22.0 and 14.3, 32768x768 33.1
+#   and 32.8, 16384x2048 42.1 and 40.6, 8192x4097 48.1 and 40.0, 8192x8192 78.1 and 89.3; gradient of a layer
+#   norm 16384x1024 35.7 and 38.3, 16384x4096 198 and 135. Beside two: layer norm 65536x256 24.9 and 27.4,
+#   32768x768 35.0 and 33.3, 16384x1024 27.3 and 30.1, 16384x2048 45.9 and 43.1, 16384x4096 81.0 and 90.8,
+#   8192x8192 84.4 and 135; after a residual 16384x1024 35.3 and 46.5, 16384x4096 111 and 150.
 MOST_BY_ELEMENT = 1.6
 
 
@@ -214,11 +215,22 @@ class InnerPersistentPlanner(ReductionPlanner):
         rows = self._rows(count, length, aligned, facts)
         proposal = self._of_rows(rows, facts, hardware)
         wide = rows if rows.has_wider_vectors else self._rows(count, length, aligned, facts, weights=True)
-        if wide.has_wider_vectors and wide is not rows and proposal.estimate is not None:
-            cost = proposal.estimate()
-            if cost.seconds > MOST_BY_ELEMENT * cost.least_seconds:
-                return self._of_rows(wide, facts, hardware)
+        if wide is rows or not wide.has_wider_vectors:
+            return proposal
+        if not proposal.params.vectorize_inner_reduction and self._is_beside_one_weight(wide, facts):
+            return self._of_rows(wide, facts, hardware)
+        cost = None if proposal.estimate is None else proposal.estimate()
+        if cost is not None and cost.seconds > MOST_BY_ELEMENT * cost.least_seconds:
+            return self._of_rows(wide, facts, hardware)
         return proposal
+
+    def _is_beside_one_weight(self, rows: _Rows, facts: Facts) -> bool:
+        """Whether rows are short, and vectors of at most one input that several of them read start at any
+        element.
+        """
+        own = {load.tensor for load in self.space.full_loads}
+        weights = [i for i in rows.vectors.unaligned if self.fusion.inputs[i] not in own]
+        return len(weights) <= 1 and self.row_bytes(facts) < LONG_ROW
 
     def _of_rows(self, rows: _Rows, facts: Facts, hardware: HardwareInfo) -> Proposal:
         """Returns the proposal for rows with these vectors."""

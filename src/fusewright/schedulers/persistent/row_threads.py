@@ -18,6 +18,13 @@ BATCHES = 4
 # leaves a row to one warp, which needs no barrier.
 BYTES_IN_FLIGHT = 64  # of a thread
 MAX_BATCHES_A_WARP = 16  # vectors of a thread
+# Bytes of narrow vectors that a thread has in flight where several warps have a row.
+#   H200, us of softmax and layer norm by 4 vectors a thread, or as many as 256 threads leave, and by this:
+#   half by element 32768x637 35.1 and 39.1, 29.4 and 33.4; 32768x901 52.5 and 62.8, 38.0 and 44.4; 16384x1501
+#   33.9 and 74.7, 33.4 and 43.8; 8192x4097 54.9 and 118.8, 45.2 and 71.5; pairs of bf16 32768x1282 53.1 and
+#   60.4, 46.0 and 48.8; 16384x2050 39.7 and 44.1, 38.3 and 41.7; float by element 32768x637 49.6 and 49.5,
+#   46.1 and 48.2; 16384x1025 39.1 and 41.1, 37.9 and 39.5. Twice as many gain nothing on average.
+BYTES_OF_SEVERAL_WARPS = 32  # of a thread
 # Rows for each SM that make up for a warp's having few threads.
 ROWS_AN_SM = 64
 # Vectors of a lane at least, where a part of a warp has a row. Of narrow vectors it has a quarter of those
@@ -69,18 +76,20 @@ def threads_and_batches(
     hardware: HardwareInfo,
     cached: bool = False,
     loads_late: bool = False,
+    several: int = BATCHES,
 ) -> tuple[int, int]:
     """Returns the number of threads for each of `rows` of `vectors`, and the number of vectors that each
     thread holds.
 
     The threads are a part of a warp, or one warp for as much as it holds with `most` vectors per thread; else
-    whole warps. Up to BATCHES vectors per thread are preferred to more than one warp, since a warp needs no
+    whole warps. Up to `several` vectors per thread are preferred to more than one warp, since a warp needs no
     barrier, and loads in flight keep the memory busy. There are fewer if the rows leave most of the GPU idle.
 
     Args:
         cached: whether rows share all of their inputs with others, so that these come from the caches: the
             number of rows that an SM has at a time then matters, not the loads in flight.
         loads_late: whether results are used with inputs that no reduction follows from.
+        several: the vectors of a thread where several warps have a row.
     """
     are_many = rows >= hardware.sm_count * ROWS_AN_SM
     holds_fewer = loads_late and vectors <= (VECTORS_BESIDE_OTHERS if are_many else VECTORS_OF_FEWER_ROWS)
@@ -89,12 +98,13 @@ def threads_and_batches(
             return part_of_a_warp(vectors, max(MIN_BATCHES_OF_A_LANE, most // BATCHES))
         if vectors <= WARP_SIZE * (BATCHES if holds_fewer else most):
             return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
-    batches = min(BATCHES_BESIDE_OTHERS if holds_fewer else BATCHES, max(1, ceil_div(vectors, WARP_SIZE)))
+    batches = min(BATCHES_BESIDE_OTHERS if holds_fewer else several, max(1, ceil_div(vectors, WARP_SIZE)))
     comfortable = 2 * (max(BATCHES, most) if cached else BATCHES)
     while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < comfortable else WIDEST_BLOCK):
         batches += 1
     batches = _for_few_rows(rows, vectors, batches, hardware)
-    return whole_warps(ceil_div(vectors, batches)), batches
+    threads = whole_warps(ceil_div(vectors, batches))
+    return threads, batches if several == BATCHES else ceil_div(vectors, threads)
 
 
 def _for_few_rows(rows: int, vectors: int, batches: int, hardware: HardwareInfo) -> int:

@@ -47,7 +47,8 @@ STATES_VECTORS_OF_WARP = 4
 STATES_VECTORS_A_THREAD = 16  # of a thread
 STATES_VECTORS_IN_FLIGHT = 8  # of a thread
 # The same where the row is read in one step, as a second one would have too many of its loads beyond the end.
-#   H200, variances of 65536 rows of 1025 half, and of their columns: 228 us with nine in flight, 264 with eight.
+#   H200, variances of 65536 rows of 1025 half, and of their columns: 228 us with nine in flight, 264 with
+#   eight.
 STATES_VECTORS_OF_ONE_STEP = 10  # of a thread
 # Threads of a longer row at most, unless the rows would leave half of the GPU idle.
 STATES_MAX_THREADS_A_ROW = 128
