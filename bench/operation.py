@@ -185,9 +185,11 @@ class Operation:
 
 
 def _without_views(results: Sequence[torch.Tensor]) -> list[int]:
-    """The places of results that are no views of earlier ones."""
-    memories = [each.untyped_storage().data_ptr() for each in results]
-    return [place for place, memory in enumerate(memories) if memory not in memories[:place]]
+    """The places of results that are no views of earlier ones; what is empty is none."""
+    memories = [each.untyped_storage().data_ptr() if each.numel() else None for each in results]
+    return [
+        place for place, memory in enumerate(memories) if memory is None or memory not in memories[:place]
+    ]
 
 
 def _worst(errors: torch.Tensor, is_rounded: bool) -> float:

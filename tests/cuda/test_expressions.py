@@ -65,11 +65,21 @@ def test_wide_kernels_have_wide_constants() -> None:
     assert _text(lt(I, N) + lt(J, 3), DataType.Int32) == "int(i < n) + int(j < 3)"
 
 
-@pytest.mark.parametrize("e", [I * 2**33 - J, J - N * 2**32, I + 2**31])
-def test_narrow_kernels_compute_nothing_with_wide_constants(e: Expr) -> None:
-    """The other terms would be computed in 32 bits before they meet the one of 64."""
+FAR, NEAR = symbol("far", hi=2**30), symbol("near", hi=2**30)
+
+
+@pytest.mark.parametrize(
+    "e", [FAR * 9 + I * 2**33, FAR + NEAR - N * 2**32, FAR * NEAR * 2**32, symbol("k") + 2**31]
+)
+def test_no_terms_that_may_overflow_meet_a_wider_constant(e: Expr) -> None:
+    """They would be computed in 32 bits before they meet what is computed in 64."""
     with pytest.raises(InternalError, match=r"a constant of .* does not fit in indices of 32 bits"):
         _text(e)
+
+
+def test_terms_that_fit_meet_a_wider_constant() -> None:
+    assert _text(I + 4 * N + 2**32).endswith("4294967296ll")
+    assert _text(J - N * 2**32) == "j - n * 4294967296ll"
     assert _text(lt(symbol("k"), 2**31)) == "k < 2147483648ll"
 
 

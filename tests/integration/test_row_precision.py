@@ -99,6 +99,15 @@ def test_division_by_the_result_of_a_few_elements_is_the_fast_one(length: int, p
     assert _precise(fd) == [precise]
 
 
+@pytest.mark.parametrize("size", [(), (1, 1)], ids=["on the CPU", "of one element"])
+def test_division_of_a_few_elements_by_one_number_for_all_is_precise(size: tuple[int, ...]) -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1, 4]), fd.define_tensor([*size], is_cpu=not size)
+        fd.add_output(fd.ops.sum(x, dims=[1], keepdim=True) / y)
+    fd.execute([torch.rand(4, 4), torch.full(size, 3.0)])
+    assert _precise(fd) == [True]
+
+
 def test_division_holds_no_reciprocal_where_registers_are_limited() -> None:
     with FusionDefinition() as fd:
         x, w = fd.define_tensor([-1, 4096], dtype=DataType.BFloat16), fd.define_tensor([4096])

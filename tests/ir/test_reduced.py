@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fusewright.ir import Fusion, Node, Pointwise, TensorView
+from fusewright.ir.canonical import fusion_description
 from fusewright.ir.node import FEW_REDUCED, MANY_REDUCED
 from fusewright.ops.build_elementwise import apply_to_tensor, segment_set
 from fusewright.ops.build_inputs import add_output, define_tensor
@@ -102,6 +103,15 @@ def test_a_few_elements_are_counted(sizes: tuple[int, ...], dims: list[int], cou
     x = define_tensor(fusion, list(sizes), True)
     add_output(fusion, mean(fusion, sum_(fusion, x, dims, keepdim=True), dims))
     assert _division(fusion).reduced == count
+
+
+def test_kernels_of_few_elements_are_the_same_however_many_these_are() -> None:
+    def text(size: int) -> str:
+        fusion = Fusion()
+        add_output(fusion, mean(fusion, define_tensor(fusion, [-1, size], True), [1]))
+        return fusion_description(extract(fusion, [_division(fusion)]).fusion).text.replace(str(size), "n")
+
+    assert text(3) == text(5) != text(17)
 
 
 def test_sums_of_sums_count_the_elements_of_both() -> None:

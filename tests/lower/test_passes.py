@@ -126,15 +126,24 @@ def test_a_name_ends_with_its_scope():
     ("most", "index_dtype", "named"),
     [(2**20, DataType.Int32, True), (2**9, DataType.Int32, False), (2**20, DataType.Int, False)],
 )
-def test_a_remainder_that_would_be_a_difference_of_large_products_is_named(most, index_dtype, named):
+@pytest.mark.parametrize("step", [65536, -65536], ids=["ascending", "descending"])
+def test_a_remainder_that_would_be_a_difference_of_large_products_is_named(most, index_dtype, named, step):
     """In 32 bits, x * 65536 - q * (28 * 65536) overflows although the difference fits."""
     x = symbol("x", hi=most)
-    index = floordiv(32 * x + T, 28) + mod(32 * x + T, 28) * 65536
+    index = floordiv(32 * x + T, 28) + mod(32 * x + T, 28) * step
     plain = dataclasses.replace(kernel(copy(R, X.buffer, 0, index)), index_dtype=index_dtype)
     quotient, *rest = _lets(hoist_indices(plain))
     assert quotient.value is floordiv(32 * x + T, 28)
     assert [let.value for let in rest] == ([32 * x + T - quotient.symbol * 28] if named else [])
     assert all(bounds(let.symbol) == (0, 27) for let in rest)
+
+
+def test_remainders_that_are_multiplied_are_named_where_their_product_would_not_fit():
+    """Each product of one remainder and the other's dividend would."""
+    x, y = (32 * symbol(name, hi=2**14) + T for name in "xy")
+    index = floordiv(x, 28) + floordiv(y, 28) + mod(x, 28) * mod(y, 28) * 64
+    plain = dataclasses.replace(kernel(copy(R, X.buffer, 0, index)), index_dtype=DataType.Int32)
+    assert [bounds(let.symbol)[1] == 27 for let in _lets(hoist_indices(plain))] == [False, True] * 2
 
 
 def test_hoisting_changes_no_value():

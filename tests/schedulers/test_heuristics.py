@@ -375,9 +375,9 @@ def test_threads_hold_more_narrow_vectors_where_several_warps_have_a_row() -> No
             fd.add_output(x / fd.ops.sum(fd.ops.exp(x), [1], keepdim=True))
         x = torch.empty(32768 * length + 1, dtype=dtype.torch, device="meta")[1:].view(-1, length)
         params = fd.kernels_for([x], device="cuda")[0].params
-        if params.unroll_factor_inner_reduction == 1:
-            assert (params.lparams.bdimx, params.batches_per_block_inner_reduction) == (threads, batches)
-        found = threads_and_batches(32768, length, 16, p.H200, several=32 // dtype.size)
+        assert params.unroll_factor_inner_reduction == 1
+        assert (params.lparams.bdimx, params.batches_per_block_inner_reduction) == (threads, batches)
+        found = threads_and_batches(32768, length, 16, p.H200, most_of_warps=32 // dtype.size)
         assert found == (threads, batches)
 
 

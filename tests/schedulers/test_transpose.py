@@ -446,6 +446,20 @@ def test_vectors_of_a_side_are_whole_accesses_if_the_widest_are() -> None:
     assert isinstance(params, TransposeParams) and (params.tile_size1, params.tile_size2) == (64, 64)
 
 
+def test_vectors_of_a_double_and_a_bool_divide_the_rows() -> None:
+    with FusionDefinition() as fd:
+        x, y = (
+            fd.define_tensor([4097, 8190], contiguity=True, stride_order=order, dtype=DataType.Double)
+            for order in ([1, 0], [0, 1])
+        )
+        mask = fd.define_tensor([4097, 8190], contiguity=True, dtype=DataType.Bool)
+        fd.add_output(fd.ops.stride_order(fd.ops.where(mask, x, y), [0, 1]))
+    empty = torch.empty(4097, 8190, device="meta", dtype=torch.double)
+    turned = torch.empty(8190, 4097, device="meta", dtype=torch.double).T
+    [kernel] = fd.kernels_for([empty, turned, torch.empty_like(empty, dtype=torch.bool)], device="cuda")
+    assert isinstance(kernel.params, TransposeParams) and kernel.params.vectorize_factor2 in (1, 2)
+
+
 def test_long_runs_of_a_result_are_stored_by_tiles() -> None:
     """However short the input's are that an element is read from: neighbours of the result are stored."""
     x = torch.randint(0, 256, (3, 2, 40, 24)).to(torch.uint8)

@@ -19,7 +19,7 @@ from fusewright.ops.build_reduction import max_, sum_, var_mean
 from fusewright.ops.build_reshape import reshape
 from fusewright.ops.build_shape import permute
 from fusewright.schedulers import Facts, InnerPersistentScheduler, Registry, default_registry
-from fusewright.schedulers.persistent.held_rows import has_welford
+from fusewright.schedulers.reduction.variances import has_welford
 from fusewright.segment import Call, Partitions, Planned
 
 H200 = described("h200")

@@ -7,13 +7,13 @@ exceptions:
   divisor is positive; otherwise the text calls fw::floor_div and fw::floor_mod.
 * Width: constants and truth values are narrower than a 64-bit index. The type of each subexpression is known,
   and a subexpression that is narrower than the index type is widened before anything is computed from it
-  alone. Nothing is computed with a constant that is wider than the index type: its other operands are not
-  widened, and may have overflowed before they meet it.
+  alone. If a constant is wider than the index type, other terms are not widened: they must be known not to
+  overflow before they meet it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -41,6 +41,7 @@ from fusewright.sym import (
     bounds,
     fold,
     le,
+    product,
     prove,
     to_text,
 )
@@ -118,20 +119,31 @@ def _is_power_of_two(e: Expr) -> bool:
     return isinstance(e, Const) and e.value > 0 and e.value & (e.value - 1) == 0
 
 
-def _widest(printed: tuple[Printed, ...] | list[Printed]) -> DataType:
+def _widest(printed: Sequence[Printed]) -> DataType:
     return DataType.Int if any(p.dtype is DataType.Int for p in printed) else DataType.Int32
 
 
-def _width(printer: ExpressionPrinter, e: Expr, terms: list[Printed]) -> DataType:
-    """The type of a sum or product of these terms.
+def _width(printer: ExpressionPrinter, e: Expr, args: Sequence[Expr], terms: Sequence[Printed]) -> DataType:
+    """The type of a sum or product `e` of these terms.
 
     Raises:
-        InternalError: a constant is wider than the index type.
+        InternalError: a constant is wider than the index type, and what C computes before it meets this
+            constant may not fit in that type.
     """
     dtype = _widest(terms)
-    if dtype is not printer.index_dtype and dtype is DataType.Int:
-        raise InternalError(f"a constant of {to_text(e)} does not fit in indices of 32 bits")
+    if dtype is DataType.Int and printer.index_dtype is DataType.Int32:
+        narrow = [arg for arg, term in zip(args, terms) if term.dtype is not DataType.Int]
+        if not _fit_together(narrow if isinstance(e, Add) else [product(narrow)]):
+            raise InternalError(f"a constant of {to_text(e)} does not fit in indices of 32 bits")
     return dtype
+
+
+def _fit_together(terms: Sequence[Expr]) -> bool:
+    """Whether 32 bits hold all sums of some of the terms."""
+    lows, highs = zip(*map(bounds, terms)) if terms else ((), ())
+    if None in lows or None in highs:
+        return False
+    return sum(min(0, low) for low in lows) >= -HIGHEST - 1 and sum(max(0, high) for high in highs) <= HIGHEST
 
 
 def _const(printer: ExpressionPrinter, e: Const, args: tuple[Printed, ...]) -> Printed:
@@ -152,12 +164,12 @@ def _add(printer: ExpressionPrinter, e: Add, args: tuple[Printed, ...]) -> Print
     text = terms[0].code
     for term in terms[1:]:
         text = binary("+", text, term.code) if term.negated is None else binary("-", text, term.negated)
-    return Printed(text, _width(printer, e, terms))
+    return Printed(text, _width(printer, e, e.args, list(map(printer.number, args))))
 
 
 def _mul(printer: ExpressionPrinter, e: Mul, args: tuple[Printed, ...]) -> Printed:
     terms = [printer.number(arg) for arg in args]
-    dtype = _width(printer, e, terms)
+    dtype = _width(printer, e, e.args, terms)
     if e.coefficient == 1:
         return Printed(chain("*", [term.code for term in terms]), dtype)
     coefficient, factors = terms[0], [term.code for term in terms[1:]]

@@ -26,7 +26,7 @@ from fusewright.core.op import ElementwiseOp, LibraryOp, ReductionOp
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, is_computed_size, position_of, value_of
-from fusewright.ir.node import Node
+from fusewright.ir.node import FEW_REDUCED, Node
 from fusewright.ir.value import Scalar, TensorView, Val
 from fusewright.sym import Expr, Symbol, as_int, substitute, symbol
 
@@ -241,7 +241,10 @@ def _node_form(node: Node) -> _Form:
     for cls in type(node).__mro__:
         for slot in getattr(cls, "__slots__", ()):
             if slot not in ("inputs", "outputs"):
-                text, found = _form(getattr(node, slot, None))
+                value = getattr(node, slot, None)
+                if slot == "reduced" and value:
+                    value = 1 + (value > FEW_REDUCED)  # code does not differ by how few elements there are
+                text, found = _form(value)
                 parts.append(f"{slot}:{text}")
                 expressions += found
     kind = _object_name(type(node), type(node).__name__)

@@ -213,7 +213,8 @@ class Reduction(Node):
 
     def count_reduced(self) -> int:
         elements = as_int(product(self.output.logical[dim].visible_extent for dim in self.reduced_dims))
-        return min(MANY_REDUCED if elements is None else elements * max(1, self.source.reduced), MANY_REDUCED)
+        count = MANY_REDUCED if elements is None else max(1, elements) * max(1, self.source.reduced)
+        return min(count, MANY_REDUCED)
 
 
 class Scan(Node):

@@ -75,14 +75,15 @@ def _pointwise(ctx: Context, node: Node, order: int) -> list[Item]:
 
 
 def _is_precise(node: Pointwise) -> bool:
-    """Whether a node is computed once a row, or with a number and once a row of a few elements.
+    """Whether a node is computed once a row, or once a row of a few elements with one number for all.
 
     For rows of a few elements, the correction of a quotient takes longer than the elements do, unless all
     rows share the reciprocal that it needs.
     H200, areas of 16383x4096 pairs of boxes, each a product of two sides, over others: 147 us corrected.
     """
-    rows_share_divisor = not isinstance(node.inputs[-1], TensorView)
-    return (node.reduced or 0) > (0 if rows_share_divisor else FEW_REDUCED)
+    divisor = node.inputs[-1]
+    is_shared = not isinstance(divisor, TensorView) or all(axis.is_broadcast for axis in divisor.shape)
+    return (node.reduced or 0) > (0 if is_shared else FEW_REDUCED)
 
 
 def compute_dtype(node: Pointwise) -> DataType:

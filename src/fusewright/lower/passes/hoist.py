@@ -8,16 +8,16 @@ has a divisor of 0.
 If a remainder's dividend differs from a quotient's by a multiple of the divisor, the remainder is computed
 from the quotient: if x // 63 is named q, (x - 126) % 63 is x - q * 63. (The simplifier extracts multiples of
 the divisor from quotients but not from remainders.) The factors of a product are multiplied out then, here
-x * 65536 - q * 4128768 for a remainder times 65536: if the first of these may not fit in the index type, the
-remainder has a name, too.
+x * 65536 - q * 4128768 for a remainder times 65536: if the first of these may not fit in indices of 32 bits,
+the remainder has a name, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from fusewright.core.dtype import INT64_MAX
+from fusewright.core.dtype import INT64_MAX, DataType
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import (
@@ -39,6 +39,7 @@ from fusewright.sym import (
 # The lower bound of a division without a known one. (With the bound 0, remainders of negative quotients would
 # be simplified away.)
 LEAST_INDEX = -INT64_MAX - 1
+_INT32 = DataType.Int32
 
 
 def hoist_indices(kernel: k.Kernel) -> k.Kernel:
@@ -47,7 +48,7 @@ def hoist_indices(kernel: k.Kernel) -> k.Kernel:
         for stmt in k.walk(kernel.body)
         if (s := access.defined_symbol(stmt)) is not None and not isinstance(stmt, k.LetMisalignment)
     }
-    return k.with_body(kernel, _Hoister(bound, int(kernel.index_dtype.highest)).body(kernel.body))
+    return k.with_body(kernel, _Hoister(bound, kernel.index_dtype is DataType.Int32).body(kernel.body))
 
 
 def _is_defined(division: Expr) -> bool:
@@ -92,16 +93,20 @@ def _defined(division: Expr) -> Expr:
     return build(division.kind, (dividend, maximum(divisor, 1)))
 
 
-def _exceeds(expr: Expr, rest: Expr, dividend: Expr, highest: int) -> bool:
-    """Whether a product of `expr` may exceed `highest` if `dividend` takes the place of its factor `rest`."""
+def _leaving(expr: Expr, dividends: Mapping[Expr, Expr]) -> set[Expr]:
+    """The remainders in `expr` that are factors of products which may not fit in 32 bits if each remainder's
+    dividend takes its place.
+    """
+    found: set[Expr] = set()
 
-    def visit(e: Expr, args: tuple[bool, ...]) -> bool:
-        if isinstance(e, Mul) and rest in e.factors:
-            most = bounds(build(e.kind, [dividend if arg is rest else arg for arg in e.args]))[1]
-            return most is None or most > highest
-        return any(args)
+    def visit(e: Expr, _: tuple[None, ...]) -> None:
+        if isinstance(e, Mul) and (rests := dividends.keys() & set(e.factors)):
+            low, high = bounds(build(e.kind, [dividends.get(arg, arg) for arg in e.args]))
+            if low is None or high is None or low < _INT32.lowest or high > _INT32.highest:
+                found.update(rests)
 
-    return fold(expr, visit)
+    fold(expr, visit)
+    return found
 
 
 class _Hoister:
@@ -109,12 +114,12 @@ class _Hoister:
 
     Args:
         bound: the symbols that statements define. Loop variables are in scope only in the loop's body.
-        highest: the largest value of the index type.
+        is_narrow: whether indices have 32 bits.
     """
 
-    def __init__(self, bound: set[Symbol], highest: int) -> None:
+    def __init__(self, bound: set[Symbol], is_narrow: bool) -> None:
         self._hidden = bound
-        self._highest = highest
+        self._is_narrow = is_narrow
         self._names: dict[Expr, Symbol] = {}
         self._rewritten: dict[Expr, Expr] = {}
         self._divisions: dict[Expr, list[Expr]] = {}
@@ -144,19 +149,21 @@ class _Hoister:
         """The divisions in `body` that are to be named here.
 
         Their symbols are in scope, they have no name yet, and they occur in several expressions, their
-        divisor may be 0, or what a remainder is computed from would exceed the index type.
+        divisor may be 0, or what a remainder is computed from might not fit in 32 bits.
         """
         times = Counter(expr for stmt in k.walk(body) for expr in access.expressions(stmt))
         uses: dict[Expr, int] = {}
         for expr, n in times.items():
             for division in self._divisions_in(expr):
                 uses[division] = uses.get(division, 0) + n
-        named: set[Expr] = set()
-        for rest, quotient in _partners(list(uses)).items():
+        partners = _partners(list(uses))
+        for rest, quotient in partners.items():
             self._partners[rest] = quotient
             uses[quotient] += uses[rest]
-            if any(_exceeds(expr, rest, quotient.args[0], self._highest) for expr in times):
-                named.add(rest)
+        dividends = {rest: quotient.args[0] for rest, quotient in partners.items()}
+        named = (
+            {e for expr in times for e in _leaving(expr, dividends)} if self._is_narrow and dividends else ()
+        )
         return [
             e
             for e, n in uses.items()

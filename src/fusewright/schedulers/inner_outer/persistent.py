@@ -49,9 +49,10 @@ from fusewright.schedulers.io import (
 )
 from fusewright.schedulers.params import InnerOuterPersistentParams
 from fusewright.schedulers.persistent.held_length import HeldLength
-from fusewright.schedulers.persistent.held_rows import grows_too_much, recompute, variance_in_two_passes
+from fusewright.schedulers.persistent.held_rows import grows_too_much, recompute
 from fusewright.schedulers.reduction.loops import feeds, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction.space import ReductionSpace
+from fusewright.schedulers.reduction.variances import variance_in_two_passes
 from fusewright.schedulers.reduction.wider_vectors import aligned_rows
 from fusewright.schedulers.sizes import ceil_div
 

@@ -18,7 +18,7 @@ from fusewright.schedulers.inner_outer.row_tiles import Rank, Rows, RowTile, blo
 from fusewright.schedulers.inner_outer.tile_choice import SHIFTED_STAGES, TileChoice
 from fusewright.schedulers.params import CompileParams, InnerOuterPersistentParams, LaunchParams
 from fusewright.schedulers.persistent.held_length import are_stable, for_any_length, for_this_length
-from fusewright.schedulers.persistent.held_rows import has_welford, with_welford
+from fusewright.schedulers.reduction.variances import has_welford, with_welford
 from fusewright.schedulers.reduction.wider_vectors import LEAST_SHIFTED, rows_of_reductions
 from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
 from fusewright.schedulers.sizes import among_few, ceil_div, power_of_two_at_least, whole_warps

@@ -83,8 +83,8 @@ def block_params(
     vectors = max(1, ceil_div(length, width))
     bytes_a_vector = max(1, width * buffers.inputs.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, BYTES_IN_FLIGHT // bytes_a_vector))
-    several = BATCHES if cached else max(BATCHES, BYTES_OF_SEVERAL_WARPS // bytes_a_vector)
-    threads, batches = threads_and_batches(rows, vectors, most, hardware, cached, loads_late, several)
+    of_warps = BATCHES if cached else min(most, max(BATCHES, BYTES_OF_SEVERAL_WARPS // bytes_a_vector))
+    threads, batches = threads_and_batches(rows, vectors, most, hardware, cached, loads_late, of_warps)
     if fits:
         threads, batches = least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
@@ -94,7 +94,7 @@ def block_params(
     if not place.is_held:
         batches, unroll = 0, _reloads_in_flight(vectors, width, threads, room, buffers)
     row_threads = 1  # threads of a block across rows
-    share = SHORT_ROW_BLOCK // threads if threads <= hardware.warp_size or several > BATCHES else 1
+    share = SHORT_ROW_BLOCK // threads if threads <= hardware.warp_size or of_warps > BATCHES else 1
     while row_threads * 2 <= share and rows > row_threads * hardware.sm_count:
         row_threads *= 2
     return ReductionParams(

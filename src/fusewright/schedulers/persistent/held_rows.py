@@ -11,9 +11,7 @@ from fusewright.core.op import Rule
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Copy, Node, Pointwise, Reduction, Scan
 from fusewright.ir.value import TensorView, Val
-from fusewright.ops.reductions import WELFORD
 from fusewright.rewrite.proposed.one_pass_softmax import in_one_pass, softmax_sums
-from fusewright.rewrite.proposed.two_pass import is_plain_welford, two_pass
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Part, Rewrite
 from fusewright.schedulers.io import cache_inputs_and_outputs
@@ -21,11 +19,6 @@ from fusewright.schedulers.reduction.space import ReductionSpace, reduction_spac
 from fusewright.schedulers.slots import slots_of
 from fusewright.sym import Expr
 
-# Share of a kernel's speed that is left where Welford's steps, with a division each, take the place of two
-# sums of a held row; and the seconds of their last chain of divisions.
-#   H200: 0.93 in layer norm, 0.94 and 0.81 in its gradients, of 1024 and 4096 elements.
-WELFORD_SPEED = 0.93  # of the speed without these steps
-WELFORD_SECONDS = 0.4e-6  # for the last chain of divisions
 # Factor by which the nodes of a fusion may grow by what is computed anew for each reduction: beyond it
 # several kernels are cheaper.
 MAX_GROWTH = 4
@@ -73,31 +66,6 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
 def _is_copied(fusion: Fusion, tensor: TensorView) -> bool:
     node = tensor.definition
     return isinstance(node, Copy) and fusion.is_input(node.inputs[0])
-
-
-def has_welford(fusion: Fusion) -> bool:
-    """Whether Welford's steps find a variance."""
-    return any(isinstance(node, Reduction) and node.op is WELFORD for node in fusion.nodes)
-
-
-def with_welford(speed: float, steps: float) -> tuple[float, float]:
-    """Returns the share of a copy's speed, and the seconds besides, of a kernel that takes Welford's
-    steps.
-    """
-    return speed * WELFORD_SPEED, steps + WELFORD_SECONDS
-
-
-def variance_in_two_passes(part: Part) -> Rewrite | None:
-    """Two sums instead of Welford's steps, which cost more if a row is held."""
-    nodes = [node for node in part.nodes if is_plain_welford(part.graph, node)]
-    if not nodes:
-        return None
-
-    def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
-        return {old: new for node in nodes for old, new in two_pass(graph, node).items()}
-
-    reason = "two sums of a row that is held cost less than Welford's steps"
-    return Rewrite("variance in two passes", replace_all, reason)
 
 
 def softmax_in_one_pass(part: Part, shared: bool = False) -> Rewrite | None:

@@ -40,7 +40,6 @@ from fusewright.schedulers.persistent.held_rows import (
     hold_in_shared,
     recompute,
     softmax_in_one_pass,
-    variance_in_two_passes,
 )
 from fusewright.schedulers.persistent.held_scans import check_scanned, cut_in_order
 from fusewright.schedulers.persistent.inner_heuristic import InnerPersistentPlanner
@@ -70,6 +69,7 @@ from fusewright.schedulers.reduction.loops import (
 )
 from fusewright.schedulers.reduction.short_runs import columns_first
 from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
+from fusewright.schedulers.reduction.variances import variance_in_two_passes
 
 # Bytes of a row from which on one pass computes its maximum and its sum of exponentials.
 #   H200, bf16 rows, of a copy's speed: up to 0.06 slower for 128 to 16384 elements, up to 0.13 faster for

@@ -217,14 +217,14 @@ class InnerPersistentPlanner(ReductionPlanner):
         wide = rows if rows.has_wider_vectors else self._rows(count, length, aligned, facts, weights=True)
         if wide is rows or not wide.has_wider_vectors:
             return proposal
-        if not proposal.params.vectorize_inner_reduction and self._is_beside_one_weight(wide, facts):
+        if not proposal.params.vectorize_inner_reduction and self._has_one_weight_at_most(wide, facts):
             return self._of_rows(wide, facts, hardware)
         cost = None if proposal.estimate is None else proposal.estimate()
         if cost is not None and cost.seconds > MOST_BY_ELEMENT * cost.least_seconds:
             return self._of_rows(wide, facts, hardware)
         return proposal
 
-    def _is_beside_one_weight(self, rows: _Rows, facts: Facts) -> bool:
+    def _has_one_weight_at_most(self, rows: _Rows, facts: Facts) -> bool:
         """Whether rows are short, and vectors of at most one input that several of them read start at any
         element.
         """

@@ -41,7 +41,6 @@ from fusewright.schedulers.persistent.held_rows import (
     hold_in_shared,
     recompute,
     softmax_in_one_pass,
-    variance_in_two_passes,
 )
 from fusewright.schedulers.persistent.loads_ahead import check_loads_ahead
 from fusewright.schedulers.persistent.outer_heuristic import OuterPersistentPlanner
@@ -49,6 +48,7 @@ from fusewright.schedulers.persistent.two_sweeps import sweep
 from fusewright.schedulers.reduction.few_elements import elementwise_reductions
 from fusewright.schedulers.reduction.loops import distribute, inline, merge_to_rows_and_reduction
 from fusewright.schedulers.reduction.space import ReductionSpace, reduction_space
+from fusewright.schedulers.reduction.variances import variance_in_two_passes
 
 
 class OuterPersistentScheduler(BuiltInScheduler):

@@ -37,13 +37,14 @@ from fusewright.schedulers.persistent.held_length import (
     for_this_length,
     is_one_size,
 )
-from fusewright.schedulers.persistent.held_rows import Held, has_welford, with_welford
+from fusewright.schedulers.persistent.held_rows import Held
 from fusewright.schedulers.persistent.loads_ahead import may_load_ahead
 from fusewright.schedulers.persistent.row_buffers import RowBuffers
 from fusewright.schedulers.persistent.row_threads import MIN_REGISTERS_TO_WORK
 from fusewright.schedulers.persistent.short_row_tiles import short_row_tile
 from fusewright.schedulers.persistent.sweep_heuristic import sweep_columns, swept
 from fusewright.schedulers.reduction.planner import ReductionPlanner
+from fusewright.schedulers.reduction.variances import has_welford, with_welford
 from fusewright.schedulers.sectors import LINE_BYTES, SECTOR_BYTES
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.sym import Const

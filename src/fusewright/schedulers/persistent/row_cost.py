@@ -13,9 +13,9 @@ from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import CostModel, busy_share, overlap
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.persistent import clustered_rows
-from fusewright.schedulers.persistent.held_rows import has_welford, with_welford
 from fusewright.schedulers.persistent.row_buffers import RowBuffers
 from fusewright.schedulers.persistent.scanned_rows import EXPOSED_ARITHMETIC, Steps
+from fusewright.schedulers.reduction.variances import has_welford, with_welford
 from fusewright.schedulers.sizes import ceil_div
 
 # Seconds that a block spends on each row with no loads or stores in flight, between the last load and the

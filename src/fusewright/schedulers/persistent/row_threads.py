@@ -76,20 +76,22 @@ def threads_and_batches(
     hardware: HardwareInfo,
     cached: bool = False,
     loads_late: bool = False,
-    several: int = BATCHES,
+    most_of_warps: int = BATCHES,
 ) -> tuple[int, int]:
     """Returns the number of threads for each of `rows` of `vectors`, and the number of vectors that each
     thread holds.
 
     The threads are a part of a warp, or one warp for as much as it holds with `most` vectors per thread; else
-    whole warps. Up to `several` vectors per thread are preferred to more than one warp, since a warp needs no
-    barrier, and loads in flight keep the memory busy. There are fewer if the rows leave most of the GPU idle.
+    whole warps. Up to `most_of_warps` vectors per thread are preferred to more than one warp, since a warp
+    needs no barrier, and loads in flight keep the memory busy. There are fewer if the rows leave most of the
+    GPU idle.
 
     Args:
         cached: whether rows share all of their inputs with others, so that these come from the caches: the
             number of rows that an SM has at a time then matters, not the loads in flight.
         loads_late: whether results are used with inputs that no reduction follows from.
-        several: the vectors of a thread where several warps have a row.
+        most_of_warps: the vectors that a thread holds at most where several warps have a row, at first: more
+            than BATCHES of narrow ones.
     """
     are_many = rows >= hardware.sm_count * ROWS_AN_SM
     holds_fewer = loads_late and vectors <= (VECTORS_BESIDE_OTHERS if are_many else VECTORS_OF_FEWER_ROWS)
@@ -98,13 +100,16 @@ def threads_and_batches(
             return part_of_a_warp(vectors, max(MIN_BATCHES_OF_A_LANE, most // BATCHES))
         if vectors <= WARP_SIZE * (BATCHES if holds_fewer else most):
             return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
-    batches = min(BATCHES_BESIDE_OTHERS if holds_fewer else several, max(1, ceil_div(vectors, WARP_SIZE)))
+    batches = min(
+        BATCHES_BESIDE_OTHERS if holds_fewer else most_of_warps, max(1, ceil_div(vectors, WARP_SIZE))
+    )
     comfortable = 2 * (max(BATCHES, most) if cached else BATCHES)
     while ceil_div(vectors, batches) > (COMFORTABLE_BLOCK if batches < comfortable else WIDEST_BLOCK):
         batches += 1
     batches = _for_few_rows(rows, vectors, batches, hardware)
     threads = whole_warps(ceil_div(vectors, batches))
-    return threads, batches if several == BATCHES else ceil_div(vectors, threads)
+    # Of many vectors a thread leaves out what whole warps have no need of.
+    return threads, batches if most_of_warps == BATCHES else ceil_div(vectors, threads)
 
 
 def _for_few_rows(rows: int, vectors: int, batches: int, hardware: HardwareInfo) -> int:

@@ -14,9 +14,9 @@ from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import GRID_REDUCTION_SECONDS, CostModel, busy_share
 from fusewright.schedulers.params import CompileParams, LaunchParams, ReductionParams
-from fusewright.schedulers.persistent.held_rows import has_welford
 from fusewright.schedulers.reduction.planner import ReductionPlanner
 from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
+from fusewright.schedulers.reduction.variances import has_welford
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most, whole_warps
 
 # ---- threads ----

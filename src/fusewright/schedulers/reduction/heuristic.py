@@ -50,6 +50,7 @@ from fusewright.schedulers.reduction.split_rows import (
     split_params,
 )
 from fusewright.schedulers.reduction.tile_heuristic import TileChoice
+from fusewright.schedulers.reduction.variances import speed_of_steps
 from fusewright.schedulers.reduction.wider_vectors import (
     wider_vectors,
     with_wider_vectors,
@@ -289,6 +290,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         moving = cost.seconds_an_sm(facts, hardware) / max(1, blocks)
         started = cost.started_share(facts, hardware, blocks)
         kept = min(speed * overlap(resident, moving, LATENCY_SECONDS), started)
+        kept *= speed_of_steps(self.fusion, self.space, params, facts)
         if not self.space.stores_all and self._is_narrow(params):
             held = self.step_loads.held(params)
             params = with_words_in_flight(replace(params, streams_inputs=True), held, blocks, hardware)

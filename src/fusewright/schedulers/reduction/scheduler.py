@@ -38,6 +38,7 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.crossed_loads import (
+    crossed_accesses,
     loads_down_columns,
     tiled_accesses,
     vectorize_down,
@@ -60,11 +61,13 @@ from fusewright.schedulers.reduction.space import ReductionSpace, reduction_spac
 from fusewright.schedulers.reduction.split_rows import (
     is_split,
 )
+from fusewright.schedulers.reduction.variances import variance_of_short_rows
 
 # A kernel whose estimate is so many times the time of its bytes accesses what lies in other orders.
 #   H200, sums of pairs along rows of a bf16 tensor whose memory has columns: 488 us where its bytes take 52.
 SCATTERED = 2.0
 _NOTHING_CROSSED = "where no input is contiguous along the columns"
+_CROSSED_BY_INDEX = "where an index tensor selects what is contiguous along the columns"
 
 
 class ReductionScheduler(BuiltInScheduler):
@@ -83,7 +86,8 @@ class ReductionScheduler(BuiltInScheduler):
         _check_split(original, params)
         if params.tiles_in_shared_memory:
             if not tiled_accesses(original):
-                params.expect("tiles_in_shared_memory", False, _NOTHING_CROSSED)
+                why = _CROSSED_BY_INDEX if crossed_accesses(original) else _NOTHING_CROSSED
+                params.expect("tiles_in_shared_memory", False, why)
             reduce_tiles(schedule, params, original.read_once)
             return
         if params.vector_down_columns > 1 and not loads_down_columns(original):
@@ -111,13 +115,14 @@ class ReductionScheduler(BuiltInScheduler):
         inline(schedule, space, partials, width, load_position=step + 1, serial=serial)
 
     def propose_redefinition(self, part: Part, facts: Facts, hardware: HardwareInfo) -> Rewrite | None:
-        """Two steps where memory has rows in short runs or inputs in several orders; no reduction of a few
-        elements.
+        """Two steps where memory has rows in short runs or inputs in several orders; variances of short rows
+        by two sums; no reduction of a few elements.
         """
         planner = part.planner
         if not isinstance(planner, IndependentReductionPlanner):
             return None
         rewrite = columns_first(part, planner.space, facts) or crossed_first(part, planner.space, facts)
+        rewrite = rewrite or variance_of_short_rows(part, planner.space, facts)
         if rewrite is not None:
             return rewrite
         alone = planner.reads_few(facts) or _is_scattered(planner(facts, hardware))
