@@ -264,6 +264,19 @@ def test_what_is_stored_once_a_row_is_stored_where_rows_are_empty(target: torch.
         assert second.tolist() == [2] and third.shape == (count,)
 
 
+@pytest.mark.parametrize(("shape", "dims"), [((5, 0), [1]), ((0, 7), [0]), ((4, 0, 3), [1, 2])], ids=str)
+def test_rows_of_a_constant_length_of_0_are_centered(
+    shape: tuple[int, ...], dims: list[int], target: torch.device
+) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([*shape], contiguity=True)
+        centered = x - fd.ops.mean(x, dims=dims, keepdim=True)
+        fd.add_output(fd.ops.sum(centered, dims) / (fd.ops.sum(fd.ops.exp(x), dims) + 1.0))
+        fd.add_output(centered)
+    sums, rows = fd.execute([torch.empty(shape, device=target)])
+    assert rows.shape == shape and sums.eq(0).all()
+
+
 def test_two_reductions_of_a_tensor_that_meets_its_transpose_are_of_one_space(target: torch.device) -> None:
     """Which of them the kernel starts from decides how their axes correspond, and loads do not change it."""
     with FusionDefinition() as fd:

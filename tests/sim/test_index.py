@@ -96,3 +96,20 @@ def test_undefined_expressions_are_faults(expr: Symbol, problem: str) -> None:
     with pytest.raises(Fault, match=problem) as caught:
         _evaluator(0, 7)(expr)
     assert caught.value.kind is SimulationError
+
+
+def test_products_of_narrow_kernels_fit_in_32_bits() -> None:
+    """A difference of two products may fit although they do not."""
+    t, other = symbol("t"), symbol("other")
+    for expr in (t * 65536 - other, other - t * 65536, sym.minimum(t * other * 16384, 7)):
+        for narrow in (False, True):
+            evaluate = IndexEvaluator({}, narrow)
+            evaluate.bind(other, 5)
+            evaluate.bind(t, torch.tensor([[0, 20000]]))
+            evaluate(expr)
+            evaluate.bind(t, torch.tensor([[0, 40000]]))
+            if narrow:
+                with pytest.raises(Fault, match="a product in an index does not fit in 32 bits: "):
+                    evaluate(expr)
+            else:
+                evaluate(expr)

@@ -31,8 +31,12 @@ from fusewright.sym import (
     Or,
     Symbol,
     Xor,
+    bounds,
     to_text,
 )
+
+# The largest index of 32 bits.
+_HIGHEST = 2**31 - 1
 
 Lanes = int | Tensor
 """An int, or an int64 or bool tensor that broadcasts to (blocks, threads)."""
@@ -44,10 +48,13 @@ class IndexEvaluator:
     Args:
         builtins: values of `threadIdx.x`, `blockIdx.x`, ... by name; they never change. They are looked up by
             name, since a symbol of one name may be declared with several ranges.
+        narrow: whether the kernel computes indices in 32 bits, which every product must fit in. (A product
+            with a wider constant is one of 64 bits.)
     """
 
-    def __init__(self, builtins: Mapping[str, Lanes]) -> None:
+    def __init__(self, builtins: Mapping[str, Lanes], narrow: bool = False) -> None:
         self._builtins = builtins
+        self.narrow = narrow
         self._bound: dict[Symbol, Lanes] = {}
         self._values: dict[Expr, Lanes] = {}
         # The memoised expressions that each bound symbol occurs in.
@@ -55,7 +62,7 @@ class IndexEvaluator:
 
     def copy(self) -> IndexEvaluator:
         """Another evaluator with the same values, for threads that continue separately."""
-        new = IndexEvaluator(self._builtins)
+        new = IndexEvaluator(self._builtins, self.narrow)
         new._bound.update(self._bound)
         return new
 
@@ -99,6 +106,19 @@ class IndexEvaluator:
             return int(value.flatten()[0])
         return int(value)
 
+    def check_product(self, core: Expr, coefficient: int, value: Lanes) -> None:
+        """A Fault if coefficient * core, which is `value`, does not fit in 32 bits somewhere."""
+        low, high = bounds(core)
+        if low is not None and high is not None and abs(coefficient) * max(-low, high) <= _HIGHEST:
+            return
+        if isinstance(value, Tensor):
+            largest = int(value.abs().max()) if value.numel() else 0
+        else:
+            largest = abs(value)
+        if largest > _HIGHEST >= abs(coefficient):
+            text = to_text(core * coefficient)
+            raise Fault(SimulationError, f"a product in an index does not fit in 32 bits: {text}")
+
     def _symbol(self, expr: Symbol) -> Lanes:
         value = self._bound.get(expr)
         if value is None:
@@ -124,10 +144,14 @@ def _add(evaluate: IndexEvaluator, expr: Add) -> Lanes:
     total, tensors = expr.constant, []
     for core, coefficient in expr.terms:
         value = as_integer(evaluate(core))
+        if coefficient != 1:
+            value = value * coefficient
+            if evaluate.narrow:
+                evaluate.check_product(core, coefficient, value)
         if isinstance(value, Tensor):
-            tensors.append(value if coefficient == 1 else value * coefficient)
+            tensors.append(value)
         else:
-            total += coefficient * value
+            total += value
     if not tensors:
         return total
     # The small ones first: a term of the block and one of the thread make a full tensor only once.
@@ -142,6 +166,8 @@ def _mul(evaluate: IndexEvaluator, expr: Mul) -> Lanes:
     result: Lanes = expr.coefficient
     for factor in expr.factors:
         result = result * as_integer(evaluate(factor))
+    if evaluate.narrow:
+        evaluate.check_product(expr.core, expr.coefficient, result)
     return result
 
 

@@ -122,7 +122,7 @@ class Machine:
         self.program = program
         self.first_block, self.blocks, self.threads = first_block, blocks, program.launch.threads
         self.active = Activity(blocks, self.threads)
-        self.index = IndexEvaluator(self._builtins())
+        self.index = IndexEvaluator(self._builtins(), program.kernel.index_dtype is DataType.Int32)
         for symbol, value in program.arguments.sizes.items():
             self.index.bind(symbol, value)
         self.epoch: int | Tensor = 0

@@ -338,7 +338,12 @@ class InnerPersistentPlanner(ReductionPlanner):
         aligned: elements of the widest vector that is aligned in every row.
         """
         space, shares = self.space, self._shares_loads
-        if not space.iteration or not has_sizes(space) or not self._constant_length.is_known(facts):
+        if (
+            not length
+            or not space.iteration
+            or not has_sizes(space)
+            or not self._constant_length.is_known(facts)
+        ):
             return None
         width = self._shifted.run((*space.iteration, *space.reduction), facts)
         if not width or not is_narrow_to_stage(aligned, Vectors(width, (), 1 / width), shares):
