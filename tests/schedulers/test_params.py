@@ -441,6 +441,8 @@ def test_indices_too_narrow_for_the_inputs_are_refused() -> None:
         (lambda: PointwiseParams(bdimx=2), "unknown; did you mean lparams.bdimx"),
         (lambda: LaunchParams(blockdimx=2), "`blockdimx`: unknown; did you mean bdimx"),
         (lambda: PointwiseParams.space("h200"), "`hardware`: expected a HardwareInfo, got 'h200'"),
+        (lambda: PointwiseParams().validate(3), "`hardware`: expected a HardwareInfo, got 3"),  # type: ignore[arg-type]
+        (lambda: ReductionParams().validate(None), "`hardware`: expected a HardwareInfo, got None"),  # type: ignore[arg-type]
         (lambda: PointwiseParams.space(p.H200, points=-1), "`points`: expected 1 or more, or None, got -1"),
         (lambda: PointwiseParams.space(p.H200, base=3), "`base`: expected PointwiseParams or None, got 3"),
     ],

@@ -144,6 +144,12 @@ class _Constructed(type):
                 raise
 
 
+def check_hardware(hardware: object) -> None:
+    """Raises ParamsError unless this is the description of a GPU."""
+    if not isinstance(hardware, HardwareInfo):
+        raise ParamsError(path="hardware", expected="a HardwareInfo", given=repr(hardware))
+
+
 class Decision(metaclass=_Constructed):
     """The base of parameter objects, which are frozen dataclasses.
 
@@ -167,6 +173,7 @@ class Decision(metaclass=_Constructed):
 
         A class extends it with constraints between its fields.
         """
+        check_hardware(hardware)
         for field in fields_of(type(self)):
             value, when = getattr(self, field.name), field.choice.when
             if when is not None and not when.holds(self):

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import HardwareInfo
-from fusewright.schedulers.params.decision import Decision, fields_of
+from fusewright.schedulers.params.decision import Decision, check_hardware, fields_of
 from fusewright.schedulers.params.launch import CompileParams, LaunchChoice, LaunchParams
 from fusewright.schedulers.params.legal import Legal, counts, powers_of_two
 from fusewright.schedulers.params.space import space
@@ -75,8 +75,7 @@ class HeuristicParams(Decision):
         Raises:
             ParamsError: not a description of a GPU, params of another class, or a number of points below 1.
         """
-        if not isinstance(hardware, HardwareInfo):
-            raise ParamsError(path="hardware", expected="a HardwareInfo", given=repr(hardware))
+        check_hardware(hardware)
         if base is not None and not isinstance(base, cls):
             raise ParamsError(path="base", expected=f"{cls.__name__} or None", given=repr(base))
         if points is not None and (isinstance(points, bool) or not isinstance(points, int) or points < 1):

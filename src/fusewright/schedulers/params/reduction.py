@@ -8,7 +8,7 @@ from math import prod
 from fusewright.core.declaration import derived, unavailable
 from fusewright.core.enums import ParallelType
 from fusewright.core.hardware import BULK_COPIES_SINCE, WARP_SIZE, HardwareInfo
-from fusewright.schedulers.params.decision import When, choice
+from fusewright.schedulers.params.decision import When, check_hardware, choice
 from fusewright.schedulers.params.heuristic import (
     MAX_UNROLL,
     SHIFTED_WIDTH,
@@ -390,6 +390,7 @@ class ReductionParams(HeuristicParams):
     block_dim_inner_reduction_extra = unavailable(ParallelType.serial, _OF_INNER_OUTER)
 
     def validate(self, hardware: HardwareInfo) -> None:
+        check_hardware(hardware)
         cluster = self.blocks_per_cluster
         fits = cluster <= hardware.max_cluster or hardware.max_cluster > 1
         self.require(fits, "blocks_per_cluster", f"1, as {hardware.name} has no clusters")
