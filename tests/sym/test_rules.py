@@ -354,6 +354,15 @@ def test_division_by_a_constant_zero_raises() -> None:
         i % 0
 
 
+def test_the_whole_of_a_sum_of_digits_is_made_of_digits_too() -> None:
+    """One number of two digits is found first, then the number that it is a digit of."""
+    x, lane = symbol("x", multiple_of=2), symbol("lane", hi=1)
+    i0, i1 = symbol("i0", multiple_of=2), symbol("i1")
+    y = sym.mod(x, i0 * i1) + lane
+    digits = sym.mod(floordiv(x, i0 * i1) * i0 + floordiv(y, i1), i1) * i1 + sym.mod(y, i1)
+    assert digits is sym.mod(x + lane, i1 * i1)
+
+
 def test_a_remainder_meets_the_digit_of_a_sum() -> None:
     """What a block begins at is a multiple of the inner size, and the place in it is not."""
     place = 4 * i + j

@@ -251,7 +251,7 @@ def remainder_of_remainder(x: Expr, k: Expr) -> Expr | None:
         parts.append((core, coefficient))
     if not found:
         return None
-    replacement = combine(parts)
+    replacement = _recombined(combine(parts))
     return mod(replacement, k) if _keeps_sign(x, replacement, k) else None
 
 
@@ -475,7 +475,7 @@ def _whole_of_sum(e: Expr, x: Expr, a: Expr) -> Expr | None:
     for core, coefficient in e.terms:
         y = _congruent_dividend(core, x, a) if coefficient == 1 else None
         if y is not None:
-            return plus(multiply(a, minus(e, core)), y)
+            return add(multiply(a, minus(e, core)), y)
     return None
 
 
@@ -493,19 +493,23 @@ def _has_remainder(e: Expr) -> bool:
     return False
 
 
+def _recombined(total: Expr) -> Expr:
+    return _recombine(total) if _has_remainder(total) else total
+
+
 def add(*operands: Expr | int) -> Expr:
     """The sum of the operands."""
     if len(operands) == 2:
         total = plus(as_expr(operands[0]), as_expr(operands[1]))
     else:
         total = combine([(as_expr(operand), 1) for operand in operands])
-    return _recombine(total) if _has_remainder(total) else total
+    return _recombined(total)
 
 
 def sub(a: Expr | int, b: Expr | int) -> Expr:
     """`a - b`."""
     total = minus(as_expr(a), as_expr(b))
-    return _recombine(total) if _has_remainder(total) else total
+    return _recombined(total)
 
 
 def mul(*operands: Expr | int) -> Expr:
@@ -513,4 +517,4 @@ def mul(*operands: Expr | int) -> Expr:
     total: Expr = ONE
     for operand in operands:
         total = multiply(total, as_expr(operand))
-    return _recombine(total) if _has_remainder(total) else total
+    return _recombined(total)
