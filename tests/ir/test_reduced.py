@@ -92,6 +92,7 @@ def test_sum_of_copies_is_a_reduction() -> None:
 @pytest.mark.parametrize(
     ("sizes", "dims", "count"),
     [
+        ((-1, 0), [1], 1),
         ((-1, 4), [1], 4),
         ((-1, 2, 8), [1, 2], FEW_REDUCED),
         ((-1, 17), [1], MANY_REDUCED),

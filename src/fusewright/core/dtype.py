@@ -191,6 +191,7 @@ class DataType(KeyEnum):
         return _LIMITS[self][1]
 
 
+INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 _REDUCED_FLOATS = frozenset(

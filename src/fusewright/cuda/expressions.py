@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from fusewright.core.code import Code, binary, call, cast, chain, primary, unary
-from fusewright.core.dtype import DataType
+from fusewright.core.dtype import INT32_MAX, DataType
 from fusewright.core.errors import InternalError
 from fusewright.cuda.spelling import literal
 from fusewright.sym import (
@@ -45,9 +45,6 @@ from fusewright.sym import (
     prove,
     to_text,
 )
-
-#: The largest index of 32 bits.
-HIGHEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +120,16 @@ def _widest(printed: Sequence[Printed]) -> DataType:
     return DataType.Int if any(p.dtype is DataType.Int for p in printed) else DataType.Int32
 
 
-def _width(printer: ExpressionPrinter, e: Expr, args: Sequence[Expr], terms: Sequence[Printed]) -> DataType:
-    """The type of a sum or product `e` of these terms.
+def _width(printer: ExpressionPrinter, e: Add | Mul, operands: Sequence[Printed]) -> DataType:
+    """The type of a sum or product with these operands, in the order of `e.args`.
 
     Raises:
         InternalError: a constant is wider than the index type, and what C computes before it meets this
             constant may not fit in that type.
     """
-    dtype = _widest(terms)
+    dtype = _widest(operands)
     if dtype is DataType.Int and printer.index_dtype is DataType.Int32:
-        narrow = [arg for arg, term in zip(args, terms) if term.dtype is not DataType.Int]
+        narrow = [arg for arg, operand in zip(e.args, operands) if operand.dtype is not DataType.Int]
         if not _fit_together(narrow if isinstance(e, Add) else [product(narrow)]):
             raise InternalError(f"a constant of {to_text(e)} does not fit in indices of 32 bits")
     return dtype
@@ -143,7 +140,10 @@ def _fit_together(terms: Sequence[Expr]) -> bool:
     lows, highs = zip(*map(bounds, terms)) if terms else ((), ())
     if None in lows or None in highs:
         return False
-    return sum(min(0, low) for low in lows) >= -HIGHEST - 1 and sum(max(0, high) for high in highs) <= HIGHEST
+    return (
+        sum(min(0, low) for low in lows) >= -INT32_MAX - 1
+        and sum(max(0, high) for high in highs) <= INT32_MAX
+    )
 
 
 def _const(printer: ExpressionPrinter, e: Const, args: tuple[Printed, ...]) -> Printed:
@@ -160,16 +160,17 @@ def _symbol(printer: ExpressionPrinter, e: Symbol, args: tuple[Printed, ...]) ->
 
 def _add(printer: ExpressionPrinter, e: Add, args: tuple[Printed, ...]) -> Printed:
     # Positive terms first, so that the text seldom starts with a sign.
-    terms = sorted(map(printer.number, args), key=lambda term: term.negated is not None)
+    numbers = list(map(printer.number, args))
+    terms = sorted(numbers, key=lambda term: term.negated is not None)
     text = terms[0].code
     for term in terms[1:]:
         text = binary("+", text, term.code) if term.negated is None else binary("-", text, term.negated)
-    return Printed(text, _width(printer, e, e.args, list(map(printer.number, args))))
+    return Printed(text, _width(printer, e, numbers))
 
 
 def _mul(printer: ExpressionPrinter, e: Mul, args: tuple[Printed, ...]) -> Printed:
     terms = [printer.number(arg) for arg in args]
-    dtype = _width(printer, e, e.args, terms)
+    dtype = _width(printer, e, terms)
     if e.coefficient == 1:
         return Printed(chain("*", [term.code for term in terms]), dtype)
     coefficient, factors = terms[0], [term.code for term in terms[1:]]
@@ -197,8 +198,8 @@ def _division(
                 return Printed(call(f"fw::{multiplied}", dividend.code, divisor.code, over), dtype)
             most = bounds(e.dividend)[1]
             if isinstance(e.divisor, Const) and dtype is DataType.Int32:
-                most = HIGHEST if most is None else most
-                if e.divisor.value <= HIGHEST and most <= HIGHEST and not _is_power_of_two(e.divisor):
+                most = INT32_MAX if most is None else most
+                if e.divisor.value <= INT32_MAX and most <= INT32_MAX and not _is_power_of_two(e.divisor):
                     printer.require("constant_quotient")
                     name = f"fw::constant_{multiplied}<{e.divisor.value}, {most}>"
                     return Printed(call(name, dividend.code), dtype)

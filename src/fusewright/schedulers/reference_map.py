@@ -79,6 +79,11 @@ class Access:
         return straight_pieces(self.node, self.dims[axis], unit_stride_axis(self.tensor))
 
     @property
+    def is_gathered(self) -> bool:
+        """Whether the values of index tensors say where elements lie."""
+        return isinstance(self.node, Indexed) and bool(self.node.indices)
+
+    @property
     def concrete(self) -> frozenset[IterDomain]:
         """The reference's axes along which the tensor has elements."""
         kept = (axis for axis, ours in self.axes.items() if not (ours.is_broadcast or ours.is_reduction))

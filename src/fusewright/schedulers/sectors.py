@@ -175,7 +175,7 @@ class _Walk:
         return Product(a.extent for a in self.access.tensor.iterated if not a.is_broadcast)
 
     @cached_property
-    def _places_in_all(self) -> Product:
+    def _elements_of_memory(self) -> Product:
         """The elements of the tensor's memory, which a store by index does not iterate over."""
         return Product(a.extent for a in self.access.tensor.shape if not a.is_broadcast)
 
@@ -231,7 +231,7 @@ class _Walk:
             stride = plain(strides.get(access.axes.get(axis), 0))  # type: ignore[arg-type]
             return range(0, count * stride, stride) if stride else [0] * count
         if self._reads_an_index(axis):  # anywhere in the tensor
-            elements = max(1, plain(self._places_in_all.value(facts.sizes)))
+            elements = max(1, plain(self._elements_of_memory.value(facts.sizes)))
             return [step % elements for step in range(0, count * SECTOR_BYTES, SECTOR_BYTES)]
         own = [(e, strides.get(ours, 0)) for ours, e in zip(access.tensor.shape, index_map.indices)]
         first = _start(index_map, facts)

@@ -12,6 +12,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from fusewright.core.dtype import INT32_MAX
 from fusewright.core.errors import SimulationError
 from fusewright.sim.faults import Fault
 from fusewright.sym import (
@@ -34,9 +35,6 @@ from fusewright.sym import (
     bounds,
     to_text,
 )
-
-# The largest index of 32 bits.
-_HIGHEST = 2**31 - 1
 
 Lanes = int | Tensor
 """An int, or an int64 or bool tensor that broadcasts to (blocks, threads)."""
@@ -109,13 +107,13 @@ class IndexEvaluator:
     def check_product(self, core: Expr, coefficient: int, value: Lanes) -> None:
         """A Fault if coefficient * core, which is `value`, does not fit in 32 bits somewhere."""
         low, high = bounds(core)
-        if low is not None and high is not None and abs(coefficient) * max(-low, high) <= _HIGHEST:
+        if low is not None and high is not None and abs(coefficient) * max(-low, high) <= INT32_MAX:
             return
         if isinstance(value, Tensor):
             largest = int(value.abs().max()) if value.numel() else 0
         else:
             largest = abs(value)
-        if largest > _HIGHEST >= abs(coefficient):
+        if largest > INT32_MAX >= abs(coefficient):
             text = to_text(core * coefficient)
             raise Fault(SimulationError, f"a product in an index does not fit in 32 bits: {text}")
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from fusewright.core.dtype import DataType
+from fusewright.core.dtype import INT32_MAX, DataType
 from fusewright.core.errors import (
     ContiguityError,
     DeviceError,
@@ -43,8 +43,6 @@ from fusewright.sym import (
     substitute,
     to_function,
 )
-
-INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)

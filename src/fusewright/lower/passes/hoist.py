@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fusewright.core.dtype import INT64_MAX, DataType
+from fusewright.core.dtype import INT32_MAX, INT64_MAX, DataType
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.sym import (
@@ -39,7 +39,6 @@ from fusewright.sym import (
 # The lower bound of a division without a known one. (With the bound 0, remainders of negative quotients would
 # be simplified away.)
 LEAST_INDEX = -INT64_MAX - 1
-_INT32 = DataType.Int32
 
 
 def hoist_indices(kernel: k.Kernel) -> k.Kernel:
@@ -93,7 +92,7 @@ def _defined(division: Expr) -> Expr:
     return build(division.kind, (dividend, maximum(divisor, 1)))
 
 
-def _leaving(expr: Expr, dividends: Mapping[Expr, Expr]) -> set[Expr]:
+def _beyond_32_bits(expr: Expr, dividends: Mapping[Expr, Expr]) -> set[Expr]:
     """The remainders in `expr` that are factors of products which may not fit in 32 bits if each remainder's
     dividend takes its place.
     """
@@ -102,7 +101,7 @@ def _leaving(expr: Expr, dividends: Mapping[Expr, Expr]) -> set[Expr]:
     def visit(e: Expr, _: tuple[None, ...]) -> None:
         if isinstance(e, Mul) and (rests := dividends.keys() & set(e.factors)):
             low, high = bounds(build(e.kind, [dividends.get(arg, arg) for arg in e.args]))
-            if low is None or high is None or low < _INT32.lowest or high > _INT32.highest:
+            if low is None or high is None or low < -INT32_MAX - 1 or high > INT32_MAX:
                 found.update(rests)
 
     fold(expr, visit)
@@ -160,10 +159,12 @@ class _Hoister:
         for rest, quotient in partners.items():
             self._partners[rest] = quotient
             uses[quotient] += uses[rest]
-        dividends = {rest: quotient.args[0] for rest, quotient in partners.items()}
-        named = (
-            {e for expr in times for e in _leaving(expr, dividends)} if self._is_narrow and dividends else ()
-        )
+        named: set[Expr] = set()
+        if self._is_narrow:
+            dividends = {rest: quotient.args[0] for rest, quotient in partners.items()}
+            for expr in times:
+                if not dividends.keys().isdisjoint(self._divisions_in(expr)):
+                    named |= _beyond_32_bits(expr, dividends)
         return [
             e
             for e, n in uses.items()

@@ -94,7 +94,8 @@ def block_params(
     if not place.is_held:
         batches, unroll = 0, _reloads_in_flight(vectors, width, threads, room, buffers)
     row_threads = 1  # threads of a block across rows
-    share = SHORT_ROW_BLOCK // threads if threads <= hardware.warp_size or of_warps > BATCHES else 1
+    are_narrow = of_warps > BATCHES
+    share = SHORT_ROW_BLOCK // threads if threads <= hardware.warp_size or are_narrow else 1
     while row_threads * 2 <= share and rows > row_threads * hardware.sm_count:
         row_threads *= 2
     return ReductionParams(

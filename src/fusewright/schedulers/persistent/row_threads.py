@@ -90,8 +90,8 @@ def threads_and_batches(
         cached: whether rows share all of their inputs with others, so that these come from the caches: the
             number of rows that an SM has at a time then matters, not the loads in flight.
         loads_late: whether results are used with inputs that no reduction follows from.
-        most_of_warps: the vectors that a thread holds at most where several warps have a row, at first: more
-            than BATCHES of narrow ones.
+        most_of_warps: vectors that a thread holds where several warps have a row, unless these would be too
+            many threads: BATCHES, or more if vectors are narrow.
     """
     are_many = rows >= hardware.sm_count * ROWS_AN_SM
     holds_fewer = loads_late and vectors <= (VECTORS_BESIDE_OTHERS if are_many else VECTORS_OF_FEWER_ROWS)
@@ -108,7 +108,7 @@ def threads_and_batches(
         batches += 1
     batches = _for_few_rows(rows, vectors, batches, hardware)
     threads = whole_warps(ceil_div(vectors, batches))
-    # Of many vectors a thread leaves out what whole warps have no need of.
+    # Whole warps may hold the row in fewer vectors a thread. (Of BATCHES, all that was timed had as many.)
     return threads, batches if most_of_warps == BATCHES else ceil_div(vectors, threads)
 
 

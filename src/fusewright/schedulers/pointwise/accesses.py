@@ -13,7 +13,6 @@ from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.merged_vectors import CACHED_COST, MANY_IN_A_WINDOW, is_cached, parts_of_joins
@@ -160,7 +159,7 @@ class PointwiseAccesses:
     def _indexed_inputs(self) -> frozenset[Access]:
         """The loads by index that are no broadcasts, but for those by index tensors."""
         found = (a for a in self.all if a.by_index and self.fusion.is_input(a.tensor))
-        return frozenset(a for a in found if not _is_gathered(a) and a not in self.broadcast_loads)
+        return frozenset(a for a in found if not a.is_gathered and a not in self.broadcast_loads)
 
     # ---- loads that are no vectors ----
 
@@ -188,17 +187,17 @@ class PointwiseAccesses:
         column of each of 4096 matrices of 256x64 28.3 and 32.9; diagonals of as many of 128x128 21.0 and
         22.4.
         """
-        loads = [a for a in self.full_loads if not _is_gathered(a)]
+        loads = [a for a in self.full_loads if not a.is_gathered]
         return any(loads) and all(self.sectors.are_apart(a, facts) for a in loads)
 
     @cached_property
     def gathers(self) -> bool:
         """Whether an access is by index tensors."""
-        return any(_is_gathered(each) for each in self.all)
+        return any(each.is_gathered for each in self.all)
 
     def gathers_elements(self, facts: Facts) -> bool:
         """Whether a load by element is by index tensors."""
-        return any(_is_gathered(each) for each in self.by_element(facts))
+        return any(each.is_gathered for each in self.by_element(facts))
 
     # ---- what rows have in common ----
 
@@ -228,11 +227,6 @@ class PointwiseAccesses:
         common = [tensor for tensor, access in loads.items() if access.concrete <= columns]
         own = [t for t, a in loads.items() if t not in common and not columns.isdisjoint(a.concrete)]
         return sum(each.dtype.size for each in common) > sum(each.dtype.size for each in own)
-
-
-def _is_gathered(access: Access) -> bool:
-    """Whether the values of index tensors say where elements lie."""
-    return isinstance(access.node, Indexed) and bool(access.node.indices)
 
 
 def _elements(axes: Sequence[IterDomain], facts: Facts) -> int:

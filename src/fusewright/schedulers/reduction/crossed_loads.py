@@ -20,7 +20,6 @@ from fusewright.core.enums import ParallelType
 from fusewright.core.hardware import HardwareInfo
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Indexed
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import Facts
@@ -75,8 +74,7 @@ def tiled_accesses(space: ReductionSpace) -> tuple[Access, ...]:
     tensors would read there.
     """
     found = crossed_accesses(space)
-    by_tensors = any(isinstance(access.node, Indexed) and access.node.indices for access in found)
-    return () if by_tensors else found
+    return () if any(access.is_gathered for access in found) else found
 
 
 def columns_side_by_side(space: ReductionSpace, facts: Facts) -> int:

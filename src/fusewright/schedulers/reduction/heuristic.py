@@ -50,7 +50,7 @@ from fusewright.schedulers.reduction.split_rows import (
     split_params,
 )
 from fusewright.schedulers.reduction.tile_heuristic import TileChoice
-from fusewright.schedulers.reduction.variances import speed_of_steps
+from fusewright.schedulers.reduction.variances import has_welford, speed_of_steps
 from fusewright.schedulers.reduction.wider_vectors import (
     wider_vectors,
     with_wider_vectors,
@@ -290,7 +290,8 @@ class IndependentReductionPlanner(ReductionPlanner):
         moving = cost.seconds_an_sm(facts, hardware) / max(1, blocks)
         started = cost.started_share(facts, hardware, blocks)
         kept = min(speed * overlap(resident, moving, LATENCY_SECONDS), started)
-        kept *= speed_of_steps(self.fusion, self.space, params, facts)
+        if self._has_welford:
+            kept *= speed_of_steps(self.space, params, facts)
         if not self.space.stores_all and self._is_narrow(params):
             held = self.step_loads.held(params)
             params = with_words_in_flight(replace(params, streams_inputs=True), held, blocks, hardware)
@@ -327,6 +328,10 @@ class IndependentReductionPlanner(ReductionPlanner):
         width = params.unroll_factor_iter_dom
         is_outer = not (params.fastest_dim or params.tiles_in_shared_memory)
         return is_outer and width * self.space.element_bytes <= NARROW_VECTOR_BYTES
+
+    @cached_property
+    def _has_welford(self) -> bool:
+        return has_welford(self.fusion)
 
     @cached_property
     def _states(self) -> int:

@@ -50,18 +50,18 @@ def with_welford(speed: float, steps: float) -> tuple[float, float]:
     return speed * WELFORD_SPEED, steps + WELFORD_SECONDS
 
 
-def speed_of_steps(fusion: Fusion, space: ReductionSpace, params: ReductionParams, facts: Facts) -> float:
-    """Returns the share of the speed of a reduction that is left as it takes Welford's steps along short
-    rows; 1 if it takes none.
+def speed_of_steps(space: ReductionSpace, params: ReductionParams, facts: Facts) -> float:
+    """Returns the share of its speed that a reduction keeps where it takes Welford's steps; 1 where they were
+    not timed: along columns and long rows.
     """
-    if not params.fastest_dim or not _has_short_rows(space, facts) or not has_welford(fusion):
+    if not params.fastest_dim or not _has_short_rows(space, facts):
         return 1.0
     length = space.reduction_size(facts)
-    vectors = max(1, params.lparams.bdimx) * params.unroll_factor_top_of_vectorization
-    step = vectors * prod(params.vector_widths)
-    steps = ceil_div(max(1, length), step)
+    threads = max(1, params.lparams.bdimx) * max(1, params.lparams.gdimy)
+    step = threads * params.unroll_factor_top_of_vectorization * prod(params.vector_widths)
     if not params.shift_rows and length % step == 0:
         return SPEED_OF_WHOLE_ROWS
+    steps = ceil_div(length, step)
     return steps / ((steps - 1) / SPEED_OF_WHOLE_ROWS + 1 / SPEED_OF_PARTS)
 
 
