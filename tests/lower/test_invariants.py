@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from fusewright import DataType, FusionDefinition
 from fusewright.kernel import ir as k
+from fusewright.lower.passes.first_iterations import store_before_loops
 from fusewright.lower.passes.invariants import hoist_invariants
 from fusewright.lower.passes.repeated import read_repeated_registers
 from fusewright.lower.passes.vector_invariants import hoist_vector_invariants
@@ -188,6 +190,48 @@ def test_a_vector_of_functions_of_positions_is_computed_once_for_all_rows() -> N
     once = of(I + T * 8)
     assert once.index("for j in 4:") > max(n for n, line in enumerate(once) if " ? " in line or "cos" in line)
     assert of(I + J * 8)[0] == "for j in 4:"
+
+
+SET_ROW = k.Init(SUM, (b.at(R),), 8)
+
+
+def test_an_array_of_results_is_computed_once_for_all_rows() -> None:
+    """A scale of columns that is stored as a vector, too. What depends on the row stays."""
+    scales = b.local("S", DataType.Float, 4)
+
+    def of(divisor: k.Operand) -> list[str]:
+        made = k.Compute(ELEMENTWISE["truediv"], b.at(scales, I), (b.at(R, I), divisor), DataType.Float)
+        store = k.If(eq(J, 0), (k.Copy(b.at(Y.buffer, T * 4), b.at(scales), width=4),))
+        use = k.Compute(ELEMENTWISE["mul"], b.at(B), (b.at(R, I), b.at(scales, I)), DataType.Float)
+        rows = loop(2, loop(4, made, unroll=True), store, loop(4, use, STORE, unroll=True), index=J)
+        return lines(hoist_vector_invariants(kernel(SET_ROW, rows, allocs=(A, B, R, scales))))
+
+    once = of(k.Imm(127.0, DataType.Float))
+    assert once.index("S[i] = truediv.Float(R[i], 127.0:Float)") < once.index("for j in 2:")
+    each = of(k.IndexValue(J, DataType.Float))
+    assert each.index("for j in 2:") < min(n for n, line in enumerate(each) if "truediv" in line)
+
+
+def test_arrays_of_copies_move_with_what_is_computed_from_them() -> None:
+    """A minimum that is an output, and a scale that is computed of it."""
+    lowest, scales = (b.local(name, DataType.Float, 4) for name in ("L", "S"))
+    least = loop(4, k.Copy(b.at(lowest, I), b.at(R, I)), unroll=True)
+    made = k.Compute(ELEMENTWISE["truediv"], b.at(scales, I), (b.at(lowest, I), b.at(R, I)), DataType.Float)
+    use = k.Compute(ELEMENTWISE["mul"], b.at(B), (b.at(lowest, I), b.at(scales, I)), DataType.Float)
+    rows = loop(2, least, loop(4, made, unroll=True), loop(4, use, STORE, unroll=True), index=J)
+    found = lines(hoist_vector_invariants(kernel(SET_ROW, rows, allocs=(A, B, R, lowest, scales))))
+    assert found.index("L[i] = R[i]") < found.index("S[i] = truediv.Float(L[i], R[i])")
+    assert found.index("S[i] = truediv.Float(L[i], R[i])") < found.index("for j in 2:")
+
+
+@pytest.mark.parametrize("unroll", [True, False])
+def test_what_the_first_row_stores_is_stored_before_the_rows(unroll: bool) -> None:
+    store = k.If(eq(J + T, 0), (k.Copy(b.at(X.buffer, 0), b.at(R, 0)),))
+    use = k.Compute(b.EXP, b.at(B), (b.at(R, J),), DataType.Float)
+    found = lines(
+        store_before_loops(kernel(loop(2, store, use, STORE, index=J, unroll=unroll), allocs=(B, R)))
+    )
+    assert found[:2] == ["if threadIdx.x == 0:", "X[0] = R[0]"] and found[2].startswith("for j in 2")
 
 
 def repeated(*body: k.Stmt) -> list[str]:

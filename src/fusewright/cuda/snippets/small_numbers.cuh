@@ -17,6 +17,10 @@ __device__ __forceinline__ int integer_of_whole(float value) {
   return __float_as_int(__fadd_rn(value, 12582912.0f)) - 0x4b400000;
 }
 
+__device__ __forceinline__ int integer_of_limited(float value) {
+  return value == value ? integer_of_whole(value) : 0;
+}
+
 // Of what is not negative.
 __device__ __forceinline__ int integer_below(float value) {
   return __float_as_int(__fadd_rd(value, 8388608.0f)) - 0x4b000000;

@@ -23,7 +23,7 @@ def store_before_loops(kernel: k.Kernel) -> k.Kernel:
 
 
 def _with_stores_before(stmt: k.Stmt) -> Sequence[k.Stmt]:
-    if not isinstance(stmt, k.For) or not stmt.unroll or not as_int(stmt.extent):
+    if not isinstance(stmt, k.For) or not as_int(stmt.extent):
         return [stmt]
     moved = tuple(inner for inner in stmt.body if _is_of_first(inner, stmt))
     if not moved:

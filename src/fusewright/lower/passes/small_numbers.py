@@ -2,8 +2,15 @@
 
     a = float(byte)                                 a = (byte + 2^23 * 1.5 as a float) - 2^23 * 1.5
     b = round(a * 0.3)                              b = (a * 0.3 + 2^23 * 1.5) - 2^23 * 1.5
-    c = clamp(b, -128, 127)                 ->      c = clamp(b, -128, 127)
+    c = max(b, 3)                          ->       c = max(b, 3)
     y = int8(c)                                     y = int8(bits of c + 2^23 * 1.5)
+
+    b = round(x)                                    c = clamp(x, -128, 127)
+    c = clamp(b, -128, 127)                ->       y = c == c ? int8(bits of c + 2^23 * 1.5) : 0
+    y = int8(c)
+
+The sum rounds to the nearest integer, half to even. So what is rounded and limited to whole numbers is
+limited first, and rounded as it is converted. It may be NaN, of which the conversion makes 0.
 
 An H200 does 17 such conversions per cycle and SM, and 120 additions. Bytes that are scaled, added and rounded
 take 70 us there, while a copy takes 54. A float that is converted to an integer this way loses the sign of
@@ -13,9 +20,12 @@ its zero.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeGuard
 
 from fusewright.core.dtype import DataType
+from fusewright.core.op import ElementwiseOp
 from fusewright.kernel import access
 from fusewright.kernel import ir as k
 from fusewright.kernel.operands import operand_dtype
@@ -24,15 +34,18 @@ from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.rounding import (
     FLOAT_OF_SMALL,
     INTEGER_BELOW,
+    INTEGER_OF_LIMITED,
     INTEGER_OF_WHOLE,
     LARGEST_SMALL,
     NEAREST_WHOLE,
 )
 
 _SMALL = (-LARGEST_SMALL, LARGEST_SMALL - 1)
-_CAST, _ROUND = ELEMENTWISE["cast"], ELEMENTWISE["round"]
+_CAST, _ROUND, _CLAMP = ELEMENTWISE["cast"], ELEMENTWISE["round"], ELEMENTWISE["clamp"]
 _LIMITING = frozenset(ELEMENTWISE[name] for name in ("clamp", "maximum", "minimum"))
 _WHOLE = frozenset(ELEMENTWISE[name] for name in ("round", "floor", "ceil", "trunc"))
+#: Of whole numbers, these are whole.
+_KEEPING_WHOLE = _LIMITING | {ELEMENTWISE[name] for name in ("add", "sub", "mul", "neg", "abs")}
 #: The integer types that the GPU converts to floats slowly. Unsigned types are not slow.
 _SIGNED = frozenset({DataType.Int8, DataType.Int16})
 
@@ -57,63 +70,152 @@ class _Pass:
     """The state of the pass.
 
     Attributes:
-        integers: the registers that only casts to integers read, perhaps after limiting.
-        whole: the registers of floats without fractions.
+        uses: what is known of registers wherever they are set and read.
     """
 
     def __init__(self, statements: Sequence[k.Stmt], index: Range) -> None:
         single = {buffer for buffer, count in access.writers(statements).items() if count == 1}
         self._ranges = Ranges(single, index)
-        self.whole: set[k.Buffer] = set()
-        self.integers: set[k.Buffer] = set()
-        others: set[k.Buffer] = set()
-        for stmt in reversed(statements):
-            read = access.read_buffers(stmt)
-            if isinstance(stmt, k.Compute):
-                dst = stmt.dst.buffer
-                casts = stmt.op is _CAST and stmt.dtype is DataType.Float and dst.dtype.is_integral
-                limits = stmt.op in _LIMITING and dst in self.integers and dst not in others
-                if casts or limits:
-                    self.integers.update(read)
-                    continue
-            others.update(read)
-        self.integers -= others
+        self.uses = _Uses(statements)
 
     def body(self, body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
         result: list[k.Stmt] = []
         for stmt in body:
             self._ranges.note(stmt)
-            self._note_whole(stmt)
             if isinstance(stmt, k.Compute):
                 stmt = self._converted(stmt)
             result.append(k.with_children(stmt, self.body))
         return k.body_of(body, result)
 
-    def _converted(self, stmt: k.Compute) -> k.Compute:
-        rounds = stmt.op is _ROUND and stmt.dtype is DataType.Float
+    def _converted(self, stmt: k.Compute) -> k.Compute | k.Copy:
+        arg, rounds = stmt.args[0], stmt.op is _ROUND and stmt.dtype is DataType.Float
+        if rounds and stmt.dst.buffer in self.uses.rounded_late and operand_dtype(arg) is DataType.Float:
+            return k.Copy(stmt.dst, arg)
         if not rounds and not (stmt.op is _CAST and _is_slow(stmt)):
             return stmt
-        found = self._ranges.of(stmt.args[0])
-        if found is None or not within(found, _SMALL):
-            return stmt
+        found = self._ranges.of(arg)
+        is_small = found is not None and within(found, _SMALL)
         op = None
         if rounds:
-            op = NEAREST_WHOLE if stmt.dst.buffer in self.integers else None
+            op = NEAREST_WHOLE if is_small and stmt.dst.buffer in self.uses.integers else None
         elif stmt.dtype is not DataType.Float:
-            op = FLOAT_OF_SMALL
-        elif self._is_whole(stmt.args[0]):
-            op = INTEGER_OF_WHOLE
-        elif found[0] >= 0:
+            op = FLOAT_OF_SMALL if is_small else None
+        elif self.uses.is_whole_if_rounded(arg):
+            is_limited = isinstance(arg, k.Ref) and arg.buffer in self.uses.limited
+            op = INTEGER_OF_WHOLE if is_small else INTEGER_OF_LIMITED if is_limited else None
+        elif found is not None and is_small and found[0] >= 0:
             op = INTEGER_BELOW
         return stmt if op is None else dataclasses.replace(stmt, op=op)
 
-    def _is_whole(self, operand: k.Operand) -> bool:
-        if isinstance(operand, k.Imm):
-            return isinstance(operand.value, (int, float)) and float(operand.value).is_integer()
-        return isinstance(operand, k.Ref) and operand.buffer in self.whole
 
-    def _note_whole(self, stmt: k.Stmt) -> None:
-        if isinstance(stmt, k.Compute) and stmt.dst.buffer in self._ranges.single:
-            limits = stmt.op in _LIMITING and all(map(self._is_whole, stmt.args))
-            if stmt.op in _WHOLE or limits:
-                self.whole.add(stmt.dst.buffer)
+class _Uses:
+    """What all statements that set or read a register have in common.
+
+    Attributes:
+        integers: registers that only casts to integers read, perhaps after limiting.
+        whole: registers of floats without fractions.
+        limited: registers that only clamps to small numbers set, with these. Their values may be NaN.
+        rounded_late: registers of `limited`, with whole limits, that only casts to integers read, and the
+            rounded numbers that nothing else reads: the casts may round instead.
+    """
+
+    def __init__(self, statements: Sequence[k.Stmt]) -> None:
+        self._set_by: dict[k.Buffer, list[k.Stmt]] = defaultdict(list)
+        self._read_by: dict[k.Buffer, list[k.Stmt]] = defaultdict(list)
+        for stmt in statements:
+            for buffer in set(access.written_buffers(stmt)):
+                self._set_by[buffer].append(stmt)
+            for buffer in set(access.read_buffers(stmt)):
+                self._read_by[buffer].append(stmt)
+        registers = {
+            buffer
+            for buffer in self._set_by
+            if buffer.space is k.Space.LOCAL and buffer.dtype is DataType.Float
+        }
+        self.integers = self._without_others(
+            registers,
+            lambda buffer, left: all(_casts(s) or _limits(s, into=left) for s in self._read_by[buffer]),
+        )
+        self.whole = self._without_others(
+            registers, lambda buffer, left: all(_sets_whole(s, left) for s in self._set_by[buffer])
+        )
+        clamps = {buffer: list(filter(_clamps, self._set_by[buffer])) for buffer in registers}
+        self.limited = {
+            buffer: own for buffer, own in clamps.items() if len(own) == len(self._set_by[buffer])
+        }
+        self.rounded_late = self._without_others(registers, self._is_rounded_late)
+
+    @staticmethod
+    def _without_others(
+        buffers: set[k.Buffer], holds: Callable[[k.Buffer, set[k.Buffer]], bool]
+    ) -> set[k.Buffer]:
+        """The largest part of `buffers` for each of which `holds`, given that part."""
+        left: set[k.Buffer] = set()
+        kept = set(buffers)
+        while kept != left:
+            left = kept
+            kept = {buffer for buffer in left if holds(buffer, left)}
+        return left
+
+    def _is_rounded_late(self, buffer: k.Buffer, late: set[k.Buffer]) -> bool:
+        read_by = self._read_by[buffer]
+        if all(_computes(s, _ROUND) for s in self._set_by[buffer]):
+            return all(_clamps(s) and s.dst.buffer in late for s in read_by)
+        if buffer not in self.limited or not all(map(_casts, read_by)):
+            return False
+        return all(
+            isinstance(s.args[0], k.Ref) and s.args[0].buffer in late and all(map(_is_whole, s.args[1:]))
+            for s in self.limited[buffer]
+        )
+
+    def is_whole_if_rounded(self, operand: k.Operand) -> bool:
+        """Whether a cast that rounds gives what one that cuts off a fraction does, or is to round."""
+        if isinstance(operand, k.Ref):
+            return operand.buffer in self.whole or operand.buffer in self.rounded_late
+        return _is_whole(operand)
+
+
+def _computes(stmt: k.Stmt, op: ElementwiseOp) -> TypeGuard[k.Compute]:
+    return isinstance(stmt, k.Compute) and stmt.op is op and stmt.dtype is DataType.Float
+
+
+def _casts(stmt: k.Stmt) -> bool:
+    """Whether a statement converts a float to an integer."""
+    return _computes(stmt, _CAST) and stmt.dst.buffer.dtype.is_integral
+
+
+def _clamps(stmt: k.Stmt) -> TypeGuard[k.Compute]:
+    """Whether a statement limits a value to small numbers."""
+    if not _computes(stmt, _CLAMP):
+        return False
+    low, high = map(_number, stmt.args[1:])
+    return low is not None and high is not None and low <= high and within((low, high), _SMALL)
+
+
+def _limits(stmt: k.Stmt, into: Collection[k.Buffer]) -> bool:
+    return isinstance(stmt, k.Compute) and stmt.op in _LIMITING and stmt.dst.buffer in into
+
+
+def _sets_whole(stmt: k.Stmt, whole: Collection[k.Buffer]) -> bool:
+    """Whether a statement gives a register a number without a fraction, if those in `whole` have none."""
+    if not isinstance(stmt, k.Compute):
+        return False
+    if stmt.op in _WHOLE:
+        return True
+    if stmt.op is _CAST:
+        return operand_dtype(stmt.args[0]).is_integral
+    return stmt.op in _KEEPING_WHOLE and all(
+        each.buffer in whole if isinstance(each, k.Ref) else _is_whole(each) for each in stmt.args
+    )
+
+
+def _is_whole(operand: k.Operand) -> bool:
+    number = _number(operand)
+    return number is not None and number.is_integer()
+
+
+def _number(operand: k.Operand) -> float | None:
+    """The value of a literal real number."""
+    if isinstance(operand, k.Imm) and isinstance(operand.value, (int, float)):
+        return float(operand.value)
+    return None

@@ -7,7 +7,12 @@
 
 Values that depend only on a reduction of columns, or on the columns' positions, are inlined into the loops of
 their readers. The CUDA compiler leaves a division in the loop if it is correctly rounded or under a guard. It
-also leaves sines and cosines.
+also leaves sines and cosines. An array of such values, which is also stored as a vector, moves as a whole:
+
+    for i: for j < 8: s[j] = t[j] / n; if i == 0: store s; for j < 8: y[j] = x[j] / s[j]
+        ->
+    for j < 8: s[j] = t[j] / n
+    for i: if i == 0: store s; for j < 8: y[j] = x[j] / s[j]
 """
 
 from __future__ import annotations
@@ -86,7 +91,8 @@ class _Hoister:
         usable = set(there) - access.writers(inside).keys()
 
         def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-            return k.body_of(body, [changed_statement(stmt) for stmt in body])
+            changed = map(changed_statement, body)
+            return k.body_of(body, [s for s in changed if not isinstance(s, k.For) or s.body])
 
         def changed_statement(stmt: k.Stmt) -> k.Stmt:
             size = as_int(stmt.extent) if isinstance(stmt, k.For) else None
@@ -102,13 +108,14 @@ class _Hoister:
         self,
         loop: k.For,
         size: int,
-        usable: Collection[k.Buffer],
+        usable: set[k.Buffer],
         bound: Collection[Symbol],
         before: list[k.Stmt],
     ) -> k.For:
         """A loop along a vector without computation that depends only on `usable` buffers.
 
-        The computation is added to `before`. Returns the same loop if none of it takes long.
+        The computation is added to `before`, and the arrays that it sets to `usable`. Returns the same loop
+        if no array is set and nothing takes long, or if what is cheap would take registers.
         """
         moved: list[k.Compute | k.Copy] = []
         made: set[k.Buffer] = set()
@@ -117,14 +124,17 @@ class _Hoister:
                 assert isinstance(stmt, (k.Compute, k.Copy))
                 moved.append(stmt)
                 made.add(stmt.dst.buffer)
-        if not any(map(_takes_long, moved)):
-            return loop
-        needed = self._read_again(moved)
-        arrays = {
-            stmt.dst.buffer: self._array(stmt.dst.buffer, size)
+        set_there = {buffer for buffer in made if not access.is_register(buffer)}
+        takes_long, needed = any(map(_takes_long, moved)), self._read_again(moved)
+        kept = [
+            stmt.dst.buffer
             for stmt in moved
-            if not _only_copies(stmt) and stmt.dst.buffer in needed
-        }
+            if not _only_copies(stmt) and stmt.dst.buffer in needed - set_there
+        ]
+        if not takes_long and (kept or not set_there):
+            return loop
+        usable |= set_there
+        arrays = {buffer: self._array(buffer, size) for buffer in kept}
         index = loop.symbol
         stored = [k.Copy(k.Ref(array, index), k.Ref(own, ZERO)) for own, array in arrays.items()]
         before.append(dataclasses.replace(loop, body=(*moved, *stored)))
@@ -134,7 +144,7 @@ class _Hoister:
                 rest.append(each)
             elif each.dst.buffer in arrays:
                 rest.append(k.Copy(each.dst, k.Ref(arrays[each.dst.buffer], index)))
-            elif _only_copies(each) and each.dst.buffer in needed:
+            elif _only_copies(each) and each.dst.buffer in needed - set_there:
                 rest.append(each)
         return dataclasses.replace(loop, body=tuple(rest))
 
@@ -157,7 +167,8 @@ class _Hoister:
     def _is_invariant(
         self, stmt: k.Stmt, along: Symbol, usable: Collection[k.Buffer], bound: Collection[Symbol]
     ) -> bool:
-        """Whether a statement computes a register, which it alone writes, from invariant operands.
+        """Whether a statement computes a register, or the element of an array `along` a vector, which it
+        alone writes, from invariant operands.
 
         These are scalars, `usable` registers, and positions that depend on no symbol of `bound` except
         `along`.
@@ -166,8 +177,10 @@ class _Hoister:
         args = chosen or access.computed_from(stmt)
         if args is None:
             return False
-        [dst] = access.written_buffers(stmt)
-        if not access.is_register(dst) or self.writers[dst] != 1:
+        assert isinstance(stmt, (k.Compute, k.Copy))
+        dst = stmt.dst.buffer
+        is_element = dst.space is k.Space.LOCAL and stmt.dst.index is along
+        if not (access.is_register(dst) or is_element) or self.writers[dst] != 1:
             return False
         others = {symbol for symbol in bound if symbol is not along}
         if chosen and isinstance(stmt, k.Copy) and not others.isdisjoint(stmt.pred.free_symbols):
