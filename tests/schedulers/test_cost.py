@@ -39,6 +39,7 @@ from fusewright.schedulers.persistent.inner import InnerPersistentScheduler
 from fusewright.schedulers.pointwise.scheduler import PointwiseScheduler
 from fusewright.schedulers.reduction.scheduler import ReductionScheduler
 from fusewright.schedulers.sectors import SECTOR_BYTES
+from fusewright.schedulers.slots import slots_of
 
 H200 = described("h200")
 ROWS = {row.name: row for row in (*UNARY, *BINARY)}
@@ -238,6 +239,15 @@ def test_reductions_across_blocks_are_made_together_where_nobody_waits_for_them(
     assert together[1] - together[0] < 0.1 * GRID_REDUCTION_SECONDS
     in_turn = [row_seconds(InnerPersistentScheduler(), functions[:n], True) for n in (1, 4)]
     assert in_turn[1] - in_turn[0] > 2.9 * GRID_REDUCTION_SECONDS
+
+
+def test_a_division_by_a_constant_is_a_product() -> None:
+    fusion = Fusion()
+    x = define_tensor(fusion, [64, 64], True)
+    by_constant, by_itself = (apply_to_tensor(fusion, "truediv", x, each) for each in (255.0, x))
+    product = apply_to_tensor(fusion, "mul", x, x)
+    slots = [slots_of(each.definition) for each in (by_constant, by_itself, product)]
+    assert slots[0] == slots[2] < slots[1]
 
 
 def slots_of_ptx(text: str) -> int:

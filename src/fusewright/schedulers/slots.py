@@ -5,11 +5,14 @@ from __future__ import annotations
 from fusewright.core.dtype import DataType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Indexed, Node, Pointwise, Reduction, Scan
-from fusewright.ir.value import TensorView
+from fusewright.ir.value import Scalar, TensorView
 from fusewright.ops.approximate import PERIODIC, ROUNDED_TYPES, STAND_INS
+from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
 
 # Slots of an index expression or a choice by position, for each element.
 INDEX_SLOTS = 2
+# Slots of a division by a constant, which the compiler makes a product with its reciprocal.
+PRODUCT_SLOTS = ELEMENTWISE["mul"].spelling(DataType.Float).slots
 # Slots of a node that is worth another kernel, or registers, rather than to be computed again: those of one
 # special function.
 LONG_SLOTS = 8
@@ -22,6 +25,8 @@ def slots_of(node: Node) -> int:
     if node.is_scalar:
         return 0
     if isinstance(node, Pointwise):
+        if node.op in QUOTIENTS and isinstance(divisor := node.inputs[-1], Scalar) and divisor.is_constant:
+            return PRODUCT_SLOTS
         inputs = [value.dtype for value in node.inputs if isinstance(value, TensorView)]
         dtype = node.op.compute_dtype(inputs or [node.output.dtype], node.output.dtype)
         return node.op.spelling(dtype).slots
