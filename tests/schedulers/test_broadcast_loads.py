@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
-from fusewright import DataType, FusionDefinition
+from fusewright import DataType, FusionDefinition, PointwiseParams
 from fusewright.core.errors import ScheduleError
+from fusewright.core.hardware import DESCRIBED
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
 from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
+from fusewright.ops.build_indexing import select
 from fusewright.ops.build_inputs import define_tensor
 from fusewright.schedulers import PointwiseScheduler, propose
 from fusewright.schedulers.params.launch import UNSET
@@ -77,6 +80,42 @@ def test_rows_that_share_most_are_two_a_thread() -> None:
     fusion = p.built(body)
     params = propose(PointwiseScheduler(), fusion, p.facts_of(fusion, sizes), p.H200)
     assert (params.break_point, params.unroll_factor_outer) == (1, 2)
+
+
+def _in_rows(
+    sizes: Sequence[Sequence[int]], body: Callable[..., TensorView], gpu: str = "h200"
+) -> PointwiseParams:
+    """The params of a function of tensors of these sizes, of type Float."""
+    fusion = p.built(lambda f: body(f, *(define_tensor(f, [-1] * len(size), True) for size in sizes)))
+    params = propose(PointwiseScheduler(), fusion, p.facts_of(fusion, sizes), DESCRIBED[gpu])
+    assert isinstance(params, PointwiseParams)
+    return params
+
+
+@pytest.mark.parametrize(("streams", "rows"), [(2, 2), (4, 4), (16, 2)])
+def test_a_thread_has_all_of_a_few_rows_that_share_most(streams: int, rows: int) -> None:
+    """Two planes of the rows' own input are shared, too: several loads, though of one tensor."""
+
+    def scaled(fusion: Fusion, x: TensorView) -> TensorView:
+        result = x
+        for plane in (0, 1):
+            result = apply_to_tensor(fusion, "mul", result, select(fusion, x, plane, 0))
+        return result
+
+    params = _in_rows([(streams, 4096, 2048)], scaled)
+    assert (params.break_point, params.unroll_factor_outer) == (1, rows)
+
+
+def test_blocks_go_down_the_rows_where_these_share_more_than_the_cache_keeps() -> None:
+    def added(fusion: Fusion, x: TensorView, y: TensorView) -> TensorView:
+        return apply_to_tensor(fusion, "add", x, y)
+
+    large, small = [(8, 4096, 4096), (4096, 4096)], [(64, 512, 1024), (512, 1024)]
+    for sizes, down in ((large, True), (small, False)):
+        params = _in_rows(sizes, added)
+        assert params.break_point == 1 and params.flip_grid_binding is down
+    # In grid_y are too few blocks for the columns of a larger one.
+    assert not _in_rows([(2, 65536, 4096), (65536, 4096)], added).flip_grid_binding
 
 
 def test_rows_that_leave_threads_idle_are_two_a_thread() -> None:

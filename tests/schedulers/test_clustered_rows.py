@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from fusewright import DataType, schedulers
 from fusewright.core.hardware import described
@@ -15,6 +16,7 @@ from fusewright.schedulers.persistent.held_rows import Held
 from fusewright.schedulers.persistent.rows_in_turns import copied_in_turns
 from fusewright.schedulers.vector_limits import Vectors
 from tests.schedulers.proposals import facts_of, normalized
+from tests.schedulers.test_step_loads import definition
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,22 @@ def test_long_rows_are_held_by_clusters(rows, length, expected) -> None:
     found.validate(described("h200"))
     held = found.batches_per_block_inner_reduction
     assert (found.blocks_per_cluster, found.lparams.bdimx, held) == expected
+
+
+def test_rows_of_sums_of_an_inputs_elements_need_no_cluster() -> None:
+    """Each element that is held is made of eight of the input, which would take eight times the room."""
+    x = torch.empty(8192, 4096, device="meta")
+    [kernel] = definition(_hadamard, x).kernels_for([x], device="cuda")
+    assert kernel.scheduler == "inner_persistent" and kernel.params.blocks_per_cluster == 1
+    assert not kernel.params.project_persistent_buffers
+
+
+def _hadamard(x: torch.Tensor) -> torch.Tensor:
+    y = x
+    for size in (1, 2, 4):
+        pairs = y.view(x.shape[0], -1, 2, size)
+        y = torch.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], 2).view(x.shape)
+    return y / y.abs().amax(1, keepdim=True)
 
 
 def test_registers_leave_room_for_the_blocks_that_shared_memory_has_room_for() -> None:

@@ -218,6 +218,19 @@ def test_small_work_is_spread_over_the_gpu_before_it_is_unrolled():
     assert propose(POINTWISE, fusion, p.facts_of(fusion, [(2**28,)]), p.H200).unroll_factor_inner == 1
 
 
+def test_rows_by_index_have_more_in_flight_than_fill_the_gpu() -> None:
+    """A load waits for an index: half of a wave of threads with two is faster than one with one."""
+
+    def vectors(rows: int) -> tuple[int, int]:
+        x, index = torch.empty(100_000, 96, dtype=torch.bfloat16), torch.zeros(rows, dtype=torch.int64)
+        with FusionDefinition() as fd:
+            fd.add_output(fd.ops.index_select(fd.from_pytorch(x), fd.from_pytorch(index), 0))
+        [kernel] = fd.kernels_for([x, index])
+        return kernel.params.vectorization_factor, kernel.params.unroll_factor_inner
+
+    assert [vectors(rows) for rows in (8192, 32768, 131_072)] == [(8, 1), (8, 2), (8, 4)]
+
+
 def test_vectors_go_through_merged_dimensions():
     """Odd rows without gaps are one run; a size of which the width is no divisor needs another kernel."""
     fusion = p.elementwise(3)

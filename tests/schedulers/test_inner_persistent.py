@@ -270,8 +270,8 @@ def test_lengths_are_constants_where_that_saves_guards_or_registers(dtype: DataT
     assert isinstance(found, ReductionParams)
     how = (bool(found.assumed_reduction_sizes), found.unroll_factor_inner_reduction, found.shift_rows)
     assert how == LENGTHS[dtype, columns]
-    # The compiler keeps the room that two blocks of 512 threads have.
-    assert found.cparams.maxrregcount == (64 if (dtype, columns) == (DataType.Float, 16384) else 255)
+    # The compiler keeps the room that two blocks of 512 threads have, and that for many floats a thread.
+    assert found.cparams.maxrregcount == (64 if dtype is DataType.Float and columns in (4096, 16384) else 255)
     assert (found.blocks_per_cluster > 1) == (columns == 50257)
 
 

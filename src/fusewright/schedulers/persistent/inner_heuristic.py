@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.schedulers.base import Facts, Proposal
 from fusewright.schedulers.params import ReductionParams
@@ -27,6 +27,7 @@ from fusewright.schedulers.persistent.held_length import (
 from fusewright.schedulers.persistent.loads_ahead import may_load_ahead
 from fusewright.schedulers.persistent.row_buffers import RowBuffers
 from fusewright.schedulers.persistent.row_cost import RowCost
+from fusewright.schedulers.persistent.row_threads import with_room_for_floats
 from fusewright.schedulers.persistent.rows_in_turns import copied_in_turns, in_turns
 from fusewright.schedulers.persistent.scanned_rows import for_scans, in_steps
 from fusewright.schedulers.persistent.shared_rows import in_shared
@@ -136,9 +137,20 @@ class InnerPersistentPlanner(ReductionPlanner):
         if may_load_ahead(self.space, params, self._buffers.of(params), hardware):
             params = replace(params, loads_ahead=True)
             proposal = replace(proposal, params=params)
+        if self._holds_floats(params):
+            params = with_room_for_floats(params, self._buffers.of(params), hardware)
         if _takes_hint(params) and self._cost.keeps(facts, hardware):
-            return replace(proposal, params=replace(params, keeps_inputs=True))
-        return proposal
+            params = replace(params, keeps_inputs=True)
+        return replace(proposal, params=params)
+
+    def _holds_floats(self, params: ReductionParams) -> bool:
+        """Whether registers hold rows of floats that are stored, too, and have no limit yet."""
+        loads = self.space.full_loads
+        in_registers = params.holds_batches and not params.persistent_in_shared_memory
+        others = params.blocks_per_cluster > 1 or params.shift_rows or self.space.scans
+        is_free = params.cparams.maxrregcount == MAX_REGISTERS_PER_THREAD and params.vectorize_inner_reduction
+        is_of_floats = bool(loads) and all(access.tensor.dtype.size == REGISTER_BYTES for access in loads)
+        return in_registers and is_free and is_of_floats and self.space.stores_all and not others
 
     def row_bytes(self, facts: Facts) -> int:
         """The bytes that are loaded for a row."""
@@ -431,6 +443,9 @@ class InnerPersistentPlanner(ReductionPlanner):
             pairs = clustered_rows.in_pairs(rows.count, needed, width, inputs, hardware)
             if pairs is not None:
                 return pairs
+        # Several elements of an input may make one that is held.
+        if rows.length * self._buffers.everything.at_once <= clustered_rows.ROW_OF_A_BLOCK:
+            return None
         found = clustered_rows.clustered(rows.count, needed, width, inputs, rows.shifts, hardware)
         return rows.shifted(found)
 

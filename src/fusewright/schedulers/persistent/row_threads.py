@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusewright.core.hardware import WARP_SIZE, HardwareInfo
+from fusewright.core.hardware import REGISTER_BYTES, REGISTER_STEP, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params import ReductionParams
+from fusewright.schedulers.persistent.held_rows import Held
 from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
 from fusewright.schedulers.sizes import ceil_div, whole_warps
 
@@ -40,6 +41,12 @@ MIN_BATCHES_OF_A_LANE = 2
 BATCHES_BESIDE_OTHERS = 2
 VECTORS_BESIDE_OTHERS = 256  # of a row, of any number of rows
 VECTORS_OF_FEWER_ROWS = 512  # of a row, of fewer than ROWS_AN_SM rows for each SM
+
+# Registers of a thread besides the floats that it holds, and how many of these are many.
+#   H200, 16384x4096 floats, us, with room for them and without: layer norm 129.0 and 130.9, with a scale and
+#   a shift for each batch 131.6 and 145.7; softmax, RMS norm, gradients of these the same.
+REGISTERS_BESIDE_FLOATS = 44
+MANY_FLOATS = 16
 
 # ---- threads of a block ----
 
@@ -185,3 +192,20 @@ def with_room_for_another(params: ReductionParams, words: int, hardware: Hardwar
     if REGISTERS_ONE_BY_ONE + words > most:
         return params
     return replace(params, cparams=replace(params.cparams, maxrregcount=most))
+
+
+def with_room_for_floats(params: ReductionParams, held: Held, hardware: HardwareInfo) -> ReductionParams:
+    """Returns the params with a limit on registers that leaves room for the floats that each thread holds of
+    a row, if these are many.
+
+    Left alone, the CUDA compiler leaves registers for as many blocks as an SM can have, and spills.
+    """
+    threads = max(1, params.lparams.bdimx) * params.lparams.bdimy
+    words = params.elements_a_thread * params.rows_in_flight * held.at_once // REGISTER_BYTES
+    registers = ceil_div(words + REGISTERS_BESIDE_FLOATS, REGISTER_STEP) * REGISTER_STEP
+    resident = hardware.registers_per_sm // (threads * registers)
+    if words < MANY_FLOATS or not resident:
+        return params
+    return replace(
+        params, cparams=replace(params.cparams, maxrregcount=hardware.registers_a_thread(resident * threads))
+    )

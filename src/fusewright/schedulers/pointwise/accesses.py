@@ -13,7 +13,6 @@ from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.merged_vectors import CACHED_COST, MANY_IN_A_WINDOW, is_cached, parts_of_joins
 from fusewright.schedulers.pointwise.row_windows import rows_loaded
@@ -221,12 +220,19 @@ class PointwiseAccesses:
     def rows_share_most(self, break_point: int) -> bool:
         """Whether rows load more bytes that they have in common than bytes of their own, all along."""
         columns = frozenset(self.space.axes[break_point:])
-        loads: dict[TensorView, Access] = {
-            a.tensor: a for a in self.concrete if self.fusion.is_input(a.tensor)
-        }
-        common = [tensor for tensor, access in loads.items() if access.concrete <= columns]
-        own = [t for t, a in loads.items() if t not in common and not columns.isdisjoint(a.concrete)]
-        return sum(each.dtype.size for each in common) > sum(each.dtype.size for each in own)
+        loads = [access for access in self.concrete if self.fusion.is_input(access.tensor)]
+        own = {a.tensor for a in loads if not a.concrete <= columns and not columns.isdisjoint(a.concrete)}
+        return sum(a.tensor.dtype.size for a in self._common(columns)) > sum(t.dtype.size for t in own)
+
+    def bytes_common_to_rows(self, break_point: int, facts: Facts) -> int:
+        """Returns the bytes of what all rows load."""
+        loads = self._common(frozenset(self.space.axes[break_point:]))
+        return sum(_elements([*a.concrete], facts) * a.tensor.dtype.size for a in loads)
+
+    def _common(self, columns: frozenset[IterDomain]) -> list[Access]:
+        """The loads that are the same for all rows. Several parts of one input are several."""
+        loads = (access for access in self.concrete if self.fusion.is_input(access.tensor))
+        return [access for access in loads if access.concrete <= columns]
 
 
 def _elements(axes: Sequence[IterDomain], facts: Facts) -> int:

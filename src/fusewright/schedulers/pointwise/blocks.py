@@ -35,20 +35,23 @@ def fit_rows(sizes: Sequence[int], break_point: int, rows: int, columns: int) ->
     return (False, True) if column_blocks <= MAX_GRID[1] else (True, False)
 
 
-def unrolled(loaded: int, in_flight: int, width: int, total: int, hardware: HardwareInfo) -> int:
+def unrolled(
+    loaded: int, in_flight: int, width: int, total: int, hardware: HardwareInfo, least_wave: float = 1.0
+) -> int:
     """Returns the accesses that a thread has in flight along the unrolled axis: a power of two.
 
     Args:
         loaded: bytes of one access to each input, of two to those whose vectors start at any element.
         in_flight: bytes of all accesses at most.
         width: elements of an access.
-        total: elements of all threads, which make a full wave of blocks at least.
+        total: elements of all threads.
+        least_wave: the share of a full wave that the blocks are at least.
     """
     unroll, most = 1, MAX_ACCESSES_IN_FLIGHT if width > 1 else MAX_SINGLES_IN_FLIGHT
     while unroll < most and 2 * unroll * max(loaded, 1) <= in_flight:
         unroll *= 2
     wave = hardware.sm_count * hardware.max_threads_per_sm * width
-    while unroll > 1 and total < wave * unroll:
+    while unroll > 1 and total < least_wave * wave * unroll:
         unroll //= 2
     return unroll
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 
-from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, REGISTER_BYTES, HardwareInfo
+from fusewright.core.hardware import MAX_GRID, MAX_REGISTERS_PER_THREAD, REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Cost, Facts, Proposal
@@ -23,7 +23,7 @@ from fusewright.schedulers.cost import (
     slot_seconds,
     thread_seconds,
 )
-from fusewright.schedulers.params import LaunchParams, PointwiseParams
+from fusewright.schedulers.params import CompileParams, LaunchParams, PointwiseParams
 from fusewright.schedulers.params.launch import UNSET
 from fusewright.schedulers.pointwise.accesses import PointwiseAccesses
 from fusewright.schedulers.pointwise.arithmetic import PointwiseArithmetic
@@ -40,6 +40,7 @@ from fusewright.schedulers.pointwise.divided_sizes import divided_sizes
 from fusewright.schedulers.pointwise.space import PointwiseSpace
 from fusewright.schedulers.pointwise.tiles import Tile, along_memory
 from fusewright.schedulers.sectors import LINE_SLOTS, Sectors
+from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.vector_limits import Vectors
 from fusewright.sym import Symbol
 
@@ -54,20 +55,36 @@ BYTES_IN_FLIGHT_OF_SIMPLE = 16
 # Where a load waits for an index.
 #   H200, rows of an embedding: 5% faster.
 BYTES_IN_FLIGHT_OF_GATHERS = 64
+# The same threads are enough then if they are this share of a full wave.
+#   H200, 32768 rows of 96 bf16 by index: 7.7 us with one load a thread in 1.5 waves, 7.3 with two in 0.7.
+LEAST_WAVE_OF_GATHERS = 0.5
 # Share of a block's threads with columns from which on the bytes of simple kernels suffice.
 #   H200, bf16 rows of 576 to 1536, 6 to 64 million elements: those that fill 0.53 to 0.75 of the threads take
 #   0.86 to 0.99 of the time with two rows a thread, those that fill more 0.97 to 1.1.
 BUSY_THREADS = 0.8
 # Share of the memory's time up to which arithmetic does not count.
-LITTLE_COMPUTING = 0.5
+#   H200: magnitudes of complex numbers in decibels compute for 0.42 of it: 97.9 us so, 94.2 with twice as
+#   many bytes.
+LITTLE_COMPUTING = 0.35
 
+# Share of the L2 cache that loads which all rows have in common take at least for blocks to go down the rows.
+#   H200, one bf16 tensor of 8, 13, 20, 26 or 67 MB added to all rows, us, down and along these: 137 and 152,
+#   203 and 258, 313 and 431, 210 and 291, 272 and 370.
+MUCH_IN_COMMON = 1 / 8
 # Lines from which on the look-ups of a warp's access count: fewer are shared with those of other elements of
 # the same points.
 MANY_LINES = 24
 
+# Threads on an SM for which registers are left where they compute. Left alone, the CUDA compiler spares
+# registers for all that an SM can have.
+#   H200, 16384x4096 bf16, us, with 40 registers and so: gelu 66.6 and 71.2, erf 70.2 and 74.8, mish 78.9 and
+#   79.7, gelu_backward 95.4 and 96.2, silu 66.9 and 67.1.
+COMPUTING_THREADS = 1536
+
 # ---- accesses that a thread has in flight at least, whatever their bytes ----
 
-# Rows that have more bytes in common than of their own: one load from the caches serves them all.
+# Rows that have more bytes in common than of their own: one load from the caches serves them all. Of a few,
+# a thread has all.
 #   H200, a batch norm of channels-last images 71 us, 79 with one row; rotations by tables 37.3 and 39.1.
 SHARING_ROWS = 2
 # Accesses of a thread that loads an input's neighbours by element, which come from memory only once.
@@ -159,6 +176,7 @@ class PointwisePlanner:
         assumed = self._assumed_sizes(break_point, facts)
         columns, rows = threads[0] * width, threads[1] * unroll
         split, flip = fit_rows(sizes, break_point, rows, columns) if break_point else (False, False)
+        flip = flip or (not split and self._goes_down_rows(shape, rows, columns, facts, hardware))
         params = PointwiseParams(
             break_point=break_point,
             split_grid_y_dim=split,
@@ -173,6 +191,7 @@ class PointwisePlanner:
             shift_rows=shifted,
             keeps_inputs=self._cost.keeps(facts, hardware),
             lparams=LaunchParams(bdimx=threads[0], bdimy=threads[1] if is_tiled else UNSET),
+            cparams=CompileParams(maxrregcount=self._registers(shape, unroll, facts, hardware)),
             reason=f"{shape.total} elements; vectors of {width}; {shape.why}; {unroll} accesses in flight"
             + ("; the last of them in part" if shifted else "")
             + ("; some from any element on" if vectors.unaligned else "")
@@ -185,6 +204,28 @@ class PointwisePlanner:
             params,
             partial(self._estimate, cost, facts, hardware, prod(threads), break_point, unroll, width, held),
         )
+
+    def _registers(self, shape: _Shape, unroll: int, facts: Facts, hardware: HardwareInfo) -> int:
+        """Returns the limit on a thread's registers."""
+        few = REGISTERS_TO_ADDRESS + shape.width * unroll * self._accesses.bytes_of_point // REGISTER_BYTES
+        most = hardware.registers_a_thread(COMPUTING_THREADS)
+        if few > most or unroll == 1 or shape.break_point or any(a.by_index for a in self._accesses.all):
+            return MAX_REGISTERS_PER_THREAD
+        computes = self._is_plain(shape, facts) and not self._computes_little(facts, hardware)
+        return most if computes else MAX_REGISTERS_PER_THREAD
+
+    def _goes_down_rows(
+        self, shape: _Shape, rows: int, columns: int, facts: Facts, hardware: HardwareInfo
+    ) -> bool:
+        """Whether blocks go down the rows first, as what these have in common does not stay in the L2 cache
+        until the next row.
+
+        rows, columns: of a block.
+        """
+        at, sizes = shape.break_point, shape.sizes
+        if not at or prod(sizes[:at]) <= rows or ceil_div(prod(sizes[at:]), columns) > MAX_GRID[1]:
+            return False
+        return self._accesses.bytes_common_to_rows(at, facts) > MUCH_IN_COMMON * hardware.l2_bytes
 
     @cached_property
     def _tile_cost(self) -> CostModel:
@@ -272,7 +313,8 @@ class PointwisePlanner:
         if shape.tile is None and (rows_share or (width == 1 and accesses.are_apart(facts))):
             unroll = min(unrolled(0, in_flight, width, total, hardware), MAX_ACCESSES_IN_FLIGHT)
         elif shape.tile is None:
-            unroll = unrolled(loaded, in_flight, width, total, hardware)
+            share = LEAST_WAVE_OF_GATHERS if accesses.gathers else 1.0
+            unroll = unrolled(loaded, in_flight, width, total, hardware, share)
         else:
             unroll = min(shape.tile.rows_a_thread, unrolled(0, in_flight, width, total, hardware))
         if shape.tile is None and break_point and not shape.shifted:
@@ -292,7 +334,8 @@ class PointwisePlanner:
         if cut.rows > 1:
             return max(in_flight, cut.rows * loaded)
         if shape.break_point and accesses.rows_share_most(shape.break_point):
-            return max(in_flight, SHARING_ROWS * loaded)
+            rows = prod(shape.sizes[: shape.break_point])
+            return max(in_flight, (rows if rows <= MAX_ACCESSES_IN_FLIGHT else SHARING_ROWS) * loaded)
         goes_through_several = cut.dim != -1 or cut.shifts
         if goes_through_several and not shape.vectors.unaligned and accesses.has_neighbours:
             return max(in_flight, ACCESSES_OF_NEIGHBOURS * loaded)
@@ -301,13 +344,19 @@ class PointwisePlanner:
     def _usual_bytes_in_flight(self, shape: _Shape, facts: Facts, hardware: HardwareInfo) -> int:
         if self._accesses.gathers:
             return BYTES_IN_FLIGHT_OF_GATHERS
-        is_plain = shape.width > 1 and not shape.vectors.unaligned and shape.cut.dim == -1
-        if not is_plain or self._accesses.by_element(facts):
+        if not self._is_plain(shape, facts):
             return BYTES_IN_FLIGHT
-        memory = self._cost.moving_seconds(facts, hardware)
-        computing = self._cost.computing_seconds(facts, hardware)
-        is_simple = computing < LITTLE_COMPUTING * memory and shape.cut.busy >= BUSY_THREADS
+        is_simple = self._computes_little(facts, hardware) and shape.cut.busy >= BUSY_THREADS
         return BYTES_IN_FLIGHT_OF_SIMPLE if is_simple else BYTES_IN_FLIGHT
+
+    def _is_plain(self, shape: _Shape, facts: Facts) -> bool:
+        """Whether all loads are aligned vectors along the innermost dimension."""
+        is_plain = shape.width > 1 and not shape.vectors.unaligned and shape.cut.dim == -1
+        return is_plain and not self._accesses.by_element(facts)
+
+    def _computes_little(self, facts: Facts, hardware: HardwareInfo) -> bool:
+        memory = self._cost.moving_seconds(facts, hardware)
+        return self._cost.computing_seconds(facts, hardware) < LITTLE_COMPUTING * memory
 
     # ---- sizes ----
 
