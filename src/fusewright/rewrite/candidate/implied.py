@@ -15,7 +15,7 @@ from fusewright.ir.index_map import positions
 from fusewright.ir.node import Choose, Indexed
 from fusewright.ir.value import TensorView, Val
 from fusewright.rewrite.conditions import conditions, conditions_read
-from fusewright.rewrite.replacement import remove_dead, shape_of
+from fusewright.rewrite.replacement import read_instead, remove_dead, shape_of
 from fusewright.sym import TRUE, Expr, land, lnot
 
 
@@ -33,8 +33,8 @@ def simplify_choices(fusion: Fusion) -> Fusion:
             taken = _taken(node, where)
         elif isinstance(node, Indexed) and node.output not in outputs:
             taken = _read_whole(node, where)
-        if isinstance(node, (Choose, Indexed)) and taken is not None:
-            _replace(fusion, node, taken)
+        if taken is not None and read_instead(fusion, node.output, taken):
+            remove_dead(fusion, node, outputs)
             used[taken] = used.get(taken, where) & where
             continue
         if isinstance(node, Indexed) and fusion.is_input(node.source):
@@ -93,10 +93,3 @@ def _read_where_used(fusion: Fusion, node: Indexed, where: frozenset[Expr]) -> N
     )
     read.cache = node.cache
     fusion.add_node(read)
-
-
-def _replace(fusion: Fusion, node: Choose | Indexed, taken: TensorView) -> None:
-    """Replaces a choice or a read by another tensor in all its readers, and removes it."""
-    for use in list(node.output.uses):
-        fusion.replace_inputs(use, {node.output: taken})
-    remove_dead(fusion, node, set(fusion.output_tensors()))
