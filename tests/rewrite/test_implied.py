@@ -31,7 +31,7 @@ def test_a_rotation_by_halves_chooses_once():
 
 
 def test_indices_that_are_read_at_themselves_stay_a_copy() -> None:
-    """A table read twice at the same indices, in two kernels' orders: program 478 of `./dev fuzz`, seed 20261204.
+    """A table read twice at the same indices, beside a join of the result.
 
     No node reads a tensor by index and as the index, so one of the two is a copy, though it reads the whole.
     """
