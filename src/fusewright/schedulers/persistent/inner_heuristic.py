@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, REGISTER_BYTES, HardwareInfo
+from fusewright.core.hardware import MAX_REGISTERS_PER_THREAD, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.schedulers.base import Facts, Proposal
 from fusewright.schedulers.params import ReductionParams
@@ -145,12 +145,11 @@ class InnerPersistentPlanner(ReductionPlanner):
 
     def _holds_floats(self, params: ReductionParams) -> bool:
         """Whether registers hold rows of floats that are stored, too, and have no limit yet."""
-        loads = self.space.full_loads
+        space, in_vectors = self.space, params.vectorize_inner_reduction and not params.shift_rows
         in_registers = params.holds_batches and not params.persistent_in_shared_memory
-        others = params.blocks_per_cluster > 1 or params.shift_rows or self.space.scans
-        is_free = params.cparams.maxrregcount == MAX_REGISTERS_PER_THREAD and params.vectorize_inner_reduction
-        is_of_floats = bool(loads) and all(access.tensor.dtype.size == REGISTER_BYTES for access in loads)
-        return in_registers and is_free and is_of_floats and self.space.stores_all and not others
+        is_free = params.cparams.maxrregcount == MAX_REGISTERS_PER_THREAD and params.blocks_per_cluster == 1
+        of_floats = space.loads_words and space.stores_all and not space.scans
+        return in_registers and in_vectors and is_free and of_floats
 
     def row_bytes(self, facts: Facts) -> int:
         """The bytes that are loaded for a row."""

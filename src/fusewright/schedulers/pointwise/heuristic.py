@@ -55,7 +55,7 @@ BYTES_IN_FLIGHT_OF_SIMPLE = 16
 # Where a load waits for an index.
 #   H200, rows of an embedding: 5% faster.
 BYTES_IN_FLIGHT_OF_GATHERS = 64
-# The same threads are enough then if they are this share of a full wave.
+# Share of a full wave that a kernel's threads are at least where each has so much in flight.
 #   H200, 32768 rows of 96 bf16 by index: 7.7 us with one load a thread in 1.5 waves, 7.3 with two in 0.7.
 LEAST_WAVE_OF_GATHERS = 0.5
 # Share of a block's threads with columns from which on the bytes of simple kernels suffice.
@@ -207,9 +207,9 @@ class PointwisePlanner:
 
     def _registers(self, shape: _Shape, unroll: int, facts: Facts, hardware: HardwareInfo) -> int:
         """Returns the limit on a thread's registers."""
-        few = REGISTERS_TO_ADDRESS + shape.width * unroll * self._accesses.bytes_of_point // REGISTER_BYTES
+        needed = REGISTERS_TO_ADDRESS + shape.width * unroll * self._accesses.bytes_of_point // REGISTER_BYTES
         most = hardware.registers_a_thread(COMPUTING_THREADS)
-        if few > most or unroll == 1 or shape.break_point or any(a.by_index for a in self._accesses.all):
+        if needed > most or unroll == 1 or shape.break_point or any(a.by_index for a in self._accesses.all):
             return MAX_REGISTERS_PER_THREAD
         computes = self._is_plain(shape, facts) and not self._computes_little(facts, hardware)
         return most if computes else MAX_REGISTERS_PER_THREAD
@@ -223,7 +223,12 @@ class PointwisePlanner:
         rows, columns: of a block.
         """
         at, sizes = shape.break_point, shape.sizes
-        if not at or prod(sizes[:at]) <= rows or ceil_div(prod(sizes[at:]), columns) > MAX_GRID[1]:
+        if (
+            not at
+            or shape.tile is not None
+            or prod(sizes[:at]) <= rows
+            or ceil_div(prod(sizes[at:]), columns) > MAX_GRID[1]
+        ):
             return False
         return self._accesses.bytes_common_to_rows(at, facts) > MUCH_IN_COMMON * hardware.l2_bytes
 

@@ -13,6 +13,7 @@ from fusewright.analyze.kinds import foreign_node, reductions_by_output
 from fusewright.analyze.parameters import too_many_parameters
 from fusewright.analyze.scan_axes import scanned_root
 from fusewright.analyze.vectorize import unit_stride_axis
+from fusewright.core.hardware import REGISTER_BYTES
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -106,6 +107,11 @@ class ReductionSpace:
     def element_bytes(self) -> int:
         """The bytes that are loaded for each point of the space."""
         return sum(access.tensor.dtype.size for access in self.full_loads)
+
+    @cached_property
+    def loads_words(self) -> bool:
+        """Whether all that is loaded for each point is as large as a register, such as floats."""
+        return bool(self.full_loads) and all(a.tensor.dtype.size == REGISTER_BYTES for a in self.full_loads)
 
     @cached_property
     def stores_all(self) -> bool:
