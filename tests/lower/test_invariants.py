@@ -212,6 +212,29 @@ def test_an_array_of_results_is_computed_once_for_all_rows() -> None:
     assert each.index("for j in 2:") < min(n for n, line in enumerate(each) if "truediv" in line)
 
 
+def test_arrays_that_are_set_otherwise_stay() -> None:
+    """At an element that the loop's index does not count, or by two statements."""
+    scales = b.local("S", DataType.Float, 8)
+    args = (b.at(R, I), k.Imm(127.0, DataType.Float))
+    for index, again in ((I + 1, False), (I, True), (I, False)):
+        made = k.Compute(ELEMENTWISE["truediv"], b.at(scales, index), args, DataType.Float)
+        other = k.Copy(b.at(scales, 7), b.at(X.buffer, J))
+        rows = loop(2, loop(4, made, unroll=True), *([other] if again else []), index=J)
+        found = lines(hoist_vector_invariants(kernel(SET_ROW, rows, allocs=(R, scales))))
+        stays = index is not I or again
+        assert ("for j in 2:" in found[: found.index("for i in 4 unrolled:")]) is stays
+
+
+def test_nothing_is_left_where_all_of_a_branch_moved() -> None:
+    scales = b.local("S", DataType.Float, 4)
+    args = (b.at(R, I), k.Imm(127.0, DataType.Float))
+    made = k.Compute(ELEMENTWISE["truediv"], b.at(scales, I), args, DataType.Float)
+    rows = loop(2, k.If(SMALL, (loop(4, made, unroll=True),)), k.Copy(b.at(Y.buffer, J), b.at(R, J)), index=J)
+    found = lines(hoist_vector_invariants(kernel(SET_ROW, rows, allocs=(R, scales))))
+    assert not any(line.startswith("if") for line in found)
+    assert sum(line.startswith("for") for line in found) == 2
+
+
 def test_arrays_of_copies_move_with_what_is_computed_from_them() -> None:
     """A minimum that is an output, and a scale that is computed of it."""
     lowest, scales = (b.local(name, DataType.Float, 4) for name in ("L", "S"))

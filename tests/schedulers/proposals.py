@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from fusewright import schedulers
+from fusewright import FusionDefinition, schedulers
 from fusewright.core.dtype import DataType
 from fusewright.core.hardware import DESCRIBED, HardwareInfo
 from fusewright.core.tracing import Tracer
@@ -23,6 +24,7 @@ from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import Facts, Scheduler
 from fusewright.sym import evaluate
+from fusewright.torch_compile import decompositions, from_fx
 
 H200 = DESCRIBED["h200"]
 Shape = Sequence[int]
@@ -67,6 +69,11 @@ def propose(
         tuple(evaluate(e, sizes) for e in kernel.block),
         evaluate(kernel.shared_bytes, sizes),
     )
+
+
+def definition(function: Callable[..., object], *inputs: torch.Tensor) -> FusionDefinition:
+    """What `from_fx` makes of a function of torch that is one definition."""
+    return from_fx(make_fx(function, decompositions(), tracing_mode="fake")(*inputs)).definitions[0]
 
 
 # ---- fusions -----------------------------------------------------------------------------------------------

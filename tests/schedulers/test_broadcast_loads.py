@@ -16,6 +16,7 @@ from fusewright.ir.value import TensorView
 from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
 from fusewright.ops.build_indexing import select
 from fusewright.ops.build_inputs import define_tensor
+from fusewright.ops.build_resize import slice_
 from fusewright.schedulers import PointwiseScheduler, propose
 from fusewright.schedulers.params.launch import UNSET
 from tests.schedulers import proposals as p
@@ -92,7 +93,7 @@ def _in_rows(
     return params
 
 
-@pytest.mark.parametrize(("streams", "rows"), [(2, 2), (4, 4), (16, 2)])
+@pytest.mark.parametrize(("streams", "rows"), [(2, 2), (3, 2), (4, 4), (16, 2)])
 def test_a_thread_has_all_of_a_few_rows_that_share_most(streams: int, rows: int) -> None:
     """Two planes of the rows' own input are shared, too: several loads, though of one tensor."""
 
@@ -110,10 +111,17 @@ def test_blocks_go_down_the_rows_where_these_share_more_than_the_cache_keeps() -
     def added(fusion: Fusion, x: TensorView, y: TensorView) -> TensorView:
         return apply_to_tensor(fusion, "add", x, y)
 
-    large, small = [(8, 4096, 4096), (4096, 4096)], [(64, 512, 1024), (512, 1024)]
-    for sizes, down in ((large, True), (small, False)):
-        params = _in_rows(sizes, added)
+    for (batch, rows), down in {(8, 4096): True, (32, 512): True, (64, 256): False}.items():
+        params = _in_rows([(batch, rows, 4096), (rows, 4096)], added)
         assert params.break_point == 1 and params.flip_grid_binding is down
+
+    def windows(fusion: Fusion, x: TensorView, y: TensorView) -> TensorView:
+        for start in (0, 8, 16):
+            part = slice_(fusion, y, [0, start], [256, 4096 + start])
+            x = apply_to_tensor(fusion, "add", x, part)
+        return x
+
+    assert not _in_rows([(64, 256, 4096), (256, 4112)], windows).flip_grid_binding
     # In grid_y are too few blocks for the columns of a larger one.
     assert not _in_rows([(2, 65536, 4096), (65536, 4096)], added).flip_grid_binding
 

@@ -15,8 +15,7 @@ from fusewright.schedulers.persistent.clustered_rows import clustered, spread
 from fusewright.schedulers.persistent.held_rows import Held
 from fusewright.schedulers.persistent.rows_in_turns import copied_in_turns
 from fusewright.schedulers.vector_limits import Vectors
-from tests.schedulers.proposals import facts_of, normalized
-from tests.schedulers.test_step_loads import definition
+from tests.schedulers.proposals import definition, facts_of, normalized
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,8 @@ def test_a_division_by_a_constant_is_a_product() -> None:
     product = apply_to_tensor(fusion, "mul", x, x)
     slots = [slots_of(each.definition) for each in (by_constant, by_itself, product)]
     assert slots[0] == slots[2] < slots[1]
+    wide = apply_to_tensor(fusion, "truediv", define_tensor(fusion, [64], True, DataType.Double), 255.0)
+    assert slots_of(wide.definition) == slots[1]
 
 
 def slots_of_ptx(text: str) -> int:

@@ -7,16 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusewright import FusionDefinition
-from fusewright.torch_compile import decompositions, from_fx
+from tests.schedulers.proposals import definition
 
 Tensor = torch.Tensor
-
-
-def definition(function: Callable[..., object], *inputs: Tensor) -> FusionDefinition:
-    return from_fx(make_fx(function, decompositions(), tracing_mode="fake")(*inputs)).definitions[0]
 
 
 def checked(function: Callable[..., Tensor], *inputs: Tensor) -> FusionDefinition:

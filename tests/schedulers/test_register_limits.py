@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.schedulers.test_step_loads import definition
+from tests.schedulers.proposals import definition
 
 Tensor = torch.Tensor
 FLOAT, BFLOAT16 = torch.float32, torch.bfloat16
@@ -71,4 +71,8 @@ def test_elementwise_functions_that_compute_have_registers_for_fewer_threads() -
     shape = (16384, 4096)
     assert limit(F.gelu, BFLOAT16, shape) == 40
     assert limit(lambda x: x * 2, BFLOAT16, shape) == NO_LIMIT
-    assert limit(lambda x: F.gelu(x[:, 1:]), BFLOAT16, (16384, 4097)) == NO_LIMIT
+    assert limit(F.gelu, BFLOAT16, (16384, 4097)) == NO_LIMIT  # no aligned vectors
+    assert limit(lambda x: F.gelu(x.flip(0)), BFLOAT16, shape) == NO_LIMIT  # by index
+    assert limit(lambda x: F.dropout(F.gelu(x), 0.1, True), BFLOAT16, shape) == NO_LIMIT
+    assert limit(F.gelu, torch.float64, shape) == NO_LIMIT
+    assert limit(lambda x, y: F.gelu(x) + F.gelu(y), BFLOAT16, (8, 4096, 4096), (4096, 4096)) == NO_LIMIT

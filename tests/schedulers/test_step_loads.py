@@ -7,16 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusewright import DataType, FusionDefinition, ReductionParams
-from fusewright.torch_compile import decompositions, from_fx
+from tests.schedulers.proposals import definition
 
 Tensor = torch.Tensor
-
-
-def definition(function: Callable[..., object], *inputs: Tensor) -> FusionDefinition:
-    return from_fx(make_fx(function, decompositions(), tracing_mode="fake")(*inputs)).definitions[0]
 
 
 def proposed(

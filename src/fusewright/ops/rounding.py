@@ -60,10 +60,10 @@ FLOAT_OF_SMALL = _of_small("float_of_small", Rule.TO_FLOAT, Category.INT, lambda
 #: A zero below 0 becomes 0.
 NEAREST_WHOLE = _of_small("nearest_whole", Rule.FLOAT_UP, Category.FLOAT, lambda x: x.round() + 0.0)
 #: The nearest integer, half to even.
-INTEGER_OF_WHOLE = _of_small("integer_of_whole", Rule.TO_INTEGER, Category.FLOAT, lambda x: x.round().int())
-#: The nearest integer of what is small, half to even; 0 of NaN.
-INTEGER_OF_LIMITED = _of_small(
-    "integer_of_limited", Rule.TO_INTEGER, Category.FLOAT, lambda x: x.round().nan_to_num(0.0).int()
+NEAREST_INTEGER = _of_small("nearest_integer", Rule.TO_INTEGER, Category.FLOAT, lambda x: x.round().int())
+#: The same, and 0 of NaN.
+NEAREST_INTEGER_OR_0 = _of_small(
+    "nearest_integer_or_0", Rule.TO_INTEGER, Category.FLOAT, lambda x: x.round().nan_to_num(0.0).int()
 )
 #: Of what is not negative.
 INTEGER_BELOW = _of_small("integer_below", Rule.TO_INTEGER, Category.FLOAT, lambda x: x.floor().int())

@@ -11,7 +11,7 @@ from fusewright.ops.elementwise import ELEMENTWISE, QUOTIENTS
 
 # Slots of an index expression or a choice by position, for each element.
 INDEX_SLOTS = 2
-# Slots of a division by a constant, which the compiler makes a product with its reciprocal.
+# Slots of a division of Float by a constant, which the compiler makes a product with its reciprocal.
 PRODUCT_SLOTS = ELEMENTWISE["mul"].spelling(DataType.Float).slots
 # Slots of a node that is worth another kernel, or registers, rather than to be computed again: those of one
 # special function.
@@ -25,10 +25,11 @@ def slots_of(node: Node) -> int:
     if node.is_scalar:
         return 0
     if isinstance(node, Pointwise):
-        if node.op in QUOTIENTS and isinstance(divisor := node.inputs[-1], Scalar) and divisor.is_constant:
-            return PRODUCT_SLOTS
         inputs = [value.dtype for value in node.inputs if isinstance(value, TensorView)]
         dtype = node.op.compute_dtype(inputs or [node.output.dtype], node.output.dtype)
+        divisor = node.inputs[-1] if node.op in QUOTIENTS and dtype is DataType.Float else None
+        if isinstance(divisor, Scalar) and divisor.is_constant:
+            return PRODUCT_SLOTS
         return node.op.spelling(dtype).slots
     if isinstance(node, (Reduction, Scan)):
         return len(node.outputs) ** 2 * node.op.slots

@@ -13,12 +13,12 @@ __device__ __forceinline__ float nearest_whole(float value) {
   return __fadd_rn(__fadd_rn(value, 12582912.0f), -12582912.0f);
 }
 
-__device__ __forceinline__ int integer_of_whole(float value) {
+__device__ __forceinline__ int nearest_integer(float value) {
   return __float_as_int(__fadd_rn(value, 12582912.0f)) - 0x4b400000;
 }
 
-__device__ __forceinline__ int integer_of_limited(float value) {
-  return value == value ? integer_of_whole(value) : 0;
+__device__ __forceinline__ int nearest_integer_or_0(float value) {
+  return value == value ? nearest_integer(value) : 0;
 }
 
 // Of what is not negative.

@@ -1,11 +1,11 @@
-"""Moves stores that only the first iteration of an unrolled loop executes in front of the loop.
+"""Moves stores that only the first iteration of a loop executes in front of the loop.
 
     for j:                                          if threadIdx.x == 0: s[r] = m
         if j + threadIdx.x == 0: s[r] = m    ->     for j:
         y[j] = x[j] * m                                 y[j] = x[j] * m
 
-The thread with a row's first element stores the row's result. In the loop, each unrolled iteration would have
-a branch, and the CUDA compiler moves no instruction across branches.
+The thread with a row's first element stores the row's result. In the loop, each iteration would have a
+branch, and the CUDA compiler moves no instruction across branches.
 """
 
 from __future__ import annotations

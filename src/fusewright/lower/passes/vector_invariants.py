@@ -29,8 +29,8 @@ from fusewright.lower.passes.invariants import Known, known_inside, note_values
 from fusewright.lower.passes.registers import Registers
 from fusewright.sym import ZERO, Symbol, as_int
 
-# The fewest slots (`core.op.Spelling`) of an operation that is moved. Cheaper ones cost no more than the
-# register.
+# The fewest slots (`core.op.Spelling`) of an operation that is moved to a register of its own. Cheaper ones
+# cost no more than the register.
 LEAST_SLOTS = 8
 # The most elements of a vector. Each takes a register.
 MOST_ELEMENTS = 16
@@ -91,8 +91,8 @@ class _Hoister:
         usable = set(there) - access.writers(inside).keys()
 
         def change(body: tuple[k.Stmt, ...]) -> tuple[k.Stmt, ...]:
-            changed = map(changed_statement, body)
-            return k.body_of(body, [s for s in changed if not isinstance(s, k.For) or s.body])
+            changed = [(stmt, changed_statement(stmt)) for stmt in body]
+            return k.body_of(body, [s for old, s in changed if k.children(s) or not k.children(old)])
 
         def changed_statement(stmt: k.Stmt) -> k.Stmt:
             size = as_int(stmt.extent) if isinstance(stmt, k.For) else None
@@ -114,8 +114,8 @@ class _Hoister:
     ) -> k.For:
         """A loop along a vector without computation that depends only on `usable` buffers.
 
-        The computation is added to `before`, and the arrays that it sets to `usable`. Returns the same loop
-        if no array is set and nothing takes long, or if what is cheap would take registers.
+        The computation is added to `before`, and the arrays that it fills to `usable`. Returns the same loop
+        if it fills no array and nothing takes long, or if what is cheap would take registers of its own.
         """
         moved: list[k.Compute | k.Copy] = []
         made: set[k.Buffer] = set()
@@ -124,16 +124,12 @@ class _Hoister:
                 assert isinstance(stmt, (k.Compute, k.Copy))
                 moved.append(stmt)
                 made.add(stmt.dst.buffer)
-        set_there = {buffer for buffer in made if not access.is_register(buffer)}
+        filled = {buffer for buffer in made if not access.is_register(buffer)}
         takes_long, needed = any(map(_takes_long, moved)), self._read_again(moved)
-        kept = [
-            stmt.dst.buffer
-            for stmt in moved
-            if not _only_copies(stmt) and stmt.dst.buffer in needed - set_there
-        ]
-        if not takes_long and (kept or not set_there):
+        kept = [s.dst.buffer for s in moved if not _only_copies(s) and s.dst.buffer in needed]
+        if not takes_long and (kept or not filled):
             return loop
-        usable |= set_there
+        usable |= filled
         arrays = {buffer: self._array(buffer, size) for buffer in kept}
         index = loop.symbol
         stored = [k.Copy(k.Ref(array, index), k.Ref(own, ZERO)) for own, array in arrays.items()]
@@ -144,21 +140,22 @@ class _Hoister:
                 rest.append(each)
             elif each.dst.buffer in arrays:
                 rest.append(k.Copy(each.dst, k.Ref(arrays[each.dst.buffer], index)))
-            elif _only_copies(each) and each.dst.buffer in needed - set_there:
+            elif _only_copies(each) and each.dst.buffer in needed:
                 rest.append(each)
         return dataclasses.replace(loop, body=tuple(rest))
 
     def _read_again(self, moved: Sequence[k.Compute | k.Copy]) -> set[k.Buffer]:
-        """The results of `moved` that other statements read, and the operands of copies among these.
+        """The registers of `moved` that other statements read, and those that copies among these read.
 
         The copies stay in the loop and are not stored to arrays.
         """
         readers = access.readers(moved)
         made = {stmt.dst.buffer for stmt in moved}
         needed = {buffer for buffer in made if self.readers[buffer] > readers[buffer]}
+        needed = set(filter(access.is_register, needed))
         for stmt in reversed(moved):
             if _only_copies(stmt) and stmt.dst.buffer in needed:
-                needed |= access.readers((stmt,)).keys()
+                needed.update(filter(access.is_register, access.read_buffers(stmt)))
         return needed
 
     def _array(self, register: k.Buffer, size: int) -> k.Buffer:

@@ -13,6 +13,7 @@ from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.merged_vectors import CACHED_COST, MANY_IN_A_WINDOW, is_cached, parts_of_joins
 from fusewright.schedulers.pointwise.row_windows import rows_loaded
@@ -169,8 +170,7 @@ class PointwiseAccesses:
     @cached_property
     def _single_loads(self) -> list[Access]:
         inner = self.innermost
-        loads = [access for access in self.concrete if self.fusion.is_input(access.tensor)]
-        units = ((access, unit_stride_axis(access.tensor)) for access in loads)
+        units = ((access, unit_stride_axis(access.tensor)) for access in self._loads)
         return [a for a, unit in units if unit is None or inner is None or a.axes.get(inner) is not unit]
 
     def are_apart(self, facts: Facts) -> bool:
@@ -212,27 +212,34 @@ class PointwiseAccesses:
     def rows_share_elements(self, break_point: int) -> bool:
         """Whether what the rows of a thread share is loaded element by element."""
         columns, inner = frozenset(self.space.axes[break_point:]), self.innermost
-        loads = [access for access in self.concrete if self.fusion.is_input(access.tensor)]
-        shared = [access for access in loads if access.concrete and access.concrete <= columns]
+        shared = [access for access in self._common(columns) if access.concrete]
         units = ((access, unit_stride_axis(access.tensor)) for access in shared)
         return any(inner in a.concrete and a.axes.get(inner) is not unit for a, unit in units)
 
     def rows_share_most(self, break_point: int) -> bool:
         """Whether rows load more bytes that they have in common than bytes of their own, all along."""
         columns = frozenset(self.space.axes[break_point:])
-        loads = [access for access in self.concrete if self.fusion.is_input(access.tensor)]
-        own = {a.tensor for a in loads if not a.concrete <= columns and not columns.isdisjoint(a.concrete)}
+        others = (a for a in self._loads if not a.concrete <= columns)
+        own = {access.tensor for access in others if not columns.isdisjoint(access.concrete)}
         return sum(a.tensor.dtype.size for a in self._common(columns)) > sum(t.dtype.size for t in own)
 
     def bytes_common_to_rows(self, break_point: int, facts: Facts) -> int:
-        """Returns the bytes of what all rows load."""
-        loads = self._common(frozenset(self.space.axes[break_point:]))
-        return sum(_elements([*a.concrete], facts) * a.tensor.dtype.size for a in loads)
+        """Returns the bytes of what all rows load. Parts of one input, which may overlap, are at most it."""
+        read: Counter[TensorView] = Counter()
+        for access in self._common(frozenset(self.space.axes[break_point:])):
+            read[access.tensor] += _elements([*access.concrete], facts)
+        return sum(
+            min(count, _elements(tensor.shape, facts)) * tensor.dtype.size for tensor, count in read.items()
+        )
 
     def _common(self, columns: frozenset[IterDomain]) -> list[Access]:
         """The loads that are the same for all rows. Several parts of one input are several."""
-        loads = (access for access in self.concrete if self.fusion.is_input(access.tensor))
-        return [access for access in loads if access.concrete <= columns]
+        return [access for access in self._loads if access.concrete <= columns]
+
+    @cached_property
+    def _loads(self) -> list[Access]:
+        """The loads that are not the same at all points."""
+        return [access for access in self.concrete if self.fusion.is_input(access.tensor)]
 
 
 def _elements(axes: Sequence[IterDomain], facts: Facts) -> int:

@@ -12,6 +12,7 @@ from math import prod
 from fusewright.core.hardware import MAX_GRID, MAX_REGISTERS_PER_THREAD, REGISTER_BYTES, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
+from fusewright.ir.node import Random
 from fusewright.schedulers.base import Cost, Facts, Proposal
 from fusewright.schedulers.cost import (
     BESIDE_OTHERS,
@@ -75,16 +76,16 @@ MUCH_IN_COMMON = 1 / 8
 # the same points.
 MANY_LINES = 24
 
-# Threads on an SM for which registers are left where they compute. Left alone, the CUDA compiler spares
-# registers for all that an SM can have.
+# Threads on an SM for which registers are left where they compute. Left alone, the CUDA compiler mostly
+# spares registers for all that an SM can have.
 #   H200, 16384x4096 bf16, us, with 40 registers and so: gelu 66.6 and 71.2, erf 70.2 and 74.8, mish 78.9 and
 #   79.7, gelu_backward 95.4 and 96.2, silu 66.9 and 67.1.
 COMPUTING_THREADS = 1536
 
 # ---- accesses that a thread has in flight at least, whatever their bytes ----
 
-# Rows that have more bytes in common than of their own: one load from the caches serves them all. Of a few,
-# a thread has all.
+# Rows that have more bytes in common than of their own: one load from the caches serves them all. Of four in
+# all, a thread has all.
 #   H200, a batch norm of channels-last images 71 us, 79 with one row; rotations by tables 37.3 and 39.1.
 SHARING_ROWS = 2
 # Accesses of a thread that loads an input's neighbours by element, which come from memory only once.
@@ -209,10 +210,20 @@ class PointwisePlanner:
         """Returns the limit on a thread's registers."""
         needed = REGISTERS_TO_ADDRESS + shape.width * unroll * self._accesses.bytes_of_point // REGISTER_BYTES
         most = hardware.registers_a_thread(COMPUTING_THREADS)
-        if needed > most or unroll == 1 or shape.break_point or any(a.by_index for a in self._accesses.all):
+        if needed > most or unroll == 1 or shape.break_point or not self._has_few_temporaries:
             return MAX_REGISTERS_PER_THREAD
         computes = self._is_plain(shape, facts) and not self._computes_little(facts, hardware)
         return most if computes else MAX_REGISTERS_PER_THREAD
+
+    @cached_property
+    def _has_few_temporaries(self) -> bool:
+        """Whether nothing takes many registers besides what is loaded and stored: no indices, no random
+        numbers, nothing in Double.
+        """
+        by_index = any(access.by_index for access in self._accesses.all)
+        tensors = (tensor for node in self.fusion.nodes for tensor in node.tensor_outputs)
+        is_wide = any(tensor.dtype.size > REGISTER_BYTES for tensor in tensors)
+        return not (by_index or is_wide or any(isinstance(node, Random) for node in self.fusion.nodes))
 
     def _goes_down_rows(
         self, shape: _Shape, rows: int, columns: int, facts: Facts, hardware: HardwareInfo
