@@ -339,3 +339,18 @@ def test_larger_blocks_share_columns_of_several_sums() -> None:
 def test_columns_of_bytes_are_summed_by_whole_blocks() -> None:
     params = _column_params(1027, 6065, torch.int8)
     assert params.lparams.gdimy == 1 and (params.lparams.bdimx, params.lparams.bdimy) == (32, 16)
+
+
+def test_constants_in_another_memory_order_are_reduced_without_vectors(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Loops go along their last dimension, as results lie, and not along the one that they have innermost."""
+    x = torch.randn(2, 2, 3, 2)
+    with FusionDefinition() as fd:
+        zeros = fd.ops.full_like(fd.from_pytorch(x), 0)
+        moved = fd.ops.stride_order(fd.ops.cast(zeros, DataType.Int), [3, 0, 1, 2])
+        fd.add_output(fd.ops.min(moved, dims=[3], keepdim=True))
+        fd.add_output(fd.ops.any(moved, dims=[3]))
+    least, some = fd.execute([x])
+    assert not least.any() and not some.any() and least.shape == (2, 2, 3, 1)
+    assert not caplog.records, caplog.text

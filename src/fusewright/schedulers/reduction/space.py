@@ -64,9 +64,14 @@ class ReductionSpace:
 
     @cached_property
     def inner_axis(self) -> IterDomain | None:
-        """The reference's axis that is contiguous in the main load."""
+        """The reference's axis that is contiguous in the main load; without one, in the reference, if loops
+        go along it innermost.
+        """
         if self.main is None:
             unit, axes = unit_stride_axis(self.reference), {a: a for a in self.reference.logical}
+            innermost = [axis for axis in memory_order(self.reference, None) if not axis.is_broadcast][-1:]
+            if innermost != [unit]:
+                return None
         else:
             unit, axes = unit_stride_axis(self.main.tensor), self.main.axes
         if unit is None:
