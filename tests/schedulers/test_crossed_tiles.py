@@ -318,3 +318,23 @@ def test_tiles_fit_shared_memory() -> None:
     large.validate(p.H200)
     with pytest.raises(ParamsError, match="larger than shared memory"):
         replace(large, unroll_factor_iter_dom=2).validate(p.H200)
+
+
+def test_no_tiles_for_reductions_that_only_a_tile_connects(caplog: pytest.LogCaptureFixture) -> None:
+    """Loops go from one reduction to another through what both are computed with, not through a tile."""
+    x = torch.randn(17, 17).half()
+    with FusionDefinition() as fd:
+        rows = fd.from_pytorch(x)
+        columns = fd.ops.permute(rows, [1, 0])
+        logarithms = fd.ops.logsumexp(rows, [0], keepdim=True)
+        crossed_product = fd.ops.mul(columns, fd.ops.permute(fd.ops.neg(columns), [1, 0]))
+        fd.add_output(fd.ops.prod(crossed_product, [1], keepdim=True))
+        truths = fd.ops.logical_or(2, columns)
+        fd.add_output(truths, stride_order=[0, 1])
+        fd.add_output(logarithms)
+        fd.add_output(truths)
+    product, _, logarithm, _ = fd.execute([x])
+    wide = x.double()
+    torch.testing.assert_close(product.double(), (wide.t() * -wide).prod(1, True), rtol=0.02, atol=1e-4)
+    torch.testing.assert_close(logarithm.double(), wide.logsumexp(0, True), rtol=2e-3, atol=2e-3)
+    assert not caplog.records, caplog.text

@@ -71,10 +71,24 @@ def tiled_accesses(space: ReductionSpace) -> tuple[Access, ...]:
     """Returns the crossed accesses, if all of them may pass through tiles; else none.
 
     Threads that load into a tile go through it in another order than those that compute what a load by index
-    tensors would read there.
+    tensors would read there. And all reductions have the loops of one of them, which go from tensor to
+    tensor, but not through tiles.
     """
     found = crossed_accesses(space)
-    return () if any(access.is_gathered for access in found) else found
+    if any(access.is_gathered for access in found):
+        return ()
+    return found if _are_connected(space.reductions, {access.tensor for access in found}) else ()
+
+
+def _are_connected(tensors: Sequence[TensorView], apart: Collection[TensorView]) -> bool:
+    """Whether there is a way between any two of these tensors, except through those that are `apart`."""
+    reached, left = {tensors[0]}, [tensors[0]]
+    while left:
+        tensor = left.pop()
+        beside = {*tensor.producers, *tensor.consumers} - reached
+        reached |= beside
+        left += [each for each in beside if each not in apart]
+    return reached.issuperset(tensors)
 
 
 def columns_side_by_side(space: ReductionSpace, facts: Facts) -> int:
