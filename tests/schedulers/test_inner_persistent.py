@@ -551,3 +551,24 @@ def test_a_computed_size_may_be_a_constant_in_a_product(target: torch.device) ->
     scales = torch.rand(6, device=target)
     [found] = fd.execute([given, scales], schedules={0: {"assumed_reduction_sizes": (8, 3)}})
     torch.testing.assert_close(found, torch.nn.functional.group_norm(given, 2, scales))
+
+
+def test_what_is_held_in_shared_memory_and_stored_is_stored_in_vectors(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A column of a long row's length, of which sums are held that are an output, too."""
+    x = torch.randn(80000, 1)
+    with FusionDefinition() as fd:
+        given, number = fd.from_pytorch(x, static_sizes=True), fd.define_scalar(dtype=DataType.Double)
+        shifted = fd.ops.add(number, given)
+        squares = fd.ops.mul(shifted, given)
+        fd.add_output(shifted)
+        fd.add_output(fd.ops.div(fd.ops.sum(squares, [0]), squares))
+        fd.add_output(fd.ops.sub(shifted, fd.ops.mul(given, fd.ops.sum(squares, [1], keepdim=True))))
+    made = fd.execute([x, 2.0])
+    torch.testing.assert_close(made[0], x + 2)
+    torch.testing.assert_close(
+        made[1], ((x + 2) * x).double().sum(0).float() / ((x + 2) * x), rtol=1e-3, atol=1e-3
+    )
+    torch.testing.assert_close(made[2], x + 2 - x * ((x + 2) * x), rtol=1e-4, atol=1e-4)
+    assert not caplog.records, caplog.text

@@ -228,7 +228,9 @@ def hold_in_shared(schedule: Schedule, held: Iterable[TensorView], first: int = 
         schedule.set_memory_type(tensor, MemoryType.shared)
         threads = [i for i, axis in enumerate(tensor.loop) if axis.parallel.is_block]
         serial = [i for i, axis in enumerate(tensor.loop) if i >= first and not axis.parallel.is_thread]
-        if tensor.loop[-1].parallel is not ParallelType.vectorize:
+        # What is computed may be an output, too, which is stored in vectors.
+        accesses = (tensor, *(use.output for use in tensor.uses))
+        if not any(each.loop[-1].parallel is ParallelType.vectorize for each in accesses):
             schedule.store_along(tensor, [*serial, *threads])
             continue
         schedule.store_along(tensor, [*serial[:-1], *threads, serial[-1]])
