@@ -303,10 +303,11 @@ class IndependentReductionPlanner(ReductionPlanner):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)
-        computing, memory = cost.computing_seconds(facts, hardware), cost.moving_seconds(facts, hardware)
-        if computing < memory and self._has_steps_of_floats(params):
-            registers = hardware.registers_a_thread(BLOCKS_OF_FLOATS_AN_SM * threads)
-            params = replace(params, cparams=CompileParams(maxrregcount=registers))
+        if self._has_steps_of_floats(params):
+            computing, memory = cost.computing_seconds(facts, hardware), cost.moving_seconds(facts, hardware)
+            if computing < memory:
+                registers = hardware.registers_a_thread(BLOCKS_OF_FLOATS_AN_SM * threads)
+                params = replace(params, cparams=CompileParams(maxrregcount=registers))
         estimated = partial(self._estimated, cost, params, facts, hardware, kept, steps, accessing)
         return Proposal(params, estimated)
 
