@@ -132,6 +132,7 @@ def test_conversion_to_integers_saturates_as_the_device_does():
     low, high = -(2**63), 2**63 - 1
     assert converted(x, D.Int).tolist() == [-2, 2, high, low, high, low]
     assert converted(torch.tensor([2.0**31 - 128, -(2.0**31)]), D.Int32).tolist() == [2**31 - 128, -(2**31)]
+    assert converted(x, D.UInt64).tolist() == [0, 2, 2**64 - 1, 0, 2**64 - 1, 2**63]
 
 
 def test_four_bit_floats_round_to_the_nearest_a_tie_to_even_bits():

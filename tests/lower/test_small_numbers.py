@@ -73,7 +73,7 @@ def test_what_is_rounded_and_limited_is_rounded_as_it_is_converted() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint64, torch.uint8, torch.int32])
-def test_64_bits_are_converted_by_the_gpu(dtype: torch.dtype) -> None:
+def test_64_bits_are_converted_as_the_gpu_does(dtype: torch.dtype) -> None:
     """Which makes the least integer of NaN, and 0 of what is below 0 in an unsigned type."""
     few_bits = dtype.itemsize <= 4
     given = torch.tensor([-2.0, 1.5, 300.0] if dtype is torch.uint64 else [1.5, math.nan, 300.0])

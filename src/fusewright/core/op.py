@@ -481,9 +481,8 @@ def _saturated(x: torch.Tensor, target: DataType) -> torch.Tensor:
     lowest, highest = torch.iinfo(target.torch).min, torch.iinfo(target.torch).max
     whole = x.to(torch.float64).trunc()
     inside = (whole >= float(lowest)) & (whole < float(highest))
-    result = torch.where(inside, whole, 0).to(target.torch)
-    limit = torch.where(whole >= float(highest), torch.tensor(highest, dtype=target.torch), lowest)
     # "zero if the source is not .f64 and the destination is not 64 bits wide, else 1 << (width - 1)"
     nan = 0 if x.dtype != torch.float64 and target is DataType.Int32 else lowest or 2**63
-    limit = torch.where(whole.isnan(), torch.tensor(nan, dtype=target.torch), limit)
-    return torch.where(inside, result, limit)
+    low, high, none = (torch.tensor(value, dtype=target.torch) for value in (lowest, highest, nan))
+    limit = selected(whole.isnan(), none, selected(whole >= float(highest), high, low))
+    return selected(inside, torch.where(inside, whole, 0).to(target.torch), limit)

@@ -41,7 +41,6 @@ from fusewright.schedulers.reduction.joined_rows import joined_params, joins_row
 from fusewright.schedulers.reduction.planner import ReductionPlanner
 from fusewright.schedulers.reduction.row_heuristic import RowAccesses, inner_params
 from fusewright.schedulers.reduction.shared_elements import rows_share_elements, sharing_rows
-from fusewright.schedulers.reduction.space import memory_order
 from fusewright.schedulers.reduction.split_rows import (
     MAX_INNERMOST,
     MAX_VECTORS_OF_A_THREAD,
@@ -207,7 +206,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         space = self.space
         if not joins_rows(self.fusion, space):
             return None
-        return MergedVectorLimits(self.fusion, memory_order(space.reference, space.main), space.loads)
+        return MergedVectorLimits(self.fusion, space.order, space.loads)
 
     def _joined_rows(self, facts: Facts, width: int, hardware: HardwareInfo) -> ReductionParams | None:
         """Returns params that read several rows as one, where vectors along one are narrower than memory is

@@ -27,7 +27,7 @@ from fusewright.schedulers.io import (
 )
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction.grid_reduction import WAITS_A_STEP, WORDS_READ_AT_ONCE
-from fusewright.schedulers.reduction.space import ReductionSpace, all_outputs, memory_order, reduction_space
+from fusewright.schedulers.reduction.space import ReductionSpace, all_outputs, reduction_space
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 
 # Threads of a block, at least where a row has fewer elements, and at most.
@@ -58,7 +58,7 @@ def joins_rows(fusion: Fusion, space: ReductionSpace) -> bool:
     """Whether one reduced dimension has one other inside of it in memory, and all that is computed has an
     element for each point or follows from the reductions alone.
     """
-    order = memory_order(space.reference, space.main)
+    order = space.order
     if len(order) < 2 or len(space.reduction) > 1 or order[-2] is not space.reduction[0]:
         return False
     if not all(map(space.is_full, space.loads)) or any(map(space.is_full, space.stores)):
