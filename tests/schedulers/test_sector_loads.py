@@ -18,7 +18,7 @@ Tensor = torch.Tensor
     "function, shape, width",
     [
         (lambda x: x[:, ::16] * 2, (64, 1024), 1),
-        (lambda x: x[:, ::2] * 2, (64, 1024), 4),
+        (lambda x: x[:, ::2] * 2, (64, 1024), 8),
         (lambda x: x[:, :, 3] * 2, (32, 64, 64), 1),
         (lambda x: x.diagonal(dim1=1, dim2=2) * 2, (32, 64, 64), 1),
     ],

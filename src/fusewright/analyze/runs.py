@@ -172,7 +172,7 @@ def _run_through(
             if other is None or other.moves:
                 return None
             sizes.update(dict.fromkeys(other.sizes))
-    if run.moves and _is_stride(tensor, joined):
+    if run.moves and is_stride(tensor, joined):
         row = divisors(product([axis.extent for axis in joined]))
         if row is None:
             return None
@@ -186,7 +186,7 @@ def _requirements(run: Run, own: Collection[Expr]) -> tuple[int, int]:
     return sum(as_int(size) is None and size not in own for size in run.sizes), -gcd(_WIDEST, *numbers)
 
 
-def _is_stride(source: TensorView, inner: Sequence[IterDomain]) -> bool:
+def is_stride(source: TensorView, inner: Sequence[IterDomain]) -> bool:
     """Whether another dimension's stride is a product that contains the sizes of `inner`."""
     axes = zip(source.memory_axes, source.contiguity)
     return any(contiguous and axis not in inner and not axis.is_broadcast for axis, contiguous in axes)
@@ -276,7 +276,7 @@ def usual_operand(e: Max | Min) -> tuple[Expr, Expr]:
 
 def divisors(size: Expr) -> tuple[Expr, ...] | None:
     """The numbers and symbols that a width has to divide so that it divides `size`, or None."""
-    return _multiples(size.terms, size.constant)
+    return multiples(size.terms, size.constant)
 
 
 def _depends(e: Expr, dim: int) -> bool:
@@ -308,7 +308,7 @@ def _division_run(e: Expr, dim: int) -> Run | None:
 
 def _sum_run(e: Expr, dim: int) -> Run | None:
     """The run of a sum, which moves if one summand moves and the others are multiples of the width."""
-    parts = _parts(e, dim)
+    parts = parts_along(e, dim)
     if parts is None:
         return None
     moving, sizes, rest = parts
@@ -316,7 +316,7 @@ def _sum_run(e: Expr, dim: int) -> Run | None:
         return Run(False, sizes)
     if moving != 1:
         return None
-    others = _multiples(rest, e.constant)
+    others = multiples(rest, e.constant)
     return None if others is None else Run(True, (*sizes, *others))
 
 
@@ -328,7 +328,7 @@ def _comparison_run(e: Expr, dim: int) -> Run | None:
     """
     left, right = e.args
     difference = right - left - (1 if isinstance(e, Lt) else 0)
-    parts = _parts(difference, dim)
+    parts = parts_along(difference, dim)
     if parts is None:
         return None
     moving, sizes, rest = parts
@@ -336,11 +336,11 @@ def _comparison_run(e: Expr, dim: int) -> Run | None:
         return Run(False, sizes)
     if moving not in (1, -1):
         return None
-    others = _multiples(rest, difference.constant + (0 if moving == 1 else 1))
+    others = multiples(rest, difference.constant + (0 if moving == 1 else 1))
     return None if others is None else Run(False, (*sizes, *others))
 
 
-def _parts(e: Expr, dim: int) -> tuple[int | None, tuple[Expr, ...], list[tuple[Expr, int]]] | None:
+def parts_along(e: Expr, dim: int) -> tuple[int | None, tuple[Expr, ...], list[tuple[Expr, int]]] | None:
     """The parts of a sum, without its constant; None if it has several moving summands or cannot be analysed.
 
     Returns:
@@ -367,7 +367,7 @@ def _parts(e: Expr, dim: int) -> tuple[int | None, tuple[Expr, ...], list[tuple[
     return moving, tuple(sizes), rest
 
 
-def _multiples(terms: Sequence[tuple[Expr, int]], constant: int) -> tuple[Expr, ...] | None:
+def multiples(terms: Sequence[tuple[Expr, int]], constant: int) -> tuple[Expr, ...] | None:
     """The numbers and symbols that a width has to divide so that it divides each summand, or None."""
     found: list[Expr] = []
     if constant % _WIDEST:

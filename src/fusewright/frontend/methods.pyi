@@ -2633,6 +2633,7 @@ class EditablePointwiseParams:
     vectorized_dim: int
     unaligned_inputs: tuple[int, ...]
     keeps_aligned: bool
+    picked_inputs: tuple[int, ...]
     shift_rows: bool
     keeps_inputs: bool
     @property

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fusewright.analyze.stepped_runs import stepped_along_lane
 from fusewright.analyze.vectorize import is_shifted, is_shifted_run
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
@@ -38,6 +39,7 @@ from fusewright.lower.partial_vectors import (
     own_loops,
     unaligned_load,
 )
+from fusewright.lower.picked_vectors import picked_items
 from fusewright.lower.rings import elements_of_unit, run_length, whole_units
 from fusewright.lower.straight_runs import straightened
 from fusewright.sym import TRUE, Expr, Symbol, as_int, const, divides, land, lt, substitute, symbol
@@ -66,9 +68,12 @@ def refuse_shifted(node: Node) -> None:
 def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], cache: CacheOp) -> list[Item]:
     """The items of a copy of vectors: one, or several for vectors that may be partial or unaligned."""
     out = node.output
-    if not out.unaligned and not is_shifted(out):
-        return [vector_copy(ctx, node, order, loops, cache)]
     width = _vector_width(out, loops)
+    if not out.unaligned and not is_shifted(out):
+        run = stepped_along_lane(node, width)
+        if run is not None and isinstance(node, Indexed) and out.memory is MemoryType.local:
+            return picked_items(ctx, node, order, loops, run, cache)
+        return [vector_copy(ctx, node, order, loops, cache)]
     lane = symbol("lane", lo=0, hi=width - 1)
     indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, ParallelType.vectorize, 1, lane)))
     dst, src = ctx.result(out, indices), ctx.operand(node, 0, indices)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fusewright.analyze.axis_map import is_own_load, operand_map
 from fusewright.analyze.runs import expression_run, indexed_run, stored_run, straight_pieces
+from fusewright.analyze.stepped_runs import SteppedRun, stepped_run
 from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -55,6 +56,8 @@ class Access:
             each axis of the reference.
         shared: for a load by index, the numbers that a vector along each axis of the reference must divide
             for all of its elements to be one element of the tensor.
+        stepped: for a load by index, how vectors along an axis of the reference go backward or take every
+            n-th element of the tensor's contiguous dimension.
     """
 
     tensor: TensorView
@@ -67,6 +70,7 @@ class Access:
     dims: Mapping[IterDomain, int] = field(default_factory=dict)
     strided: AxisMap = field(default_factory=dict)
     shared: Mapping[IterDomain, tuple[Expr, ...]] = field(default_factory=dict)
+    stepped: Mapping[IterDomain, SteppedRun] = field(default_factory=dict)
 
     def pieces_along(self, axis: IterDomain) -> tuple[Expr, ...] | None:
         """The sizes at whose multiples neighbours along the reference's axis are none in memory; None if they
@@ -128,6 +132,7 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
     sizes: dict[IterDomain, tuple[Expr, ...]] = {}
     joined: dict[IterDomain, tuple[IterDomain, ...]] = {}
     shared: dict[IterDomain, tuple[Expr, ...]] = {}
+    stepped: dict[IterDomain, SteppedRun] = {}
     position = {axis: dim for dim, axis in enumerate(root)}
     dims = {axis: position[theirs] for axis, theirs in reader.items()}
     for axis, dim in dims.items():
@@ -143,11 +148,13 @@ def _indexed_load(node: Indexed, reader: AxisMap) -> Access:
             continue
         if along is not None and not along.moves:
             shared[axis] = along.sizes
+        if along is None and (run := stepped_run(node, dim)) is not None:
+            stepped[axis] = run
         moved = (ours for ours, e in zip(source.shape, node.map.indices) if _goes_along(e, dim))
         ours = next((each for each in moved if not each.is_broadcast and each is not unit), None)
         if ours is not None:
             axes[axis] = ours
-    return Access(source, node, axes, frozenset(varying), sizes, joined, True, dims, strided, shared)
+    return Access(source, node, axes, frozenset(varying), sizes, joined, True, dims, strided, shared, stepped)
 
 
 def _differs_along(index: Expr, dim: int) -> bool:

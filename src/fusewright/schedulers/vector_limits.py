@@ -84,12 +84,14 @@ class Vectors:
         unaligned: positions of the inputs whose vectors may start at any element.
         cost: accesses per element, of all loads and stores along the vectors together.
         keeps_aligned: whether those of `unaligned` that start at multiples of a vector are plain vectors.
+        picked: positions of the inputs from whose vectors single elements are taken, backward or every n-th.
     """
 
     width: int
     unaligned: tuple[int, ...]
     cost: float
     keeps_aligned: bool = False
+    picked: tuple[int, ...] = ()
 
 
 # Cost of a vector that may start anywhere, in accesses: two loads, and as many instructions as a third.
@@ -111,6 +113,30 @@ def unaligned_pieces(fusion: Fusion, access: Access, inner: IterDomain) -> tuple
     if not fusion.is_input(tensor) or any(output.alias is tensor for output in fusion.outputs):
         return None
     return access.pieces_along(inner)
+
+
+def picked_width(fusion: Fusion, access: Access, inner: IterDomain | None, facts: Facts) -> int:
+    """Returns the most elements, a power of two, that a load takes from whole aligned vectors along the
+    reference's axis `inner` in this call; 1 if it does not go backward or in steps along it.
+
+    It does not where an output is stored in the input: neighbouring elements may be written meanwhile.
+    """
+    tensor = access.tensor
+    run = None if inner is None else access.stepped.get(inner)
+    if run is None or any(output.alias is tensor for output in fusion.outputs):
+        return 1
+    position, unit = fusion.inputs.index(tensor), unit_stride_axis(tensor)
+    strides = facts.strides[position]
+    outer = [n for n, axis in zip(strides, tensor.shape) if axis is not unit and facts.value(axis.extent) > 1]
+    width = MAX_VECTOR_BYTES // tensor.dtype.size
+    for size in run.sizes:
+        width = power_of_two_divisor(facts.value(size), width)
+    while width > 1:
+        chunk = run.source_width(tensor.dtype.size, width)
+        if facts.alignment[position] % (chunk * tensor.dtype.size) == 0 and gcd(chunk, *outer) == chunk:
+            break
+        width //= 2
+    return width
 
 
 def are_long(pieces: Iterable[Expr] | None, element_bytes: int, facts: Facts) -> bool:

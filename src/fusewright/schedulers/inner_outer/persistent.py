@@ -42,7 +42,7 @@ from fusewright.schedulers.inner_outer.persistent_space import (
 from fusewright.schedulers.io import (
     Ports,
     cache_inputs_and_outputs,
-    check_unaligned,
+    check_inputs,
     find_loads,
     input_hint,
     vectorize_ports,
@@ -108,7 +108,7 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         original = accepted(self, _space(schedule.fusion))
         length = _length_of(params)
         length.check(original.rows)
-        check_unaligned(schedule.fusion, params.unaligned_inputs)
+        check_inputs(schedule.fusion, params.unaligned_inputs, "unaligned_inputs")
         once = () if params.circular_stages else original.rows.read_once  # else rings have the hint
         ports = cache_inputs_and_outputs(schedule, once, input_hint(params))
         space = accepted(self, inner_outer_persistent_space(schedule.fusion))

@@ -38,6 +38,8 @@ class PointwiseParams(HeuristicParams):
             two aligned vectors.
         keeps_aligned: vectors of these inputs that start at multiples of a vector, whatever the sizes, are
             loaded as plain vectors.
+        picked_inputs: positions of the inputs whose reads backward, or of every n-th element, take their
+            elements from aligned vectors.
         shift_rows: the vectors of each row (with break_point 0, of all rows as one) start at aligned
             addresses of the output, whatever its length and position. So a row need not be a multiple of a
             vector.
@@ -61,6 +63,7 @@ class PointwiseParams(HeuristicParams):
     vectorized_dim: int = choice(-1, counts(-1, tried=()), _VECTORS)
     unaligned_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
     keeps_aligned: bool = choice(False, when=_UNALIGNED)
+    picked_inputs: tuple[int, ...] = choice((), each(counts(0)), _VECTORS)
     shift_rows: bool = choice(False, when=_VECTORS)
     keeps_inputs: bool = choice(False)
 

@@ -31,7 +31,7 @@ from fusewright.schedulers.base import (
     accepted,
     planner_of,
 )
-from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_inputs, input_hint
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.persistent.held_length import HeldLength
 from fusewright.schedulers.persistent.held_rows import (
@@ -90,7 +90,7 @@ class InnerPersistentScheduler(BuiltInScheduler):
     def apply(self, schedule: Schedule, params: ReductionParams) -> None:
         original = accepted(self, _space(schedule.fusion))
         check_rows(original, params)
-        check_unaligned(schedule.fusion, params.unaligned_inputs)
+        check_inputs(schedule.fusion, params.unaligned_inputs, "unaligned_inputs")
         check_staged(original, params)
         check_scanned(original, params)
         check_loads_ahead(original, params)

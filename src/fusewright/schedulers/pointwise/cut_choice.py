@@ -15,6 +15,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Iota, Random
+from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.cost import CostModel
 from fusewright.schedulers.merged_vectors import MergedVectorLimits, mixed_width
@@ -29,7 +30,13 @@ from fusewright.schedulers.pointwise.tiles import Tile, tile_of
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.shifted_rows import ShiftedRows, is_narrow
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_most
-from fusewright.schedulers.vector_limits import UNALIGNED_COST, VectorLimits, Vectors, shared_width
+from fusewright.schedulers.vector_limits import (
+    UNALIGNED_COST,
+    VectorLimits,
+    Vectors,
+    picked_width,
+    shared_width,
+)
 
 # Cost of dividing the index of an access to a broadcast input, in accesses. Rows and columns save it, but
 # leave threads idle beyond a row's end.
@@ -260,13 +267,17 @@ class CutChoice:
         best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
         extra = (UNALIGNED_COST - 1) * len(best.unaligned)
         best_dim, best_cost = -1, (accesses.count_from_memory(facts) + extra) / best.width
-        width = best.width
-        beside = [self._width_beside(access, facts) for access in accesses.by_element(facts)]
-        if beside:
-            single = accesses.are_apart(facts) or accesses.have_a_sector_each(facts)
-            width = 1 if single else min(width, *beside)
+        width, picked = best.width, dict[TensorView, int]()
+        if by_element := accesses.by_element(facts):
+            picked = self._picked(by_element, facts)
+            others = [access for access in by_element if access.tensor not in picked]
+            single = accesses.are_apart(others, facts) or accesses.have_a_sector_each(facts)
+            beside = [self._width_beside(access, facts) for access in others]
+            width = 1 if single else min(width, *beside, *picked.values())
         unaligned = best.unaligned if width > 1 else ()
-        best = Vectors(width, unaligned, best_cost, best.keeps_aligned and width == best.width)
+        positions = tuple(map(self.fusion.inputs.index, picked)) if width > 1 else ()
+        keeps_aligned = best.keeps_aligned and width == best.width
+        best = Vectors(width, unaligned, best_cost, keeps_aligned, positions)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
             return best, -1
         for merged in self._merged.vectors(break_point, facts):
@@ -278,6 +289,17 @@ class CutChoice:
         if best.unaligned and best.width * accesses.loads_of_parts(best) > MAX_ELEMENTS_OF_PARTS:
             return Vectors(1, (), accesses.count_from_memory(facts)), -1
         return best, best_dim
+
+    def _picked(self, loads: Sequence[Access], facts: Facts) -> dict[TensorView, int]:
+        """Returns the inputs that `loads` read backward or every n-th element of, if they may take these from
+        aligned vectors, and the widest such vectors of each: as wide as beside loads by element, or wider.
+        """
+        widths: dict[TensorView, int] = {}
+        for access in loads:
+            if self.accesses.innermost in access.stepped:
+                width = picked_width(self.fusion, access, self.accesses.innermost, facts)
+                widths[access.tensor] = min(width, widths.get(access.tensor, width))
+        return {tensor: width for tensor, width in widths.items() if width >= mixed_width(tensor.dtype.size)}
 
     def _width_beside(self, access: Access, facts: Facts) -> int:
         """Returns the elements of vectors beside a load by element, of which a vector may need but one.

@@ -19,7 +19,7 @@ from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Planner, Reject, accepted, planner_of
 from fusewright.schedulers.io import (
     cache_inputs_and_outputs,
-    check_unaligned,
+    check_inputs,
     inline_rest,
     input_hint,
     vectorize_ports,
@@ -48,7 +48,8 @@ class PointwiseScheduler(BuiltInScheduler):
     def apply(self, schedule: Schedule, params: PointwiseParams) -> None:
         space = accepted(self, pointwise_space(schedule.fusion))
         _check_break_point(space, params)
-        check_unaligned(schedule.fusion, params.unaligned_inputs)
+        check_inputs(schedule.fusion, params.unaligned_inputs, "unaligned_inputs")
+        check_inputs(schedule.fusion, params.picked_inputs, "picked_inputs")
         _assume_sizes(schedule, space, params)
         merged = _merge_for_vectors(schedule, space, params)
         full = space.read_in_full(schedule.fusion) if params.keeps_inputs else ()
@@ -59,7 +60,7 @@ class PointwiseScheduler(BuiltInScheduler):
         schedule.transform_like(reference)
         schedule.parallelize_like(reference)
         width, unaligned = params.vectorization_factor, params.unaligned_inputs
-        vectorize_ports(schedule, ports, width, merged, unaligned, params.keeps_aligned)
+        vectorize_ports(schedule, ports, width, merged, unaligned, params.keeps_aligned, params.picked_inputs)
         if ports.loads:
             schedule.inline_at(reference, unrolled, best_effort=True, selected=ports.loads)
         inline_rest(schedule, ports.loads)

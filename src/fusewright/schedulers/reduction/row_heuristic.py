@@ -10,7 +10,7 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE, HardwareInfo
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.reduction.grid_reduction import blocks_of_row
 from fusewright.schedulers.reduction.shared_elements import ROWS_OF_VECTORS, SHARED_VECTORS
-from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least
+from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, whole_warps
 
 # ---- threads of a row and vectors of a thread ----
 
@@ -28,7 +28,10 @@ MAX_VECTORS_IN_FLIGHT = 4
 #   4097 elements 0.98 in one step, 0.63 by 512 threads with two vectors; 513 0.91 by 16 threads, 0.73 by 32
 #   with three; 2049 0.99 by 64 threads, 0.94 by 32 with nine.
 MAX_WASTED_SHARE = 1 / 3
-# Vectors that a thread has in flight at most if it reads its part of a row in one step.
+# Vectors that a thread has in flight at most if it reads its part of a row in one step, of all loads together
+# where it has two of each.
+#   H200, three misaligned inputs of 12288x2049 bf16: 43.6 us by 160 threads with two vectors of each, 45.7 by
+#   96 with three, 49.4 by 64 with five, 50.1 by 288 with one.
 MAX_VECTORS_OF_ONE_STEP = 5
 # Elements that a thread sums, all in flight, where rows are read element by element.
 ELEMENTS_A_THREAD = 9
@@ -151,7 +154,7 @@ def _most_rows_in_flight(vectors: int, width: int, accesses: RowAccesses) -> int
 def _threads_of_row(
     rows: int, vectors: int, width: int, accesses: RowAccesses, hardware: HardwareInfo
 ) -> tuple[int, int]:
-    """Returns the threads that reduce a row, a power of two, and the vectors that each has in flight."""
+    """Returns the threads of a row, a power of two or whole warps, and the vectors that each has in flight."""
     fewest = WARP_SIZE if rows == 1 else 1
     most = WIDEST_BLOCK if rows >= ROWS_OF_WIDEST_BLOCKS * hardware.sm_count else MAX_THREADS_A_ROW
     if accesses.states > 1:
@@ -166,9 +169,11 @@ def _threads_of_row(
         in_flight = max(1, in_flight // max(1, accesses.loads))
     unroll = max(1, min(in_flight, ceil_div(vectors, threads)))
     if is_vectorized and threads > WARP_SIZE and _wastes_loads(vectors, threads, unroll):
-        wanted = power_of_two_at_least(ceil_div(vectors, MAX_VECTORS_OF_ONE_STEP))
+        a_thread = max(VECTORS_A_THREAD, MAX_VECTORS_OF_ONE_STEP // max(1, accesses.loads))
+        wanted = ceil_div(vectors, a_thread)
+        wanted = power_of_two_at_least(wanted) if wanted <= WARP_SIZE else whole_warps(wanted)
         threads = min(most, max(fewest, wanted))
-        unroll = min(MAX_VECTORS_OF_ONE_STEP, ceil_div(vectors, threads))
+        unroll = min(a_thread, ceil_div(vectors, threads))
     if accesses.states > 1 and _wastes_loads(vectors, threads, unroll):
         a_thread = ceil_div(vectors, threads)
         unroll = a_thread if a_thread <= STATES_VECTORS_OF_ONE_STEP else unroll

@@ -35,7 +35,7 @@ from fusewright.schedulers.base import (
     accepted,
     planner_of,
 )
-from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, input_hint
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_inputs, input_hint
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.crossed_loads import (
     crossed_accesses,
@@ -92,7 +92,7 @@ class ReductionScheduler(BuiltInScheduler):
             return
         if params.vector_down_columns > 1 and not loads_down_columns(original):
             params.expect("vector_down_columns", 1, _NOTHING_CROSSED)
-        check_unaligned(schedule.fusion, params.unaligned_inputs)
+        check_inputs(schedule.fusion, params.unaligned_inputs, "unaligned_inputs")
         if params.joined_rows > 1:
             join_rows(schedule, params, original.read_once)
             return

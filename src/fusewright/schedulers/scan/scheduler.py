@@ -22,7 +22,7 @@ from fusewright.ir.node import Copy
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.base import BuiltInScheduler, Planner, Reject, accepted, planner_of
-from fusewright.schedulers.io import cache_inputs_and_outputs, check_unaligned, inline_rest, vectorize_ports
+from fusewright.schedulers.io import cache_inputs_and_outputs, check_inputs, inline_rest, vectorize_ports
 from fusewright.schedulers.params import ScanParams
 from fusewright.schedulers.scan.heuristic import ScanPlanner
 from fusewright.schedulers.scan.space import ScanSpace, scan_space
@@ -41,7 +41,7 @@ class ScanScheduler(BuiltInScheduler):
         original = accepted(self, scan_space(schedule.fusion))
         if not original.iteration:
             _check_single_row(params)
-        check_unaligned(schedule.fusion, params.unaligned_inputs)
+        check_inputs(schedule.fusion, params.unaligned_inputs, "unaligned_inputs")
         ports = cache_inputs_and_outputs(schedule)
         space = accepted(self, scan_space(schedule.fusion))
         reference = _merge_to_rows(schedule, space)

@@ -1,0 +1,154 @@
+"""Reads backward or of every n-th element: from aligned vectors, where sizes and addresses allow these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fusewright import DataType, FusionDefinition, ParamsError, PointwiseParams
+from fusewright.torch_compile import decompositions, from_fx
+
+Tensor = torch.Tensor
+BFLOAT16, FLOAT, BYTES, DOUBLE = torch.bfloat16, torch.float32, torch.uint8, torch.float64
+
+
+def definition(function: Callable[[Tensor], Tensor], x: Tensor) -> FusionDefinition:
+    return from_fx(make_fx(function, decompositions(), tracing_mode="fake")(x)).definitions[0]
+
+
+def values(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.randint(0, 100, shape, device=device).to(dtype)
+
+
+def pool(x: Tensor) -> Tensor:
+    return torch.maximum(torch.maximum(x[:, ::2, ::2], x[:, ::2, 1::2]), x[:, 1::2, 1::2])
+
+
+@pytest.mark.parametrize(
+    "function, shape, dtype, width, loads",
+    [
+        (lambda x: x.flip(-1), (6, 64), BFLOAT16, 8, 1),
+        (lambda x: x.flip(-1), (6, 64), FLOAT, 4, 1),
+        (lambda x: x.flip(-1), (6, 64), BYTES, 16, 1),
+        (lambda x: x.flip(-1), (6, 64), DOUBLE, 2, 1),
+        (lambda x: x.flip(0, -1), (6, 64), BFLOAT16, 8, 1),
+        (lambda x: x.flip(-1) - x, (6, 64), FLOAT, 4, 1),
+        (lambda x: x[:, 8:40].flip(-1), (6, 64), BFLOAT16, 8, 1),
+        (lambda x: x.flip(0), (256,), BFLOAT16, 8, 1),
+        (lambda x: x[:, ::2] * 3, (6, 64), BFLOAT16, 8, 2),
+        (lambda x: x[:, 1::2] * 3, (6, 64), FLOAT, 4, 2),
+        (lambda x: x[:, ::2] - x[:, 1::2], (6, 64), BFLOAT16, 8, 2),
+        (lambda x: x[:, 2::3] * 3, (6, 96), BFLOAT16, 8, 3),
+        (lambda x: x[:, 3::4] * 3, (6, 128), BYTES, 16, 4),
+        (pool, (3, 12, 64), BFLOAT16, 8, 4),
+        (lambda x: F.pad(x.flip(-1), (0, 0, 1, 2)), (6, 64), BFLOAT16, 8, 1),
+    ],
+)
+def test_elements_are_taken_from_vectors(
+    function: Callable[[Tensor], Tensor],
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    width: int,
+    loads: int,
+    target: torch.device,
+) -> None:
+    x = values(shape, dtype, target)
+    fd = definition(function, x)
+    [kernel] = fd.kernels_for([x])
+    assert isinstance(kernel.params, PointwiseParams)
+    assert (kernel.params.vectorization_factor, kernel.params.picked_inputs) == (width, (0,))
+    blocks = [line for line in kernel.cuda_text.splitlines() if "_block" in line and "fw::load" in line]
+    assert len(blocks) == loads
+    (made,) = fd.execute([x])
+    assert torch.equal(made, function(x))
+
+
+@pytest.mark.parametrize(
+    "function, shape",
+    [
+        (lambda x: x.flip(-1) * 2, (6, 63)),
+        (lambda x: x[:, 3:35].flip(-1) * 2, (6, 64)),  # ends beside a vector
+        (lambda x: x[:, ::2] * 2, (6, 65)),
+        (lambda x: x[:, 2::2] * 2, (6, 66)),  # starts beside a block
+        (lambda x: x[:, ::16] * 2, (6, 256)),  # each element lies in another sector
+        (lambda x: x[::2] * 2, (6, 64)),  # the rows are every second one
+    ],
+)
+def test_other_elements_are_read_as_before(
+    function: Callable[[Tensor], Tensor], shape: tuple[int, ...], target: torch.device
+) -> None:
+    x = values(shape, BFLOAT16, target)
+    fd = definition(function, x)
+    [kernel] = fd.kernels_for([x])
+    assert isinstance(kernel.params, PointwiseParams) and kernel.params.picked_inputs == ()
+    (made,) = fd.execute([x])
+    assert torch.equal(made, function(x))
+
+
+def flipped(static: bool) -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([6, 64] if static else [-1, -1], True, DataType.Float)
+        fd.add_output(fd.ops.flip(x, [1]))
+    return fd
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_addresses_and_sizes_of_a_call_decide(static: bool, target: torch.device) -> None:
+    """Each kernel serves what it was made for, whichever call comes first."""
+    fd, memory = flipped(static), values((400,), FLOAT, target)
+    given = [memory[:384].view(6, 64), memory[1:385].view(6, 64), memory[2:386].view(6, 64)]
+    given += [] if static else [memory[:378].view(6, 63), memory[:372].view(6, 62)]
+    for x in (*given, *given[::-1]):
+        (made,) = fd.execute([x])
+        assert torch.equal(made, x.flip(1))
+    widths = [fd.kernels_for([x])[0].params.vectorization_factor for x in given]
+    assert widths[0] == 4 and fd.kernels_for([given[0]])[0].params.picked_inputs == (0,)
+    assert fd.kernels_for([given[1]])[0].params.picked_inputs == ()
+
+
+def test_rows_that_are_parts_of_longer_ones(target: torch.device) -> None:
+    """Strides have to be multiples of a vector, where blocks of several are read, too."""
+
+    def flipped(x: Tensor) -> Tensor:
+        return x.flip(-1) + 1
+
+    def every_second(x: Tensor) -> Tensor:
+        return x[:, ::2] + 1
+
+    for length, picked in ((72, (0,)), (68, (0,)), (70, ())):
+        x = values((6, length), FLOAT, target)[:, :64]
+        for function in (flipped, every_second):
+            fd = definition(function, x)
+            assert fd.kernels_for([x])[0].params.picked_inputs == picked
+            (made,) = fd.execute([x])
+            assert torch.equal(made, function(x))
+
+
+def test_an_input_that_is_written_is_read_by_element(target: torch.device) -> None:
+    """Other threads may write the elements of a vector that this one does not take."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([6, 64], True, DataType.Float)
+        fd.add_output(fd.ops.where(x > 50.0, fd.ops.flip(x, [1]), x), alias_input=x)
+    x = values((6, 64), FLOAT, target)
+    expected = torch.where(x > 50, x.flip(1), x)
+    picked = [kernel.params.picked_inputs for kernel in fd.kernels_for([x]) if kernel.params is not None]
+    fd.execute([x])
+    assert torch.equal(x, expected)
+    assert len(picked) > 1 or picked == [()]
+
+
+@pytest.mark.parametrize(
+    "position, what", [(1, "an input tensor"), (0, "read backward or every n-th element")]
+)
+def test_other_inputs_are_refused(position: int, what: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([6, 64], True, DataType.Float)
+        fd.add_output(fd.ops.neg(x))
+    x = torch.zeros(6, 64)
+    edit = {0: {"picked_inputs": (position,)}}
+    with pytest.raises(ParamsError, match=what):
+        fd.execute([x], schedules=edit)
