@@ -38,6 +38,14 @@ def test_large_inputs_of_kernels_that_store_as_much_leave_the_cache_last(
     assert params.keeps_inputs is keeps
 
 
+@pytest.mark.parametrize("length, streams", [(2, False), (4, False), (4096, True)])
+def test_rows_of_several_threads_are_marked_as_read_once(length: int, streams: bool) -> None:
+    fusion = p.reduced([1])
+    params, _ = p.propose(ReductionScheduler(), fusion, p.facts_of(fusion, [(67108864 // length, length)]))
+    assert params.lparams.bdimx > 1 if streams else params.lparams.bdimx == 1
+    assert params.streams_inputs is streams
+
+
 def _add(x: torch.Tensor, y: torch.Tensor, in_place: bool = False) -> FusionDefinition:
     with FusionDefinition() as fd:
         a, b = fd.from_pytorch(x), fd.from_pytorch(y)

@@ -429,3 +429,16 @@ def test_few_elements_have_no_vectors_that_are_there_in_part() -> None:
         (kernel,) = fd.kernels_for([x, x])
         params = kernel.params
         assert params.shift_rows is is_vector and (params.vectorization_factor > 1) is is_vector
+
+
+@pytest.mark.parametrize(
+    "loads, length, threads, vectors",
+    [(1, 2049, 64, 5), (1, 8193, 224, 5), (2, 2049, 160, 2), (3, 2049, 160, 2)],
+)
+def test_rows_of_one_vector_more_than_a_power_of_two(
+    loads: int, length: int, threads: int, vectors: int
+) -> None:
+    """One step reads them, of whole warps, with fewer vectors of each load where there are several."""
+    params = inner_params(12288, length, 8, p.H200, RowAccesses(loads=loads, element_bytes=2 * loads))
+    assert params.lparams.bdimx == threads
+    assert params.unroll_factor_top_of_vectorization == vectors

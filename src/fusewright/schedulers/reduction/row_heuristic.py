@@ -154,7 +154,7 @@ def _most_rows_in_flight(vectors: int, width: int, accesses: RowAccesses) -> int
 def _threads_of_row(
     rows: int, vectors: int, width: int, accesses: RowAccesses, hardware: HardwareInfo
 ) -> tuple[int, int]:
-    """Returns the threads of a row, a power of two or whole warps, and the vectors that each has in flight."""
+    """Returns the threads of a row, a power of two or whole warps, and the vectors in flight of each."""
     fewest = WARP_SIZE if rows == 1 else 1
     most = WIDEST_BLOCK if rows >= ROWS_OF_WIDEST_BLOCKS * hardware.sm_count else MAX_THREADS_A_ROW
     if accesses.states > 1:
