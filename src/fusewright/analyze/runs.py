@@ -130,7 +130,7 @@ def memory_run(tensor: TensorView, index_map: IndexMap, dim: int, unit: IterDoma
         size for s in lanes for size in divisors(value_extent(s)) or ()
     }  # required of all vectors along dim
     best: Run | None = None
-    for joined in _dense_groups(tensor, unit):
+    for joined in dense_groups(tensor, unit):
         run = _run_through(tensor, indices, dim, joined)
         if run is not None:
             sizes = dict.fromkeys((*run.sizes, *there.sizes))
@@ -139,7 +139,7 @@ def memory_run(tensor: TensorView, index_map: IndexMap, dim: int, unit: IterDoma
     return best
 
 
-def _dense_groups(tensor: TensorView, unit: IterDomain | None) -> list[tuple[IterDomain, ...]]:
+def dense_groups(tensor: TensorView, unit: IterDomain | None) -> list[tuple[IterDomain, ...]]:
     """The groups of dimensions that are contiguous in memory: `unit`, `unit` and its neighbour, and so on.
 
     Each group has the outermost dimension first.

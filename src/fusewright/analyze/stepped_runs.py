@@ -3,6 +3,7 @@ vectors of the source, from which registers take them.
 
     x[n - 1 - i], i = 4 q ..        of  x[n - 4 q - 4:+4], from the last to the first
     x[2 i + 1], i = 4 q ..          of  x[8 q:+8], elements 1, 3, 5, 7
+    x[i, 2], i = 4 q .., of three   of  x[4 q:+4, 0:3], elements 2, 5, 8, 11
 """
 
 from __future__ import annotations
@@ -10,14 +11,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.analyze.runs import divisors, expression_run, is_stride, multiples, parts_along
+from fusewright.analyze.runs import (
+    dense_groups,
+    divisors,
+    expression_run,
+    is_stride,
+    multiples,
+    parts_along,
+)
 from fusewright.analyze.vectorize import lane_axis, unit_stride_axis
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.node import Indexed, Node
 from fusewright.ir.value import TensorView
-from fusewright.sym import Expr, as_int, const
+from fusewright.sym import ZERO, Expr, as_int, const, product
 
 #: Steps from each element to the next that vectors are read for: backward, or every n-th element.
 STEPS = (-1, 2, 3, 4)
@@ -25,14 +33,18 @@ STEPS = (-1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class SteppedRun:
-    """How neighbouring positions read a source along its contiguous dimension, `step` elements apart.
+    """How neighbouring positions read a source, `step` elements of memory apart.
 
     `w` positions, from a multiple of `w` on, read elements of the `w * block` from a multiple of that on, if
     `w` divides all of `sizes`.
+
+    Attributes:
+        joined: the source's dimensions along which they are read as along one.
     """
 
     step: int
     sizes: tuple[Expr, ...]
+    joined: tuple[IterDomain, ...]
 
     @property
     def block(self) -> int:
@@ -48,31 +60,38 @@ def stepped_run(node: Indexed, dim: int) -> SteppedRun | None:
     """How an indexed read goes through its source along dimension `dim` of the result, in steps of `STEPS`;
     None if it goes otherwise. The condition under which it reads must not change within a vector.
     """
-    source = node.source
-    unit = unit_stride_axis(source)
     there = expression_run(node.map.pred, dim)
-    if unit is None or there is None or any(not t.shape[dim].is_broadcast for t in node.index_tensors):
+    if there is None or any(not t.shape[dim].is_broadcast for t in node.index_tensors):
         return None
-    sizes = dict.fromkeys(there.sizes)
-    step: int | None = None
-    for axis, index in zip(source.shape, node.map.indices):
-        if axis is unit:
-            step, own, rest = parts_along(index, dim) or (None, (), [])
-            if step is None or step not in STEPS:
-                return None
-            found = _starts(step, rest, index.constant)
-            if found is None:
-                return None
-            sizes.update(dict.fromkeys((*own, *found)))
-        elif not axis.is_broadcast:
+    runs = (
+        _run_through(node, dim, there.sizes, joined)
+        for joined in dense_groups(node.source, unit_stride_axis(node.source))
+    )
+    return next((run for run in runs if run is not None), None)
+
+
+def _run_through(
+    node: Indexed, dim: int, sizes: Sequence[Expr], joined: tuple[IterDomain, ...]
+) -> SteppedRun | None:
+    """The run if nothing but the place along the dimensions `joined`, which are contiguous, varies."""
+    indices = {axis: i for axis, i in zip(node.source.shape, node.map.indices) if not axis.is_broadcast}
+    place: Expr = ZERO
+    for axis in joined:
+        place = place * axis.extent + indices[axis]
+    step, own, rest = parts_along(place, dim) or (None, (), [])
+    if step is None or step not in STEPS:
+        return None
+    starts, row = _starts(step, rest, place.constant), _row(node.source, joined, abs(step))
+    if starts is None or row is None:
+        return None
+    needed = dict.fromkeys((*sizes, *own, *starts, *row))
+    for axis, index in indices.items():
+        if axis not in joined:
             along = expression_run(index, dim)
             if along is None or along.moves:
                 return None
-            sizes.update(dict.fromkeys(along.sizes))
-    if step is None:
-        return None
-    row = _row(source, unit, abs(step))
-    return None if row is None else SteppedRun(step, tuple(dict.fromkeys((*sizes, *row))))
+            needed.update(dict.fromkeys(along.sizes))
+    return SteppedRun(step, tuple(needed), joined)
 
 
 def _starts(step: int, rest: Sequence[tuple[Expr, int]], constant: int) -> tuple[Expr, ...] | None:
@@ -84,14 +103,13 @@ def _starts(step: int, rest: Sequence[tuple[Expr, int]], constant: int) -> tuple
     return multiples([(core, coefficient // step) for core, coefficient in rest], constant // step)
 
 
-def _row(source: TensorView, unit: IterDomain, block: int) -> tuple[Expr, ...] | None:
-    """What a width has to divide for whole blocks to make up the source's contiguous dimension, or None."""
-    if block == 1 and not is_stride(source, (unit,)):
-        return ()
+def _row(source: TensorView, joined: Sequence[IterDomain], block: int) -> tuple[Expr, ...] | None:
+    """What a width has to divide for whole blocks to make up the source's contiguous dimensions, or None."""
+    size = product([axis.extent for axis in joined])
     if block == 1:
-        return divisors(unit.extent)
-    size = as_int(unit.extent)
-    return None if size is None or size % block else (const(size // block),)
+        return divisors(size) if is_stride(source, joined) else ()
+    number = as_int(size)
+    return None if number is None or number % block else (const(number // block),)
 
 
 def stepped_along_lane(node: Node, width: int) -> SteppedRun | None:

@@ -125,9 +125,9 @@ def picked_width(fusion: Fusion, access: Access, inner: IterDomain | None, facts
     run = None if inner is None else access.stepped.get(inner)
     if run is None or any(output.alias is tensor for output in fusion.outputs):
         return 1
-    position, unit = fusion.inputs.index(tensor), unit_stride_axis(tensor)
-    strides = facts.strides[position]
-    outer = [n for n, axis in zip(strides, tensor.shape) if axis is not unit and facts.value(axis.extent) > 1]
+    position = fusion.inputs.index(tensor)
+    apart = ((n, a) for n, a in zip(facts.strides[position], tensor.shape) if a not in run.joined)
+    outer = [stride for stride, axis in apart if facts.value(axis.extent) > 1]
     width = MAX_VECTOR_BYTES // tensor.dtype.size
     for size in run.sizes:
         width = power_of_two_divisor(facts.value(size), width)

@@ -275,7 +275,7 @@ class CutChoice:
             beside = [self._width_beside(access, facts) for access in others]
             width = 1 if single else min(width, *beside, *picked.values())
         unaligned = best.unaligned if width > 1 else ()
-        positions = tuple(map(self.fusion.inputs.index, picked)) if width > 1 else ()
+        positions = tuple(sorted(map(self.fusion.inputs.index, picked))) if width > 1 else ()
         keeps_aligned = best.keeps_aligned and width == best.width
         best = Vectors(width, unaligned, best_cost, keeps_aligned, positions)
         if self.space.reference.is_placed:  # whose dimensions have no memory to be one run of
