@@ -38,11 +38,13 @@ def test_large_inputs_of_kernels_that_store_as_much_leave_the_cache_last(
     assert params.keeps_inputs is keeps
 
 
-@pytest.mark.parametrize("length, streams", [(2, False), (4, False), (4096, True)])
-def test_rows_of_several_threads_are_marked_as_read_once(length: int, streams: bool) -> None:
+@pytest.mark.parametrize("length, rows, streams", [(2, 8, False), (4, 4, False), (4096, 1, True)])
+def test_many_whole_rows_of_a_thread_are_not_marked_as_read_once(
+    length: int, rows: int, streams: bool
+) -> None:
     fusion = p.reduced([1])
     params, _ = p.propose(ReductionScheduler(), fusion, p.facts_of(fusion, [(67108864 // length, length)]))
-    assert params.lparams.bdimx > 1 if streams else params.lparams.bdimx == 1
+    assert params.unroll_factor_iter_dom == rows
     assert params.streams_inputs is streams
 
 

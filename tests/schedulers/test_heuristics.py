@@ -442,3 +442,9 @@ def test_rows_of_one_vector_more_than_a_power_of_two(
     params = inner_params(12288, length, 8, p.H200, RowAccesses(loads=loads, element_bytes=2 * loads))
     assert params.lparams.bdimx == threads
     assert params.unroll_factor_top_of_vectorization == vectors
+
+
+def test_columns_of_broadcasts_alone_may_have_rows_of_any_length() -> None:
+    """They have no bytes of their own, so that any row seemed short."""
+    params = outer_params(Columns(8 * 512 * 513, 6, 8 * 513, 8, 0, stores=True), p.H200)
+    assert params.lparams.bdimy == params.lparams.gdimy == 1

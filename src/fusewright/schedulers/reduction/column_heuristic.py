@@ -269,7 +269,8 @@ def _of_short_rows(columns: Columns, hardware: HardwareInfo) -> ReductionParams 
     usual tiles.
     """
     vectors_a_row = ceil_div(columns.side_by_side, columns.width)
-    if not vectors_a_row:  # all loads are broadcasts
+    # Without a load of every element the bytes of a row say nothing of its length.
+    if not 0 < vectors_a_row <= THREADS:
         return None
     if vectors_a_row == 1:
         return _lanes_down(columns, hardware)

@@ -64,6 +64,8 @@ NARROW_VECTOR_BYTES = 4
 #   H200, 16384x4096, us, so and as the compiler chooses: binary cross entropy 135 and 167, a norm 72.5 and
 #   78.2, a mean of squares of differences 130.9 and 134.1, a sum 73.1 and 72.4.
 BLOCKS_OF_FLOATS_AN_SM = 2
+# Whole rows that a thread has in flight from which on its loads need not be marked to be issued together.
+MANY_ROWS = 4
 
 
 def _seconds(proposal: Proposal) -> float:
@@ -328,14 +330,14 @@ class IndependentReductionPlanner(ReductionPlanner):
         return RowArithmetic(self.fusion, self.space)
 
     def _streams(self, params: ReductionParams) -> bool:
-        """Whether large inputs are marked as read once: unless elements are stored, or a thread has whole
-        rows.
+        """Whether large inputs are marked as read once: unless elements are stored, or a thread has many
+        whole rows.
 
-        H200, float, us, so and marked: pairs of 16384x4096 98.9 and 106.2, rows of four of 16777216 84.2 and
-        88.6, of sixteen of 4194304 75.2 and 75.4; of 4096, by several threads, 70.4 and 67.1.
+        H200, us, not marked and marked: eight pairs of floats of 16384x4096 98.9 and 106.2, four rows of four
+        floats of 16777216 84.2 and 88.6, two of eight bools of 8388608 42.3 and 38.8.
         """
         has_rows = params.fastest_dim and params.lparams.bdimx == 1
-        return not (self.space.stores_all or has_rows)
+        return not (self.space.stores_all or (has_rows and params.rows_in_flight >= MANY_ROWS))
 
     def _is_narrow(self, params: ReductionParams) -> bool:
         """Whether columns are read by narrow vectors.
