@@ -354,7 +354,9 @@ class PointwisePlanner:
             return max(in_flight, cut.rows * loaded)
         if shape.break_point and accesses.rows_share_most(shape.break_point):
             rows = prod(shape.sizes[: shape.break_point])
-            return max(in_flight, (rows if rows <= MAX_ACCESSES_IN_FLIGHT else SHARING_ROWS) * loaded)
+            common = accesses.bytes_common_to_rows(shape.break_point, facts)
+            has_all = rows <= MAX_ACCESSES_IN_FLIGHT and common > MUCH_IN_COMMON * hardware.l2_bytes
+            return max(in_flight, (rows if has_all else SHARING_ROWS) * loaded)
         goes_through_several = cut.dim != -1 or cut.shifts
         if goes_through_several and not shape.vectors.unaligned and accesses.has_neighbours:
             return max(in_flight, ACCESSES_OF_NEIGHBOURS * loaded)
