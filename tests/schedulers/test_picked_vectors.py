@@ -44,6 +44,9 @@ def pool(x: Tensor) -> Tensor:
         (lambda x: x[:, ::2] - x[:, 1::2], (6, 64), BFLOAT16, 8, 2),
         (lambda x: x[:, 2::3] * 3, (6, 96), BFLOAT16, 8, 3),
         (lambda x: x[:, 3::4] * 3, (6, 128), BYTES, 16, 4),
+        (lambda x: x[:, 3::4] * 3, (6, 96), DOUBLE, 2, 4),  # the offset is more than a vector
+        (lambda x: x[:, 0] - x[:, 1], (192, 2), FLOAT, 4, 2),
+        (lambda x: x[:, 2] * 3, (192, 3), BFLOAT16, 8, 3),
         (pool, (3, 12, 64), BFLOAT16, 8, 4),
         (lambda x: F.pad(x.flip(-1), (0, 0, 1, 2)), (6, 64), BFLOAT16, 8, 1),
     ],

@@ -40,16 +40,22 @@ class SteppedRun:
 
     Attributes:
         joined: the source's dimensions along which they are read as along one.
+        offset: the element that the first position reads, from that multiple on, if `step` is positive.
     """
 
     step: int
     sizes: tuple[Expr, ...]
     joined: tuple[IterDomain, ...]
+    offset: int
 
     @property
     def block(self) -> int:
         """The elements of memory for each position."""
         return abs(self.step)
+
+    def first(self, width: int) -> int:
+        """The element of a block that the first of `width` positions reads."""
+        return width - 1 if self.step < 0 else self.offset
 
     def source_width(self, element_bytes: int, width: int) -> int:
         """The elements of each aligned vector from which `width` positions are read."""
@@ -91,7 +97,7 @@ def _run_through(
             if along is None or along.moves:
                 return None
             needed.update(dict.fromkeys(along.sizes))
-    return SteppedRun(step, tuple(needed), joined)
+    return SteppedRun(step, tuple(needed), joined, place.constant % abs(step))
 
 
 def _starts(step: int, rest: Sequence[tuple[Expr, int]], constant: int) -> tuple[Expr, ...] | None:

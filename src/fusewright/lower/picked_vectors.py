@@ -18,7 +18,7 @@ from fusewright.lower.context import Context
 from fusewright.lower.loops import Item, Loop
 from fusewright.lower.node_work import first_lane, index_values, item_of, padded, work_of
 from fusewright.lower.partial_vectors import own_loops
-from fusewright.sym import as_int, const, mod, substitute, symbol
+from fusewright.sym import ZERO, as_int, const, mod, substitute, symbol
 
 
 def picked_items(
@@ -41,16 +41,16 @@ def picked_items(
     first, begin = first_lane(dst, lane), substitute(src.index, {lane: 0})
     size, count = run.block * width, as_int(dst.buffer.size)
     chunk = run.source_width(dst.buffer.dtype.size, width)
-    at = as_int(mod(begin, const(chunk)))  # all strides are multiples of a vector, not of a block
-    is_run = first is not None and begin + run.step * lane is src.index
-    if not is_run or at is None or count is None or not 0 <= at + run.step * (width - 1) < size:
+    at = run.first(width)
+    # All strides are multiples of a vector, though not of a block.
+    is_run = begin + run.step * lane is src.index and mod(begin - at, const(chunk)) is ZERO
+    if not is_run or first is None or count is None:
         raise ScheduleError(
             f"{node.output.name} is vectorized by {width}, but its elements in {node.source.name} are not "
             f"among {size} from a multiple of {chunk} on",
             given=str(src.index),
             hint="leave the axis serial",
         )
-    assert first is not None
     block = ctx.numbered_register(f"{dst.buffer.name}_block", dst.buffer.dtype, run.block * count)
     start = run.block * first.index
     loads = [
