@@ -263,3 +263,14 @@ def test_parts_of_rows_that_lie_at_any_element(
     torch.testing.assert_close(made, function(x, y), rtol=1e-6, atol=1e-6)
     [kernel] = fd.kernels_for([x, y])
     assert kernel.params.unaligned_inputs == (0,)
+
+
+def test_vectors_inside_of_a_misaligned_tensor_lie_at_multiples_of_addresses(target: torch.device) -> None:
+    """No vector goes beyond an end, so that none has a condition; its index is no multiple all the same."""
+    x = torch.randint(0, 256, (1 + 2 * 24 * 128,), device=target).to(torch.uint8)[1:].view(2, 24, 128)
+    with FusionDefinition() as fd:
+        part = fd.ops.slice(fd.from_pytorch(x, static_sizes=True), [0, 9, 0], [2, 17, 128])
+        fd.add_output(fd.ops.bitwise_not(part))
+    (made,) = fd.execute([x])
+    assert "fw::misalignment" in fd.last_cuda_code()
+    assert torch.equal(made, ~x[:, 9:17])

@@ -14,6 +14,7 @@ from fusewright.torch_compile import decompositions, from_fx
 
 Tensor = torch.Tensor
 BFLOAT16, FLOAT, BYTES, DOUBLE = torch.bfloat16, torch.float32, torch.uint8, torch.float64
+COMPLEX, LONG = torch.complex64, torch.int64
 
 
 def definition(function: Callable[[Tensor], Tensor], x: Tensor) -> FusionDefinition:
@@ -47,6 +48,12 @@ def pool(x: Tensor) -> Tensor:
         (lambda x: x[:, 3::4] * 3, (6, 96), DOUBLE, 2, 4),  # the offset is more than a vector
         (lambda x: x[:, 0] - x[:, 1], (192, 2), FLOAT, 4, 2),
         (lambda x: x[:, 2] * 3, (192, 3), BFLOAT16, 8, 3),
+        (lambda x: x[:, 2] * 3, (192, 3), DOUBLE, 2, 3),
+        (lambda x: x[:, 0] * 2, (100, 3), BFLOAT16, 4, 3),  # rows of no 8 elements
+        (lambda x: x[:, 2:44:3] * 2, (32, 48), FLOAT, 2, 3),
+        (lambda x: x[:, 1] + x[:, 2], (192, 3), LONG, 2, 3),
+        (lambda x: x[:, 2::3] * 2, (12, 48), COMPLEX, 2, 3),
+        (lambda x: x[:, 0] / 255, (1008, 3), BYTES, 4, 3),  # beside floats
         (pool, (3, 12, 64), BFLOAT16, 8, 4),
         (lambda x: F.pad(x.flip(-1), (0, 0, 1, 2)), (6, 64), BFLOAT16, 8, 1),
     ],
@@ -141,7 +148,90 @@ def test_an_input_that_is_written_is_read_by_element(target: torch.device) -> No
     picked = [kernel.params.picked_inputs for kernel in fd.kernels_for([x]) if kernel.params is not None]
     fd.execute([x])
     assert torch.equal(x, expected)
-    assert len(picked) > 1 or picked == [()]
+    assert picked == [()]
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize(
+    "function, shape",
+    [
+        (lambda x: x.flip(-1) * 2, (6, 64)),
+        (lambda x: x[:, 1::3] * 2, (6, 96)),
+        (lambda x: x[:, 3::4] * 2, (6, 128)),
+    ],
+)
+def test_widths_that_a_user_states(
+    function: Callable[[Tensor], Tensor], shape: tuple[int, ...], width: int, target: torch.device
+) -> None:
+    x = values(shape, BFLOAT16, target)
+    fd = definition(function, x)
+    (made,) = fd.execute([x], schedules={0: {"vectorization_factor": width, "picked_inputs": (0,)}})
+    assert torch.equal(made, function(x))
+    assert "_block" in fd.last_cuda_code()
+
+
+def test_a_vector_that_is_no_single_access_is_loaded_by_element(target: torch.device) -> None:
+    x = values((6, 64), DOUBLE, target)
+    fd = definition(lambda x: x.flip(-1) * 2, x)
+    (made,) = fd.execute([x], schedules={0: {"vectorization_factor": 4, "picked_inputs": (0,)}})
+    assert torch.equal(made, x.flip(-1) * 2)
+    assert "_block" not in fd.last_cuda_code()
+
+
+def test_another_input_decides_the_width(target: torch.device) -> None:
+    """Vectors are as narrow as its address allows."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return x[:, 1::3] + y
+
+    x, y = values((6, 96), BFLOAT16, target), values((6 * 32 + 4,), BFLOAT16, target)[4:].view(6, 32)
+    [fd] = from_fx(make_fx(function, decompositions(), tracing_mode="fake")(x, y)).definitions
+    params = fd.kernels_for([x, y])[0].params
+    assert (params.vectorization_factor, params.picked_inputs) == (4, (0,))
+    (made,) = fd.execute([x, y])
+    assert torch.equal(made, function(x, y))
+
+
+def test_vectors_of_one_input_are_picked_and_start_anywhere(target: torch.device) -> None:
+    def function(x: Tensor) -> Tensor:
+        return x[:, 1:1025] + x[:, 1024:].flip(-1)
+
+    x = values((6, 2048), FLOAT, target)
+    fd = definition(function, x)
+    [kernel] = fd.kernels_for([x])
+    assert isinstance(kernel.params, PointwiseParams)
+    assert kernel.params.picked_inputs == kernel.params.unaligned_inputs == (0,)
+    assert "_block" in kernel.cuda_text and "_around" in kernel.cuda_text
+    (made,) = fd.execute([x])
+    assert torch.equal(made, function(x))
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["of the same input", "of another input"])
+def test_other_reads_beside_picked_ones_are_by_element(same: bool, target: torch.device) -> None:
+    """They limit vectors, whichever input they are of."""
+
+    def function(x: Tensor, *others: Tensor) -> Tensor:
+        return x.flip(-1) + (others[0] if others else x).T.flip(0)
+
+    inputs = [values((64, 64), BFLOAT16, target) for _ in range(1 if same else 2)]
+    [fd] = from_fx(make_fx(function, decompositions(), tracing_mode="fake")(*inputs)).definitions
+    params = fd.kernels_for(inputs)[0].params
+    assert (params.vectorization_factor, params.picked_inputs) == (4, (0,))
+    (made,) = fd.execute(inputs)
+    assert torch.equal(made, function(*inputs))
+
+
+def test_components_of_any_number_of_points(target: torch.device) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, 3], True, DataType.Float)
+        fd.add_output(fd.ops.select(x, 2, 1) * 2.0)
+    widths = []
+    for count in (64, 66, 1024, 65):
+        points = values((count, 3), FLOAT, target)
+        params = fd.kernels_for([points])[0].params
+        widths.append(params.vectorization_factor if params.picked_inputs else 1)
+        assert torch.equal(fd.execute([points])[0], points[:, 2] * 2)
+    assert widths[0] == widths[2] == 4 and widths[3] == 1
 
 
 @pytest.mark.parametrize(

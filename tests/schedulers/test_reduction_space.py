@@ -75,3 +75,27 @@ def test_of_two_loads_that_are_read_again_in_turn_the_main_one_is() -> None:
     space = _mixed([-1, -1, -1], [True, False, False, False])
     assert space.main is not None
     assert space.iteration[0] not in space.main.concrete
+
+
+def test_an_axis_along_which_results_are_contiguous_stays_innermost() -> None:
+    """Threads along it store neighbours, whichever axis the input lacks."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], True, DataType.Float)
+        w = fd.define_tensor([-1, -1], True, DataType.Float)
+        x = fd.ops.broadcast(x, [True, False, False, False])
+        fd.add_output(fd.ops.sum(x * fd.ops.broadcast(w, [False, True, True, False]), [3]))
+    space = space_of(fd)
+    logical = space.reference.logical
+    assert list(space.iteration) == [logical[1], logical[0], logical[2]]
+
+
+def test_axes_stay_outside_of_what_is_reduced() -> None:
+    """Of columns that are reduced along the first dimension nothing is outside."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], True, DataType.Float)
+        w = fd.define_tensor([-1, -1], True, DataType.Float)
+        x = fd.ops.broadcast(x, [False, True, False, False])
+        fd.add_output(fd.ops.sum(x * fd.ops.broadcast(w, [False, True, True, False]), [0]))
+    space = space_of(fd)
+    logical = space.reference.logical
+    assert list(space.order) == [logical[1], logical[0], logical[2], logical[3]]

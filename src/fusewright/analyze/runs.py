@@ -7,7 +7,7 @@ numbers and sizes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE
@@ -159,25 +159,33 @@ def _run_through(
     tensor: TensorView, indices: dict[IterDomain, Expr], dim: int, joined: tuple[IterDomain, ...]
 ) -> Run | None:
     """The run if only the index along the merged dimensions `joined` may move."""
-    place: Expr = ZERO
-    for axis in joined:
-        place = place * axis.extent + indices[axis]
-    run = expression_run(place, dim)
-    if run is None:
+    run, others = expression_run(place_along(indices, joined), dim), constant_elsewhere(indices, joined, dim)
+    if run is None or others is None:
         return None
-    sizes = dict.fromkeys(run.sizes)
-    for axis, index in indices.items():
-        if axis not in joined:
-            other = expression_run(index, dim)
-            if other is None or other.moves:
-                return None
-            sizes.update(dict.fromkeys(other.sizes))
+    sizes = dict.fromkeys((*run.sizes, *others))
     if run.moves and is_stride(tensor, joined):
         row = divisors(product([axis.extent for axis in joined]))
         if row is None:
             return None
         sizes.update(dict.fromkeys(row))
     return Run(run.moves, tuple(sizes))
+
+
+def place_along(indices: Mapping[IterDomain, Expr], joined: Sequence[IterDomain]) -> Expr:
+    """The position along merged dimensions."""
+    place: Expr = ZERO
+    for axis in joined:
+        place = place * axis.extent + indices[axis]
+    return place
+
+
+def constant_elsewhere(
+    indices: Mapping[IterDomain, Expr], joined: Collection[IterDomain], dim: int
+) -> tuple[Expr, ...] | None:
+    """What a width has to divide for all other indices to be constant over a run; None if one is not."""
+    runs = [expression_run(index, dim) for axis, index in indices.items() if axis not in joined]
+    found = [run.sizes for run in runs if run is not None and not run.moves]
+    return tuple(size for sizes in found for size in sizes) if len(found) == len(runs) else None
 
 
 def _requirements(run: Run, own: Collection[Expr]) -> tuple[int, int]:

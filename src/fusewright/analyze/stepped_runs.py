@@ -8,24 +8,27 @@ vectors of the source, from which registers take them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fusewright.analyze.runs import (
+    constant_elsewhere,
     dense_groups,
     divisors,
     expression_run,
     is_stride,
     multiples,
     parts_along,
+    place_along,
 )
-from fusewright.analyze.vectorize import lane_axis, unit_stride_axis
+from fusewright.analyze.vectorize import divides_numbers, is_shifted, lane_axis, unit_stride_axis
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.node import Indexed, Node
 from fusewright.ir.value import TensorView
-from fusewright.sym import ZERO, Expr, as_int, const, product
+from fusewright.sym import Expr, product
 
 #: Steps from each element to the next that vectors are read for: backward, or every n-th element.
 STEPS = (-1, 2, 3, 4)
@@ -35,12 +38,12 @@ STEPS = (-1, 2, 3, 4)
 class SteppedRun:
     """How neighbouring positions read a source, `step` elements of memory apart.
 
-    `w` positions, from a multiple of `w` on, read elements of the `w * block` from a multiple of that on, if
-    `w` divides all of `sizes`.
+    `w` positions, from a multiple of `w` on, read elements of a block: the `w * block` from a multiple of
+    that on, if `w` divides all of `sizes`. All narrower powers of two then divide them as well.
 
     Attributes:
         joined: the source's dimensions along which they are read as along one.
-        offset: the element that the first position reads, from that multiple on, if `step` is positive.
+        offset: the element of a block that its first position reads, if `step` is positive.
     """
 
     step: int
@@ -58,8 +61,8 @@ class SteppedRun:
         return width - 1 if self.step < 0 else self.offset
 
     def source_width(self, element_bytes: int, width: int) -> int:
-        """The elements of each aligned vector from which `width` positions are read."""
-        return min(self.block * width, MAX_VECTOR_BYTES // element_bytes)
+        """The elements of each vector of a block of `width` positions, a power of two."""
+        return gcd(self.block * width, MAX_VECTOR_BYTES // element_bytes)
 
 
 def stepped_run(node: Indexed, dim: int) -> SteppedRun | None:
@@ -69,62 +72,59 @@ def stepped_run(node: Indexed, dim: int) -> SteppedRun | None:
     there = expression_run(node.map.pred, dim)
     if there is None or any(not t.shape[dim].is_broadcast for t in node.index_tensors):
         return None
-    runs = (
-        _run_through(node, dim, there.sizes, joined)
-        for joined in dense_groups(node.source, unit_stride_axis(node.source))
-    )
-    return next((run for run in runs if run is not None), None)
+    source = node.source
+    indices = {axis: i for axis, i in zip(source.shape, node.map.indices) if not axis.is_broadcast}
+    # A step goes along one group: along more dimensions it would be as long as a row.
+    for joined in dense_groups(source, unit_stride_axis(source)):
+        run = _run_through(source, indices, dim, joined)
+        if run is not None:
+            return SteppedRun(run.step, tuple(dict.fromkeys((*there.sizes, *run.sizes))), joined, run.offset)
+    return None
 
 
 def _run_through(
-    node: Indexed, dim: int, sizes: Sequence[Expr], joined: tuple[IterDomain, ...]
+    source: TensorView, indices: Mapping[IterDomain, Expr], dim: int, joined: tuple[IterDomain, ...]
 ) -> SteppedRun | None:
     """The run if nothing but the place along the dimensions `joined`, which are contiguous, varies."""
-    indices = {axis: i for axis, i in zip(node.source.shape, node.map.indices) if not axis.is_broadcast}
-    place: Expr = ZERO
-    for axis in joined:
-        place = place * axis.extent + indices[axis]
+    place = place_along(indices, joined)
     step, own, rest = parts_along(place, dim) or (None, (), [])
-    if step is None or step not in STEPS:
+    others = constant_elsewhere(indices, joined, dim)
+    if step is None or step not in STEPS or others is None:
         return None
-    starts, row = _starts(step, rest, place.constant), _row(node.source, joined, abs(step))
-    if starts is None or row is None:
-        return None
-    needed = dict.fromkeys((*sizes, *own, *starts, *row))
-    for axis, index in indices.items():
-        if axis not in joined:
-            along = expression_run(index, dim)
-            if along is None or along.moves:
-                return None
-            needed.update(dict.fromkeys(along.sizes))
-    return SteppedRun(step, tuple(needed), joined, place.constant % abs(step))
-
-
-def _starts(step: int, rest: Sequence[tuple[Expr, int]], constant: int) -> tuple[Expr, ...] | None:
-    """What a width has to divide for its blocks to start at multiples of their size, or None."""
-    if step == -1:
-        return multiples(rest, constant + 1)
-    if any(coefficient % step for _, coefficient in rest):
-        return None
-    return multiples([(core, coefficient // step) for core, coefficient in rest], constant // step)
-
-
-def _row(source: TensorView, joined: Sequence[IterDomain], block: int) -> tuple[Expr, ...] | None:
-    """What a width has to divide for whole blocks to make up the source's contiguous dimensions, or None."""
+    block = abs(step)
+    offset = place.constant % block
+    starts = _blocks(rest, place.constant + 1 if step < 0 else place.constant - offset, block)
     size = product([axis.extent for axis in joined])
-    if block == 1:
-        return divisors(size) if is_stride(source, joined) else ()
-    number = as_int(size)
-    return None if number is None or number % block else (const(number // block),)
+    if block > 1:
+        row = _blocks(size.terms, size.constant, block)
+    else:
+        row = divisors(size) if is_stride(source, joined) else ()
+    return (
+        None
+        if starts is None or row is None
+        else SteppedRun(step, (*own, *others, *starts, *row), joined, offset)
+    )
 
 
-def stepped_along_lane(node: Node, width: int) -> SteppedRun | None:
-    """The run along which a load reads vectors of `width` positions from aligned ones, or None."""
-    lane = lane_axis(node.output, width)
-    if not isinstance(node, Indexed) or lane is None or node.source.memory is not MemoryType.global_:
+def _blocks(terms: Iterable[tuple[Expr, int]], constant: int, block: int) -> tuple[Expr, ...] | None:
+    """What a width has to divide for a sum to be a multiple of blocks of so many elements each, or None."""
+    terms = list(terms)
+    if constant % block or any(coefficient % block for _, coefficient in terms):
         return None
-    if width * node.source.dtype.size > MAX_VECTOR_BYTES:
+    return multiples([(core, coefficient // block) for core, coefficient in terms], constant // block)
+
+
+def picked_run(node: Node, width: int) -> SteppedRun | None:
+    """The run along which a load to registers may take vectors of `width` positions from aligned ones, or
+    None. Each such vector fits an access.
+    """
+    out = node.output
+    if not isinstance(node, Indexed) or out.unaligned or is_shifted(out):
         return None
-    run = stepped_run(node, node.output.maybe_root.index(lane))
-    numbers = (as_int(size) for size in run.sizes) if run is not None else ()
-    return None if any(n % width for n in numbers if n is not None) else run
+    if out.memory is not MemoryType.local or node.source.memory is not MemoryType.global_:
+        return None
+    lane = lane_axis(out, width)
+    if lane is None or width * out.dtype.size > MAX_VECTOR_BYTES:
+        return None
+    run = stepped_run(node, out.maybe_root.index(lane))
+    return run if run is not None and divides_numbers(width, run.sizes) else None

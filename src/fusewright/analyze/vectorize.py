@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
 from fusewright.analyze.runs import Run, indexed_run, merged_indexed_run, stored_run, straight_pieces
@@ -12,7 +12,7 @@ from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain, Merge, ShiftedSplit, Split, ancestors
 from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
-from fusewright.sym import as_int, divides
+from fusewright.sym import Expr, as_int, divides
 
 
 def lane_axis(tensor: TensorView, width: int) -> IterDomain | None:
@@ -176,8 +176,12 @@ def lane_run(node: Node, lane: IterDomain) -> Run | None:
 
 def _is_vector_run(node: Node, lane: IterDomain, width: int) -> bool:
     run = lane_run(node, lane)
-    numbers = (as_int(size) for size in run.sizes) if run is not None else ()
-    return run is not None and run.moves and not any(n % width for n in numbers if n is not None)
+    return run is not None and run.moves and divides_numbers(width, run.sizes)
+
+
+def divides_numbers(width: int, sizes: Iterable[Expr]) -> bool:
+    """Whether a width divides those of the sizes that are numbers."""
+    return not any(number % width for number in map(as_int, sizes) if number is not None)
 
 
 def stores_along_lane(tensor: TensorView, width: int) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fusewright.analyze.axis_map import operand_map
 from fusewright.analyze.runs import divisors
-from fusewright.analyze.stepped_runs import stepped_along_lane
+from fusewright.analyze.stepped_runs import picked_run
 from fusewright.analyze.vectorize import (
     is_shifted,
     is_shifted_run,
@@ -193,7 +193,7 @@ def _vector_facts(vectors: list[Node], domains: Domains) -> list[tuple[Expr, int
         along = vector_size(out, domains, width)
         sizes = [along] if along is not None else []
         lane = lane_axis(out, width)
-        stepped = stepped_along_lane(node, width)
+        stepped = picked_run(node, width)
         if stepped is not None:
             sizes += stepped.sizes
         elif isinstance(node, (Indexed, Stored)) and lane is not None:
@@ -233,7 +233,7 @@ def _align_buffers(vectors: list[Node], domains: Domains, buffers: Buffers) -> N
     for node in vectors:
         out, source = node.output, node.tensor_inputs[0]
         width = as_int(domains.extent(out, out.loop[-1])) or 1
-        stepped = stepped_along_lane(node, width)
+        stepped = picked_run(node, width)
         if stepped is not None:
             buffers.need_vectors(source, stepped.source_width(source.dtype.size, width))
         for tensor in (out, source):

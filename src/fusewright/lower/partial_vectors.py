@@ -142,9 +142,10 @@ def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
 
 def _vector(move: Move, dst: k.Ref, src: k.Ref, there: Expr, fill: k.Operand, wanted: Expr) -> k.Copy:
     """A load of a whole vector if `there` holds; else of the fill."""
-    if there is k.TRUE:
-        return k.Copy(dst, src, move.width, move.cache)
     covering = k.Covering(move.lane, wanted)
+    if there is k.TRUE:
+        is_multiple = divides(move.width, src.index)
+        return k.Copy(dst, src, move.width, move.cache, covering=None if is_multiple else covering)
     return k.Copy(dst, src, move.width, move.cache, there, fill, move.fill_is_value, covering)
 
 

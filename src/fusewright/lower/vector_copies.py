@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fusewright.analyze.stepped_runs import stepped_along_lane
+from fusewright.analyze.stepped_runs import picked_run
 from fusewright.analyze.vectorize import is_shifted, is_shifted_run
 from fusewright.core.enums import CacheOp, MemoryType, ParallelType
 from fusewright.core.errors import ScheduleError
@@ -70,8 +70,8 @@ def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     out = node.output
     width = _vector_width(out, loops)
     if not out.unaligned and not is_shifted(out):
-        run = stepped_along_lane(node, width)
-        if run is not None and isinstance(node, Indexed) and out.memory is MemoryType.local:
+        run = picked_run(node, width)
+        if run is not None and isinstance(node, Indexed):
             return picked_items(ctx, node, order, loops, run, cache)
         return [vector_copy(ctx, node, order, loops, cache)]
     lane = symbol("lane", lo=0, hi=width - 1)

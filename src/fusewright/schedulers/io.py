@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from fusewright.analyze.axis_map import is_own_load
-from fusewright.analyze.stepped_runs import stepped_along_lane
+from fusewright.analyze.stepped_runs import picked_run
 from fusewright.analyze.vectorize import (
     is_shifted,
     loads_along_lane,
@@ -19,7 +19,7 @@ from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.value import TensorView, Val
+from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
 from fusewright.schedulers.params import HeuristicParams
 from fusewright.sym import const
@@ -124,17 +124,17 @@ def vectorize_ports(
         unaligned: positions of inputs whose vectors may start at any element. With `keeps_aligned`, those of
             their loads that are aligned vectors stay so.
         picked: positions of inputs whose loads take elements backward, or every n-th one, from aligned
-            vectors.
-
-    Raises:
-        ParamsError: an input of `picked` has no such load in vectors of this width.
+            vectors; none where vectors cross several dimensions.
     """
     if width <= 1:
         return
     anywhere = {schedule.fusion.inputs[position] for position in unaligned}
+    steps = {schedule.fusion.inputs[position] for position in picked}
     for load in ports.loads:
         assert load.definition is not None
         if load.definition.inputs[0] not in anywhere:
+            continue
+        if load.definition.inputs[0] in steps and picked_run(load.definition, width) is not None:
             continue
         if not (keeps_aligned and _innermost_is(load, width) and loads_along_lane(load.definition, width)):
             schedule.allow_unaligned(load)
@@ -146,22 +146,17 @@ def vectorize_ports(
             if _innermost_is(port, width) and (in_pieces or merged_run(node, width, merged)):
                 _split_wide(schedule, port, width)
                 schedule.parallelize(port, -1, ParallelType.vectorize)
-        _check_picked(schedule.fusion, picked, (), width)
         return
-    steps = {schedule.fusion.inputs[position] for position in picked}
-    taken: set[Val] = set()
     for load in ports.loads:
         node = load.definition
         assert node is not None
         if not _innermost_is(load, width):
             continue
-        if node.inputs[0] in steps and stepped_along_lane(node, width) is not None:
-            taken.add(node.inputs[0])
+        if node.inputs[0] in steps and picked_run(node, width) is not None:
             schedule.parallelize(load, -1, ParallelType.vectorize)
         elif loads_along_lane(node, width, load.unaligned):
             _split_wide(schedule, load, width)
             schedule.parallelize(load, -1, ParallelType.vectorize)
-    _check_picked(schedule.fusion, picked, taken, width)
     for store in ports.stores:
         _order_vectors_last(schedule, store, width)
         own = _split_wide(schedule, store, width) if _innermost_is(store, width) else width
@@ -183,13 +178,6 @@ def _split_wide(schedule: Schedule, port: TensorView, width: int) -> int:
     schedule.split(port, -1, own)
     schedule.parallelize(port, -2, ParallelType.unroll)
     return own
-
-
-def _check_picked(fusion: Fusion, picked: Collection[int], taken: Collection[Val], width: int) -> None:
-    for i, position in enumerate(picked):
-        if fusion.inputs[position] not in taken:
-            expected = f"an input that is read backward or every n-th element, {width} from aligned vectors"
-            raise ParamsError(path=f"picked_inputs[{i}]", expected=expected, given=position)
 
 
 def check_inputs(fusion: Fusion, positions: Collection[int], name: str) -> None:

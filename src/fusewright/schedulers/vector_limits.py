@@ -116,10 +116,9 @@ def unaligned_pieces(fusion: Fusion, access: Access, inner: IterDomain) -> tuple
 
 
 def picked_width(fusion: Fusion, access: Access, inner: IterDomain | None, facts: Facts) -> int:
-    """Returns the most elements, a power of two, that a load takes from whole aligned vectors along the
-    reference's axis `inner` in this call; 1 if it does not go backward or in steps along it.
-
-    It does not where an output is stored in the input: neighbouring elements may be written meanwhile.
+    """Returns the most elements, a power of two, that a load may take from aligned vectors along the
+    reference's axis `inner` in this call; it may take fewer, too. 1 if it does not go backward or in steps
+    along it, or an output is stored in the input, as for vectors that start anywhere (`unaligned_pieces`).
     """
     tensor = access.tensor
     run = None if inner is None else access.stepped.get(inner)

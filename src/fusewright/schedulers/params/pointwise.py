@@ -38,8 +38,9 @@ class PointwiseParams(HeuristicParams):
             two aligned vectors.
         keeps_aligned: vectors of these inputs that start at multiples of a vector, whatever the sizes, are
             loaded as plain vectors.
-        picked_inputs: positions of the inputs whose reads backward, or of every n-th element, take their
-            elements from aligned vectors.
+        picked_inputs: positions of the inputs whose reads backward, or of every n-th element (up to every
+            fourth), take their elements from aligned vectors. As many of them as a vector has fit an access
+            of 16 bytes.
         shift_rows: the vectors of each row (with break_point 0, of all rows as one) start at aligned
             addresses of the output, whatever its length and position. So a row need not be a multiple of a
             vector.
@@ -90,6 +91,9 @@ class PointwiseParams(HeuristicParams):
         self.require(inside, "vectorized_dim", f"-1, or at least break_point ({self.break_point})")
         if self.shift_rows:
             self.expect("vectorized_dim", -1, "where rows are shifted (shift_rows)")
+            self.expect("picked_inputs", (), "where rows are shifted (shift_rows)")
+        if self.vectorized_dim != -1:
+            self.expect("picked_inputs", (), "where vectors cross several dimensions (vectorized_dim)")
         if self.flip_grid_binding:
             self.expect("split_grid_y_dim", False, "where rows are on grid_x (flip_grid_binding)")
 

@@ -107,7 +107,7 @@ class PointwiseAccesses:
         if vectors.keeps_aligned or (vectors.unaligned and self.has_neighbours and not shifted):
             rows = rows_loaded(loads, self.space.axes, self.innermost)
             return sum(tensor.dtype.size for tensor, _ in rows)
-        if vectors.width == 1 and not self.are_apart(self.by_element(facts), facts):
+        if vectors.width == 1 and not self.are_apart(facts):
             # Most loads of a window come from the L1 cache.
             #   H200, eleven taps by element: 39 us with two windows in flight, 44 with four.
             counts = Counter(access.tensor for access in loads)
@@ -173,9 +173,10 @@ class PointwiseAccesses:
         units = ((access, unit_stride_axis(access.tensor)) for access in self._loads)
         return [a for a, unit in units if unit is None or inner is None or a.axes.get(inner) is not unit]
 
-    def are_apart(self, loads: Sequence[Access], facts: Facts) -> bool:
-        """Whether many of these loads by element are of neighbours that lie apart in memory."""
+    def are_apart(self, facts: Facts, among: Sequence[Access] | None = None) -> bool:
+        """Whether many loads by element (or of those `among` them) are of neighbours that lie apart."""
         points = self.count_points(facts)
+        loads = self.by_element(facts) if among is None else among
         apart = (_elements(access.tensor.shape, facts) > points for access in loads)
         return sum(apart) >= MANY_BY_ELEMENT
 

@@ -270,8 +270,9 @@ class CutChoice:
         width, picked = best.width, dict[TensorView, int]()
         if by_element := accesses.by_element(facts):
             picked = self._picked(by_element, facts)
-            others = [access for access in by_element if access.tensor not in picked]
-            single = accesses.are_apart(others, facts) or accesses.have_a_sector_each(facts)
+            inner = accesses.innermost
+            others = [a for a in by_element if not (a.tensor in picked and inner in a.stepped)]
+            single = accesses.are_apart(facts, others) or accesses.have_a_sector_each(facts)
             beside = [self._width_beside(access, facts) for access in others]
             width = 1 if single else min(width, *beside, *picked.values())
         unaligned = best.unaligned if width > 1 else ()
@@ -291,8 +292,9 @@ class CutChoice:
         return best, best_dim
 
     def _picked(self, loads: Sequence[Access], facts: Facts) -> dict[TensorView, int]:
-        """Returns the inputs that `loads` read backward or every n-th element of, if they may take these from
-        aligned vectors, and the widest such vectors of each: as wide as beside loads by element, or wider.
+        """Returns the inputs that `loads` read backward or every n-th element of, and the widest vectors with
+        which all of these loads may take their elements from aligned ones: as wide as beside loads by
+        element, or wider.
         """
         widths: dict[TensorView, int] = {}
         for access in loads:

@@ -327,9 +327,7 @@ class PointwisePlanner:
         in_flight = self._bytes_in_flight(shape, loaded, facts, hardware)
         rows_share = break_point and accesses.rows_share_elements(break_point)
         # What several accesses share, a line or an element, is worth more of them than their bytes.
-        if shape.tile is None and (
-            rows_share or (width == 1 and accesses.are_apart(accesses.by_element(facts), facts))
-        ):
+        if shape.tile is None and (rows_share or (width == 1 and accesses.are_apart(facts))):
             unroll = min(unrolled(0, in_flight, width, total, hardware), MAX_ACCESSES_IN_FLIGHT)
         elif shape.tile is None:
             share = LEAST_WAVE_OF_GATHERS if accesses.gathers else 1.0

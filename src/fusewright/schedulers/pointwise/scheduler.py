@@ -12,6 +12,7 @@ all of a thread's loads are in flight before the first use. All other tensors ar
 from __future__ import annotations
 
 from fusewright.core.enums import ParallelType, SchedulerType
+from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import MAX_GRID
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.value import TensorView
@@ -49,7 +50,7 @@ class PointwiseScheduler(BuiltInScheduler):
         space = accepted(self, pointwise_space(schedule.fusion))
         _check_break_point(space, params)
         check_inputs(schedule.fusion, params.unaligned_inputs, "unaligned_inputs")
-        check_inputs(schedule.fusion, params.picked_inputs, "picked_inputs")
+        _check_picked(space, schedule.fusion, params)
         _assume_sizes(schedule, space, params)
         merged = _merge_for_vectors(schedule, space, params)
         full = space.read_in_full(schedule.fusion) if params.keeps_inputs else ()
@@ -69,6 +70,16 @@ class PointwiseScheduler(BuiltInScheduler):
 def _check_break_point(space: PointwiseSpace, params: PointwiseParams) -> None:
     last = max(0, len(space.axes) - 1)
     params.require(params.break_point <= last, "break_point", f"0 to {last} for {space.reference.name}")
+
+
+def _check_picked(space: PointwiseSpace, fusion: Fusion, params: PointwiseParams) -> None:
+    """Raises ParamsError for positions of inputs that no load reads backward or in steps."""
+    check_inputs(fusion, params.picked_inputs, "picked_inputs")
+    stepped = {access.tensor for access in space.accesses(fusion) if access.stepped}
+    for i, position in enumerate(params.picked_inputs):
+        if fusion.inputs[position] not in stepped:
+            expected = "the position of an input that is read backward or every n-th element"
+            raise ParamsError(path=f"picked_inputs[{i}]", expected=expected, given=position)
 
 
 def _assume_sizes(schedule: Schedule, space: PointwiseSpace, params: PointwiseParams) -> None:

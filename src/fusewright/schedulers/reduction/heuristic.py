@@ -300,7 +300,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         if not self.space.stores_all and self._is_narrow(params):
             held = self.step_loads.held(params)
             params = with_words_in_flight(replace(params, streams_inputs=True), held, blocks, hardware)
-        elif self._streams(params) and cost.streams(facts, hardware):
+        elif self._may_stream(params) and cost.streams(facts, hardware):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):
             params = replace(params, keeps_inputs=True)
@@ -329,8 +329,8 @@ class IndependentReductionPlanner(ReductionPlanner):
     def _row_arithmetic(self) -> RowArithmetic:
         return RowArithmetic(self.fusion, self.space)
 
-    def _streams(self, params: ReductionParams) -> bool:
-        """Whether large inputs are marked as read once: unless elements are stored, or a thread has many
+    def _may_stream(self, params: ReductionParams) -> bool:
+        """Whether large inputs may be marked as read once: unless elements are stored, or a thread has many
         whole rows.
 
         H200, us, not marked and marked: eight pairs of floats of 16384x4096 98.9 and 106.2, four rows of four

@@ -28,8 +28,8 @@ MAX_VECTORS_IN_FLIGHT = 4
 #   4097 elements 0.98 in one step, 0.63 by 512 threads with two vectors; 513 0.91 by 16 threads, 0.73 by 32
 #   with three; 2049 0.99 by 64 threads, 0.94 by 32 with nine.
 MAX_WASTED_SHARE = 1 / 3
-# Vectors that a thread has in flight at most if it reads its part of a row in one step, of all loads together
-# where it has two of each.
+# Vectors that a thread has in flight at most if it reads its part of a row in one step: of all loads in all,
+# but VECTORS_A_THREAD of each.
 #   H200, three misaligned inputs of 12288x2049 bf16: 43.6 us by 160 threads with two vectors of each, 45.7 by
 #   96 with three, 49.4 by 64 with five, 50.1 by 288 with one.
 MAX_VECTORS_OF_ONE_STEP = 5
@@ -170,9 +170,9 @@ def _threads_of_row(
     unroll = max(1, min(in_flight, ceil_div(vectors, threads)))
     if is_vectorized and threads > WARP_SIZE and _wastes_loads(vectors, threads, unroll):
         a_thread = max(VECTORS_A_THREAD, MAX_VECTORS_OF_ONE_STEP // max(1, accesses.loads))
-        wanted = ceil_div(vectors, a_thread)
-        wanted = power_of_two_at_least(wanted) if wanted <= WARP_SIZE else whole_warps(wanted)
-        threads = min(most, max(fewest, wanted))
+        least = ceil_div(vectors, a_thread)
+        rounded = power_of_two_at_least(least) if least <= WARP_SIZE else whole_warps(least)
+        threads = min(most, max(fewest, rounded))
         unroll = min(a_thread, ceil_div(vectors, threads))
     if accesses.states > 1 and _wastes_loads(vectors, threads, unroll):
         a_thread = ceil_div(vectors, threads)

@@ -105,7 +105,7 @@ class ReductionSpace:
         return Sectors.along(fusion, (*self.loads, *self.stores), (*slow, *fast))
 
     def sectors_along_memory(self, fusion: Fusion) -> Sectors:
-        """The sectors that threads touch, which go along the main load's memory."""
+        """The sectors that threads touch, which go along memory in `order`."""
         return Sectors.along(fusion, (*self.loads, *self.stores), self.order)
 
     def is_full(self, access: Access) -> bool:
@@ -446,8 +446,8 @@ def _reread_inside(
     """The same order with kept axes that the main load lacks inside of others: blocks that run at one time
     read the same elements of it then, so that memory is asked for them once.
 
-    These axes stay outside of what is reduced, of an axis along which an access is contiguous, and of all if
-    another load of as many dimensions would be read again in turn.
+    These axes stay outside of what is reduced and of an axis along which an access is contiguous. None moves
+    if another load of as many dimensions would be read again in turn.
 
       H200, streams of 1x4096x4x3072 half mixed by a 4x4 matrix a token, with the kernels
       for the matrices: 90 us, with the new streams outermost 165.
