@@ -15,6 +15,7 @@ from fusewright.core.hardware import DESCRIBED
 from fusewright.core.serialization import from_json, to_json
 from fusewright.ops.build_indexing import gather
 from fusewright.ops.build_inputs import define_tensor
+from fusewright.rewrite import canonicalize
 from fusewright.schedulers import (
     InnerPersistentScheduler,
     PointwiseScheduler,
@@ -448,3 +449,22 @@ def test_columns_of_broadcasts_alone_may_have_rows_of_any_length() -> None:
     """They have no bytes of their own, so that any row seemed short."""
     params = outer_params(Columns(8 * 512 * 513, 6, 8 * 513, 8, 0, stores=True), p.H200)
     assert params.lparams.bdimy == params.lparams.gdimy == 1
+
+
+@pytest.mark.parametrize("common", [False, True], ids=["of rows alone", "common to rows"])
+def test_accesses_of_a_thread_go_where_it_computes_less(common: bool) -> None:
+    """Along a row for what the row has one value of, down the rows for what these have in common."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4096, 16384], True, DataType.BFloat16)
+        scale = fd.define_tensor([4096, 1], True, DataType.Float)
+        result = fd.ops.sigmoid(x) * (scale + 1.0)
+        if common:
+            result = result + fd.define_tensor([1, 16384], True, DataType.Float)
+        fd.add_output(fd.ops.cast(result, DataType.BFloat16))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    shapes = [(4096, 16384), (4096, 1), (1, 16384)]
+    params, _ = p.propose(PointwiseScheduler(), fusion, p.facts_of(fusion, shapes[: 2 + common]))
+    assert params.break_point == 1
+    inner, outer = params.unroll_factor_inner, params.unroll_factor_outer
+    assert (inner == 1 < outer) if common else (outer == 1 < inner)
