@@ -468,3 +468,16 @@ def test_accesses_of_a_thread_go_where_it_computes_less(common: bool) -> None:
     assert params.break_point == 1
     inner, outer = params.unroll_factor_inner, params.unroll_factor_outer
     assert (inner == 1 < outer) if common else (outer == 1 < inner)
+
+
+@pytest.mark.parametrize("columns, rows", [(1 << 24, 4), (11 << 17, 2)], ids=["large", "in the caches"])
+def test_a_thread_has_all_rows_for_what_does_not_stay_in_the_caches(columns: int, rows: int) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, columns], True, DataType.BFloat16)
+        common = fd.define_tensor([1, columns], True, DataType.Float)
+        fd.add_output(fd.ops.cast(x * common, DataType.BFloat16))
+    fusion = fd._finished().fusion
+    canonicalize(fusion)
+    facts = p.facts_of(fusion, [(4, columns), (1, columns)])
+    params, _ = p.propose(PointwiseScheduler(), fusion, facts)
+    assert params.unroll_factor_outer == rows

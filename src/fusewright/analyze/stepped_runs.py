@@ -99,11 +99,9 @@ def _run_through(
         row = _blocks(size.terms, size.constant, block)
     else:
         row = divisors(size) if is_stride(source, joined) else ()
-    return (
-        None
-        if starts is None or row is None
-        else SteppedRun(step, (*own, *others, *starts, *row), joined, offset)
-    )
+    if starts is None or row is None:
+        return None
+    return SteppedRun(step, (*own, *others, *starts, *row), joined, offset)
 
 
 def _blocks(terms: Iterable[tuple[Expr, int]], constant: int, block: int) -> tuple[Expr, ...] | None:

@@ -85,8 +85,9 @@ COMPUTING_THREADS = 1536
 # ---- accesses that a thread has in flight at least, whatever their bytes ----
 
 # Rows that have more bytes in common than of their own: one load from the caches serves them all. Of four in
-# all, a thread has all.
-#   H200, a batch norm of channels-last images 71 us, 79 with one row; rotations by tables 37.3 and 39.1.
+# all, a thread has all if what these have in common does not stay in the caches.
+#   H200, a batch norm of channels-last images 71 us, 79 with one row; rotations by tables 36.5 in half, 37.3
+#   with four rows, 36.0 in bf16, 36.7 with one and with four.
 SHARING_ROWS = 2
 # Accesses of a thread that loads an input's neighbours by element, which come from memory only once.
 #   H200, three neighbours in rows of 4095 bf16: 82 us with two accesses, 87 with one or four.
@@ -175,7 +176,7 @@ class PointwisePlanner:
         unroll = cut.planes or self._accesses_in_flight(shape, threads, facts, hardware)
         break_point, width, is_tiled = shape.break_point, shape.width, shape.tile is not None
         assumed = self._assumed_sizes(break_point, facts)
-        along = self._goes_along_columns(shape, threads, unroll, facts)
+        along = self._accesses_of_a_row(shape, threads, unroll, facts)
         columns, rows = threads[0] * width * along, threads[1] * unroll // along
         split, flip = fit_rows(sizes, break_point, rows, columns) if break_point else (False, False)
         flip = flip or (not split and self._goes_down_rows(shape, rows, columns, facts, hardware))
@@ -227,7 +228,7 @@ class PointwisePlanner:
         is_wide = any(tensor.dtype.size > REGISTER_BYTES for tensor in tensors)
         return not (by_index or is_wide or any(isinstance(node, Random) for node in self.fusion.nodes))
 
-    def _goes_along_columns(self, shape: _Shape, threads: tuple[int, int], unroll: int, facts: Facts) -> int:
+    def _accesses_of_a_row(self, shape: _Shape, threads: tuple[int, int], unroll: int, facts: Facts) -> int:
         """Returns how many of a thread's accesses lie along the columns of one row: all, where rows have
         nothing in common but the values of a row have, and the columns fill such blocks; else one.
 
