@@ -175,6 +175,7 @@ CASES: tuple[Case, ...] = (
     Case("short_rows", (9, 70), ({"lparams": {"bdimx": 1, "bdimy": -1, "bdimz": 4}},)),
     Case("gated_rows", (24, 1000), ({"loads_ahead": False},)),
     Case("short_runs", (45, 130)),
+    Case("backward", (33, 1024)),
     Case("gelu_bwd_bias", (300, 136)),
     Case("layernorm_bwd", (40, 1024)),
     Case("rmsnorm_bwd", (40, 1001)),
@@ -247,7 +248,8 @@ def _gathered(shape: Shape, new: Inputs) -> Tensors:
 #: What no row of the benchmark is: a tile whose vectors are exchanged, reductions of two tensors in different
 #: memory orders, of columns that start at odd elements, and of two tensors that have nothing in common, which
 #: one launch computes, a gather along the memory of its source, two pieces of one tensor, columns in rows of
-#: four, rows that another input is used with, and the first two dimensions exchanged of three.
+#: four, rows that another input is used with, the first two dimensions exchanged of three, and one
+#: that is read backward.
 OWN = {
     "transposed_floats": Operation(
         "transposed_floats",
@@ -311,6 +313,7 @@ OWN = {
         _of_three,
         (),
     ),
+    "backward": Operation("backward", lambda fd, x: [fd.ops.flip(x, [1])], lambda x: x.flip(1), _rows, ()),
     "unrelated": Operation(
         "unrelated",
         lambda fd, x, y: [fd.ops.sum(x, dims=[1]), fd.ops.sum(y, dims=[1])],

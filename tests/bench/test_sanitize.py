@@ -31,6 +31,7 @@ def kinds(kernel: Any) -> Iterator[str]:
         "staged_vector",
         "shift_rows",
         "unaligned_inputs",
+        "picked_inputs",
         "tiles_in_shared_memory",
     ):
         if getattr(params, field, None):
@@ -73,7 +74,7 @@ def test_every_kind_of_schedule_is_covered(monkeypatch: pytest.MonkeyPatch) -> N
         *("outer_persistent of clusters", "in shared memory", "circular_stages", "warp_specialized"),
         *("staged_vector", "shift_rows", "unaligned_inputs", "all-reduce", "last block", "GridReduces"),
         *("tiles_in_shared_memory", "loads_ahead", "outer_persistent of threads z", "pointwise tiles"),
-        *("GridBarrier", "GridScan", "several at once"),
+        *("GridBarrier", "GridScan", "several at once", "picked_inputs"),
     }
 
 
