@@ -51,51 +51,34 @@ def test_a_column_beside_a_matrix_says_nothing_of_the_order_in_memory() -> None:
     assert space.is_inner
 
 
-def _mixed(weights: list[int], places: list[bool]) -> ReductionSpace:
-    """Streams `[tokens, streams, columns]` mixed to as many others by weights that lie as `places` says."""
+@pytest.mark.parametrize(
+    "dims, first, second, order",
+    [
+        # Tokens, new streams, streams, columns: the new streams of a token are neighbours.
+        ("tnsc", "tsc", "tns", "tnsc"),
+        # Weights of all columns are as many as the elements of a token: nothing moves.
+        ("tnsc", "tsc", "nsc", None),
+        # Results are contiguous along columns: these stay innermost, whichever axis the first input lacks.
+        ("ntcs", "tcs", "ns", "tncs"),
+        # What is reduced is outermost in memory: nothing is outside of it.
+        ("sntc", "stc", "nt", "nstc"),
+    ],
+)
+def test_blocks_that_read_the_same_elements_are_neighbours(
+    dims: str, first: str, second: str, order: str | None
+) -> None:
+    """Sums over s of products of two inputs; each letter is a dimension."""
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1, -1], True, DataType.Float)
-        w = fd.define_tensor(weights, True, DataType.Float)
-        mixed = fd.ops.broadcast(x, [False, True, False, False]) * fd.ops.broadcast(w, places)
-        fd.add_output(fd.ops.sum(mixed, [2]))
-    return space_of(fd)
-
-
-def test_what_reads_the_same_elements_is_neighbours() -> None:
-    """Tokens, the new streams, and columns: the streams of a token are read again before the next token's."""
-    space = _mixed([-1, -1, -1], [False, False, False, True])
-    assert space.main is not None and len(space.main.tensor.shape) == 3
-    logical = space.reference.logical
-    assert list(space.iteration) == [logical[0], logical[1], logical[3]]
-    assert list(space.order) == [logical[0], logical[1], logical[2], logical[3]]
-
-
-def test_of_two_loads_that_are_read_again_in_turn_the_main_one_is() -> None:
-    """Weights of all columns are as many as the elements of a token."""
-    space = _mixed([-1, -1, -1], [True, False, False, False])
-    assert space.main is not None
-    assert space.iteration[0] not in space.main.concrete
-
-
-def test_an_axis_along_which_results_are_contiguous_stays_innermost() -> None:
-    """Threads along it store neighbours, whichever axis the input lacks."""
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1, -1], True, DataType.Float)
-        w = fd.define_tensor([-1, -1], True, DataType.Float)
-        x = fd.ops.broadcast(x, [True, False, False, False])
-        fd.add_output(fd.ops.sum(x * fd.ops.broadcast(w, [False, True, True, False]), [3]))
+        factors = [
+            fd.ops.broadcast(
+                fd.define_tensor([-1] * len(own), True, DataType.Float), [dim not in own for dim in dims]
+            )
+            for own in (first, second)
+        ]
+        fd.add_output(fd.ops.sum(factors[0] * factors[1], [dims.index("s")]))
     space = space_of(fd)
-    logical = space.reference.logical
-    assert list(space.iteration) == [logical[1], logical[0], logical[2]]
-
-
-def test_axes_stay_outside_of_what_is_reduced() -> None:
-    """Of columns that are reduced along the first dimension nothing is outside."""
-    with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1, -1], True, DataType.Float)
-        w = fd.define_tensor([-1, -1], True, DataType.Float)
-        x = fd.ops.broadcast(x, [False, True, False, False])
-        fd.add_output(fd.ops.sum(x * fd.ops.broadcast(w, [False, True, True, False]), [0]))
-    space = space_of(fd)
-    logical = space.reference.logical
-    assert list(space.order) == [logical[1], logical[0], logical[2], logical[3]]
+    found = "".join(dims[space.reference.logical.index(axis)] for axis in space.order)
+    if order is not None:
+        assert found == order
+    else:
+        assert space.main is not None and space.order[0] not in space.main.concrete

@@ -144,7 +144,7 @@ def _vector(move: Move, dst: k.Ref, src: k.Ref, there: Expr, fill: k.Operand, wa
     """A load of a whole vector if `there` holds; else of the fill."""
     covering = k.Covering(move.lane, wanted)
     if there is k.TRUE:
-        is_multiple = divides(move.width, src.index)
+        is_multiple = divides(move.width, src.index)  # else its address is one
         return k.Copy(dst, src, move.width, move.cache, covering=None if is_multiple else covering)
     return k.Copy(dst, src, move.width, move.cache, there, fill, move.fill_is_value, covering)
 

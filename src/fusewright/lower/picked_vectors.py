@@ -12,7 +12,7 @@ from __future__ import annotations
 from fusewright.analyze.stepped_runs import SteppedRun
 from fusewright.core.enums import CacheOp
 from fusewright.core.errors import ScheduleError
-from fusewright.ir.node import Indexed
+from fusewright.ir.node import Indexed, Node
 from fusewright.kernel import ir as k
 from fusewright.lower.context import Context
 from fusewright.lower.loops import Item, Loop
@@ -22,7 +22,7 @@ from fusewright.sym import ZERO, as_int, const, mod, substitute, symbol
 
 
 def picked_items(
-    ctx: Context, node: Indexed, order: int, loops: tuple[Loop, ...], run: SteppedRun, cache: CacheOp
+    ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], run: SteppedRun, cache: CacheOp
 ) -> list[Item]:
     """The loads of the blocks that contain a vector, and the copies of its elements in registers.
 
@@ -30,7 +30,7 @@ def picked_items(
         ScheduleError: the blocks do not start at multiples of the vectors.
     """
     width = as_int(loops[-1].extent)
-    assert width is not None
+    assert isinstance(node, Indexed) and width is not None
     lane = symbol("lane", lo=0, hi=width - 1)
     indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, loops[-1].parallel, 1, lane)))
     dst, src = ctx.result(node.output, indices), ctx.operand(node, 0, indices)

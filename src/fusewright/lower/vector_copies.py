@@ -69,10 +69,10 @@ def vector_items(ctx: Context, node: Node, order: int, loops: tuple[Loop, ...], 
     """The items of a copy of vectors: one, or several for vectors that may be partial or unaligned."""
     out = node.output
     width = _vector_width(out, loops)
+    run = picked_run(node, width)
+    if run is not None:
+        return picked_items(ctx, node, order, loops, run, cache)
     if not out.unaligned and not is_shifted(out):
-        run = picked_run(node, width)
-        if run is not None and isinstance(node, Indexed):
-            return picked_items(ctx, node, order, loops, run, cache)
         return [vector_copy(ctx, node, order, loops, cache)]
     lane = symbol("lane", lo=0, hi=width - 1)
     indices = ctx.indices(node, (*loops[:-1], Loop(loops[-1].extent, ParallelType.vectorize, 1, lane)))

@@ -129,12 +129,10 @@ def vectorize_ports(
     if width <= 1:
         return
     anywhere = {schedule.fusion.inputs[position] for position in unaligned}
-    steps = {schedule.fusion.inputs[position] for position in picked}
+    in_steps = _picked_loads(schedule.fusion, ports, width, picked)
     for load in ports.loads:
         assert load.definition is not None
-        if load.definition.inputs[0] not in anywhere:
-            continue
-        if load.definition.inputs[0] in steps and picked_run(load.definition, width) is not None:
+        if load.definition.inputs[0] not in anywhere or load in in_steps:
             continue
         if not (keeps_aligned and _innermost_is(load, width) and loads_along_lane(load.definition, width)):
             schedule.allow_unaligned(load)
@@ -148,21 +146,28 @@ def vectorize_ports(
                 schedule.parallelize(port, -1, ParallelType.vectorize)
         return
     for load in ports.loads:
-        node = load.definition
-        assert node is not None
-        if not _innermost_is(load, width):
-            continue
-        if node.inputs[0] in steps and picked_run(node, width) is not None:
-            schedule.parallelize(load, -1, ParallelType.vectorize)
-        elif loads_along_lane(node, width, load.unaligned):
+        assert load.definition is not None
+        if load not in in_steps:
+            if not (_innermost_is(load, width) and loads_along_lane(load.definition, width, load.unaligned)):
+                continue
             _split_wide(schedule, load, width)
-            schedule.parallelize(load, -1, ParallelType.vectorize)
+        schedule.parallelize(load, -1, ParallelType.vectorize)
     for store in ports.stores:
         _order_vectors_last(schedule, store, width)
         own = _split_wide(schedule, store, width) if _innermost_is(store, width) else width
         in_part = store.is_placed and is_shifted(store)
         if _innermost_is(store, own) and stores_along_lane(store, own) and not in_part:
             schedule.parallelize(store, -1, ParallelType.vectorize)
+
+
+def _picked_loads(
+    fusion: Fusion, ports: Ports, width: int, positions: Collection[int]
+) -> frozenset[TensorView]:
+    """Returns the loads of these inputs whose vectors take their elements from aligned ones."""
+    inputs = {fusion.inputs[position] for position in positions}
+    nodes = (load.definition for load in ports.loads if _innermost_is(load, width))
+    read = (node for node in nodes if node is not None and node.inputs[0] in inputs)
+    return frozenset(node.output for node in read if picked_run(node, width) is not None)
 
 
 def _split_wide(schedule: Schedule, port: TensorView, width: int) -> int:

@@ -68,7 +68,8 @@ BUSY_THREADS = 0.8
 #   many bytes.
 LITTLE_COMPUTING = 0.35
 
-# Share of the L2 cache that loads which all rows have in common take at least for blocks to go down the rows.
+# Share of the L2 cache beyond which what all rows load does not stay there until the next row, so that blocks
+# go down the rows.
 #   H200, one bf16 tensor of 8, 13, 20, 26 or 67 MB added to all rows, us, down and along these: 137 and 152,
 #   203 and 258, 313 and 431, 210 and 291, 272 and 370.
 MUCH_IN_COMMON = 1 / 8
@@ -204,9 +205,11 @@ class PointwisePlanner:
         held = width * unroll * self._accesses.bytes_of_point
         held -= self._cuts.windows_at(break_point).spared_bytes(unroll, width) if cut.rows > 1 else 0
         cost = self._tile_cost if is_tiled else self._cost
+        # What a row has one of is computed once for all accesses along it, as for one wide vector.
+        accesses = (unroll // along, width * along)
         return Proposal(
             params,
-            partial(self._estimate, cost, facts, hardware, prod(threads), break_point, unroll, width, held),
+            partial(self._estimate, cost, facts, hardware, prod(threads), break_point, *accesses, held),
         )
 
     def _registers(self, shape: _Shape, unroll: int, facts: Facts, hardware: HardwareInfo) -> int:
@@ -248,8 +251,7 @@ class PointwisePlanner:
     def _goes_down_rows(
         self, shape: _Shape, rows: int, columns: int, facts: Facts, hardware: HardwareInfo
     ) -> bool:
-        """Whether blocks go down the rows first, as what these have in common does not stay in the L2 cache
-        until the next row.
+        """Whether blocks go down the rows first, since these have much in common.
 
         rows, columns: of a block.
         """
@@ -261,7 +263,12 @@ class PointwisePlanner:
             or ceil_div(prod(sizes[at:]), columns) > MAX_GRID[1]
         ):
             return False
-        return self._accesses.bytes_common_to_rows(at, facts) > MUCH_IN_COMMON * hardware.l2_bytes
+        return self._have_much_in_common(shape, facts, hardware)
+
+    def _have_much_in_common(self, shape: _Shape, facts: Facts, hardware: HardwareInfo) -> bool:
+        """Whether what all rows load does not stay in the L2 cache until the next row."""
+        common = self._accesses.bytes_common_to_rows(shape.break_point, facts)
+        return common > MUCH_IN_COMMON * hardware.l2_bytes
 
     @cached_property
     def _tile_cost(self) -> CostModel:
@@ -371,8 +378,7 @@ class PointwisePlanner:
             return max(in_flight, cut.rows * loaded)
         if shape.break_point and accesses.rows_share_most(shape.break_point):
             rows = prod(shape.sizes[: shape.break_point])
-            common = accesses.bytes_common_to_rows(shape.break_point, facts)
-            has_all = rows <= MAX_ACCESSES_IN_FLIGHT and common > MUCH_IN_COMMON * hardware.l2_bytes
+            has_all = rows <= MAX_ACCESSES_IN_FLIGHT and self._have_much_in_common(shape, facts, hardware)
             return max(in_flight, (rows if has_all else SHARING_ROWS) * loaded)
         goes_through_several = cut.dim != -1 or cut.shifts
         if goes_through_several and not shape.vectors.unaligned and accesses.has_neighbours:

@@ -64,7 +64,7 @@ NARROW_VECTOR_BYTES = 4
 #   H200, 16384x4096, us, so and as the compiler chooses: binary cross entropy 135 and 167, a norm 72.5 and
 #   78.2, a mean of squares of differences 130.9 and 134.1, a sum 73.1 and 72.4.
 BLOCKS_OF_FLOATS_AN_SM = 2
-# Whole rows that a thread has in flight from which on its loads need not be marked to be issued together.
+# Whole rows of a thread from which on their loads are not marked as read once: so many are in flight anyway.
 MANY_ROWS = 4
 
 

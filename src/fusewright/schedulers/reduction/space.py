@@ -38,7 +38,7 @@ class ReductionSpace:
         reference: the reduction of the most dimensions.
         reductions: the first output of every reduction, producers first.
         order: the reference's axes in the memory order of the main load; those that it lacks come first, or
-            inside of others along which it is read again (`_reread_inside`).
+            inside of others (`_with_shared_loads`).
         maps: for every computed tensor, its axis for each axis of the reference.
         after: tensors computed from a reduction.
         loads, stores: the accesses to global memory.
@@ -296,7 +296,7 @@ def space_of(
     return ReductionSpace(
         reference,
         reductions,
-        tuple(order if main is None else _reread_inside(order, main, reads, writes)),
+        tuple(order if main is None else _with_shared_loads(order, main, reads, writes)),
         maps,
         frozenset(after),
         tuple(reads),
@@ -440,7 +440,7 @@ def memory_order(reference: TensorView, main: Access | None) -> list[IterDomain]
     return sorted(order, key=rank)
 
 
-def _reread_inside(
+def _with_shared_loads(
     order: list[IterDomain], main: Access, reads: Sequence[Access], writes: Sequence[Access]
 ) -> list[IterDomain]:
     """The same order with kept axes that the main load lacks inside of others: blocks that run at one time
