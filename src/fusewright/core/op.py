@@ -317,6 +317,8 @@ class LibraryOp:
         of dimensions torch accepts a tensor's strides; beyond it torch would make a copy, which a kernel can
         make as well. anywhere: whether its operands and results of rank 0 may be in host memory. typed:
         whether its operands' types determine those of its results, so that a reference keeps them.
+        accumulator: the position of the operand in whose memory the result may lie, in its shape and type.
+        in_place: like `function`, but its function overwrites the accumulator and returns it.
     """
 
     name: str
@@ -329,6 +331,8 @@ class LibraryOp:
     strided_rank: int = 0
     anywhere: bool = False
     typed: bool = False
+    accumulator: int | None = None
+    in_place: Callable[..., Callable[..., Any]] | None = field(default=None, repr=False)
 
     def __copy__(self) -> LibraryOp:
         return self

@@ -60,6 +60,24 @@ def _linear(device: str) -> Callable[..., torch.Tensor]:
     return torch.nn.functional.linear
 
 
+def _addmm(device: str, transposed: bool) -> Callable[..., torch.Tensor]:
+    def added(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        sum_ = torch.addmm(c.flatten(0, -2), a.flatten(0, -2), b.t() if transposed else b)
+        return sum_.view(c.shape)
+
+    return added
+
+
+def _addmm_in_place(device: str, transposed: bool) -> Callable[..., torch.Tensor]:
+    def accumulated(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        # Where strides forbid it, `flatten` would copy; `view` refuses.
+        rows = c.view(c.shape[:-1].numel(), c.shape[-1])
+        rows.addmm_(a.flatten(0, -2), b.t() if transposed else b)
+        return c
+
+    return accumulated
+
+
 def _argsort(device: str, dim: int, descending: bool, stable: bool) -> Callable[..., torch.Tensor]:
     return lambda x: torch.argsort(x, dim=dim, descending=descending, stable=stable)
 
@@ -75,6 +93,18 @@ def _topk(device: str, dim: int, largest: bool, sorted: bool) -> Callable[..., A
 # Leading dimensions beyond a batch are merged into it, which torch copies for where strides forbid it.
 MATMUL = library_row("matmul", CONTRACTED, _matmul, contracted, switch="matmul_expr_eval", strided_rank=3)
 LINEAR = library_row("linear", CONTRACTED, _linear, contracted, switch="matmul_expr_eval", strided_rank=2)
+# c + a @ b, or c + a @ b^T if `transposed`. b has two dimensions; a and c may have several of rows. A rewrite
+# makes such calls, in which c is dense whatever views it is seen through. So torch takes any rank.
+ADDMM = library_row(
+    "addmm",
+    CONTRACTED,
+    _addmm,
+    contracted,
+    switch="matmul_expr_eval",
+    strided_rank=8,
+    accumulator=2,
+    in_place=_addmm_in_place,
+)
 ARGSORT = library_row("argsort", SORTED, _argsort)
 SORT = library_row("sort", SORTED, _sort)
 TOPK = library_row("topk", tuple(t for t in SORTED if t is not DataType.Bool), _topk)

@@ -9,7 +9,7 @@ from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import LibraryCall, Node
-from fusewright.ops.library import LINEAR, MATMUL
+from fusewright.ops.library import ADDMM, LINEAR, MATMUL
 from fusewright.schedulers.base import Cost, Facts
 from fusewright.schedulers.cost import COPY_SHARE, KERNEL_SECONDS, Traffic, busy_share
 from fusewright.schedulers.sizes import ceil_div
@@ -47,7 +47,7 @@ class Product:
 
 
 def is_contraction(node: Node) -> bool:
-    return isinstance(node, LibraryCall) and node.op in (MATMUL, LINEAR)
+    return isinstance(node, LibraryCall) and node.op in (MATMUL, LINEAR, ADDMM)
 
 
 def product_of(node: LibraryCall, facts: Facts) -> Product:

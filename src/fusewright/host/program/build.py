@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fusewright.host.inputs.scalars import closure
 from fusewright.host.program.ir import (
@@ -78,9 +79,13 @@ def build_program(
             for j, source in enumerate(step.kernel.arguments):
                 if isinstance(source, Workspace):
                     operations.append(AllocateWorkspace(step.segment, j, source.zeroed))
-        if not (isinstance(step, Evaluate) and step.is_join):
-            operations.append(step)
         done = [t for t in _touched(step) if last[t] == i and t not in kept | inputs and t not in in_place]
+        if not isinstance(step, Evaluate):
+            operations.append(step)
+        elif not step.is_join:
+            accumulator = step.accumulator
+            is_free = accumulator is not None and accumulator in done and accumulator.is_row_major
+            operations.append(replace(step, over=accumulator) if is_free else step)
         operations += [Free(tensor) for tensor in done]
     operations += [CopyInto(c.source, c.target, c.source in snapshots) for c in copies]
     operations += [Allocate(tensor, True) for tensor in empty]

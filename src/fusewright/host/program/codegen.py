@@ -82,7 +82,8 @@ def codegen(program: HostProgram, takes_pointers: bool, has_stream: bool, severa
     - for argument j of launch i: `c<i>_<j>` if it is constant, `as<i>_<j>` if it is converted,
       `alloc_work<i>_<j>` if it is a zeroed workspace, `shape_work<i>_<j>` and `dtype_work<i>_<j>` if it is
       any other workspace;
-    - for segment i that torch computes: `call_i`, and `refused_i`, which translates an error of torch;
+    - for segment i that torch computes: `call_i`, or `over_i` if the result takes the memory of an operand,
+      and `refused_i`, which translates an error of torch;
     - for argument j of that segment: `look<i>_<j>` if it is a view, which this function makes;
     - for a tensor T3 that torch computes: `lay_out_T3`;
     - for a scalar s: `fixed_s` if a signature fixes it, `eval_s` if it is computed;
@@ -240,8 +241,9 @@ class _Writer:
     def evaluate(self, op: Evaluate) -> list[str]:
         results = ", ".join(v.name if v in op.outputs else "_" for v in op.results)
         operands = ", ".join(self.operand(op, i, v) for i, v in enumerate(op.inputs))
+        function = "call" if op.over is None else "over"
         return [
-            f"try: {results} = call_{op.segment}({operands})",
+            f"try: {results} = {function}_{op.segment}({operands})",
             f"except RuntimeError as error: refused_{op.segment}(error)",
             *(f"{v.name} = lay_out_{v.name}({v.name})" for v in op.outputs),
         ]

@@ -122,6 +122,7 @@ class Evaluate:
 
     Attributes:
         outputs: the results that something reads.
+        over: the operand whose memory the only result takes, since nothing needs the operand any more.
     """
 
     segment: int
@@ -129,6 +130,7 @@ class Evaluate:
     inputs: tuple[Val, ...]
     results: tuple[Val, ...]
     outputs: tuple[TensorView, ...]
+    over: TensorView | None = None
 
     @property
     def is_join(self) -> bool:
@@ -148,7 +150,17 @@ class Evaluate:
     def __str__(self) -> str:
         results = ", ".join(_name(v) for v in self.outputs)
         operands = (self._operand(i) for i in range(len(self.inputs)))
-        return f"{results} = {self.node.label}({', '.join(operands)}) by torch"
+        memory = "" if self.over is None else f", in the memory of {self.over.name}"
+        return f"{results} = {self.node.label}({', '.join(operands)}) by torch{memory}"
+
+    @property
+    def accumulator(self) -> TensorView | None:
+        """The operand in whose memory the result may lie, if nothing else needs the operand."""
+        node = self.node
+        if not isinstance(node, LibraryCall) or node.op.accumulator is None:
+            return None
+        value = self.inputs[node.op.accumulator]
+        return value if isinstance(value, TensorView) and self.inputs.count(value) == 1 else None
 
     def seen_through(self, index: int) -> tuple[Node, ...]:
         """The view nodes through which the computation reads an operand."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fusewright.core.passes import Pass
 from fusewright.ir.fusion import Fusion
+from fusewright.rewrite.graph.accumulated_products import accumulate_products
 from fusewright.rewrite.graph.aliases import separate_aliases
 from fusewright.rewrite.graph.casts import fold_casts
 from fusewright.rewrite.graph.dead import remove_dead_nodes
@@ -52,6 +53,7 @@ GRAPH_REWRITES: tuple[Pass[Fusion], ...] = (
     ("merge what became equal", merge_equal_nodes),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),
+    ("accumulate products", accumulate_products),
     ("separate aliases", separate_aliases),
     ("keep memory order", keep_memory_order),
     ("view operands", view_operands),

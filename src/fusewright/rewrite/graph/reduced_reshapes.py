@@ -13,15 +13,15 @@ specifies. A reduction that returns positions has these as a second operand and 
 from __future__ import annotations
 
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import IndexMap, positions
 from fusewright.ir.node import Indexed, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Permute
 from fusewright.ops import build_shape
-from fusewright.ops.build_indexed import regrouped, reshape_map
+from fusewright.ops.build_indexed import regrouped
 from fusewright.ops.build_reduction import reduce_states
+from fusewright.rewrite.graph.shown import is_reshape
 from fusewright.rewrite.replacement import remove_dead, return_instead
-from fusewright.sym import ONE, TRUE
+from fusewright.sym import ONE
 
 
 def reduce_before_reshapes(fusion: Fusion) -> Fusion:
@@ -64,7 +64,7 @@ def _to_view(node: Reduction, outputs: set[TensorView]) -> list[Node] | None:
         chain.insert(0, above)
         if isinstance(above, (Indexed, Permute)):
             is_alone = all(_is_reduced(use) or _is_of_library(use) for use in tensor.uses)
-            return chain if is_alone and (isinstance(above, Permute) or _is_reshape(above)) else None
+            return chain if is_alone and (isinstance(above, Permute) or _is_of_whole_dims(above)) else None
         if not isinstance(above, Pointwise) or tensor in outputs or len(tensor.uses) > 1:
             return None
         (tensor,) = above.tensor_inputs
@@ -89,15 +89,9 @@ def _is_of_library(node: Node) -> bool:
     return shows and bool(node.output.uses) and all(map(_is_of_library, node.output.uses))
 
 
-def _is_reshape(node: Indexed) -> bool:
-    """Whether a read has all elements of its source in order. The map alone could also be that of a slice."""
-    source, target = node.source.extents, node.output.extents
-    if node.inverse is None or node.inverse.pred is not TRUE:
-        return False
-    if node.filled or any(axis.is_broadcast for axis in (*node.source.shape, *node.output.shape)):
-        return False
-    same: IndexMap = reshape_map(source, target, positions(target))
-    return node.map == same
+def _is_of_whole_dims(node: Indexed) -> bool:
+    """Whether a read is a reshape, of and to dimensions that are all reduced or kept."""
+    return is_reshape(node) and not any(a.is_broadcast for a in (*node.source.shape, *node.output.shape))
 
 
 def _dims_before(reshape: Node, node: Reduction) -> list[int] | None:
