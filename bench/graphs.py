@@ -64,6 +64,9 @@ HEADER = (
     "us",
     "inductor us",
     "ratio",
+    "library us",
+    "inductor's",
+    "ratio of all",
     "cold s",
     "inductor s",
     "cold ratio",
@@ -139,13 +142,19 @@ class Row:
             None if theirs is None else theirs.others,
             None if ours is None else ours.outside_us,
             None if theirs is None else theirs.outside_us,
-            None
-            if ours is None or theirs is None or not theirs.outside_us
-            else ours.outside_us / theirs.outside_us,
+            _ratio(ours, theirs, lambda kernels: kernels.outside_us),
+            None if ours is None else ours.library_us,
+            None if theirs is None else theirs.library_us,
+            _ratio(ours, theirs, lambda kernels: kernels.outside_us + kernels.library_us),
             self.cold_s,
             cold,
             None if cold is None else self.cold_s / cold,
         )
+
+
+def _ratio(ours: Kernels | None, theirs: Kernels | None, seconds: Callable[[Kernels], float]) -> float | None:
+    """Our time relative to theirs; None if either is not known or theirs is 0."""
+    return None if ours is None or theirs is None or not seconds(theirs) else seconds(ours) / seconds(theirs)
 
 
 @dataclass

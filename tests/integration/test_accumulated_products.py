@@ -94,6 +94,19 @@ def linear_layers(o: Any, x: Any, w: Any, v: Any, b: Any, rows: Any, dtype: torc
     return _sum(o, dtype, c, o.linear(o.linear(_norm(o, c, dtype), w), v))
 
 
+def linear_with_bias(o: Any, x: Any, w: Any, v: Any, b: Any, rows: Any, dtype: torch.dtype) -> Any:
+    """The addend is rounded with the bias of the product."""
+    c = _stored(o, o.exp(x), dtype)
+    return _sum(o, dtype, c, o.linear(o.linear(_norm(o, c, dtype), w, b), v, b))
+
+
+def returned_beside_bias(o: Any, x: Any, w: Any, v: Any, b: Any, rows: Any, dtype: torch.dtype) -> Any:
+    """The addend is read later as well, which its sum with the bias is not."""
+    c = _stored(o, o.exp(x), dtype)
+    total = _sum(o, dtype, c, o.linear(_norm(o, c, dtype), w, b))
+    return total, c, _stored(o, c * o.sum(o.cast(total, DataType.Float), [1], keepdim=True), dtype)
+
+
 def two_products(o: Any, x: Any, w: Any, v: Any, b: Any, rows: Any, dtype: torch.dtype) -> Any:
     return _norm(o, _sum(o, dtype, o.matmul(x, w), o.matmul(x, v)), dtype)
 
@@ -122,6 +135,10 @@ def biased_layers(o: Any, x: Any, w: Any, v: Any, b: Any, rows: Any, dtype: torc
     return x
 
 
+def biased_linear(o: Any, x: Any, w: Any, v: Any, b: Any, rows: Any, dtype: torch.dtype) -> Any:
+    return _sum(o, dtype, x, o.linear(_norm(o, x, dtype), w, b))
+
+
 ACCUMULATED: list[tuple[Define, int]] = [
     (residual, 1),
     (other_operand, 1),
@@ -130,11 +147,13 @@ ACCUMULATED: list[tuple[Define, int]] = [
     (reshaped_rows, 1),
     (one_image, 1),
     (linear_layers, 1),
+    (linear_with_bias, 1),
+    (returned_beside_bias, 1),
     (two_products, 1),
     (three_products, 2),
     (gathered, 1),
 ]
-WIDE: list[tuple[Define, int]] = [(biased, 1), (biased_layers, 3)]
+WIDE: list[tuple[Define, int]] = [(biased, 1), (biased_layers, 3), (biased_linear, 1)]
 
 
 def of_input(o: Any, x: Any, w: Any, v: Any, b: Any, rows: Any, dtype: torch.dtype) -> Any:
@@ -249,6 +268,43 @@ def test_products_are_added_in_memory(
 @pytest.mark.parametrize("define", [residual, norm_of_sum, linear_layers, two_products, gathered])
 def test_of_open_sizes(define: Define, target: torch.device) -> None:
     assert _run(define, torch.bfloat16, target, fixed=False) == (1, 1)
+
+
+def test_a_bias_of_another_size_is_left_to_torch(target: torch.device) -> None:
+    """One of a single element, where sizes are open: torch broadcasts it."""
+    x, w = torch.randn(ROWS, INNER, device=target), torch.randn(INNER, INNER, device=target)
+    with FusionDefinition() as fd:
+        h, m, b = (fd.from_pytorch(t) for t in (x, w, torch.ones(INNER, device=target)))
+        c = fd.ops.exp(h)
+        fd.add_output(c + fd.ops.linear(_norm(fd.ops, c, torch.float32), m, b))
+    assert len(fd.kernels_for([x, w, torch.ones(INNER, device=target)])) == 3
+    one = torch.full((1,), 0.5, device=target)
+    c = x.exp()
+    norm = c * (c.square().mean(-1, keepdim=True) + 1).rsqrt()
+    torch.testing.assert_close(fd.execute([x, w, one])[0], c + norm @ w.t() + 0.5, rtol=1e-4, atol=1e-4)
+
+
+def test_no_result_is_rounded_more_often() -> None:
+    """A large addend of a reduced type and a small product with a bias: not worse than torch."""
+    generator = torch.Generator().manual_seed(11)
+    x = (8 * torch.randn(64, INNER, generator=generator)).bfloat16()
+    y = torch.randn(64, INNER, generator=generator).bfloat16()
+    w = (0.02 * torch.randn(INNER, INNER, generator=generator)).bfloat16()
+    b = (0.1 * torch.randn(INNER, generator=generator)).bfloat16()
+
+    def of(o: Any, x: Any, y: Any, w: Any, b: Any, dtype: torch.dtype) -> Any:
+        c = _sum(o, dtype, x, y)
+        return _sum(o, dtype, c, o.linear(_norm(o, c, dtype), w, b))
+
+    with FusionDefinition() as fd:
+        fd.add_output(of(fd.ops, *(fd.from_pytorch(t, True) for t in (x, y, w, b)), torch.bfloat16))
+    exact = of(TORCH, *(t.double() for t in (x, y, w, b)), torch.float64)
+    of_torch = of(TORCH, x, y, w, b, torch.bfloat16)
+    errors = [
+        (made.double() - exact).square().mean().item() for made in (fd.execute([x, y, w, b])[0], of_torch)
+    ]
+    assert fd.kernels_for([x, y, w, b])[-1].name == "addmm"
+    assert errors[0] <= errors[1]
 
 
 @pytest.mark.parametrize(("define", "count"), WIDE, ids=lambda v: getattr(v, "__name__", ""))

@@ -315,6 +315,7 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.sort.stable": [(X,)],
     "aten.topk.default": [(X, 2)],
     "aten.mm.default": [(X, X.T.contiguous())],
+    "aten.addmm.default": [(X[:, 0].contiguous(), X, X.T.contiguous()), (X[0, :1].contiguous(), X, X.T)],
     "aten.bmm.default": [(CUBE, CUBE.mT)],
 }
 

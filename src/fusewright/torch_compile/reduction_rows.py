@@ -153,3 +153,11 @@ def topk(r: Recording, x: Any, k: Any, dim: int, largest: bool, sorted: bool) ->
 @row("mm.default", "bmm.default")
 def matmul(r: Recording, x: Any, mat2: Any) -> Any:
     return r.ops.matmul(x, mat2)
+
+
+@row("addmm.default")
+def addmm(r: Recording, x: Any, mat1: Any, mat2: Any) -> Any:
+    """A linear layer with a bias."""
+    if x.ndim != 1:
+        raise NotRecordable("what is added is no row")
+    return r.ops.linear(mat1, r.ops.permute(mat2, [1, 0]), x)

@@ -1,15 +1,15 @@
 """Adds matrix products to a tensor that nothing else needs any more, in its memory.
 
-    p = matmul(a, b)  |  s = c + p          becomes      s = addmm(a, b, c)
-    p = matmul(a, b)  |  s = c + p + bias   becomes      e = c + bias  |  s = addmm(a, b, e)
+    p = matmul(a, b)  |  s = c + p             becomes      s = addmm(a, b, c)
+    p = linear(a, w, bias)  |  s = c + p       becomes      e = c + bias  |  s = addmm(a, w, e)
 
 The bar marks the end of a kernel. A library adds its product to a tensor while it stores the product, in
 about the time that the product alone takes. So p is neither stored nor read again, and no kernel stores s.
 
 c is the input of a residual branch: a product of matrices itself, or the result of elementwise work, that is
-read only for what the product follows from. So it needs no copy. A kernel that reads c can store the sum of
-it and a bias, whatever else needs c. That changes the order of additions, so it is done only where none is
-rounded to a reduced type. Otherwise one rounding is left out, that of p.
+read only for what the product follows from. So it needs no copy. A kernel that has c can store the sum of it
+and a bias, whatever else needs c. Of a reduced type it must have c before it is rounded. So no result is
+rounded more often than before.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from fusewright.core.dtype import DataType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed, LibraryCall, Node, Pointwise
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Broadcast, Squeeze
-from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
 from fusewright.ops.build_library import call_library
+from fusewright.ops.build_shape import broadcast
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
 from fusewright.ops.library import ADDMM, LINEAR, MATMUL
 from fusewright.rewrite.graph.shown import is_reshape
@@ -48,9 +50,9 @@ def accumulate_products(fusion: Fusion) -> Fusion:
 
 def _is_of_a_matrix(call: LibraryCall) -> bool:
     """Whether a call multiplies rows by one matrix. Rows of several dimensions are in memory as one."""
-    if call.op not in (MATMUL, LINEAR) or len(call.inputs) != 2:
+    if call.op not in (MATMUL, LINEAR):
         return False
-    rows, matrix = call.tensor_inputs
+    rows, matrix = call.tensor_inputs[:2]
     made = rows.definition
     is_viewed = made is not None and (made.traits.view or made.traits.indexed)
     return matrix.ndim == 2 and (rows.ndim == 2 or (rows.ndim > 2 and not is_viewed))
@@ -66,8 +68,8 @@ class _Sum:
     Attributes:
         total: the sum, in the product's type.
         added: the node that adds the product; a cast to that type may follow.
-        addend: the other operand, in the product's type and the sum's shape.
-        biases: what is added to this sum then, each of fewer elements.
+        addend: the other operand, in the sum's shape and type, or wider if biases are added to it.
+        biases: what is to be added to it, each of fewer elements.
     """
 
     total: TensorView
@@ -121,14 +123,26 @@ def _is_cast(node: Node) -> bool:
     return isinstance(node, Pointwise) and node.op is CAST
 
 
-def _with_biases(found: _Sum, outputs: Collection[TensorView]) -> _Sum:
-    """The sum with what is added to it next, as long as nothing else reads it and no sum is rounded."""
-    while not found.total.dtype.is_reduced_float and (use := _only_use(found.total, outputs)) is not None:
+def _with_biases(call: LibraryCall, found: _Sum, outputs: Collection[TensorView]) -> _Sum | None:
+    """The sum with the bias of the product, and with what is added to the sum next, if nothing else reads it.
+
+    None if there is no bias, or an addend of a reduced type is not rounded by the node that computes it.
+    """
+    biases = list(call.tensor_inputs[2:])
+    if any(bias.extents[0] is not found.total.extents[-1] for bias in biases):
+        return None
+    if found.total.dtype.is_reduced_float:
+        made = found.addend.definition
+        is_rounded = made is not None and _is_cast(made) and made.tensor_inputs[0].dtype is DataType.Float
+        wide = made.tensor_inputs[0] if made is not None and is_rounded else None
+        return replace(found, addend=wide, biases=tuple(biases)) if wide is not None and biases else None
+    while (use := _only_use(found.total, outputs)) is not None:
         bias = _added_to(found.total, use)
         if bias is None or use.output.dtype is not found.total.dtype or not _is_smaller(bias, found.total):
             break
-        found = replace(found, total=use.output, biases=(*found.biases, bias))
-    return found
+        biases.append(bias)
+        found = replace(found, total=use.output)
+    return replace(found, biases=tuple(biases)) if biases else None
 
 
 def _is_smaller(tensor: TensorView, whole: TensorView) -> bool:
@@ -144,7 +158,7 @@ def _worth_it(
 ) -> _Sum | None:
     """The sum to which the product is added in memory; None if that saves nothing.
 
-    If there are biases, a kernel that reads the addend before the product stores the addend's sum with them.
+    If there are biases, a kernel that has the addend before the product stores the addend's sum with them.
     Otherwise the addend itself must be free.
     """
     if found is None:
@@ -153,10 +167,14 @@ def _worth_it(
     while memory not in outputs and (made := memory.definition) is not None and _keeps_elements(made):
         (memory,) = made.tensor_inputs
     before = _between(memory.definition, product, order)
-    biased = _with_biases(found, outputs)
-    if biased.biases and any(u in before and not isinstance(u, LibraryCall) for u in found.addend.uses):
-        return biased
-    return found if _is_free_after(memory, found.added, before, outputs) else None
+    biased = _with_biases(product, found, outputs)
+    if biased is not None:
+        readers = before.intersection(_readers(found.addend, found.added, outputs))
+        is_of_kernel = memory.definition is not None and not isinstance(memory.definition, LibraryCall)
+        is_there = any(is_of_kernel or not isinstance(reader, LibraryCall) for reader in readers)
+        return biased if is_there else None
+    is_whole = len(product.inputs) == 2
+    return found if is_whole and _is_free_after(memory, found.added, before, outputs) else None
 
 
 def _is_free_after(
@@ -200,13 +218,13 @@ def _is_in_memory(tensor: TensorView, outputs: Collection[TensorView]) -> bool:
 
 
 def _between(first: Node | None, last: Node, order: Order) -> set[Node]:
-    """The nodes that `last` follows from, those behind `first` in the order."""
+    """The nodes that `last` follows from, those behind `first` in the order and those that are not in it."""
     start = -1 if first is None else order[first]
     found: set[Node] = set()
     stack = [last]
     while stack:
         above = {value.definition for value in stack.pop().inputs}
-        new = {node for node in above if node is not None and order[node] > start} - found
+        new = {node for node in above if node is not None and order.get(node, start + 1) > start} - found
         found |= new
         stack += new
     return found
@@ -222,12 +240,13 @@ def _accumulate(
     total, addend = found.total, found.addend
     assert total.definition is not None
     for bias in found.biases:
-        addend = apply_to_tensor(fusion, "add", addend, bias)
-        assert addend.definition is not None
-        order[addend.definition] = order[product]
+        missing = addend.ndim - bias.ndim
+        shown = broadcast(fusion, bias, [True] * missing + [False] * bias.ndim) if missing else bias
+        addend = apply_to_tensor(fusion, "add", addend, shown)
+    addend = convert_tensor(fusion, addend, total.dtype)
     options = {"transposed": product.op is LINEAR}
     results = [(total.extents, total.dtype)]
-    (made,) = call_library(fusion, ADDMM, (*product.tensor_inputs, addend), results, options)
+    (made,) = call_library(fusion, ADDMM, (*product.tensor_inputs[:2], addend), results, options)
     assert made.definition is not None
     order[made.definition] = order[total.definition]
     return_instead(fusion, total, made, outputs)
