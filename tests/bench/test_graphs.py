@@ -27,9 +27,9 @@ def test_kernels_are_told_apart_by_their_names(name, kind):
 
 
 def test_a_row_compares_times_outside_libraries():
-    ours, theirs = Kernels(3, 1, 60.0, 15.0, 500.0), Kernels(4, 0, 100.0, 0.0, 500.0)
+    ours, theirs = Kernels(3, 1, 60.0, 15.0, 525.0), Kernels(4, 0, 100.0, 0.0, 500.0)
     row = Row("gpt2 forward", 768, 1024, "bf16", 66, 87, 5, 3, 5, 0.0, 1.0, 0.25, 0.75, ours, theirs, 4.0)
-    assert row.cells()[2:] == (3, 4, 1, 0, 75.0, 100.0, 0.75, 1.0, 4.0, 0.25)
+    assert row.cells()[2:] == (3, 4, 1, 0, 75.0, 100.0, 0.75, 525.0, 500.0, 1.0, 1.0, 4.0, 0.25)
 
 
 def test_an_error_is_relative_to_the_largest_value_or_to_one():

@@ -2,9 +2,9 @@
 
 What lives here: `axis` (IterDomain and its transforms), `value` (TensorView, Scalar), `index_map` (the source
 element at each position of a shape operation's result), `node` (the nodes, and how their axes map to those of
-their inputs), `view` (nodes that only index their input in another way), `fusion` (the container), `copies`
-of values, `canonical` (the text of a group of nodes without names), `verify` and `text`. It may import core
-and sym. Start reading at `value.TensorView`, then `node`.
+their inputs), `node_order`, `view` (nodes that only index their input in another way), `fusion` (the
+container), `copies` of values, `canonical` (the text of a group of nodes without names), `verify` and `text`.
+It may import core and sym. Start reading at `value.TensorView`, then `node`.
 """
 
 from fusewright.ir.axis import IterDomain, IterKind, Merge, Split, Swizzle

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import heapq
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from fusewright.ir.copies import copy_value
 from fusewright.ir.index_map import computed_parts, is_sum_of_products, value_extent, value_of
 from fusewright.ir.naming import Naming
 from fusewright.ir.node import Node
+from fusewright.ir.node_order import are_ordered, before_readers, producers_first
 from fusewright.ir.text import fusion_text
 from fusewright.ir.value import Number, Scalar, TensorView, Val
 from fusewright.sym import (
@@ -481,6 +481,14 @@ class Fusion:
             self._ordered = self.edits, outputs, ordered
         return ordered
 
+    def move_producers_forward(self) -> None:
+        """Puts nodes that were added late before the first node that reads them.
+
+        `ordered_nodes` would put them behind all that does not need them, far from what they belong to.
+        """
+        self.nodes = dict.fromkeys(before_readers(self.nodes))
+        self.edits += 1
+
     def tensor_nodes(self) -> list[Node]:
         """Those of `ordered_nodes` that compute tensors."""
         return [node for node in self.ordered_nodes() if not node.is_scalar]
@@ -495,7 +503,7 @@ class Fusion:
             needed.add(node)
             stack += [v.definition for v in node.inputs]
         created = [node for node in self.nodes if node in needed]
-        return created if _are_ordered(created) else _producers_first(created)
+        return created if are_ordered(created) else producers_first(created)
 
     def __str__(self) -> str:
         return fusion_text(self)
@@ -558,34 +566,3 @@ def _with_a_name(size: Mul, names: Mapping[Expr, Symbol]) -> Expr:
         if isinstance(part, Mul) and (rest := exact_quotient(size, part)) is not None:
             return rest * name
     return size
-
-
-def _are_ordered(nodes: Sequence[Node]) -> bool:
-    """Whether each node comes after those of them that it reads from."""
-    later = {out for node in nodes for out in node.outputs}
-    for node in nodes:
-        if not later.isdisjoint(node.inputs):
-            return False
-        later.difference_update(node.outputs)
-    return True
-
-
-def _producers_first(nodes: Sequence[Node]) -> list[Node]:
-    """Each node after those of them that it reads from, as early in `nodes` as that allows."""
-    position = {node: i for i, node in enumerate(nodes)}
-    waiting = [len({v.definition for v in n.inputs if v.definition in position}) for n in nodes]
-    ready = [i for i, count in enumerate(waiting) if count == 0]  # ascending, so a heap
-    order: list[Node] = []
-    while ready:
-        node = nodes[heapq.heappop(ready)]
-        order.append(node)
-        users = node.outputs[0].uses
-        if len(node.outputs) > 1:
-            users = list(dict.fromkeys(u for out in node.outputs for u in out.uses))
-        for user in users:
-            place = position.get(user)
-            if place is not None:
-                waiting[place] -= 1
-                if waiting[place] == 0:
-                    heapq.heappush(ready, place)
-    return order

@@ -273,6 +273,7 @@ class Decision:
         """
         position = self.draft.position
         seconds = [self._group_seconds(group, state) or 0.0 for group in state.groups]
+        owners = {node: i for i, group in enumerate(state.groups) for node in group}
         for i in sorted(range(len(state.groups)), key=lambda i: -seconds[i]):
             group = state.groups[i]
             if among is not None and among.isdisjoint(group):
@@ -284,7 +285,7 @@ class Decision:
                 key = segment.text, list(group).index(part[0])
                 if key in self._stays:
                     continue
-                region = surroundings(state.groups, i)
+                region = surroundings(state.groups, i, owners)
                 inside = [node for j in region for node in state.groups[j]]
                 if len(region) < 2 and not self._is_slow(group, state):
                     continue

@@ -133,16 +133,12 @@ def _reorders(node: Node) -> bool:
     return dims != sorted(dims)
 
 
-def surroundings(groups: Sequence[Sequence[Node]], index: int) -> list[int]:
-    """The indices of the group and of the kernels that share a tensor with it, in order."""
-    own = _values_of(groups[index])
-    found = []
-    for i, group in enumerate(groups):
-        is_near = not group[0].traits.whole and not own.isdisjoint(_values_of(group))
-        if i == index or is_near:
-            found.append(i)
-    return found
+def surroundings(groups: Sequence[Sequence[Node]], index: int, owners: Mapping[Node, int]) -> list[int]:
+    """The indices of the group and of the kernels that share a tensor with it, in order.
 
-
-def _values_of(group: Sequence[Node]) -> set[Val]:
-    return {value for node in group for value in (*node.tensor_inputs, *node.outputs)}
+    owners: the index of each node's group.
+    """
+    values = {value for node in groups[index] for value in (*node.tensor_inputs, *node.outputs)}
+    nodes = {node for value in values for node in (value.definition, *value.uses)}
+    near = {owners[node] for node in nodes if node is not None and node in owners}
+    return sorted(i for i in near if i == index or not groups[i][0].traits.whole)

@@ -39,12 +39,16 @@ def accumulate_products(fusion: Fusion) -> Fusion:
     outputs = set(fusion.output_tensors())
     ordered = fusion.ordered_nodes()
     order: Order = {node: i for i, node in enumerate(ordered)}
+    has_changed = False
     for product in ordered:
         if not isinstance(product, LibraryCall) or not _is_of_a_matrix(product):
             continue
         found = _worth_it(_sum_of(product.output, outputs), product, outputs, order)
         if found is not None:
             _accumulate(fusion, product, found, outputs, order)
+            has_changed = True
+    if has_changed:
+        fusion.move_producers_forward()
     return fusion
 
 
