@@ -252,3 +252,33 @@ def test_the_place_of_one_element_is_no_order() -> None:
     add_output(fusion, out)
     assert x.allocation != x.logical
     assert orders_beside(list(fusion.nodes), {out}) == []
+
+
+def trusted(p: Tensor, g: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """A step whose length two norms of whole tensors decide; its first result lies as v."""
+    second = 0.999 * v + 0.001 * g * g
+    update = g / (second.sqrt() + 1e-6) + 0.01 * p
+    return second, p - 1e-3 * (p.norm() / update.norm()) * update
+
+
+def of_columns(rows: int, columns: int, device: str | torch.device) -> list[Tensor]:
+    v = torch.rand(columns, rows, device=device).t()
+    return [torch.randn(rows, columns, device=device), torch.randn(rows, columns, device=device), v]
+
+
+def test_results_are_copied_into_their_own_order() -> None:
+    """By elements, each stored one would take a sector."""
+    arguments = of_columns(1024, 2051, "meta")
+    kernels = definition(trusted, *arguments).kernels_for(arguments, device="cuda")
+    assert [kernel.scheduler for kernel in kernels] == ["transpose", "inner_persistent", "transpose"]
+    (copied,) = (t for t in kernels[-1].tensors if t.is_written)
+    assert tuple(copied.shape) == (1024, 2051)
+
+
+def test_what_is_computed_for_such_results(target: torch.device) -> None:
+    arguments = of_columns(600, 1031, target)
+    made = definition(trusted, *arguments)
+    assert [kernel.scheduler for kernel in made.kernels_for(arguments)][-1] == "transpose"
+    for ours, theirs in zip(made.execute(arguments), trusted(*arguments)):
+        assert ours.stride() == theirs.stride()
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

@@ -262,14 +262,13 @@ class Draft:
 
     # ---- rewriting
 
-    def apply(
-        self, rewrite: Rewrite, nodes: Group, scheduler: Scheduler, replaces_inputs: bool = False
-    ) -> Change:
+    def apply(self, rewrite: Rewrite, nodes: Group, scheduler: Scheduler, copies: bool = False) -> Change:
         """Applies a rewrite that `scheduler` proposed for the segment of `nodes`.
 
         Args:
-            replaces_inputs: whether the rewrite may replace inputs of the graph, for all readers but those
-                that compute the new tensors from them. The new tensors keep their own memory order.
+            copies: whether the new tensors are copies in another memory order. Then they may replace inputs
+                of the graph, for all readers but those that make the copies. Of a result, the user gets the
+                copy, and other readers read what is copied.
 
         Raises:
             SchedulerError: the rewrite replaces a tensor that the nodes do not compute, or replaces a tensor
@@ -287,7 +286,7 @@ class Draft:
         outputs = {out for node in nodes for out in node.outputs}
         for old, new in replaced.items():
             if (
-                not (old in outputs or (replaces_inputs and old.definition is None))
+                not (old in outputs or (copies and old.definition is None))
                 or new.definition not in change.made
                 or old.dtype is not new.dtype
                 or old.extents != new.extents
@@ -295,7 +294,7 @@ class Draft:
                 change.undo()
                 expected = "a tensor that the segment computes, and a new one of its type and sizes"
                 raise _misused(rewrite, old, new, expected, scheduler)
-        change.redirect(replaced)
+        change.redirect(replaced, copies)
         computed = _computed(replaced)
         for old, new in computed.items():
             # Readers, including the user, find the new tensor in the memory and layout of the old one.
@@ -378,12 +377,17 @@ class Change:
     def note_new_nodes(self) -> None:
         self.made = tuple(node for node in self._graph.nodes if node not in self._before)
 
-    def redirect(self, replaced: Mapping[TensorView, TensorView]) -> None:
+    def redirect(self, replaced: Mapping[TensorView, TensorView], copies: bool = False) -> None:
         """Replaces the old tensors by the new ones in their readers and in the fusion's outputs.
 
-        The nodes that compute a new tensor continue to read the old one.
+        The nodes that compute a new tensor continue to read the old one. If the new ones are `copies`, the
+        readers of a computed tensor read what is copied.
         """
-        for old, tensor in replaced.items():
+        for old, new in replaced.items():
+            tensor = new
+            if copies and old.definition is not None:
+                assert new.definition is not None
+                (tensor,) = new.definition.tensor_inputs
             above = nodes_before([tensor])
             for user in [use for use in old.uses if use not in above]:
                 self.inputs.setdefault(user, user.inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fusewright.ir import Copy, Node
+from fusewright.ir import Copy, Node, TensorView
 from fusewright.schedulers.base import Cost, Rewrite, naming, type_name, wrong_answer
 from fusewright.schedulers.cost import KERNEL_SECONDS, copy_seconds, slot_seconds
 from fusewright.segment.draft import Draft
@@ -18,6 +18,7 @@ from fusewright.segment.input_order import (
     orders_beside,
     out_of_order,
     read_by,
+    results_out_of_order,
 )
 from fusewright.segment.joined_pieces import stored_in_pieces
 from fusewright.segment.order import across_memory
@@ -76,7 +77,8 @@ class Ideas:
 
     def _inputs_in_order(self, state: State) -> Iterator[Idea]:
         """Copies of inputs in another memory order than others, for all kernels that read these: in the order
-        of their dimensions, or in that of another tensor that a kernel computes or reads.
+        of their dimensions, or in that of another tensor that a kernel computes or reads. With the first,
+        results may be computed in that order, too, and then be copied into their own.
 
         Tried where a kernel is slow, reads several orders (no kernel holds rows of several orders, so these
         are reduced by several kernels), or hands on more bytes than such copies have.
@@ -91,22 +93,33 @@ class Ideas:
             return
         every = [node for each in state.segments for node in each.nodes]
         of_dimensions = {base: list(range(base.ndim)) for base in out_of_order(every)}
-        ways: list[tuple[str, Orders]] = [("dimensions", of_dimensions)]
         outputs = set(self._draft.graph.output_tensors())
+        ways: list[tuple[str, Orders, list[TensorView]]] = [("dimensions", of_dimensions, [])]
+        own = {output.tensor for output in self._draft.graph.outputs if output.alias is None}
+        if results := results_out_of_order([node for _, each in slow for node in each.nodes], own):
+            ways.append(("dimensions", of_dimensions, results))
         for _, segment in sorted(slow, key=lambda pair: -pair[0]):
             if len(ways) > MAX_ORDERS:
                 break
-            known = [orders for _, orders in ways]
+            known = [orders for _, orders, _ in ways]
             beside = orders_beside(segment.nodes, outputs)
-            ways += [(of, orders) for of, orders in beside if orders not in known]
-        for of, orders in ways[: 1 + MAX_ORDERS]:
-            key = " ".join(f"{base.name}{order}" for base, order in orders.items())
-            reading = [each for each in state.segments if not read_by(each.nodes).isdisjoint(orders)]
+            ways += [(of, orders, []) for of, orders in beside if orders not in known]
+        for of, orders, results in ways[: 1 + MAX_ORDERS]:
+            key = " ".join(
+                f"{base.name}{order}" for base, order in (*orders.items(), *((r, "") for r in results))
+            )
+            made = {result.definition for result in results}
+            reading = [
+                each
+                for each in state.segments
+                if not (read_by(each.nodes).isdisjoint(orders) and made.isdisjoint(each.nodes))
+            ]
             nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
             is_known = (key, nodes) in self._tried
-            if orders and not is_known and not all(isinstance(node, Copy) for node in nodes):
+            if (orders or results) and not is_known and not all(isinstance(node, Copy) for node in nodes):
                 self._tried.add((key, nodes))
-                found.append(replace(_rewritten(tuple(reading), [in_order(orders, of)]), together=True))
+                rewrites = [in_order(orders, of, results)]
+                found.append(replace(_rewritten(tuple(reading), rewrites), together=True))
         if found:
             yield replace(found[0], others=tuple(found[1:]))
 

@@ -1,10 +1,12 @@
-"""Copies inputs into the order of their dimensions, or of another tensor, where it is slow to read them.
+"""Copies inputs into the order of their dimensions, or of another tensor, where it is slow to read them, and
+results from that order into their own.
 
-    f(x, y), where x lies column by column      becomes      c = x in rows  |  f(c, y)
+    z = f(x, y), where x lies column by column      becomes      c = x in rows  |  z = f(c, y)
+    z = f(x, y), where z lies column by column      becomes      c = f(x, y)    |  z = c in columns
 
-The bar marks the end of a kernel. Where tensors lie in several orders and no schedule reads each along its
+The bar marks the end of a kernel. Where tensors lie in several orders and no schedule accesses each along its
 memory, most elements of some take a memory sector each. A transpose reads and writes whole sectors,
-and so does the kernel after it. Or no schedule holds rows of all tensors, so that several kernels read each.
+and so does the other kernel. Or no schedule holds rows of all tensors, so that several kernels read each.
 """
 
 from __future__ import annotations
@@ -23,6 +25,12 @@ Orders = dict[TensorView, list[int]]
 def out_of_order(nodes: Sequence[Node]) -> list[TensorView]:
     """The graph's inputs that these nodes read whose neighbours along the last dimension lie apart."""
     return [value for value in read_by(nodes) if not value.is_cpu and _is_out_of_order(value)]
+
+
+def results_out_of_order(nodes: Sequence[Node], results: Collection[TensorView]) -> list[TensorView]:
+    """The results that these nodes compute whose neighbours along the last dimension lie apart."""
+    made = [node.output for node in nodes if len(node.outputs) == 1 and not node.traits.updates]
+    return [out for out in made if out in results and _is_out_of_order(out)]
 
 
 def has_several_orders(nodes: Sequence[Node]) -> bool:
@@ -93,13 +101,29 @@ def _of_several(tensor: TensorView, order: Sequence[int]) -> list[int]:
     return [dim for dim in order if not tensor.shape[dim].is_broadcast]
 
 
-def in_order(orders: Mapping[TensorView, Sequence[int]], of: str) -> Rewrite:
-    """Replaces inputs by copies in these orders of dimensions, those of `of`."""
+def in_order(
+    orders: Mapping[TensorView, Sequence[int]], of: str, results: Sequence[TensorView] = ()
+) -> Rewrite:
+    """Replaces inputs by copies in these orders of dimensions, those of `of`; and results, computed in the
+    order of their dimensions, by copies in their own.
+    """
 
     def replace_all(graph: Fusion) -> dict[TensorView, TensorView]:
-        return {base: copied_in_order(graph, base, order) for base, order in orders.items()}
+        replaced = {base: copied_in_order(graph, base, order) for base, order in orders.items()}
+        return replaced | {result: _copied_from_rows(graph, result) for result in results}
 
-    return Rewrite(f"inputs in the order of {of}", replace_all, "some are read across their memory")
+    what = " and results" if results else ""
+    return Rewrite(f"inputs{what} in the order of {of}", replace_all, "some are accessed across their memory")
+
+
+def _copied_from_rows(graph: Fusion, result: TensorView) -> TensorView:
+    """Adds a twin of a tensor in the order of its dimensions, and a copy of it by another kernel."""
+    twin, copied = (graph.new_like(result) for _ in range(2))
+    node = result.definition
+    assert node is not None
+    graph.add_node(node.copy({result: twin}))
+    graph.add_node(Copy(twin, copied, segment=True, ordered=True))
+    return copied
 
 
 def copied_in_order(graph: Fusion, base: TensorView, order: Sequence[int]) -> TensorView:
