@@ -152,13 +152,9 @@ _ARITHMETIC = (
 # ---- order -------------------------------------------------------------------------------------------------
 
 
-def _extremum(name: str, sign: str, function: Torch, on_bools: Spelling) -> ElementwiseOp:
-    spellings = {
-        BOOL: on_bools,
-        INT: Spelling(f"{{0}} {sign} {{1}} ? {{0}} : {{1}}", function),
-        FLOAT: Spelling(f"fw::{name}({{0}}, {{1}})", function, (name,)),
-    }
-    return _binary(name, Rule.SAME_UP, spellings)
+def _extremum(name: str, function: Torch, on_bools: Spelling) -> ElementwiseOp:
+    of_numbers = Spelling(f"fw::{name}({{0}}, {{1}})", function, (name,))
+    return _binary(name, Rule.SAME_UP, {BOOL: on_bools, INT: of_numbers, FLOAT: of_numbers})
 
 
 def _equality(name: str, symbol: str, function: Torch) -> ElementwiseOp:
@@ -173,8 +169,8 @@ def _comparison(name: str, symbol: str, function: Torch) -> ElementwiseOp:
 
 
 _ORDER = (
-    _extremum("maximum", ">", torch.maximum, Spelling("{0} || {1}", torch.logical_or)),
-    _extremum("minimum", "<", torch.minimum, Spelling("{0} && {1}", torch.logical_and)),
+    _extremum("maximum", torch.maximum, Spelling("{0} || {1}", torch.logical_or)),
+    _extremum("minimum", torch.minimum, Spelling("{0} && {1}", torch.logical_and)),
     _equality("eq", "==", torch.eq),
     _equality("ne", "!=", torch.ne),
     _comparison("lt", "<", torch.lt),

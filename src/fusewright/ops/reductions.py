@@ -116,7 +116,6 @@ PROD = _single(
 
 def _extremum(
     name: str,
-    sign: str,
     identity: Callable[[DataType], PyScalar],
     on_bools: str,
     function: Callable[[Tensor, Tensor], Tensor],
@@ -125,11 +124,9 @@ def _extremum(
 ) -> ReductionOp:
     """NaN, where there is one among the elements, is the result."""
     elementwise = f"{name}imum"
-    combine = {
-        BOOL: _combine(f"{{a0}} {on_bools} {{b0}}", function),
-        INT: _combine(f"{{a0}} {sign} {{b0}} ? {{a0}} : {{b0}}", function),
-        FLOAT: _combine(f"fw::{elementwise}({{a0}}, {{b0}})", function, (elementwise,)),
-    }
+    of_numbers = _combine(f"fw::{elementwise}({{a0}}, {{b0}})", function, (elementwise,))
+    of_bools = _combine(f"{{a0}} {on_bools} {{b0}}", function)
+    combine = {BOOL: of_bools, INT: of_numbers, FLOAT: of_numbers}
 
     def reduce_or_identity(x: Tensor, dims: Dims) -> Tensor:
         if all(x.shape[dim] for dim in dims):
@@ -153,8 +150,8 @@ def _dtype_of(x: Tensor) -> DataType:
     return next(dtype for dtype in DataType if dtype is not DataType.Null and dtype.torch == x.dtype)
 
 
-MAX = _extremum("max", ">", lambda dtype: dtype.lowest, "||", torch.maximum, torch.amax, torch.cummax)
-MIN = _extremum("min", "<", lambda dtype: dtype.highest, "&&", torch.minimum, torch.amin, torch.cummin)
+MAX = _extremum("max", lambda dtype: dtype.lowest, "||", torch.maximum, torch.amax, torch.cummax)
+MIN = _extremum("min", lambda dtype: dtype.highest, "&&", torch.minimum, torch.amin, torch.cummin)
 
 # ---- where the extrema are ---------------------------------------------------------------------------------
 
