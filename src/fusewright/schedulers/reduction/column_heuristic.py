@@ -176,6 +176,12 @@ class Columns:
         """Returns the number of blocks along all columns, with so many threads along of `width` columns."""
         return ceil_div(self.count, width * threads)
 
+    def most_blocks(self, width: int, threads: int, hardware: HardwareInfo) -> int:
+        """Returns the most blocks that may share columns, with so many threads along of `width` columns."""
+        tile_bytes = self.length * width * threads * self.element_bytes
+        tiles = self.tiles_along(width, threads)
+        return most_blocks_of_column(self.length, self.states, tiles, tile_bytes, hardware)
+
 
 def outer_params(columns: Columns, hardware: HardwareInfo) -> ReductionParams:
     """Returns params that reduce the columns."""
@@ -387,7 +393,7 @@ def _tiles(
         read_at_once=partials_read_at_once(threads_y, width),
         hardware=hardware,
     )
-    grid = min(grid, most_blocks_of_column(columns.length, columns.states, hardware))
+    grid = min(grid, columns.most_blocks(width, threads_x, hardware))
     return _params(columns, width, LaunchParams(bdimx=threads_x, bdimy=threads_y, gdimy=grid), unroll)
 
 
@@ -440,7 +446,7 @@ def _few_steps(
     unroll = _rows_in_flight(columns, width, in_flight, down)
     steps = columns.length // (down * unroll)
     grid = min(round(FEW_STEPS_BLOCKS_AN_SM * hardware.sm_count / blocks), steps)
-    grid = min(grid, most_blocks_of_column(columns.length, columns.states, hardware))
+    grid = min(grid, columns.most_blocks(width, along, hardware))
     if grid <= 1 or steps > MAX_FEW_STEPS * grid * columns.reductions:
         return None
     return _params(columns, width, LaunchParams(bdimx=along, bdimy=down, gdimy=grid), unroll)

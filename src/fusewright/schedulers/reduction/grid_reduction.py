@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import trunc
 
-from fusewright.core.hardware import HardwareInfo
+from fusewright.core.hardware import KIB, HardwareInfo
 from fusewright.core.recorded import isqrt
 from fusewright.schedulers.sizes import ceil_div
 
@@ -55,6 +55,8 @@ MAX_BLOCKS_OF_STATES_AN_SM = 2
 # Blocks that share a column of so many states at most, per SM of the GPU.
 #   H200, bf16: 65536x64 16.3 us by 64 blocks, 21.4 by 256; 200704x256 41.1 by 66 blocks, 44.2 by 132.
 MAX_BLOCKS_OF_STATES_DOWN = 0.5
+# Bytes that each of more blocks must have to read, where fewer leave SMs without a block.
+LEAST_OF_A_BLOCK_OF_STATES = 256 * KIB
 
 
 def blocks_of_row(
@@ -117,11 +119,21 @@ def partials_read_at_once(threads_down: int, width: int) -> int:
     return threads_down * max(1, WORDS_READ_AT_ONCE // width)
 
 
-def most_blocks_of_column(length: int, states: int, hardware: HardwareInfo) -> int:
-    """Returns the most blocks that may share columns of `length`, by what they exchange."""
+def most_blocks_of_column(
+    length: int, states: int, tiles: int, tile_bytes: int, hardware: HardwareInfo
+) -> int:
+    """Returns the most blocks that may share columns of `length`, by what they exchange.
+
+    Args:
+        tiles: the number of blocks if each column had one.
+        tile_bytes: bytes that such a block would read.
+    """
     if states < MANY_STATES:
         return max(1, length)
-    return max(1, int(MAX_BLOCKS_OF_STATES_DOWN * hardware.sm_count))
+    most = max(1, int(MAX_BLOCKS_OF_STATES_DOWN * hardware.sm_count))
+    if tiles * most >= hardware.sm_count:
+        return most
+    return max(most, min(hardware.sm_count // tiles, tile_bytes // LEAST_OF_A_BLOCK_OF_STATES))
 
 
 def _leaves_sms_idle(blocks: int, hardware: HardwareInfo) -> bool:

@@ -54,7 +54,7 @@ from fusewright.schedulers.reduction.wider_vectors import (
     wider_vectors,
     with_wider_vectors,
 )
-from fusewright.schedulers.shifted_rows import is_narrow
+from fusewright.schedulers.shifted_rows import enough_of, is_narrow
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.vector_limits import VectorLimits
 
@@ -252,7 +252,10 @@ class IndependentReductionPlanner(ReductionPlanner):
         width = width if several is None else several.width
         plain = inner_params(rows, length, width, hardware, accesses)
         plain = plain if several is None else several.of(plain)
-        found = wider_vectors(self.fusion, self.space, self._vectors, self._shifted, width, length, facts)
+        enough = enough_of(length * self.space.element_bytes)
+        found = wider_vectors(
+            self.fusion, self.space, self._vectors, self._shifted, width, length, facts, enough
+        )
         # Only blocks with rows of their own have shifted vectors.
         #   H200, sum of 67 million misaligned bf16: 57.9 us one by one, 41.3 by vectors that start anywhere.
         if found is None or (found[1] and plain.cross_grid_inner_reduction):
