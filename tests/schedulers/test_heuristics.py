@@ -107,7 +107,7 @@ MAKERS = [p.elementwise, lambda r, d: p.reduced([1], r, d), lambda r, d: p.norma
         (DataType.Double, 4096, 256, (2, 2, 2)),
         (DataType.BFloat16, 4096, 256, (8, 8, 8)),
         (DataType.Float, 4098, 256, (2, 2, 2)),
-        (DataType.Float, 4097, 256, (1, 1, 4)),
+        (DataType.Float, 4097, 256, (1, 4, 4)),  # rows of 16 KiB
         (DataType.Float, 3001, 256, (1, 1, 1)),
         (DataType.BFloat16, 4097, 256, (8, 8, 8)),
         (DataType.Float, 4096, 8, (2, 2, 2)),
@@ -116,8 +116,8 @@ MAKERS = [p.elementwise, lambda r, d: p.reduced([1], r, d), lambda r, d: p.norma
     ],
 )
 def test_vectors_fit_size_and_alignment(dtype, columns, alignment, widest):
-    """Elementwise, reduced and normalized. Vectors of odd rows of two bytes an element, and of longer rows
-    that are held, are shifted, or go across the rows; loads may start at any element.
+    """Elementwise, reduced and normalized. Vectors of odd rows of two bytes an element, and of rows of 16 KiB,
+    are shifted, or go across the rows; loads may start at any element.
     """
     for make, width in zip(MAKERS, widest):
         fusion = make(2, dtype)
