@@ -116,8 +116,10 @@ MAKERS = [p.elementwise, lambda r, d: p.reduced([1], r, d), lambda r, d: p.norma
     ],
 )
 def test_vectors_fit_size_and_alignment(dtype, columns, alignment, widest):
-    """Elementwise, reduced and normalized. Vectors of odd rows of two bytes an element, and of rows of 16 KiB,
-    are shifted, or go across the rows; loads may start at any element.
+    """Elementwise, reduced and normalized.
+
+    Vectors of odd rows of two bytes an element, and of rows of 16 KiB, are shifted, or go across the rows; loads
+    may start at any element.
     """
     for make, width in zip(MAKERS, widest):
         fusion = make(2, dtype)
