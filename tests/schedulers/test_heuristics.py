@@ -118,8 +118,8 @@ MAKERS = [p.elementwise, lambda r, d: p.reduced([1], r, d), lambda r, d: p.norma
 def test_vectors_fit_size_and_alignment(dtype, columns, alignment, widest):
     """Elementwise, reduced and normalized.
 
-    Vectors of odd rows of two bytes an element, and of rows of 16 KiB, are shifted, or go across the rows; loads
-    may start at any element.
+    Vectors of odd rows of two bytes an element, and of rows of 16 KiB, are shifted, or go across the rows.
+    Loads may start at any element.
     """
     for make, width in zip(MAKERS, widest):
         fusion = make(2, dtype)
