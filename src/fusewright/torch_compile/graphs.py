@@ -182,6 +182,7 @@ def _of_module(module: fx.GraphModule) -> PureGraph:
     output = graph.graph_copy(module.graph, copied)
     arguments = [copied[n] for n in module.graph.nodes if n.op == "placeholder"]
     results, structure = pytree.tree_flatten(output)
+    _drop_known_assertions(graph)
     attributes, constants = _lifted(graph, module)
     placeholders = [*arguments, *attributes]
     _check(graph)
@@ -191,6 +192,23 @@ def _of_module(module: fx.GraphModule) -> PureGraph:
     graph.output((list(results), [node for node, _ in written]))
     graph.eliminate_dead_code()
     return PureGraph(graph, tuple(placeholders), tuple(constants), tuple(results), structure, tuple(written))
+
+
+def _drop_known_assertions(graph: fx.Graph) -> None:
+    """Removes assertions about types and devices that the graph states of these tensors anyway.
+
+    torch.export writes one for each cast. Left to torch, each would divide a definition and return a tensor.
+    """
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.aten._assert_tensor_metadata.default:
+            continue
+        source = node.args[0]
+        tensor = source.meta.get("val") if isinstance(source, fx.Node) else None
+        names = [argument.name for argument in node.target._schema.arguments[1:]]
+        asserted = {**dict(zip(names, node.args[1:])), **node.kwargs}
+        stated = {name: getattr(tensor, name, None) for name in ("dtype", "device", "layout")}
+        if all(value is None or stated.get(name) == value for name, value in asserted.items()):
+            graph.erase_node(node)
 
 
 def _writes_within(graph: fx.Graph, placeholders: Sequence[fx.Node]) -> bool:
