@@ -484,3 +484,12 @@ def test_a_thread_has_all_rows_for_what_does_not_stay_in_the_caches(heads: int, 
     facts = p.facts_of(fusion, [(4, 32, 1 << 18), (1, heads, 1 << 18)])
     params, _ = p.propose(PointwiseScheduler(), fusion, facts)
     assert (params.break_point, params.unroll_factor_outer) == (1, rows)
+
+
+def test_variances_of_columns_of_no_elements(target: torch.device) -> None:
+    """Their blocks share nothing."""
+    x = torch.empty(4000, 0, device=target)
+    with FusionDefinition() as fd:
+        variances = fd.ops.var(fd.from_pytorch(x), [0], 0, False)
+        fd.add_output(fd.ops.sum(variances, [0]))
+    assert fd.execute([x])[0].item() == 0

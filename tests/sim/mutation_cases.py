@@ -169,7 +169,10 @@ CASES: dict[str, Case] = {
         _sum(1), _random((2, 9350)), lambda x: [(2 * x).sum(1)], _sizes((2, 9346), (3, 9350), (3, 9990))
     ),
     "inner sum by element": Case(
-        _sum(1), _random((2, 4701)), lambda x: [(2 * x).sum(1)], _sizes((2, 4703), (3, 5003))
+        _sum(1), _random((2, 3701)), lambda x: [(2 * x).sum(1)], _sizes((2, 3703), (3, 4003))
+    ),
+    "inner sum of shifted rows": Case(
+        _sum(1), _random((3, 9351)), lambda x: [(2 * x).sum(1)], _sizes((3, 9347), (4, 9991))
     ),
     "outer sum": Case(_sum(0), _random((383, 61)), lambda x: [(2 * x).sum(0)], LONG_COLUMNS),
     "grid sum": Case(

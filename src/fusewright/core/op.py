@@ -318,7 +318,7 @@ class LibraryOp:
         make as well. anywhere: whether its operands and results of rank 0 may be in host memory. typed:
         whether its operands' types determine those of its results, so that a reference keeps them.
         accumulator: the position of the operand in whose memory the result may lie, in its shape and type.
-        in_place: like `function`, but its function overwrites the accumulator and returns it.
+        overwriting: like `function`, but its function overwrites the accumulator and returns it.
     """
 
     name: str
@@ -332,7 +332,7 @@ class LibraryOp:
     anywhere: bool = False
     typed: bool = False
     accumulator: int | None = None
-    in_place: Callable[..., Callable[..., Any]] | None = field(default=None, repr=False)
+    overwriting: Callable[..., Callable[..., Any]] | None = field(default=None, repr=False)
 
     def __copy__(self) -> LibraryOp:
         return self

@@ -486,7 +486,7 @@ class Fusion:
 
         `ordered_nodes` would put them behind all that does not need them, far from what they belong to.
         """
-        self.nodes = dict.fromkeys(before_readers(self.nodes))
+        self.nodes = before_readers(self.nodes)
         self.edits += 1
 
     def tensor_nodes(self) -> list[Node]:

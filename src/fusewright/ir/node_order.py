@@ -39,8 +39,11 @@ def producers_first(nodes: Sequence[Node]) -> list[Node]:
     return order
 
 
-def before_readers(nodes: Iterable[Node]) -> Iterable[Node]:
-    """The nodes in their order, but what comes after its first reader before it. They read from no others."""
+def before_readers(nodes: Iterable[Node]) -> dict[Node, None]:
+    """Each node in its place, or directly before its first reader if it stands behind that one.
+
+    The nodes are those of a whole fusion.
+    """
     order: dict[Node, None] = {}
     for first in nodes:
         stack = [first]

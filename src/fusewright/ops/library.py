@@ -94,7 +94,7 @@ def _topk(device: str, dim: int, largest: bool, sorted: bool) -> Callable[..., A
 MATMUL = library_row("matmul", CONTRACTED, _matmul, contracted, switch="matmul_expr_eval", strided_rank=3)
 LINEAR = library_row("linear", CONTRACTED, _linear, contracted, switch="matmul_expr_eval", strided_rank=2)
 # c + a @ b, or c + a @ b^T if `transposed`. b has two dimensions; a and c may have several of rows. A rewrite
-# makes such calls, in which c is dense whatever views it is seen through. So torch takes any rank.
+# makes such calls. If an operand of more than two dimensions is a view, it is c, which is dense.
 ADDMM = library_row(
     "addmm",
     CONTRACTED,
@@ -103,7 +103,7 @@ ADDMM = library_row(
     switch="matmul_expr_eval",
     strided_rank=8,
     accumulator=2,
-    in_place=_addmm_in_place,
+    overwriting=_addmm_in_place,
 )
 ARGSORT = library_row("argsort", SORTED, _argsort)
 SORT = library_row("sort", SORTED, _sort)

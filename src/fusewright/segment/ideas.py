@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fusewright.ir import Copy, Node, TensorView
 from fusewright.schedulers.base import Cost, Rewrite, naming, type_name, wrong_answer
@@ -29,6 +29,30 @@ from fusewright.segment.state import LEAST_GAIN_OF_MORE_KERNELS, Call, Idea, Sta
 # Orders of other tensors in which inputs are tried at once, beside that of dimensions: of the slowest
 # kernels, those that change the fewest inputs.
 MAX_ORDERS = 4
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Orders of dimensions in which copies of inputs are to lie, those of `of`.
+
+    Attributes:
+        results: the results that are computed in the order of their dimensions, and then copied.
+    """
+
+    of: str
+    orders: Orders
+    results: tuple[TensorView, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What tells it from others; empty if it changes nothing."""
+        inputs = [f"{base.name}{order}" for base, order in self.orders.items()]
+        return " ".join([*inputs, *(result.name for result in self.results)])
+
+    def concerns(self, nodes: Sequence[Node]) -> bool:
+        """Whether nodes read one of the inputs or compute one of the results."""
+        made = {result.definition for result in self.results}
+        return not read_by(nodes).isdisjoint(self.orders) or not made.isdisjoint(nodes)
 
 
 class Ideas:
@@ -92,34 +116,28 @@ class Ideas:
         if not slow:
             return
         every = [node for each in state.segments for node in each.nodes]
-        of_dimensions = {base: list(range(base.ndim)) for base in out_of_order(every)}
         outputs = set(self._draft.graph.output_tensors())
-        ways: list[tuple[str, Orders, list[TensorView]]] = [("dimensions", of_dimensions, [])]
         own = {output.tensor for output in self._draft.graph.outputs if output.alias is None}
-        if results := results_out_of_order([node for _, each in slow for node in each.nodes], own):
-            ways.append(("dimensions", of_dimensions, results))
+        of_dimensions = {base: list(range(base.ndim)) for base in out_of_order(every)}
+        results = results_out_of_order([node for _, each in slow for node in each.nodes], own)
+        ways = [_Way("dimensions", of_dimensions)]
         for _, segment in sorted(slow, key=lambda pair: -pair[0]):
             if len(ways) > MAX_ORDERS:
                 break
-            known = [orders for _, orders, _ in ways]
+            known = [way.orders for way in ways]
             beside = orders_beside(segment.nodes, outputs)
-            ways += [(of, orders, []) for of, orders in beside if orders not in known]
-        for of, orders, results in ways[: 1 + MAX_ORDERS]:
-            key = " ".join(
-                f"{base.name}{order}" for base, order in (*orders.items(), *((r, "") for r in results))
-            )
-            made = {result.definition for result in results}
-            reading = [
-                each
-                for each in state.segments
-                if not (read_by(each.nodes).isdisjoint(orders) and made.isdisjoint(each.nodes))
-            ]
-            nodes = tuple(dict.fromkeys(node for segment in reading for node in segment.nodes))
-            is_known = (key, nodes) in self._tried
-            if (orders or results) and not is_known and not all(isinstance(node, Copy) for node in nodes):
-                self._tried.add((key, nodes))
-                rewrites = [in_order(orders, of, results)]
-                found.append(replace(_rewritten(tuple(reading), rewrites), together=True))
+            ways += [_Way(of, orders) for of, orders in beside if orders not in known]
+        ways = ways[: 1 + MAX_ORDERS]
+        if results:
+            ways.append(_Way("dimensions", of_dimensions, tuple(results)))
+        for way in ways:
+            concerned = tuple([each for each in state.segments if way.concerns(each.nodes)])
+            nodes = tuple(dict.fromkeys(node for segment in concerned for node in segment.nodes))
+            is_known = (way.key, nodes) in self._tried
+            if way.key and not is_known and not all(isinstance(node, Copy) for node in nodes):
+                self._tried.add((way.key, nodes))
+                rewrites = [in_order(way.orders, way.of, way.results)]
+                found.append(replace(_rewritten(concerned, rewrites), together=True))
         if found:
             yield replace(found[0], others=tuple(found[1:]))
 

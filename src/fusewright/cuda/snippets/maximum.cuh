@@ -1,4 +1,4 @@
-// requires:
+// requires: flip_sign
 // The maximum; NaN if either operand is.
 
 namespace fw {
@@ -13,13 +13,10 @@ __device__ __forceinline__ double maximum(double a, double b) { return a > b || 
 template <class T>
 __device__ __forceinline__ T maximum(T a, T b) { return a > b ? a : b; }
 #ifdef __CUDA_ARCH__
-// Where ptxas (13.0 at least) joins two maxima of signed integers to one of three operands (VIMNMX3), it drops the
-// negation of the middle one, also if they are written as comparisons. Unsigned ones are right.
 __device__ __forceinline__ int maximum(int a, int b) {
-  const unsigned sign = 0x80000000u;
   unsigned result;
-  asm("max.u32 %0, %1, %2;" : "=r"(result) : "r"(unsigned(a) ^ sign), "r"(unsigned(b) ^ sign));
-  return int(result ^ sign);
+  asm("max.u32 %0, %1, %2;" : "=r"(result) : "r"(flip_sign(a)), "r"(flip_sign(b)));
+  return flip_sign(result);
 }
 #endif
 

@@ -53,9 +53,9 @@ GRAPH_REWRITES: tuple[Pass[Fusion], ...] = (
     ("merge what became equal", merge_equal_nodes),
     ("remove dead nodes", remove_dead_nodes),
     ("move slices up", move_slices_up),
-    ("accumulate products", accumulate_products),
     ("separate aliases", separate_aliases),
     ("keep memory order", keep_memory_order),
+    ("accumulate products", accumulate_products),
     ("view operands", view_operands),
 )
 

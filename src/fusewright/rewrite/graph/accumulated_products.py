@@ -7,22 +7,23 @@ The bar marks the end of a kernel. A library adds its product to a tensor while 
 about the time that the product alone takes. So p is neither stored nor read again, and no kernel stores s.
 
 c is the input of a residual branch: a product of matrices itself, or the result of elementwise work, that is
-read only for what the product follows from. So it needs no copy. A kernel that has c can store the sum of it
-and a bias, whatever else needs c. Of a reduced type it must have c before it is rounded. So no result is
-rounded more often than before.
+read only for what the product follows from. So it needs no copy. Then one rounding is left out, that of p.
+
+A kernel that has c can store the sum of it and a bias, whatever else needs c. A bias may cancel most of the
+product, which is summed with it before it is rounded. So this is done only in types in which products are
+summed: there, e is as exact as p is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from fusewright.core.dtype import DataType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed, LibraryCall, Node, Pointwise
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Broadcast, Squeeze
-from fusewright.ops.build_elementwise import apply_to_tensor, convert_tensor
+from fusewright.ops.build_elementwise import apply_to_tensor
 from fusewright.ops.build_library import call_library
 from fusewright.ops.build_shape import broadcast
 from fusewright.ops.elementwise import CAST, ELEMENTWISE
@@ -72,8 +73,8 @@ class _Sum:
     Attributes:
         total: the sum, in the product's type.
         added: the node that adds the product; a cast to that type may follow.
-        addend: the other operand, in the sum's shape and type, or wider if biases are added to it.
-        biases: what is to be added to it, each of fewer elements.
+        addend: the other operand, in the sum's shape and type.
+        biases: what is to be added to it, each the same along some dimension.
     """
 
     total: TensorView
@@ -88,6 +89,8 @@ def _sum_of(product: TensorView, outputs: Collection[TensorView]) -> _Sum | None
     while use is not None and _keeps_elements(use):
         tensor, use = use.output, _only_use(use.output, outputs)
     shape = shape_of(tensor)
+    if len(shape) < 2:
+        return None
     is_cast = product.dtype.is_reduced_float
     if is_cast and use is not None and _is_cast(use):
         tensor, use = use.output, _only_use(use.output, outputs)
@@ -130,26 +133,22 @@ def _is_cast(node: Node) -> bool:
 def _with_biases(call: LibraryCall, found: _Sum, outputs: Collection[TensorView]) -> _Sum | None:
     """The sum with the bias of the product, and with what is added to the sum next, if nothing else reads it.
 
-    None if there is no bias, or an addend of a reduced type is not rounded by the node that computes it.
+    None if there is no bias, or if the type is not that in which products are summed.
     """
     biases = list(call.tensor_inputs[2:])
-    if any(bias.extents[0] is not found.total.extents[-1] for bias in biases):
+    if found.total.dtype.is_reduced_float or any(b.extents[0] is not found.total.extents[-1] for b in biases):
         return None
-    if found.total.dtype.is_reduced_float:
-        made = found.addend.definition
-        is_rounded = made is not None and _is_cast(made) and made.tensor_inputs[0].dtype is DataType.Float
-        wide = made.tensor_inputs[0] if made is not None and is_rounded else None
-        return replace(found, addend=wide, biases=tuple(biases)) if wide is not None and biases else None
     while (use := _only_use(found.total, outputs)) is not None:
-        bias = _added_to(found.total, use)
-        if bias is None or use.output.dtype is not found.total.dtype or not _is_smaller(bias, found.total):
+        bias, total = _added_to(found.total, use), use.output
+        is_alike = total.dtype is found.total.dtype and shape_of(total) == shape_of(found.total)
+        if bias is None or not is_alike or not _is_repeated(bias, total):
             break
         biases.append(bias)
-        found = replace(found, total=use.output)
+        found = replace(found, total=total)
     return replace(found, biases=tuple(biases)) if biases else None
 
 
-def _is_smaller(tensor: TensorView, whole: TensorView) -> bool:
+def _is_repeated(tensor: TensorView, whole: TensorView) -> bool:
     """Whether a tensor is the same along a dimension of another."""
     return any(a.is_broadcast and not b.is_broadcast for a, b in zip(tensor.shape, whole.shape))
 
@@ -165,7 +164,7 @@ def _worth_it(
     If there are biases, a kernel that has the addend before the product stores the addend's sum with them.
     Otherwise the addend itself must be free.
     """
-    if found is None:
+    if found is None or not found.total.is_row_major:
         return None
     memory = found.addend
     while memory not in outputs and (made := memory.definition) is not None and _keeps_elements(made):
@@ -173,7 +172,7 @@ def _worth_it(
     before = _between(memory.definition, product, order)
     biased = _with_biases(product, found, outputs)
     if biased is not None:
-        readers = before.intersection(_readers(found.addend, found.added, outputs))
+        readers = before & _readers(found.addend, found.added, outputs)
         is_of_kernel = memory.definition is not None and not isinstance(memory.definition, LibraryCall)
         is_there = any(is_of_kernel or not isinstance(reader, LibraryCall) for reader in readers)
         return biased if is_there else None
@@ -194,30 +193,36 @@ def _is_free_after(
         before: the nodes that the product follows from.
     """
     made = tensor.definition
-    if made is None or tensor in outputs or tensor.is_cpu:
+    if made is None or tensor in outputs or tensor.is_cpu or not tensor.is_row_major:
         return False
-    readers = set(_readers(tensor, added, outputs))
+    readers = _readers(tensor, added, outputs)
     if isinstance(made, LibraryCall):
         return made.op in (MATMUL, LINEAR, ADDMM) and readers.issubset(before)
     is_computed = isinstance(made, Pointwise) or (isinstance(made, Indexed) and made.indices > 0)
     return is_computed and bool(readers) and readers.issubset(before)
 
 
-def _readers(tensor: TensorView, added: Node, outputs: Collection[TensorView]) -> Iterator[Node]:
+def _readers(tensor: TensorView, added: Node, outputs: Collection[TensorView]) -> set[Node]:
     """The nodes but `added` for which a tensor is read.
 
     Kernels repeat elementwise work and views that are not in memory. So the readers of these results count.
     """
-    for use in tensor.uses:
-        is_repeated = use.traits.pointwise or use.traits.view or use.traits.indexed
-        if is_repeated and use is not added and not _is_in_memory(use.output, outputs):
-            yield from _readers(use.output, added, outputs)
-        elif use is not added:
-            yield use
+    found: set[Node] = set()
+    seen = {added}
+    stack = [tensor]
+    while stack:
+        for use in set(stack.pop().uses) - seen:
+            seen.add(use)
+            is_repeated = use.traits.pointwise or use.traits.view or use.traits.indexed
+            if is_repeated and not _is_in_memory(use.output, outputs):
+                stack.append(use.output)
+            else:
+                found.add(use)
+    return found
 
 
 def _is_in_memory(tensor: TensorView, outputs: Collection[TensorView]) -> bool:
-    """Whether a tensor is in memory however the graph is divided into kernels."""
+    """Whether a tensor is in memory however the graph is divided: a result, or an operand of a library."""
     return tensor in outputs or any(isinstance(use, LibraryCall) for use in tensor.uses)
 
 
@@ -247,7 +252,6 @@ def _accumulate(
         missing = addend.ndim - bias.ndim
         shown = broadcast(fusion, bias, [True] * missing + [False] * bias.ndim) if missing else bias
         addend = apply_to_tensor(fusion, "add", addend, shown)
-    addend = convert_tensor(fusion, addend, total.dtype)
     options = {"transposed": product.op is LINEAR}
     results = [(total.extents, total.dtype)]
     (made,) = call_library(fusion, ADDMM, (*product.tensor_inputs[:2], addend), results, options)

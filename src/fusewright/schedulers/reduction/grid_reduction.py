@@ -134,7 +134,7 @@ def most_blocks_of_column(
     most = max(1, int(MAX_BLOCKS_OF_STATES_DOWN * hardware.sm_count))
     if tiles * most >= hardware.sm_count:
         return most
-    return max(most, min(hardware.sm_count // tiles, tile_bytes // LEAST_OF_A_BLOCK_OF_STATES))
+    return max(most, min(hardware.sm_count // max(1, tiles), tile_bytes // LEAST_OF_A_BLOCK_OF_STATES))
 
 
 def _leaves_sms_idle(blocks: int, hardware: HardwareInfo) -> bool:
