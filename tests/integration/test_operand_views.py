@@ -20,16 +20,44 @@ def test_a_permuted_weight_is_read_as_it_lies(target, size):
     assert not kernels
 
 
-def test_parts_of_a_product_are_read_in_it():
-    """Slices, reshapes and squeezes of a call's result, whose strides follow from known sizes."""
+@pytest.mark.parametrize("rows", [16, -1])
+def test_parts_of_a_product_are_read_in_it(target, rows):
+    """Slices, reshapes and squeezes of a call's result, whose strides follow at any sizes."""
     with FusionDefinition() as fd:
-        x, w = fd.define_tensor([16, 32], True), fd.define_tensor([32, 32], True)
-        packed = fd.ops.permute(fd.ops.reshape(fd.ops.matmul(x, w), [16, 2, 16]), [1, 0, 2])
-        a = fd.ops.squeeze(fd.ops.slice(packed, [0, 0, 0], [1, 16, 16]), [0])
-        b = fd.ops.squeeze(fd.ops.slice(packed, [1, 0, 0], [2, 16, 16]), [0])
-        fd.add_output(fd.ops.matmul(a, b))
-    _, kernels = run(fd, torch.randn(16, 32), torch.randn(32, 32))
-    assert not kernels
+        x, w = fd.define_tensor([rows, 32], True), fd.define_tensor([32, 32], True)
+        packed = fd.ops.permute(fd.ops.reshape(fd.ops.matmul(x, w), [rows, 2, 16]), [1, 0, 2])
+        parts = [fd.ops.select(packed, i, 0) for i in range(2)]
+        fd.add_output(fd.ops.matmul(parts[0], fd.ops.permute(parts[1], [1, 0])))
+    for count in (16,) if rows == 16 else (16, 5, 1, 0):
+        _, kernels = run(fd, torch.randn(count, 32, device=target), torch.randn(32, 32, device=target))
+        assert not kernels
+
+
+def half(o, p):
+    return o.select(o.reshape(p, [-1, 2, 16]), 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("merged", "copied"),
+    [
+        (lambda o, p: o.reshape(o.permute(o.reshape(p, [-1, 4, 8]), [1, 0, 2]), [4, -1]), True),
+        (lambda o, p: o.reshape(half(o, p), [-1]), True),
+        (lambda o, p: o.reshape(o.reshape(p, [-1, 4, 8]), [-1, 32]), False),
+        (lambda o, p: o.permute(o.reshape(half(o, p), [-1, 2, 8]), [1, 0, 2]), False),
+    ],
+    ids=["permuted", "sliced", "in order", "divided"],
+)
+def test_dimensions_merge_only_in_the_order_of_memory(target, merged, copied):
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, 32], True), fd.define_tensor([32, 32], True)
+        shown = merged(fd.ops, fd.ops.matmul(x, w))
+        other = fd.define_tensor([-1] * (2 if shown.ndim != 3 else 3), True)
+        fd.add_output(fd.ops.matmul(shown, other))
+    inputs = [torch.randn(4, 32, device=target), torch.randn(32, 32, device=target)]
+    inner = {1: 64, 2: 32, 3: 8}[shown.ndim]
+    inputs.append(torch.randn(*([2] if shown.ndim == 3 else []), inner, 5, device=target))
+    _, kernels = run(fd, *inputs)
+    assert bool(kernels) is copied
 
 
 def test_what_is_computed_is_seen_through_its_views():
