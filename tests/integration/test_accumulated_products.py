@@ -253,7 +253,7 @@ def _run(define: Define, dtype: torch.dtype, device: torch.device, fixed: bool =
     program = fd._finished().executor.last_program
     assert program is not None
     steps = [step for step in program.program.operations if isinstance(step, Evaluate)]
-    return sum(step.accumulator is not None for step in steps), sum(step.over is not None for step in steps)
+    return sum(step.overwritable is not None for step in steps), sum(step.over is not None for step in steps)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Node
@@ -18,13 +18,16 @@ def following_inputs(fusion: Fusion) -> set[Node]:
     return found
 
 
-def nodes_before(tensors: Iterable[TensorView]) -> set[Node]:
-    """All nodes that these tensors follow from."""
+def nodes_before(tensors: Iterable[TensorView], among: Callable[[Node], bool] | None = None) -> set[Node]:
+    """All nodes that these tensors follow from.
+
+    among: a condition that the nodes have to meet. The search does not go past others.
+    """
     found: set[Node] = set()
     stack = [tensor.definition for tensor in tensors]
     while stack:
         node = stack.pop()
-        if node is not None and node not in found:
+        if node is not None and node not in found and (among is None or among(node)):
             found.add(node)
             stack += [value.definition for value in node.inputs]
     return found

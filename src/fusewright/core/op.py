@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -303,6 +303,18 @@ class ReductionOp:
         return self
 
 
+class Overwriting(NamedTuple):
+    """How a library computes its result in the memory of an operand of the result's shape and type.
+
+    Attributes:
+        operand: its position. function: like `LibraryOp.function`; its function overwrites the operand and
+            returns it.
+    """
+
+    operand: int
+    function: Callable[..., Callable[..., Any]]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LibraryOp:
     """One operation that torch computes as a whole. Rows compare by identity.
@@ -317,8 +329,7 @@ class LibraryOp:
         of dimensions torch accepts a tensor's strides; beyond it torch would make a copy, which a kernel can
         make as well. anywhere: whether its operands and results of rank 0 may be in host memory. typed:
         whether its operands' types determine those of its results, so that a reference keeps them.
-        accumulator: the position of the operand in whose memory the result may lie, in its shape and type.
-        overwriting: like `function`, but its function overwrites the accumulator and returns it.
+        overwriting: how the result can be computed in the memory of an operand; None: not at all.
     """
 
     name: str
@@ -331,8 +342,7 @@ class LibraryOp:
     strided_rank: int = 0
     anywhere: bool = False
     typed: bool = False
-    accumulator: int | None = None
-    overwriting: Callable[..., Callable[..., Any]] | None = field(default=None, repr=False)
+    overwriting: Overwriting | None = None
 
     def __copy__(self) -> LibraryOp:
         return self

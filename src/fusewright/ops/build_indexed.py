@@ -145,3 +145,19 @@ def reshape_map(source: Sequence[Expr], target: Sequence[Expr], places: Sequence
             index = linear if inner is ONE else quotient(linear, inner)
             indices[dim] = index if k == 0 else remainder(index, source[dim])
     return IndexMap(tuple(indices), TRUE)
+
+
+def is_reshape_map(index_map: IndexMap, memory: TensorView, view: TensorView) -> bool:
+    """Whether a map is that of a reshape of `memory` to `view`, if they have as many elements."""
+    if view.is_expanded or index_map.pred is not TRUE:
+        return False
+    target = view.extents
+    return index_map == reshape_map(memory.extents, target, positions(target))
+
+
+def is_reshape(node: Indexed) -> bool:
+    """Whether a read has all elements of its source in order. The map alone could also be that of a slice."""
+    source, view = node.source, node.output
+    is_whole = node.inverse is not None and node.inverse.pred is TRUE
+    is_whole |= product(source.extents) is product(view.extents)
+    return is_whole and not source.is_expanded and is_reshape_map(node.map, source, view)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fusewright.core.dtype import DataType
-from fusewright.core.op import LibraryOp
+from fusewright.core.op import LibraryOp, Overwriting
 from fusewright.ir import TensorView
 from fusewright.sym import Expr
 
@@ -60,10 +60,14 @@ def _linear(device: str) -> Callable[..., torch.Tensor]:
     return torch.nn.functional.linear
 
 
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    """A matrix of the rows of a tensor."""
+    return x if x.ndim == 2 else x.flatten(0, -2)
+
+
 def _addmm(device: str, transposed: bool) -> Callable[..., torch.Tensor]:
     def added(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        sum_ = torch.addmm(c.flatten(0, -2), a.flatten(0, -2), b.t() if transposed else b)
-        return sum_.view(c.shape)
+        return torch.addmm(_rows(c), _rows(a), b.t() if transposed else b).view(c.shape)
 
     return added
 
@@ -71,8 +75,8 @@ def _addmm(device: str, transposed: bool) -> Callable[..., torch.Tensor]:
 def _addmm_in_place(device: str, transposed: bool) -> Callable[..., torch.Tensor]:
     def accumulated(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         # Where strides forbid it, `flatten` would copy; `view` refuses.
-        rows = c.view(c.shape[:-1].numel(), c.shape[-1])
-        rows.addmm_(a.flatten(0, -2), b.t() if transposed else b)
+        rows = c if c.ndim == 2 else c.view(c.shape[:-1].numel(), c.shape[-1])
+        rows.addmm_(_rows(a), b.t() if transposed else b)
         return c
 
     return accumulated
@@ -102,8 +106,7 @@ ADDMM = library_row(
     contracted,
     switch="matmul_expr_eval",
     strided_rank=8,
-    accumulator=2,
-    overwriting=_addmm_in_place,
+    overwriting=Overwriting(2, _addmm_in_place),
 )
 ARGSORT = library_row("argsort", SORTED, _argsort)
 SORT = library_row("sort", SORTED, _sort)

@@ -9,15 +9,21 @@ from fusewright.core.dtype import DataType
 from fusewright.core.enums import MemoryType
 from fusewright.ir.axis import IterKind
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Copy, Iota, Node, Reduction
+from fusewright.ir.node import Copy, Iota, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ops.build_elementwise import constant
+from fusewright.ops.elementwise import CAST
 from fusewright.sym import ONE, Expr
 
 
 def shape_of(tensor: TensorView) -> tuple[tuple[Expr, bool, Expr | None], ...]:
     """The properties of a tensor's dimensions that consumers see."""
     return tuple([(axis.extent, axis.is_broadcast, axis.expanded) for axis in tensor.shape])
+
+
+def is_cast(node: Node | None) -> bool:
+    """Whether a node converts a tensor to another type."""
+    return isinstance(node, Pointwise) and node.op is CAST and isinstance(node.inputs[0], TensorView)
 
 
 def is_in_memory_of_its_own(tensor: TensorView, outputs: Collection[TensorView]) -> bool:

@@ -45,7 +45,7 @@ ENOUGH_TO_SCAN = 8
 LEAST_SCANNED = 32
 
 
-def enough_of(row_bytes: int) -> int:
+def enough_bytes(row_bytes: int) -> int:
     """Bytes of an access from which on shifted vectors of rows of `row_bytes` are not known to be faster."""
     return ENOUGH_OF_LONG_ROWS if row_bytes >= LONG_ROW else ENOUGH_BYTES
 

@@ -1,7 +1,7 @@
 // requires:
-// Signed integers in the order of unsigned ones, and back. The extrema of signed integers are found so: where ptxas
-// (13.0 at least) joins two of them to one of three operands (VIMNMX3), it drops the negation of the middle one, however
-// they are written. Unsigned ones are right. (What a definition writes with `where` is not changed.)
+// Maps signed integers to unsigned ones in the same order, and back. Minima and maxima of signed integers are computed
+// as unsigned ones: ptxas (13.0 at least) fuses two signed ones into one instruction with three operands (VIMNMX3) and
+// loses the negation of the middle operand. `where(a < b, a, b)` still becomes the signed instruction.
 
 namespace fw {
 

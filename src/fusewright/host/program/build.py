@@ -83,9 +83,9 @@ def build_program(
         if not isinstance(step, Evaluate):
             operations.append(step)
         elif not step.is_join:
-            accumulator = step.accumulator
-            is_free = accumulator is not None and accumulator in done and accumulator.is_row_major
-            operations.append(replace(step, over=accumulator) if is_free else step)
+            operand = step.overwritable
+            is_free = operand is not None and operand in done and operand.is_row_major
+            operations.append(replace(step, over=operand) if is_free else step)
         operations += [Free(tensor) for tensor in done]
     operations += [CopyInto(c.source, c.target, c.source in snapshots) for c in copies]
     operations += [Allocate(tensor, True) for tensor in empty]

@@ -39,8 +39,8 @@ class EvaluatePlan:
         }
         if isinstance(node, LibraryCall):
             self.constants[f"call_{op.segment}"] = node.op.function(target.device.type, **node.options)
-            if node.op.overwriting is not None:
-                self.constants[f"over_{op.segment}"] = node.op.overwriting(target.device.type, **node.options)
+            if (way := node.op.overwriting) is not None:
+                self.constants[f"over_{op.segment}"] = way.function(target.device.type, **node.options)
 
     def bound(self, memory: Memory) -> dict[str, Any]:
         """The values in the program's code that depend on sizes, by name.

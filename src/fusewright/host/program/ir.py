@@ -154,12 +154,12 @@ class Evaluate:
         return f"{results} = {self.node.label}({', '.join(operands)}) by torch{memory}"
 
     @property
-    def accumulator(self) -> TensorView | None:
+    def overwritable(self) -> TensorView | None:
         """The operand in whose memory the result may lie, if nothing else needs the operand."""
         node = self.node
-        if not isinstance(node, LibraryCall) or node.op.accumulator is None:
+        if not isinstance(node, LibraryCall) or node.op.overwriting is None:
             return None
-        value = self.inputs[node.op.accumulator]
+        value = self.inputs[node.op.overwriting.operand]
         return value if isinstance(value, TensorView) and self.inputs.count(value) == 1 else None
 
     def seen_through(self, index: int) -> tuple[Node, ...]:

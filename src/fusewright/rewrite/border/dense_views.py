@@ -13,13 +13,12 @@ from collections.abc import Iterable, Sequence
 
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import IndexMap, positions
 from fusewright.ir.node import Indexed, Node, Stored
 from fusewright.ir.value import TensorView
-from fusewright.ops.build_indexed import reshape_map
+from fusewright.ops.build_indexed import is_reshape, is_reshape_map
 from fusewright.rewrite.border.product_sizes import name_products
 from fusewright.rewrite.replacement import shape_of
-from fusewright.sym import TRUE, ZERO, Mul, Symbol, product
+from fusewright.sym import ZERO, Mul, Symbol
 
 
 def view_dense_memory(fusion: Fusion) -> Fusion:
@@ -60,7 +59,7 @@ def _is_seen_reshaped(fusion: Fusion, source: TensorView) -> bool:
         and not (node.indices or node.filled)
         and node.output not in outputs
         and shape_of(node.output) == shape
-        and _shows_all(node)
+        and is_reshape(node)
         for node in source.uses
     )
 
@@ -81,7 +80,9 @@ def _is_view(fusion: Fusion, node: Stored) -> bool:
     if above is None or above.traits.indexed or node.source in fusion.output_tensors():
         return False
     has_home = any(out.tensor is output and out.alias is not None for out in fusion.outputs)
-    return not (output.uses or has_home) and is_dense(output) and _is_reshape(node.map, output, node.source)
+    return (
+        not (output.uses or has_home) and is_dense(output) and is_reshape_map(node.map, output, node.source)
+    )
 
 
 def _view_output(fusion: Fusion, node: Stored) -> None:
@@ -102,22 +103,6 @@ def is_dense(tensor: TensorView) -> bool:
     if tensor.is_cpu or tensor.is_expanded or False in tensor.contiguity:
         return False
     return tensor.is_row_major and ZERO not in [axis.extent for axis in tensor.shape]
-
-
-def _shows_all(node: Indexed) -> bool:
-    """Whether a read has all elements of its source in order. The map alone could also be that of a slice."""
-    source, view = node.source, node.output
-    is_whole = node.inverse is not None and node.inverse.pred is TRUE
-    is_whole |= product(source.extents) is product(view.extents)
-    return is_whole and _is_reshape(node.map, source, view)
-
-
-def _is_reshape(index_map: IndexMap, memory: TensorView, view: TensorView) -> bool:
-    """Whether a map is that of a reshape of `memory` to `view`."""
-    if view.is_expanded or index_map.pred is not TRUE:
-        return False
-    target = view.extents
-    return index_map == reshape_map(memory.extents, target, positions(target))
 
 
 def _symbols(nodes: Iterable[Node]) -> set[Symbol]:

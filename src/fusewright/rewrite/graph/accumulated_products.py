@@ -19,17 +19,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from fusewright.analyze.inputs import nodes_before
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed, LibraryCall, Node, Pointwise
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Broadcast, Squeeze
 from fusewright.ops.build_elementwise import apply_to_tensor
+from fusewright.ops.build_indexed import is_reshape
 from fusewright.ops.build_library import call_library
 from fusewright.ops.build_shape import broadcast
-from fusewright.ops.elementwise import CAST, ELEMENTWISE
+from fusewright.ops.elementwise import ELEMENTWISE
 from fusewright.ops.library import ADDMM, LINEAR, MATMUL
-from fusewright.rewrite.graph.shown import is_reshape
-from fusewright.rewrite.replacement import remove_dead, return_instead, shape_of
+from fusewright.rewrite.replacement import is_cast, remove_dead, return_instead, shape_of
 
 #: The position of each node in topological order.
 Order = dict[Node, int]
@@ -44,7 +45,7 @@ def accumulate_products(fusion: Fusion) -> Fusion:
     for product in ordered:
         if not isinstance(product, LibraryCall) or not _is_of_a_matrix(product):
             continue
-        found = _worth_it(_sum_of(product.output, outputs), product, outputs, order)
+        found = _accumulation(_sum_of(product.output, outputs), product, outputs, order)
         if found is not None:
             _accumulate(fusion, product, found, outputs, order)
             has_changed = True
@@ -91,16 +92,16 @@ def _sum_of(product: TensorView, outputs: Collection[TensorView]) -> _Sum | None
     shape = shape_of(tensor)
     if len(shape) < 2:
         return None
-    is_cast = product.dtype.is_reduced_float
-    if is_cast and use is not None and _is_cast(use):
+    is_reduced = product.dtype.is_reduced_float
+    if is_reduced and use is not None and is_cast(use):
         tensor, use = use.output, _only_use(use.output, outputs)
     addend = _added_to(tensor, use)
     if use is None or addend is None:
         return None
     total, before = use.output, addend.definition
-    if is_cast:
+    if is_reduced:
         cast = _only_use(total, outputs)
-        if before is None or cast is None or not (_is_cast(before) and _is_cast(cast)):
+        if before is None or cast is None or not (is_cast(before) and is_cast(cast)):
             return None
         total, addend = cast.output, before.tensor_inputs[0]
     is_of_type = total.dtype is addend.dtype is product.dtype
@@ -124,10 +125,6 @@ def _added_to(tensor: TensorView, node: Node | None) -> TensorView | None:
 def _keeps_elements(node: Node) -> bool:
     """Whether a node shows all elements of its operand in order, in other dimensions."""
     return isinstance(node, (Squeeze, Broadcast)) or (isinstance(node, Indexed) and is_reshape(node))
-
-
-def _is_cast(node: Node) -> bool:
-    return isinstance(node, Pointwise) and node.op is CAST
 
 
 def _with_biases(call: LibraryCall, found: _Sum, outputs: Collection[TensorView]) -> _Sum | None:
@@ -156,7 +153,7 @@ def _is_repeated(tensor: TensorView, whole: TensorView) -> bool:
 # ---- whether the addend can take the product ---------------------------------------------------------------
 
 
-def _worth_it(
+def _accumulation(
     found: _Sum | None, product: LibraryCall, outputs: Collection[TensorView], order: Order
 ) -> _Sum | None:
     """The sum to which the product is added in memory; None if that saves nothing.
@@ -226,17 +223,10 @@ def _is_in_memory(tensor: TensorView, outputs: Collection[TensorView]) -> bool:
     return tensor in outputs or any(isinstance(use, LibraryCall) for use in tensor.uses)
 
 
-def _between(first: Node | None, last: Node, order: Order) -> set[Node]:
+def _between(first: Node | None, last: LibraryCall, order: Order) -> set[Node]:
     """The nodes that `last` follows from, those behind `first` in the order and those that are not in it."""
     start = -1 if first is None else order[first]
-    found: set[Node] = set()
-    stack = [last]
-    while stack:
-        above = {value.definition for value in stack.pop().inputs}
-        new = {node for node in above if node is not None and order.get(node, start + 1) > start} - found
-        found |= new
-        stack += new
-    return found
+    return nodes_before(last.tensor_inputs, lambda node: order.get(node, start + 1) > start)
 
 
 # ---- the call ----------------------------------------------------------------------------------------------

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 from fusewright.core.dtype import DataType, represents
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Pointwise
 from fusewright.ir.value import TensorView
-from fusewright.ops.elementwise import CAST
-from fusewright.rewrite.replacement import is_in_memory_of_its_own, read_instead
+from fusewright.rewrite.replacement import is_cast, is_in_memory_of_its_own, read_instead
 
 
 def fold_casts(fusion: Fusion) -> Fusion:
     """Makes casts start from the earliest tensor with the operand's values; returns `fusion`."""
     outputs = set(fusion.output_tensors())
     for node in fusion.ordered_nodes():
-        if not _is_cast(node):
+        if not is_cast(node):
             continue
         source, out = node.tensor_inputs[0], node.output
         before = _exact_source(source, out.dtype)
@@ -36,14 +34,10 @@ def fold_casts(fusion: Fusion) -> Fusion:
     return fusion
 
 
-def _is_cast(node: Node | None) -> bool:
-    return isinstance(node, Pointwise) and node.op is CAST and isinstance(node.inputs[0], TensorView)
-
-
 def _exact_source(tensor: TensorView, dtype: DataType) -> TensorView | None:
     """The operand of the cast that computed a tensor, if a cast of the operand gives the same; else None."""
     node = tensor.definition
-    if node is None or not _is_cast(node):
+    if node is None or not is_cast(node):
         return None
     (before,) = node.tensor_inputs
     if before.is_cpu or not represents(tensor.dtype, before.dtype):

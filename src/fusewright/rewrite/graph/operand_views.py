@@ -11,8 +11,7 @@ from collections.abc import Collection
 from fusewright.core.dtype import DataType
 from fusewright.ir import Fusion, Indexed, LibraryCall, Node, Placement, TensorView, Val
 from fusewright.ir.index_map import position_of, positions
-from fusewright.ops.build_indexed import regrouped
-from fusewright.rewrite.graph.shown import is_reshape
+from fusewright.ops.build_indexed import is_reshape, regrouped
 from fusewright.sym import TRUE, as_int, product
 
 # Strides in place of unknown ones. None is a multiple of another, so that no dimensions appear contiguous.

@@ -17,9 +17,8 @@ from fusewright.ir.node import Indexed, Node, Pointwise, Reduction
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Permute
 from fusewright.ops import build_shape
-from fusewright.ops.build_indexed import regrouped
+from fusewright.ops.build_indexed import is_reshape, regrouped
 from fusewright.ops.build_reduction import reduce_states
-from fusewright.rewrite.graph.shown import is_reshape
 from fusewright.rewrite.replacement import remove_dead, return_instead
 from fusewright.sym import ONE
 

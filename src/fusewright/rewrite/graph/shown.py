@@ -1,4 +1,4 @@
-"""Recognizes a tensor that another one shows in another shape, and reads that are reshapes.
+"""Recognizes a tensor that another one shows in another shape.
 
 For example, `softmax` divides by the sum of each row, broadcast along the row.
 """
@@ -8,12 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.index_map import IndexMap, positions
-from fusewright.ir.node import Indexed, Node
+from fusewright.ir.node import Node
 from fusewright.ir.value import TensorView
 from fusewright.ir.view import Expand
-from fusewright.ops.build_indexed import reshape_map
-from fusewright.sym import TRUE
 
 
 @dataclass(frozen=True)
@@ -48,14 +45,3 @@ def shown_by(tensor: TensorView) -> Shown:
         views.append(node)
         (tensor,) = node.tensor_inputs
     return Shown(tensor, tuple(reversed(views)))
-
-
-def is_reshape(node: Indexed) -> bool:
-    """Whether a read has all elements of its source in order. The map alone could also be that of a slice."""
-    source, target = node.source.extents, node.output.extents
-    if node.inverse is None or node.inverse.pred is not TRUE:
-        return False
-    if node.filled or node.source.is_expanded or node.output.is_expanded:
-        return False
-    same: IndexMap = reshape_map(source, target, positions(target))
-    return node.map == same

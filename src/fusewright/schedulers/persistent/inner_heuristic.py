@@ -46,6 +46,7 @@ from fusewright.schedulers.shifted_rows import (
     ENOUGH_TO_SCAN,
     LEAST_SCANNED,
     LONG_ROW,
+    enough_bytes,
     is_narrow,
 )
 from fusewright.schedulers.sizes import ceil_div
@@ -300,8 +301,8 @@ class InnerPersistentPlanner(ReductionPlanner):
             aligned: elements of the widest vector that is aligned in every row.
             weights: whether vectors of weights may start at any element.
         """
-        is_long = length * self._buffers.inputs.at_once >= LONG_ROW and count >= clustered_rows.LEAST_ROWS
-        enough = ENOUGH_OF_LONG_ROWS if is_long else ENOUGH_BYTES
+        row_bytes = length * self._buffers.inputs.at_once
+        enough = enough_bytes(row_bytes) if count >= clustered_rows.LEAST_ROWS else ENOUGH_BYTES
         found = wider_vectors(
             self.fusion, self.space, self._vectors, self._shifted, aligned, length, facts, enough, weights
         )

@@ -54,7 +54,7 @@ from fusewright.schedulers.reduction.wider_vectors import (
     wider_vectors,
     with_wider_vectors,
 )
-from fusewright.schedulers.shifted_rows import enough_of, is_narrow
+from fusewright.schedulers.shifted_rows import enough_bytes, is_narrow
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.vector_limits import VectorLimits
 
@@ -252,7 +252,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         width = width if several is None else several.width
         plain = inner_params(rows, length, width, hardware, accesses)
         plain = plain if several is None else several.of(plain)
-        enough = enough_of(length * self.space.element_bytes)
+        enough = enough_bytes(length * self.space.element_bytes)
         found = wider_vectors(
             self.fusion, self.space, self._vectors, self._shifted, width, length, facts, enough
         )
