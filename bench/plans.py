@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def made_kernels(operation: Operation, shape: Sequence[int]) -> Sequence[Any]:
-    """The kernels of a call with tensors that have no memory.
+    """The kernels of a call with tensors that have no memory, compiled.
 
     Raises:
         UserError, InternalError: there are none.
@@ -93,7 +93,9 @@ def made_kernels(operation: Operation, shape: Sequence[int]) -> Sequence[Any]:
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = operation.inputs(tuple(shape), Inputs(torch.device("cpu")))
     FusionCache.reset()
-    return operation.definition(inputs).kernels_for([_meta(tensor) for tensor in inputs], device="cuda")
+    kernels = operation.definition(inputs).kernels_for([_meta(tensor) for tensor in inputs], device="cuda")
+    kernels.compile()
+    return kernels
 
 
 def _meta(tensor: torch.Tensor) -> torch.Tensor:

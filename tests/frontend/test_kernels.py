@@ -132,7 +132,8 @@ def test_kernels_are_shared_with_calls(kernels_first: bool, monkeypatch: pytest.
         fd.execute(inputs)
         assert count() == 2  # schedules; the simulator takes no machine code
     kernels = fd.kernels_for(inputs)
-    assert count() == (4 if kernels_first else 2)
+    assert count() == (2 if kernels_first else 0)
+    assert "registers" in str(kernels) and count() == 2  # machine code is made where it is asked for
     fd.execute(inputs)
     assert fd.kernels_for(inputs)[0].kernel is kernels[0].kernel
     assert names(kernels)[::2] == [kernel.name for kernel in fd._last_kernels()]

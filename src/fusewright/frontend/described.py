@@ -56,10 +56,11 @@ class Described:
         override_user_schedule: bool = False,
         schedules: GivenSchedules | None = None,
     ) -> SegmentKernels:
-        """The kernels that `execute` would run for these inputs, compiled, in launch order. Nothing runs.
+        """The kernels that `execute` would run for these inputs, in launch order. Nothing runs.
 
         Each has the params with their reason, the scheduler's estimate, the schedule, the CUDA text,
-        registers, shared memory and occupancy, and its tensors. They print as a table. After `segment` the
+        registers, shared memory and occupancy, and its tensors. They print as a table. The text is compiled
+        when something needs its machine code, as registers and the table do. After `segment` the
         kernels are those of all segments, with this definition's names for their tensors.
 
         Args:
@@ -94,7 +95,8 @@ class Described:
             return definition._complete().executor.empty_outputs(passed, device, as_meta=True)
 
         segmentation.outline(arguments, place, describe)
-        return SegmentKernels(found)
+        parallel = not self._options.disabled("parallel_compile")
+        return SegmentKernels(found, parallel, self._tracer)
 
     @explained
     def _kernels_for(

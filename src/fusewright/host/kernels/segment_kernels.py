@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -187,15 +187,39 @@ class SegmentKernel:
 
 
 class SegmentKernels(tuple[SegmentKernel, ...]):
-    """The kernels of a call in launch order: a tuple that prints as a table."""
+    """The kernels of a call in launch order: a tuple that prints as a table.
 
-    __slots__ = ()
+    Attributes:
+        parallel: whether `compile` works on several at a time.
+        tracer: of what `compile` does.
+    """
+
+    parallel: bool
+    tracer: Tracer
+
+    def __new__(
+        cls, kernels: Iterable[SegmentKernel] = (), parallel: bool = True, tracer: Tracer = SILENT
+    ) -> SegmentKernels:
+        made = super().__new__(cls, kernels)
+        made.parallel, made.tracer = parallel, tracer
+        return made
+
+    def compile(self) -> None:
+        """Makes the machine code of all kernels, as the table and `to_dict` do.
+
+        Raises:
+            CompileError: NVRTC refuses a kernel.
+        """
+        codes = [kernel.code_traced(self.tracer) for kernel in self]
+        compile_all([code for code in codes if code is not None], self.parallel, self.tracer)
 
     def to_dict(self) -> dict[str, Any]:
-        """The kernels as plain values, for JSON."""
+        """The kernels as plain values, for JSON. Raises as `compile`."""
+        self.compile()
         return {"kernels": [kernel.to_dict() for kernel in self]}
 
     def __str__(self) -> str:
+        self.compile()
         rows = [_COLUMNS, *map(_row, self)]
         widths = [max(map(len, column)) for column in zip(*rows)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
@@ -270,7 +294,7 @@ def described_kernels(
     parallel: bool,
     tracer: Tracer,
 ) -> SegmentKernels:
-    """Compiles the kernels of these steps and describes them.
+    """Prints and describes the kernels of these steps. They are compiled if this is to be dumped.
 
     Args:
         memory: the layouts of the call's tensors, including tensors that are written in place.
@@ -278,13 +302,14 @@ def described_kernels(
 
     Raises:
         LaunchError, ScheduleError: a kernel cannot be launched for this call.
-        CompileError: NVRTC rejects a kernel.
     """
     done = [plan for plan in plans if isinstance(plan, LaunchPlan) or not plan.op.is_join]
-    found = [_described(plan, memory, costs, wording) for plan in done]
-    codes = [kernel.code_traced(tracer) for kernel in found]
-    compile_all([code for code in codes if code is not None], parallel, tracer)
-    return SegmentKernels(found)
+    found = SegmentKernels([_described(plan, memory, costs, wording) for plan in done], parallel, tracer)
+    for kernel in found:
+        kernel.code_traced(tracer)
+    if tracer.dumps_compilation:
+        found.compile()
+    return found
 
 
 def _described(
