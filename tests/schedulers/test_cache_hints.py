@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -125,6 +126,24 @@ def test_an_input_is_marked_that_is_read_by_index_too(target: torch.device) -> N
     torch.testing.assert_close(outputs[0], torch.cat([x[:, 32:], x[:, :32]], 1) * x)
     # One for both halves, of which a thread needs one, and one of the input as it is.
     assert text.count("fw::load_el") == text.count("fw::load") == 2
+
+
+@pytest.mark.parametrize(
+    "function, streams",
+    [
+        (lambda x: x.float().logsumexp(1), True),
+        (lambda x: x.float().var(1), True),
+        (lambda x: (x - x.mean(1, keepdim=True))[:, :1024], True),  # stores a quarter
+        (lambda x: x - x.mean(1, keepdim=True), False),
+    ],
+)
+def test_rows_that_are_held_and_of_which_little_is_stored_leave_the_cache_first(
+    function: Callable[[torch.Tensor], torch.Tensor], streams: bool
+) -> None:
+    x = torch.empty(16384, 4096, dtype=torch.bfloat16, device="meta")
+    [kernel] = p.definition(function, x).kernels_for([x], device="cuda")
+    assert kernel.scheduler == "inner_persistent"
+    assert (kernel.params.streams_inputs, kernel.params.keeps_inputs) == (streams, not streams)
 
 
 @pytest.mark.parametrize("share, streams", [(0.25, True), (0.15, False)])

@@ -144,8 +144,10 @@ class InnerPersistentPlanner(ReductionPlanner):
             proposal = replace(proposal, params=params)
         if self._holds_floats(params):
             params = with_room_for_floats(params, self._buffers.of(params), hardware)
-        if _takes_hint(params) and self._cost.keeps(facts, hardware):
-            params = replace(params, keeps_inputs=True)
+        if _takes_hint(params):
+            streams = self._cost.stores_little(facts) and self._cost.streams(facts, hardware)
+            keeps = self._cost.keeps(facts, hardware)
+            params = replace(params, streams_inputs=streams, keeps_inputs=keeps)
         return replace(proposal, params=params)
 
     def _holds_floats(self, params: ReductionParams) -> bool:
