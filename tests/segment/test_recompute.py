@@ -8,6 +8,7 @@ import torch
 from fusewright import DataType, FusionDefinition
 from fusewright.host.executor import FusionExecutor
 from fusewright.segment.recompute import recompute_borders
+from tests.schedulers.proposals import definition
 from tests.segment.graphs import Graph
 
 
@@ -52,6 +53,19 @@ def test_parts_move_no_more_bytes_than_the_whole(readers: int, shares: bool, is_
     position = {node: i for i, node in enumerate([maker, *nodes])}
     found = recompute_borders(fusion, [[maker], nodes], position, lambda nodes, _: len(nodes) <= 2)
     assert found == ([[], [[maker, node] for node in nodes]] if is_split else [[[maker]], [nodes]])
+
+
+@pytest.mark.parametrize("beside, kernels", [("vector", 2), ("row", 2), ("tensor", 3)])
+def test_a_vector_beside_what_is_read_again_is_no_reason_to_store(beside: str, kernels: int) -> None:
+    """Two kernels need what one input and a few elements of another make; not so of another whole input."""
+    sizes = {"vector": (64, 1, 1), "row": (64, 1, 256), "tensor": (64, 256, 256)}[beside]
+
+    def centred(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        x = (x * factor.abs()).clamp(0, 1)
+        return x - x[:, :200].mean((1, 2), keepdim=True)
+
+    inputs = [torch.empty(shape, device="meta") for shape in ((64, 256, 256), sizes)]
+    assert len(definition(centred, *inputs).kernels_for(inputs, device="cuda")) == kernels
 
 
 def test_what_a_library_reads_is_read_again_in_its_own_type() -> None:

@@ -21,6 +21,9 @@ Group = list[Node]
 # The most nodes of a chain that is recomputed. Longer chains cost more arithmetic than they save in memory
 # traffic.
 MAX_CHAIN = 16
+# What a chain reads beyond the bytes of the tensor, as a share of these, and still saves memory traffic:
+# vectors beside what it starts from. All readers together read less of them than the store takes.
+MAX_BESIDE = 1 / 16
 # The most parts into which a group is split so that each recomputes a tensor.
 MAX_PARTS = 3
 
@@ -215,13 +218,13 @@ def _is_cheaper(
     groups: Sequence[Group],
     stored: Collection[TensorView],
 ) -> bool:
-    """Whether the chain moves no more bytes than a read of `tensor`.
+    """Whether the chain moves no more bytes than a read of `tensor`, or few more.
 
     The chain reads the tensors that it starts from, and other kernels store those that none stores yet. If
     the group is the only reader of `tensor`, the chain is compared with the store and the read of `tensor`.
     """
     again = _bytes_again(tensor, chain, group) + _bytes_stored(tensor, chain, stored)
-    if again <= tensor.dtype.size:
+    if again <= (1 + MAX_BESIDE) * tensor.dtype.size:
         return True
     readers = [g for g in groups if any(use in g for use in tensor.uses) and tensor.definition not in g]
     return len(readers) == 1 and again < 2 * tensor.dtype.size
