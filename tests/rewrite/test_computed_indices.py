@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fusewright import DataType, FusionDefinition
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed
 from fusewright.rewrite import canonicalize
 from tests.integration.tolerance import assert_close
+from tests.schedulers.proposals import definition
 
 #: What is computed of positions along a row, in the definition and by torch.
 Index = Callable[[Any, Any], Any]
@@ -86,6 +88,25 @@ def test_what_has_one_element_along_an_index_is_read_without_it() -> None:
     (made,) = fd.execute([data, rows, columns])
     wanted = torch.where(torch.arange(COLUMNS) < 7, data.double(), 0.0)[rows][:, columns] * 2
     assert_close(made, wanted)
+
+
+@pytest.mark.parametrize("mode", ["replicate", "reflect"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_pad_of_what_follows_from_a_pad_reads_no_indices(mode: str, times: int) -> None:
+    """Slopes of slopes: whatever is known of the outer index is an index into the inner one."""
+
+    def slopes(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(times):
+            around = F.pad(x[:, None], (1, 2), mode=mode)[:, 0]
+            x = around[:, 3:] - around[:, :-3]
+        return x
+
+    x = torch.randn(ROWS, COLUMNS)
+    fd = definition(slopes, x)
+    [kernel] = fd.kernels_for([x])
+    assert "index" not in kernel.cuda_text
+    (made,) = fd.execute([x])
+    assert_close(made, slopes(x.double()))
 
 
 def test_indices_of_inputs_stay() -> None:

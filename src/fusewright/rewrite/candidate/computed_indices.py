@@ -2,9 +2,10 @@
 
     y[i, j] = x[i, v] with v = abs(j - 1)      becomes      y[i, j] = x[i, max(j - 1, 1 - j)]
 
-The indices of a reflecting or a replicating pad have this form. The analyses of index maps then apply to
-these reads: they find where the index is contiguous, so that vectors can be loaded, and equal reads become
-one. Sizes must be constants, to prove that an index is inside the source.
+The indices of a reflecting or a replicating pad have this form. So have those of a pad of what follows from a
+padded tensor, which are read at other such indices. The analyses of index maps then apply to these reads: they
+find where the index is contiguous, so that vectors can be loaded, and equal reads become one. Sizes must be
+constants, to prove that an index is inside the source.
 """
 
 from __future__ import annotations
@@ -18,7 +19,21 @@ from fusewright.ir.index_map import IndexMap, index_value, position, value_exten
 from fusewright.ir.node import Choose, Indexed, Iota, Pointwise
 from fusewright.ir.value import Scalar, Val
 from fusewright.rewrite.replacement import replace_node
-from fusewright.sym import And, Expr, Symbol, as_int, const, floordiv, land, lt, maximum, minimum, mod
+from fusewright.sym import (
+    TRUE,
+    And,
+    Expr,
+    Symbol,
+    as_int,
+    const,
+    floordiv,
+    land,
+    lt,
+    maximum,
+    minimum,
+    mod,
+    substitute,
+)
 
 # The largest index of 32 bits. Computation within this range does not wrap.
 _LARGEST = 2**31 - 1
@@ -68,8 +83,18 @@ def _without(node: Indexed | Choose, table: Mapping[int, Expr]) -> Indexed | Cho
     Args:
         table: the index expressions that replace the tensors.
     """
+    tensors = [tensor for number, tensor in enumerate(node.index_tensors) if number not in table]
+    found = _map_without(node, table)
+    if isinstance(node, Choose):
+        return Choose(node.inputs[0], node.inputs[1], node.output, found.pred, tensors)
+    new = Indexed(node.kind, node.source, node.output, found, tensors, node.fill, node.inverse)
+    new.cache = node.cache
+    return new
+
+
+def _map_without(node: Indexed | Choose, table: Mapping[int, Expr]) -> IndexMap:
+    """Where the node without them reads, and under which condition. A choice reads nowhere."""
     kept = [number for number in range(len(node.index_tensors)) if number not in table]
-    tensors = [node.index_tensors[number] for number in kept]
 
     def replace(s: Symbol) -> Expr | None:
         number = value_of(s)
@@ -84,13 +109,8 @@ def _without(node: Indexed | Choose, table: Mapping[int, Expr]) -> Indexed | Cho
         known = {lt(-1, s) for s in values}
         return land(*(term for term in terms if term not in known))
 
-    if isinstance(node, Choose):
-        pred = IndexMap((), inside(node.pred)).rewritten(replace).pred
-        return Choose(node.inputs[0], node.inputs[1], node.output, pred, tensors)
-    found = IndexMap(node.map.indices, inside(node.map.pred)).rewritten(replace)
-    new = Indexed(node.kind, node.source, node.output, found, tensors, node.fill, node.inverse)
-    new.cache = node.cache
-    return new
+    indices, pred = ((), node.pred) if isinstance(node, Choose) else (node.map.indices, node.map.pred)
+    return IndexMap(indices, inside(pred)).rewritten(replace)
 
 
 def _number(value: Val, extents: Sequence[Expr], known: dict[Val, _Number | None]) -> _Number | None:
@@ -113,6 +133,10 @@ def _found(value: Val, extents: Sequence[Expr], known: dict[Val, _Number | None]
     node = value.definition
     if isinstance(node, Iota):
         return _position(node, extents)
+    if isinstance(node, Indexed):
+        return _read(node, extents)
+    if isinstance(node, Choose):
+        return _number(node.inputs[0], extents, known) if _takes_first(node) else None
     if not isinstance(node, Pointwise):
         return None
     args = [_number(each, extents, known) for each in node.inputs]
@@ -135,6 +159,23 @@ def _position(node: Iota, extents: Sequence[Expr]) -> _Number | None:
     last = start + step * (extent - 1)
     place = position(along[0], extents[along[0]])
     return _Number(place * step + start, min(start, last), max(start, last))
+
+
+def _read(node: Indexed, extents: Sequence[Expr]) -> _Number | None:
+    """The number at the place of its source that a read takes, if it has one at all positions."""
+    if any(not a.is_broadcast and a.extent is not e for a, e in zip(node.output.shape, extents)):
+        return None
+    extents, table = node.source.extents, _known(node)
+    value, places = _number(node.source, extents, {}), _map_without(node, table)
+    if value is None or len(table) < len(node.index_tensors) or places.pred is not TRUE:
+        return None
+    at = {position(i, extent): index for i, (extent, index) in enumerate(zip(extents, places.indices))}
+    return _Number(substitute(value.expr, at), value.lo, value.hi)
+
+
+def _takes_first(node: Choose) -> bool:
+    """Whether a choice takes its first operand at all positions."""
+    return _map_without(node, _known(node)).pred is TRUE
 
 
 def _constant(number: int) -> _Number:
@@ -208,6 +249,8 @@ def _chosen(
 ) -> _Number | None:
     """The operand that a selection takes, if its condition has one value at all positions; else None."""
     test = node.inputs[0].definition
+    while isinstance(test, Choose) and _takes_first(test):
+        test = test.inputs[0].definition
     if not isinstance(test, Pointwise) or test.op.name not in _ALWAYS:
         return None
     left, right = (_number(each, extents, known) for each in test.inputs)
