@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fusewright import FusionDefinition
 from fusewright.core.dtype import DataType
@@ -246,6 +247,34 @@ def test_vectors_go_through_merged_dimensions():
     ):
         params, _ = p.propose(POINTWISE, fusion, p.facts_of(fusion, [shape]))
         assert (params.vectorization_factor, params.vectorized_dim) == (widest, dim), shape
+
+
+def _params_of(function, *inputs):
+    [kernel] = p.definition(function, *inputs).kernels_for(inputs, device="cuda")
+    params = kernel.params
+    return params.vectorization_factor, params.vectorized_dim, params.unroll_factor_inner
+
+
+def test_vectors_of_a_joins_parts_are_narrower_rather_than_loaded_by_element():
+    """An element needs one part: it takes fewer accesses in vectors of two than by element for vectors of four."""
+    x = torch.empty(16, 64, 112, 112, dtype=torch.bfloat16, device="meta")
+    assert _params_of(lambda x: F.pad(x, (2, 2, 2, 2), mode="circular"), x) == (2, -1, 4)
+
+
+def test_a_short_input_is_no_limit_for_vectors():
+    """All its elements are in a few lines, however far apart the threads' vectors are."""
+    points, turned, moved = (torch.empty(n, 3, device="meta") for n in (4194304, 3, 1))
+
+    def rotated(points, turned, moved):
+        return sum(points[:, i, None] * turned[i] for i in range(3)) + moved
+
+    assert _params_of(rotated, points, turned, moved)[0] == 4
+
+
+def test_a_thread_that_stores_fewer_bytes_than_it_loads_has_two_accesses_in_flight():
+    x = torch.empty(16384, 4096, dtype=torch.bfloat16, device="meta")
+    assert _params_of(lambda x: x * 2, x) == (8, -1, 1)
+    assert _params_of(lambda x: (x * 2).to(torch.float8_e4m3fn), x) == (8, -1, 2)
 
 
 def test_vectors_through_merged_dimensions_regard_loads_of_indices():

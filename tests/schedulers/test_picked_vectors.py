@@ -11,6 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusewright import DataType, FusionDefinition, ParamsError, PointwiseParams
 from fusewright.torch_compile import decompositions, from_fx
+from tests.schedulers import proposals as p
 
 Tensor = torch.Tensor
 BFLOAT16, FLOAT, BYTES, DOUBLE = torch.bfloat16, torch.float32, torch.uint8, torch.float64
@@ -97,6 +98,22 @@ def test_other_elements_are_read_as_before(
     assert isinstance(kernel.params, PointwiseParams) and kernel.params.picked_inputs == ()
     (made,) = fd.execute([x])
     assert torch.equal(made, function(x))
+
+
+def test_weights_that_lie_side_by_side_for_each_channel_are_taken_from_vectors(target: torch.device) -> None:
+    """They come from the caches, so what they allow is no limit for the vectors of the rows."""
+
+    def convolved(x: Tensor, weights: Tensor) -> Tensor:
+        padded = F.pad(x, (0, 0, 3, 0))
+        return sum(padded[i : i + len(x)] * weights[:, i] for i in range(4))  # type: ignore[return-value]
+
+    inputs = (values((80, 64), BFLOAT16, target), values((64, 4), BFLOAT16, target))
+    fd = p.definition(convolved, *inputs)
+    [kernel] = fd.kernels_for(inputs)
+    assert (kernel.params.vectorization_factor, kernel.params.picked_inputs) == (8, (1,))
+    assert "fw::load<8>(&T1" not in kernel.cuda_text and "T1[" not in kernel.cuda_text.replace("&T1[", "")
+    (made,) = fd.execute(inputs)
+    torch.testing.assert_close(made, convolved(*inputs), atol=0.5, rtol=2e-2)
 
 
 def flipped(static: bool) -> FusionDefinition:

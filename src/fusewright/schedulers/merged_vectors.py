@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from fusewright.analyze.runs import Run, divisors, merged_indexed_run
 from fusewright.analyze.vectorize import are_one_run, power_of_two_divisor, unit_stride_axis, widest_aligned
-from fusewright.core.hardware import MAX_VECTOR_BYTES
+from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE
 from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
@@ -21,7 +21,7 @@ from fusewright.ir.node import Choose, Indexed
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.vector_limits import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
-from fusewright.sym import Const, Expr, Symbol, as_int, product
+from fusewright.sym import ZERO, Const, Expr, Symbol, as_int, product
 
 # ---- vectors beside accesses by element ----
 
@@ -46,9 +46,10 @@ WINDOW_BYTES = 4  # bytes of a vector beside them
 #   the bias, which start at any element.
 CACHED_COST = 0.1
 # The same for each byte of a vector that is read by element: what a warp reads at once lies a vector apart,
-# and the L1 cache serves a line of 128 bytes a cycle.
+# and the L1 cache serves a line of 128 bytes a cycle. The elements of a short input are all in a few lines.
 #   H200: two vectors of bf16 and two of float beside three tensors of bf16 take twice as long as memory does.
-#   Two of bf16 beside rows of 4095 of two tensors: 105 us by vectors of 8, 88 by vectors of 4.
+#   Two of bf16 beside rows of 4095 of two tensors: 105 us by vectors of 8, 88 by vectors of 4. Points of
+#   three and a matrix: 31.1 us by vectors of 2, 29.1 by vectors of 4.
 CACHED_BYTE_COST = 0.02
 
 
@@ -152,6 +153,26 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
+class _Cached:
+    """An access by element that the caches serve.
+
+    Attributes:
+        element_bytes: the size of an element.
+        count: the number of elements that differ; 0 if neighbours read the same one.
+    """
+
+    element_bytes: int
+    count: Expr
+
+    def cost(self, width: int, facts: Facts) -> float:
+        """Returns the cost per element beside vectors of `width`: by the bytes from what a thread of a warp
+        reads to what the next one reads.
+        """
+        apart = self.element_bytes * min(width, facts.value(self.count) / WARP_SIZE)
+        return max(CACHED_COST, CACHED_BYTE_COST * apart)
+
+
+@dataclass(frozen=True, slots=True)
 class _Lanes:
     """The dimensions from `dim` on.
 
@@ -159,7 +180,7 @@ class _Lanes:
         sizes: the numbers that a vector must divide.
         runs: the accesses that can be vectors.
         single: the cost per element of accesses that cannot be vectors, except those served by the caches.
-        cached: bytes per element of each of these; 0 if neighbours read the same element.
+        cached: those.
         widest: the most elements of a vector that all loads among them allow.
         is_aligned: whether every vector starts at an aligned element.
     """
@@ -168,14 +189,14 @@ class _Lanes:
     sizes: tuple[Expr, ...]
     runs: tuple[_Run, ...]
     single: float
-    cached: tuple[int, ...] = ()
+    cached: tuple[_Cached, ...] = ()
     widest: int = MAX_VECTOR_BYTES
     is_aligned: bool = False
 
     def vectors(self, facts: Facts) -> MergedVectors:
         """Returns the vectors of the fewest accesses, if loads may start at any element."""
         if not self.runs:
-            return MergedVectors(self.dim, Vectors(1, (), self._by_element(1)))
+            return MergedVectors(self.dim, Vectors(1, (), self._by_element(1, facts)))
         divided = MAX_VECTOR_BYTES
         for each in self.sizes:
             divided = power_of_two_divisor(facts.value(each), divided)
@@ -183,7 +204,7 @@ class _Lanes:
         for run in self.runs:
             width = run.width(facts, width)
         widths = [2**n for n in range(width.bit_length())] if self.cached else [width]
-        found = [Vectors(each, (), len(self.runs) / each + self._by_element(each)) for each in widths]
+        found = [Vectors(n, (), len(self.runs) / n + self._by_element(n, facts)) for n in widths]
         aligned = min(reversed(found), key=lambda vectors: vectors.cost)
         if self.is_aligned or width >= min(divided, self.widest):
             return MergedVectors(self.dim, aligned)
@@ -193,7 +214,7 @@ class _Lanes:
                 wide = run.width(facts, wide)
         across = [run.position for run in self.runs if run.width(facts, wide) < wide]
         positions = tuple(sorted({position for position in across if position is not None}))
-        cost = (len(self.runs) + (UNALIGNED_COST - 1) * len(across)) / wide + self._by_element(wide)
+        cost = (len(self.runs) + (UNALIGNED_COST - 1) * len(across)) / wide + self._by_element(wide, facts)
         return MergedVectors(self.dim, Vectors(wide, positions, cost) if cost < aligned.cost else aligned)
 
     def with_unaligned(self, merged: MergedVectors, facts: Facts) -> MergedVectors | None:
@@ -214,9 +235,9 @@ class _Lanes:
             across.add(run.position)
         return replace(merged, vectors=replace(merged.vectors, unaligned=tuple(sorted(across))))
 
-    def _by_element(self, width: int) -> float:
+    def _by_element(self, width: int, facts: Facts) -> float:
         """Returns the cost per element of the accesses that are no vectors, if others are of `width`."""
-        return self.single + sum(max(CACHED_COST, CACHED_BYTE_COST * width * size) for size in self.cached)
+        return self.single + sum(each.cost(width, facts) for each in self.cached)
 
 
 def _lanes(
@@ -242,8 +263,8 @@ def _lanes(
     from_memory = [access for access in single if not is_cached(fusion, access, axes)]
     cached = tuple(
         [
-            access.tensor.dtype.size if axes[-1] in access.concrete else 0
-            for access in single
+            _Cached(access.tensor.dtype.size, product(access.tensor.extents) if differs else ZERO)
+            for access, differs in ((access, axes[-1] in access.concrete) for access in single)
             if access not in from_memory
         ]
     )

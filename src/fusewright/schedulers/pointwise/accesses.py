@@ -87,6 +87,14 @@ class PointwiseAccesses:
         return sum(others) + max((a.tensor.dtype.size for a in parts), default=0)
 
     @cached_property
+    def stores_narrower(self) -> bool:
+        """Whether the elements that it stores are narrower than those that it loads."""
+        loaded = [access.tensor.dtype.size for access in self.full_loads]
+        return max((out.dtype.size for out in self.fusion.output_tensors()), default=0) < min(
+            loaded, default=0
+        )
+
+    @cached_property
     def has_neighbours(self) -> bool:
         """Whether an element needs several of one input, all of which are no parts to choose one from."""
         loads = self.full_loads
@@ -133,9 +141,11 @@ class PointwiseAccesses:
     # ---- loads that come from the caches ----
 
     def count_from_memory(self, facts: Facts) -> float:
-        """Returns the number of accesses, of which those that come from the caches count for a part."""
+        """Returns the number of accesses, of which those that come from the caches count for a part, and all
+        parts of joins for one.
+        """
         cached = sum(self.is_cached(access, facts) for access in self.concrete)
-        return len(self.concrete) - (1 - CACHED_COST) * cached
+        return len(self.concrete) - (1 - CACHED_COST) * cached - max(0, len(self._parts) - 1)
 
     def is_cached(self, access: Access, facts: Facts) -> bool:
         """Whether an input is read that has few elements, each of them again and again."""
@@ -166,6 +176,10 @@ class PointwiseAccesses:
     def by_element(self, facts: Facts) -> list[Access]:
         """Returns the loads that are no vectors, whatever the sizes, except those from the caches."""
         return [access for access in self._single_loads if not self.is_cached(access, facts)]
+
+    def cached_by_element(self, facts: Facts) -> list[Access]:
+        """Returns those from the caches, which set no limit on the vectors of others."""
+        return [access for access in self._single_loads if self.is_cached(access, facts)]
 
     @cached_property
     def _single_loads(self) -> list[Access]:
