@@ -256,7 +256,7 @@ def _params_of(function, *inputs):
 
 
 def test_vectors_of_a_joins_parts_are_narrower_rather_than_loaded_by_element():
-    """An element needs one part: it takes fewer accesses in vectors of two than by element for vectors of four."""
+    """An element needs one part: vectors of two take fewer accesses than elements for vectors of four."""
     x = torch.empty(16, 64, 112, 112, dtype=torch.bfloat16, device="meta")
     assert _params_of(lambda x: F.pad(x, (2, 2, 2, 2), mode="circular"), x) == (2, -1, 4)
 

@@ -3,9 +3,9 @@
     y[i, j] = x[i, v] with v = abs(j - 1)      becomes      y[i, j] = x[i, max(j - 1, 1 - j)]
 
 The indices of a reflecting or a replicating pad have this form. So have those of a pad of what follows from a
-padded tensor, which are read at other such indices. The analyses of index maps then apply to these reads: they
-find where the index is contiguous, so that vectors can be loaded, and equal reads become one. Sizes must be
-constants, to prove that an index is inside the source.
+padded tensor, which are read at other such indices. The analyses of index maps then apply to these reads:
+they find where the index is contiguous, so that vectors can be loaded, and equal reads become one. Sizes must
+be constants, to prove that an index is inside the source.
 """
 
 from __future__ import annotations
