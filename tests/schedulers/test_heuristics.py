@@ -268,7 +268,17 @@ def test_a_short_input_is_no_limit_for_vectors():
     def rotated(points, turned, moved):
         return sum(points[:, i, None] * turned[i] for i in range(3)) + moved
 
-    assert _params_of(rotated, points, turned, moved)[0] == 4
+    assert _params_of(rotated, points, turned, moved) == (4, 0, 4)
+
+
+@pytest.mark.parametrize("count, accesses", [(4, 4), (8, 2), (12, 1)])
+def test_elements_that_are_loaded_one_by_one_leave_registers(count, accesses):
+    rows = torch.empty(2000000, 12, device="meta")
+
+    def weighted(rows):
+        return sum(rows[:, i, None] * (i + 1.5) for i in range(count)) * rows.new_ones(12)
+
+    assert _params_of(weighted, rows)[::2] == (4, accesses)
 
 
 def test_a_thread_that_stores_fewer_bytes_than_it_loads_has_two_accesses_in_flight():

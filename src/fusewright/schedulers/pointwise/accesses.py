@@ -13,7 +13,8 @@ from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.value import TensorView
+from fusewright.ir.node import Choose
+from fusewright.ir.value import TensorView, Val
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.merged_vectors import CACHED_COST, MANY_IN_A_WINDOW, is_cached, parts_of_joins
 from fusewright.schedulers.pointwise.row_windows import rows_loaded
@@ -142,10 +143,11 @@ class PointwiseAccesses:
 
     def count_from_memory(self, facts: Facts) -> float:
         """Returns the number of accesses, of which those that come from the caches count for a part, and all
-        parts of joins for one.
+        parts of which an element needs one for one.
         """
         cached = sum(self.is_cached(access, facts) for access in self.concrete)
-        return len(self.concrete) - (1 - CACHED_COST) * cached - max(0, len(self._parts) - 1)
+        spared = len(self._parts) - 1 if self._needs_one_part else 0
+        return len(self.concrete) - (1 - CACHED_COST) * cached - spared
 
     def is_cached(self, access: Access, facts: Facts) -> bool:
         """Whether an input is read that has few elements, each of them again and again."""
@@ -160,6 +162,17 @@ class PointwiseAccesses:
     @cached_property
     def broadcast_loads(self) -> frozenset[Access]:
         return frozenset(a for a in self.all if is_cached(self.fusion, a, self.space.axes))
+
+    @cached_property
+    def _needs_one_part(self) -> bool:
+        """Whether joins have parts, and an element needs but one of these: no window of a join."""
+        needed: dict[Val, int] = {part.node.output: 1 for part in self._parts if part.node is not None}
+        for node in self.fusion.ordered_nodes() if needed else ():
+            if node.outputs[0] not in needed:
+                counts = [needed.get(value, 0) for value in node.inputs]
+                count = max(counts[:2]) if isinstance(node, Choose) else sum(counts)
+                needed.update(dict.fromkeys(node.outputs, min(count, 2)))  # which is as good as any more
+        return max((needed.get(out, 0) for out in self.fusion.output_tensors()), default=0) == 1
 
     @cached_property
     def _parts(self) -> list[Access]:
@@ -186,6 +199,11 @@ class PointwiseAccesses:
         inner = self.innermost
         units = ((access, unit_stride_axis(access.tensor)) for access in self._loads)
         return [a for a, unit in units if unit is None or inner is None or a.axes.get(inner) is not unit]
+
+    @property
+    def single(self) -> int:
+        """The number of loads by element, whether from memory or from the caches."""
+        return len(self._single_loads)
 
     def are_apart(self, facts: Facts, among: Sequence[Access] | None = None) -> bool:
         """Whether many loads by element (or of those `among` them) are of neighbours that lie apart."""
