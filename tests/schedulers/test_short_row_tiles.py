@@ -97,8 +97,19 @@ def test_several_tiles_of_a_block(down: int, tiles: int) -> None:
 
 
 def test_tiles_are_of_blocks_that_hold_columns() -> None:
-    with pytest.raises(ParamsError, match=r"`lparams\.bdimz`: expected -1, as nothing is bound to it, got 4"):
-        ReductionParams(lparams=LaunchParams(bdimx=32, bdimy=8, bdimz=4)).validate(p.H200)
+    """And of those whose threads go along memory; none of these sweeps columns, or has lanes down them."""
+    lanes = ReductionParams(lanes_down_columns=True, lparams=LaunchParams(bdimx=32, bdimy=8, bdimz=4))
+    sweeps = ReductionParams(
+        persistent_kernel=True,
+        project_persistent_buffers=True,
+        batches_per_block_inner_reduction=0,
+        lparams=LaunchParams(bdimx=32, bdimy=8, bdimz=4),
+    )
+    for params in (lanes, sweeps):
+        with pytest.raises(
+            ParamsError, match=r"`lparams\.bdimz`: expected -1, as nothing is bound to it, got 4"
+        ):
+            params.validate(p.H200)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 4, 8])

@@ -37,15 +37,19 @@ class LaunchParams(Decision):
     bdimy: int = _extent(lambda hardware: hardware.max_block[1])
     bdimz: int = _extent(lambda hardware: hardware.max_block[2])
 
+    @property
+    def threads(self) -> int:
+        """The threads of a block, by the extents that are set."""
+        return max(1, self.bdimx) * max(1, self.bdimy) * max(1, self.bdimz)
+
     def validate(self, hardware: HardwareInfo) -> None:
         """Raises ParamsError for a launch that the GPU does not take."""
         Decision.validate(self, hardware)
-        threads = prod(max(1, getattr(self, name)) for name in BLOCK_EXTENTS)
-        if threads > hardware.max_threads_per_block:
+        if self.threads > hardware.max_threads_per_block:
             raise ParamsError(
                 path="bdimx * bdimy * bdimz",
                 expected=f"at most {hardware.max_threads_per_block}",
-                given=threads,
+                given=self.threads,
             )
 
 

@@ -31,7 +31,7 @@ _PERSISTENT = When(lambda params: params.persistent_kernel, "in a kernel that is
 _INNER = When(lambda params: params.fastest_dim, "with fastest_dim False")
 _OUTER = When(lambda params: not params.fastest_dim, "with fastest_dim True")
 _EACH_ROW = When(
-    lambda params: not (params.fastest_dim or params.persistent_kernel) and params.joined_rows == 1,
+    lambda params: not (params.fastest_dim or params.persistent_kernel or params.joins_rows),
     "unless a kernel that is not persistent reads columns, each row by itself",
 )
 _TILES = When(
@@ -109,9 +109,9 @@ class ReductionParams(HeuristicParams):
     With fastest_dim ("inner") the reduced dimensions include the contiguous one: a block reduces
     lparams.bdimy rows with lparams.bdimx threads each, and lparams.gdimy blocks share one reduction. Without
     it ("outer") lparams.bdimx threads lie along the rows, lparams.bdimy go down the columns, and
-    lparams.gdimy blocks share columns. A block that holds columns has lparams.bdimz such groups of threads,
-    each with columns of its own. The binding of each axis (block_dim_*, grid_dim_*, cross_*,
-    multiple_reds_per_blk) follows from that.
+    lparams.gdimy blocks share columns. A block that holds columns, or goes on from a row of memory to the
+    next, has lparams.bdimz such groups of threads, each with columns of its own. The binding of each axis
+    (block_dim_*, grid_dim_*, cross_*, multiple_reds_per_blk) follows from that.
 
     A persistent kernel reads rows, or columns, again with the results. With batches, it holds them meanwhile.
     Without batches, it sweeps them once for each reduction and once more, in the loops of other reductions.
@@ -189,7 +189,9 @@ class ReductionParams(HeuristicParams):
             required=lambda params: not (params.holds_batches or params.fastest_dim),
             tried=(UNSET, *TRIED_EXTENTS),
         ),
-        bdimz=Extent(read=lambda params: params.holds_batches and not params.fastest_dim),
+        bdimz=Extent(
+            read=lambda params: not params.fastest_dim and (params.holds_batches or params.joins_rows)
+        ),
         gdimy=Extent(
             read=lambda params: (
                 params.blocks_per_cluster == 1
@@ -238,6 +240,12 @@ class ReductionParams(HeuristicParams):
     def holds_batches(self) -> bool:
         """Whether threads hold a row, so that its length determines their number."""
         return self.persistent_kernel and self.batches_per_block_inner_reduction > 0
+
+    @property
+    def joins_rows(self) -> bool:
+        """Whether threads go on from a row of memory to the next (`reduction.joined_rows`)."""
+        several = not (self.fastest_dim or self.persistent_kernel) and self.lparams.bdimz > 1
+        return self.joined_rows > 1 or (several and not self.lanes_down_columns)
 
     @property
     def _reduces_x(self) -> bool:

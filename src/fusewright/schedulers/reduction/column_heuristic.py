@@ -223,7 +223,7 @@ def with_words_in_flight(
         blocks: the number of blocks. Where each has an SM for itself, it leaves no registers for another if
             it needs them.
     """
-    threads = params.lparams.bdimx * params.lparams.bdimy
+    threads = params.lparams.threads
     registers = hardware.registers_a_thread(NARROW_BLOCKS_AN_SM * threads)
     if held + REGISTERS_TO_WORK > registers and blocks <= hardware.sm_count:
         registers = hardware.registers_a_thread(threads)

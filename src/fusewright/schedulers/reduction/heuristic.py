@@ -37,7 +37,7 @@ from fusewright.schedulers.reduction.crossed_loads import (
     is_short,
     loads_down_columns,
 )
-from fusewright.schedulers.reduction.joined_rows import joined_params, joins_rows
+from fusewright.schedulers.reduction.joined_rows import Batches, joined_params, joins_rows
 from fusewright.schedulers.reduction.planner import ReductionPlanner
 from fusewright.schedulers.reduction.row_heuristic import RowAccesses, inner_params
 from fusewright.schedulers.reduction.shared_elements import rows_share_elements, sharing_rows
@@ -112,10 +112,9 @@ class IndependentReductionPlanner(ReductionPlanner):
         """Returns a proposal for `count` columns, of which neighbours are contiguous."""
         space, width = self.space, self._width(facts)
         joined = self._joined_rows(facts, width, hardware)
-        if joined is not None:
-            launch = joined.lparams
-            blocks = count // launch.bdimx * launch.gdimy
-            return self._proposal(joined, blocks, facts, hardware, self._cost_along_memory)
+        is_narrow = width * space.element_bytes <= NARROW_VECTOR_BYTES
+        if joined is not None and is_narrow and joined.params.vectorize_iter_dom:
+            return joined
         columns = Columns(
             count,
             length,
@@ -134,7 +133,8 @@ class IndependentReductionPlanner(ReductionPlanner):
         has_rows = _threads_along(params) * params.unroll_factor_iter_dom == columns.side_by_side
         along_memory = params.lanes_down_columns or has_rows
         cost = self._cost_along_memory if along_memory else self._cost
-        return self._proposal(params, blocks, facts, hardware, cost)
+        plain = self._proposal(params, blocks, facts, hardware, cost)
+        return plain if joined is None else min(plain, joined, key=_seconds)
 
     @cached_property
     def _column_loads(self) -> VectorLimits | None:
@@ -210,25 +210,34 @@ class IndependentReductionPlanner(ReductionPlanner):
             return None
         return MergedVectorLimits(self.fusion, space.order, space.loads)
 
-    def _joined_rows(self, facts: Facts, width: int, hardware: HardwareInfo) -> ReductionParams | None:
-        """Returns params that read several rows as one, where vectors along one are narrower than memory is
-        fast with; else None.
+    def _joined_rows(self, facts: Facts, width: int, hardware: HardwareInfo) -> Proposal | None:
+        """Returns a proposal that reads several rows as one, if it has wider vectors than rows have, or
+        several batches of short rows; else None.
         """
-        if self._runs is None or width * self.space.element_bytes > NARROW_VECTOR_BYTES:
+        if self._runs is None:
             return None
-        length, row = self.space.reduction_size(facts), self.space.side_by_side(facts)
-        if row == width > 1:  # neighbouring threads go down the columns
+        space = self.space
+        length, row = space.reduction_size(facts), space.side_by_side(facts)
+        if not row or (row == width > 1):  # neighbouring threads go down the columns
             return None
-        outer = max(0, len(self.space.iteration) - 1)
+        outer = max(0, len(space.iteration) - 1)
         found = next((each.vectors for each in self._runs.vectors(outer, facts) if each.dim == outer), None)
-        if found is None or found.unaligned or found.width <= width or not row:
+        wide = 1 if found is None or found.unaligned else found.width
+        count = space.iteration_size(facts) // row
+        results = self._results
+        batches = Batches(count, length, row, wide, space.element_bytes, len(results), sum(results))
+        params = joined_params(batches, hardware)
+        if params is None or params.joined_rows < width or (params.joined_rows == width > 1):
             return None
-        batches = self.space.iteration_size(facts) // row
-        joined = joined_params(batches, length, row, found.width, self.space.element_bytes, hardware)
-        # What blocks exchange of several states is not known to be worth it; of several reductions, the last
-        # would stand in a loop.
-        several = self._states > 1 or self.reductions > 1
-        return None if joined is not None and joined.cross_grid_inner_reduction and several else joined
+        launch = params.lparams
+        blocks = ceil_div(count, max(1, launch.bdimz)) * launch.gdimy
+        return self._proposal(params, blocks, facts, hardware, self._cost_along_memory)
+
+    @cached_property
+    def _results(self) -> tuple[int, ...]:
+        """The bytes of each state of all reductions."""
+        nodes = [node for node in self.fusion.nodes if isinstance(node, Reduction)]
+        return tuple(out.dtype.size for node in nodes for out in node.outputs)
 
     def _is_short_split(self, rows: int, length: int, width: int, hardware: HardwareInfo) -> bool:
         """Whether rows in two stretches of memory are so short, and so many, that a thread reduces each."""
@@ -293,7 +302,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         exchanges = ceil_div(self.reductions, MAX_GRID_REDUCES)
         steps = exchanges * GRID_REDUCTION_SECONDS if params.cross_grid_inner_reduction else 0.0
         speed = busy_share(blocks, hardware)
-        threads = params.lparams.bdimx * params.lparams.bdimy
+        threads = params.lparams.threads
         resident = min(hardware.max_blocks_per_sm, max(1, hardware.max_threads_per_sm // threads))
         moving = cost.seconds_an_sm(facts, hardware) / max(1, blocks)
         started = cost.started_share(facts, hardware, blocks)

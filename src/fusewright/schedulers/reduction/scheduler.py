@@ -93,7 +93,7 @@ class ReductionScheduler(BuiltInScheduler):
         if params.vector_down_columns > 1 and not loads_down_columns(original):
             params.expect("vector_down_columns", 1, _NOTHING_CROSSED)
         check_inputs(schedule.fusion, params.unaligned_inputs, "unaligned_inputs")
-        if params.joined_rows > 1:
+        if params.joins_rows:
             join_rows(schedule, params, original.read_once)
             return
         ports = cache_inputs_and_outputs(schedule, original.read_once, input_hint(params))

@@ -53,7 +53,7 @@ class StepLoads:
 
     def fitting(self, params: ReductionParams, hardware: HardwareInfo) -> ReductionParams:
         """Returns the params with no more in flight than registers hold."""
-        most = hardware.registers_a_thread(max(1, params.lparams.bdimx) * max(1, params.lparams.bdimy))
+        most = hardware.registers_a_thread(params.lparams.threads)
         name = "unroll_factor_top_of_vectorization" if params.fastest_dim else "unroll_factor_inner_reduction"
         steps, held = getattr(params, name), self.held(params)
         if steps == 1 or held + REGISTERS_TO_WORK <= most:
