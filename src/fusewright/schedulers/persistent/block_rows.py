@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
 from fusewright.schedulers.params import LaunchParams, ReductionParams
+from fusewright.schedulers.params.heuristic import MAX_UNROLL
 from fusewright.schedulers.persistent.row_buffers import RowBuffers
 from fusewright.schedulers.persistent.row_threads import (
     BATCHES,
@@ -89,7 +90,7 @@ def block_params(
         threads, batches = least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK
     room = max(1, min(REGISTERS_TO_HOLD, per_thread))
-    place = _place_of_row(threads, batches * width, room, buffers, state_bytes, hardware)
+    place = _place_of_row(threads, batches, width, room, buffers, state_bytes, hardware)
     unroll = 1
     if not place.is_held:
         batches, unroll = 0, _reloads_in_flight(vectors, width, threads, room, buffers)
@@ -115,9 +116,23 @@ def block_params(
 
 
 def _place_of_row(
-    threads: int, elements: int, room: int, buffers: RowBuffers, state_bytes: int, hardware: HardwareInfo
+    threads: int,
+    batches: int,
+    width: int,
+    room: int,
+    buffers: RowBuffers,
+    state_bytes: int,
+    hardware: HardwareInfo,
 ) -> _Place:
-    """Returns where `threads` hold a row, of which each has `elements` and `room` registers."""
+    """Returns where `threads` hold a row, of which each has so many vectors of `width`, and `room` registers.
+
+    More vectors than code is unrolled for are not held, however little each takes: bytes one by one, or what
+    all rows have in common and nothing holds.
+    """
+    elements = batches * width
+    swept = _Place(inputs_only=True, in_shared=False, is_held=False, text="not held, loaded again")
+    if batches > MAX_UNROLL:
+        return swept
     everything = elements * buffers.everything.at_once // REGISTER_BYTES
     inputs = elements * buffers.inputs.at_once // REGISTER_BYTES
     if everything <= room and not makes_room(threads, everything, inputs, hardware):
@@ -127,7 +142,7 @@ def _place_of_row(
     bytes_a_thread = elements * buffers.inputs.in_all + state_bytes
     if threads * bytes_a_thread <= hardware.shared_memory_per_block_optin - SHARED_SLACK:
         return _Place(inputs_only=True, in_shared=True, is_held=True, text="shared memory, inputs only")
-    return _Place(inputs_only=True, in_shared=False, is_held=False, text="not held, loaded again")
+    return swept
 
 
 def _reloads_in_flight(vectors: int, width: int, threads: int, room: int, buffers: RowBuffers) -> int:

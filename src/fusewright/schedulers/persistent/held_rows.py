@@ -36,7 +36,8 @@ class Held:
     Attributes:
         at_once: the most that is held across any one reduction.
         in_all: the bytes of all tensors that are held across some reduction.
-        copied: the bytes of each of these, if all are copies of inputs of types of one size; else 0.
+        copied: the bytes of each of these, if all are copies of inputs of types of one size, with an element
+            for each point; else 0.
         tensors: their number.
     """
 
@@ -57,7 +58,8 @@ def held_bytes(fusion: Fusion, *, project: bool) -> Held:
     assert isinstance(space, ReductionSpace), space
     recompute(schedule, space, everything=project)
     held = held_tensors(schedule.fusion, space)
-    sizes = {tensor.dtype.size if _is_copied(schedule.fusion, tensor) else 0 for tensor in held}
+    copies = {t for t in held if _is_copied(schedule.fusion, t) and space.has_every_element(t)}
+    sizes = {tensor.dtype.size if tensor in copies else 0 for tensor in held}
     copied = sizes.pop() if len(sizes) == 1 else 0
     at_once, in_all = most_held(schedule.fusion, held), sum(tensor.dtype.size for tensor in held)
     return Held(at_once, in_all, copied, len(held))
@@ -114,10 +116,12 @@ def _has(value: Val, extents: set[Expr]) -> bool:
 
 
 def held_tensors(fusion: Fusion, space: ReductionSpace) -> dict[TensorView, list[TensorView]]:
-    """Returns the tensors that are read before and after a reduction and have an element for each point, with
-    those reductions.
+    """Returns the tensors that are read before and after a reduction and have an element for each point of a
+    row, with those reductions. A block holds its part of these also if other rows read the same, such as the
+    channels of an image that each of several sums adds up.
     """
-    return {t: reds for t, reds in persistent_tensors(fusion).items() if space.has_every_element(t)}
+    held = persistent_tensors(fusion).items()
+    return {tensor: reductions for tensor, reductions in held if space.has_every_element_of_a_row(tensor)}
 
 
 def most_held(fusion: Fusion, held: Mapping[TensorView, Sequence[TensorView]]) -> int:

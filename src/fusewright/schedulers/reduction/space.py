@@ -150,8 +150,15 @@ class ReductionSpace:
 
     def has_every_element(self, tensor: TensorView) -> bool:
         """Whether a computed tensor has an element for each point of the space."""
+        return self._has_elements(tensor, self.concrete)
+
+    def has_every_element_of_a_row(self, tensor: TensorView) -> bool:
+        """Whether a computed tensor has an element for each point of a row: rows may share it."""
+        return self._has_elements(tensor, [axis for axis in self.reduction if not axis.is_broadcast])
+
+    def _has_elements(self, tensor: TensorView, along: Iterable[IterDomain]) -> bool:
         covered = self.maps.get(tensor, {})
-        own = (covered.get(axis) for axis in self.concrete)
+        own = (covered.get(axis) for axis in along)
         return all(axis is not None and not axis.is_broadcast and not axis.is_reduction for axis in own)
 
     @cached_property
