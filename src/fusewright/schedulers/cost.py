@@ -41,6 +41,8 @@ KERNEL_SECONDS = 4.7e-6
 BLOCK_SECONDS = 0.64e-9
 # Share of the nominal bandwidth that a copy of 2,000 MB reaches.
 COPY_SHARE = 0.895
+# Bytes that the L1 cache of an SM loads in a cycle (CUDA's best practices guide: 32 banks of 4 bytes).
+CACHED_BYTES_A_CYCLE = 128
 # Share of the L2 cache with data of the previous kernel that is not yet written to memory when a kernel
 # starts, and that must make room for the kernel's reads.
 UNWRITTEN_SHARE = 0.4
@@ -357,6 +359,11 @@ def starting_seconds(blocks: float) -> float:
 def copy_seconds(moved: float, hardware: HardwareInfo) -> float:
     """Returns the seconds of so many bytes, read or written, at a copy's speed."""
     return moved / _copy_speed(hardware)
+
+
+def cached_seconds(loaded: float, hardware: HardwareInfo) -> float:
+    """Returns the seconds of loads of so many bytes by all threads, if all are in the L1 caches."""
+    return loaded / (hardware.sm_count * CACHED_BYTES_A_CYCLE * hardware.clock_mhz * 1e6)
 
 
 def _copy_speed(hardware: HardwareInfo) -> float:

@@ -4,8 +4,8 @@ What lives here: `partition` (the greedy search, by structure), `decision` (the 
 call, compared by cost), `state` (a partition with its proposals and costs), `selection` (decisions cached for
 calls), `draft` (the graph being partitioned, schedulers' verdicts on its parts, rewrites and their undoing),
 `ideas` (the changes that are worth a trial, of which `gather_order`, `input_order` and `joined_pieces`
-rewrite the graph, and `repeated_work` and `row_results` move work to other kernels), `layouts` (the layouts
-of inputs in a call if the definition leaves them open), `groups` (the acyclic graph of
+rewrite the graph, and `repeated_work`, `window_results` and `row_results` move work to other kernels),
+`layouts` (the layouts of inputs in a call if the definition leaves them open), `groups` (the acyclic graph of
 groups), `order` (of launches), `bundles` (segments that share a launch), `exclusions` (nodes that schedulers
 are not asked about), `rejection` (the exclusions after a failed group), `extract` (the small fusion of a
 group), `canonical` (what equal groups share, and the map to the definition's names), `recompute` (work that

@@ -29,7 +29,7 @@ from fusewright.segment.order import (
     reductions_apart,
     surroundings,
 )
-from fusewright.segment.partition import merged_groups
+from fusewright.segment.partition import excluded_windows, merged_groups, within_bounds
 from fusewright.segment.rejection import without_rejected
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
 from fusewright.segment.state import (
@@ -117,8 +117,23 @@ class Decision:
     # ---- states
 
     def _accepted_state(self) -> State:
+        """The partition by structure that planners accept at these sizes, if possible without kernels that
+        compute results far too often.
+        """
+        bounded = within_bounds(self.draft, self.required)
+        if bounded is not self.required:
+            try:
+                state = self._accepted_with(bounded)
+            except (NoSchedulerError, RejectedError):
+                pass
+            else:
+                self.required = bounded
+                return state
+        return self._accepted_with(self.required)
+
+    def _accepted_with(self, excluded: Exclusions) -> State:
         """The partition by structure, repeated until planners accept all its segments at these sizes."""
-        draft, excluded = self.draft, self.required
+        draft = self.draft
         while True:
             groups = merged_groups(draft, draft.nodes, excluded)
             state = self._state(groups, excluded)
@@ -192,7 +207,7 @@ class Decision:
                 if moved is None:
                     break
                 state = moved
-            elif idea.together:
+            elif idea.together or idea.stored is not None:
                 state = self._with_best((idea, *idea.others), state)
             elif idea.rewrites:
                 state = self._redefined_or_split(idea, state)
@@ -470,6 +485,10 @@ class Decision:
             excluded = self._reductions_apart(idea.segments, idea.across, ordered, excluded)
         elif idea.once is not None:
             excluded = self._computed_once(idea.segments, idea.once, excluded)
+        elif idea.stored is not None:
+            for segment in idea.segments:
+                found = self._ideas.window_results(segment, self._costs[segment])[idea.stored]
+                excluded = excluded_windows(draft, [found], excluded)
         elif not changes:
             for segment in idea.segments:
                 excluded = excluded.without_nodes(type_name(segment.scheduler.type), segment.nodes)

@@ -89,8 +89,12 @@ class Draft:
         key = tuple(nodes), names
         if key in self._asked:
             return self._asked[key]
+        schedulers = self._schedulers(names)
+        if not schedulers:  # a group that is too large for a kernel is not even extracted
+            self._asked[key] = None, []
+            return self._asked[key]
         extraction = self.extractor.extract(nodes)
-        taker, reasons = extraction.first_accepting(self._schedulers(names))
+        taker, reasons = extraction.first_accepting(schedulers)
         scheduler = None
         if taker is not None:
             scheduler, planner = taker
@@ -201,6 +205,8 @@ class Draft:
             return reasons
         known = self._extracted.get((tuple(nodes), names)) if is_known else None
         if scheduler is None or known is None:
+            if not self._schedulers(names):
+                return []
             extraction = self.extractor.extract(nodes, read_elsewhere)
             taker, reasons = extraction.first_accepting(self._schedulers(names))
             if taker is None:

@@ -25,6 +25,8 @@ from fusewright.segment.order import across_memory
 from fusewright.segment.repeated_work import RepeatedWork, repeated_work
 from fusewright.segment.segmented import Segment
 from fusewright.segment.state import LEAST_GAIN_OF_MORE_KERNELS, Call, Idea, State, may_be_split
+from fusewright.segment.window_results import WindowResults, window_results
+from fusewright.sym import Symbol
 
 # Orders of other tensors in which inputs are tried at once, beside that of dimensions: of the slowest
 # kernels, those that change the fewest inputs.
@@ -62,6 +64,7 @@ class Ideas:
         self._draft = draft
         self._call = call
         self._tried: set[tuple[str, tuple[Node, ...]]] = set()
+        self._window_results: dict[Segment, list[WindowResults]] = {}
 
     def of(self, state: State) -> Iterator[Idea]:
         """The changes that have not been tried, those of the slowest kernels first: they can save most."""
@@ -83,6 +86,12 @@ class Ideas:
                 segments = self.untried(f"once {i}", [segment for segment, _ in known])
                 if segments:
                     yield Idea(segments, f" reading its repeated part {i}", once=i)
+            count = len(self.window_results(*known[0]))
+            segments = self.untried("windows", [segment for segment, _ in known] if count else [])
+            if segments:
+                text = " reading its results {} through windows"
+                first, *others = [Idea(segments, text.format(i), stored=i) for i in range(count)]
+                yield replace(first, others=tuple(others))
             segments = self.untried("pieces", [segment for segment, _ in known if may_rewrite])
             rewrites = [r for each in segments if (r := self._in_pieces(each)) is not None]
             if len(rewrites) == len(segments) > 0:
@@ -151,9 +160,26 @@ class Ideas:
 
     def repeated_work(self, segment: Segment) -> list[RepeatedWork]:
         """The parts of a segment that its kernel computes several times, at the sizes of the call."""
+        return repeated_work(segment.nodes, self._sizes(segment))
+
+    def window_results(self, segment: Segment, cost: Cost) -> list[WindowResults]:
+        """The results that a segment's kernel computes at several places, so that another might store them.
+
+        Nothing where the kernel takes about as long as its traffic.
+        """
+        hardware, least = self._call.hardware, LEAST_GAIN_OF_MORE_KERNELS * cost.seconds
+        if cost.seconds - KERNEL_SECONDS - copy_seconds(cost.bytes, hardware) <= least:
+            return []
+        if segment not in self._window_results:
+            outputs, sizes = self._draft.graph.output_tensors(), self._sizes(segment)
+            found = window_results(segment.nodes, outputs, sizes, hardware, least)
+            self._window_results[segment] = found
+        return self._window_results[segment]
+
+    def _sizes(self, segment: Segment) -> dict[Symbol, int]:
+        """The sizes of the graph that a segment uses, at the call."""
         own = self._call.facts(segment).sizes
-        sizes = {theirs: own[ours] for ours, theirs in segment.sizes if ours in own}
-        return repeated_work(segment.nodes, sizes)
+        return {theirs: own[ours] for ours, theirs in segment.sizes if ours in own}
 
     def _in_pieces(self, segment: Segment) -> Rewrite | None:
         """What stores the pieces of a segment's joins by themselves.

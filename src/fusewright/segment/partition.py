@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from fusewright.core.errors import NoSchedulerError
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Fusion, Node
-from fusewright.schedulers.base import Scheduler, merges_last
+from fusewright.schedulers.base import Scheduler, merges_last, type_name
 from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, ExclusionIndex, Exclusions
 from fusewright.segment.groups import GroupGraph
 from fusewright.segment.row_results import with_row_results
 from fusewright.segment.segmented import SegmentedFusion
+from fusewright.segment.window_results import WindowResults, far_too_often_repeated
 
 # After this many rejections in a row, a round goes on to the next group. Otherwise schedulers would be asked
 # about a full group with each of its neighbours, which may be hundreds.
@@ -36,8 +38,37 @@ def partition(
             why.
     """
     draft = Draft(fusion, registry, tracer if tracer is not None else SILENT)
-    exclusions = draft.translated(exclusions)
-    return draft.result(draft.segments(merged_groups(draft, draft.nodes, exclusions), exclusions))
+    return by_structure(draft, draft.translated(exclusions))
+
+
+def by_structure(draft: Draft, exclusions: Exclusions) -> SegmentedFusion:
+    """See `partition`."""
+
+    def made(excluded: Exclusions) -> SegmentedFusion:
+        return draft.result(draft.segments(merged_groups(draft, draft.nodes, excluded), excluded))
+
+    bounded = within_bounds(draft, exclusions)
+    if bounded is not exclusions:
+        try:
+            return made(bounded)
+        except NoSchedulerError:
+            pass
+    return made(exclusions)
+
+
+def within_bounds(draft: Draft, exclusions: Exclusions) -> Exclusions:
+    """Extends the exclusions so that no kernel computes results far too often (`window_results`)."""
+    found = far_too_often_repeated(draft.nodes, draft.graph.output_tensors())
+    return excluded_windows(draft, found, exclusions)
+
+
+def excluded_windows(draft: Draft, results: Sequence[WindowResults], exclusions: Exclusions) -> Exclusions:
+    """Extends the exclusions so that kernels read these results instead of computing them again."""
+    for each in results:
+        exclusions = exclusions.without_repeats(each.makers)
+        for scheduler in draft.registry:
+            exclusions = exclusions.without_merges(type_name(scheduler.type), each.makers, each.readers)
+    return exclusions
 
 
 def merged_groups(

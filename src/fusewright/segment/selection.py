@@ -16,7 +16,7 @@ from fusewright.segment.decision import Decision, Planned, accepted
 from fusewright.segment.draft import Draft
 from fusewright.segment.exclusions import NO_EXCLUSIONS, Exclusions
 from fusewright.segment.layouts import InputLayout
-from fusewright.segment.partition import merged_groups
+from fusewright.segment.partition import by_structure
 from fusewright.segment.rejection import without_fault
 from fusewright.segment.segmented import Segment, SegmentedFusion
 from fusewright.segment.state import Call
@@ -61,8 +61,7 @@ class Partitions:
             if self._structural is None:
                 with tracer.stage("segment"):
                     draft = self._current_draft(tracer)
-                    groups = merged_groups(draft, draft.nodes, NO_EXCLUSIONS)
-                    self._structural = draft.result(draft.segments(groups, NO_EXCLUSIONS))
+                    self._structural = by_structure(draft, NO_EXCLUSIONS)
             return self._structural
 
     def select(self, call: Call, tracer: Tracer, required: Exclusions = NO_EXCLUSIONS) -> Planned:

@@ -98,9 +98,10 @@ class Idea:
         across: the index of the part (`across_memory`) of each segment that gets a separate kernel without
             reductions, or None.
         once: the index of the repeated work (`repeated_work`) that gets a separate kernel, or None.
+        stored: the index of the results (`window_results`) that another kernel stores, or None.
         alone: whether the kernels around the segments stay unchanged.
         together: whether one rewrite replaces what all segments compute.
-        others: such changes that may be made instead: of all, the best one is kept.
+        others: changes that may be made instead: of all, the best one is kept.
     """
 
     segments: tuple[Segment, ...]
@@ -108,6 +109,7 @@ class Idea:
     rewrites: tuple[Rewrite, ...] = ()
     across: int | None = None
     once: int | None = None
+    stored: int | None = None
     alone: bool = False
     together: bool = False
     others: tuple[Idea, ...] = ()
@@ -119,12 +121,12 @@ class Idea:
     @property
     def is_split(self) -> bool:
         """Whether it only excludes the schedulers that have the segments."""
-        return not self.rewrites and self.across is None and self.once is None
+        return not self.rewrites and self.across is None and self.once is None and self.stored is None
 
     @property
     def least_gain(self) -> float:
         """The share of the replaced kernels' seconds that the change has to save."""
-        adds_kernels = self.alone or self.together or self.once is not None
+        adds_kernels = self.alone or self.together or self.once is not None or self.stored is not None
         return LEAST_GAIN_OF_MORE_KERNELS if adds_kernels else LEAST_GAIN
 
     def of(self, indices: Sequence[int]) -> Idea:

@@ -30,6 +30,11 @@ READ_AGAIN = 16
 # lines as a vector is wide.
 #   H200, pools: of 2 x 2 elements 28.1 us by element, 31.4 by vectors of 4; of 3 x 3 31.1 and 44.7.
 MANY_BY_ELEMENT = 4
+# Loads of one tensor, at several places, from which on the CUDA compiler computes with the first before it
+# issues the last: about half of them are in registers at once.
+#   NVRTC, two vectors of 4 floats a thread: windows of 4, 7, 8, 9 and 25 places take 32, 32, 48, 32 and 98
+#   registers.
+LOADS_OF_A_WINDOW = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +87,28 @@ class PointwiseAccesses:
 
         H200, 16 parts of 16384x4096 floats: 130 us in 32 registers, with four vectors of 4 in flight.
         """
-        accesses = [a for a in self.all if a.concrete.issuperset(self.points)]
-        parts = parts_of_joins(self.fusion, accesses)
-        others = [a.tensor.dtype.size for a in accesses if a not in parts]
-        return sum(others) + max((a.tensor.dtype.size for a in parts), default=0)
+        return sum(a.tensor.dtype.size for a in self._apart) + self._bytes_of_a_part
+
+    @cached_property
+    def bytes_in_registers(self) -> int:
+        """Those of `bytes_of_point` that are in registers at once."""
+        times = Counter(a.tensor for a in self._apart)
+        held = {tensor: n if n < LOADS_OF_A_WINDOW else n // 2 + 1 for tensor, n in times.items()}
+        return sum(n * tensor.dtype.size for tensor, n in held.items()) + self._bytes_of_a_part
+
+    @cached_property
+    def _apart(self) -> list[Access]:
+        """The loads and stores of every point, without a join's parts."""
+        parts = self._parts_of_points
+        return [a for a in self.all if a.concrete.issuperset(self.points) and a not in parts]
+
+    @cached_property
+    def _parts_of_points(self) -> list[Access]:
+        return parts_of_joins(self.fusion, [a for a in self.all if a.concrete.issuperset(self.points)])
+
+    @cached_property
+    def _bytes_of_a_part(self) -> int:
+        return max((a.tensor.dtype.size for a in self._parts_of_points), default=0)
 
     @cached_property
     def stores_narrower(self) -> bool:

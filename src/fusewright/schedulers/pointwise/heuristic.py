@@ -20,6 +20,7 @@ from fusewright.schedulers.cost import (
     REGISTERS_TO_ADDRESS,
     CostModel,
     busy_share,
+    cached_seconds,
     overlap,
     slot_seconds,
     thread_seconds,
@@ -208,15 +209,17 @@ class PointwisePlanner:
             + ("; some from any element on" if vectors.unaligned else "")
             + ("; for these sizes only" if assumed else ""),
         )
-        held = width * unroll * self._accesses.bytes_of_point
-        held -= self._cuts.windows_at(break_point).spared_bytes(unroll, width) if cut.rows > 1 else 0
+        loaded = held = width * unroll * self._accesses.bytes_of_point
+        if cut.rows > 1:
+            loaded = held = loaded - self._cuts.windows_at(break_point).spared_bytes(unroll, width)
+        else:
+            held = width * unroll * self._accesses.bytes_in_registers
         cost = self._tile_cost if is_tiled else self._cost
         # What a row has one of is computed once for all accesses along it, as for one wide vector.
         accesses = (unroll // along, width * along)
-        return Proposal(
-            params,
-            partial(self._estimate, cost, facts, hardware, prod(threads), break_point, *accesses, held),
-        )
+        shape_of_block = (prod(threads), break_point, *accesses)
+        estimate = partial(self._estimate, cost, facts, hardware, *shape_of_block, loaded, held)
+        return Proposal(params, estimate)
 
     def _registers(self, shape: _Shape, unroll: int, facts: Facts, hardware: HardwareInfo) -> int:
         """Returns the limit on a thread's registers."""
@@ -299,12 +302,14 @@ class PointwisePlanner:
         break_point: int,
         rows: int,
         width: int,
+        loaded: int,
         held: int,
     ) -> Cost:
         """Returns the cost of blocks of `block` threads with `rows` accesses of `width` elements each.
 
-        The bytes `held` that each loads and stores stay in registers. So those of many tensors leave room for
-        few blocks on an SM, which wait for each other's arithmetic.
+        The bytes `loaded` and stored by each thread go through the L1 cache. Those `held` of them are in
+        registers at once. So those of many tensors leave room for few blocks on an SM, which wait for each
+        other's arithmetic.
         """
         elements = rows * width
         threads = max(1.0, self._accesses.count_points(facts) / elements)
@@ -318,8 +323,11 @@ class PointwisePlanner:
         started = cost.started_share(facts, hardware, blocks)
         speed = min(busy_share(blocks, hardware) * kept, started)
         looking_up = slot_seconds(self._lines(facts) * LINE_SLOTS, hardware)
+        # The L1 caches work beside the arithmetic.
+        beyond = cached_seconds(threads * loaded, hardware) - slot_seconds(slots, hardware)
+        accessing = max(looking_up, beyond)
         return cost.estimate(
-            facts, hardware, speed=speed, steps=computing, accessing=looking_up, slots=slots
+            facts, hardware, speed=speed, steps=computing, accessing=accessing, slots=slots
         )()
 
     def _lines(self, facts: Facts) -> float:
