@@ -110,6 +110,21 @@ def test_a_stretch_has_a_large_block_if_there_are_enough(
     assert launch.shared_bytes <= p.H200.shared_memory_per_block_optin // 2
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("count", [3, 40])
+def test_blocks_share_variances_of_several_stretches(count: int, dtype: DataType) -> None:
+    params, launch = described((count, 8_000_000 // count // 16 * 16, 3), dtype, ("var",))
+    assert params.joined_rows == min(8, 16 // dtype.size) and launch.grid[1] > 1
+    # Columns of one stretch are side by side anyway.
+    assert described((1, 8_000_000, 3), dtype, ("var",))[0].joined_rows == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_two_reductions_have_a_block_a_stretch_also_if_these_are_fewer_than_sms(dtype: DataType) -> None:
+    params, launch = described((40, 200_000, 3), dtype, ("amax", "sum"))
+    assert params.joined_rows == 16 // dtype.size and launch.grid == (40, 1, 1)
+
+
 def test_partial_results_bound_the_vectors() -> None:
     """A thread has a vector of each result in registers, and in shared memory."""
     assert described((500_000, 64, 3), DataType.UInt8, ("sum",))[0].joined_rows == 16

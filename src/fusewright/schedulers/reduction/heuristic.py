@@ -114,7 +114,10 @@ class IndependentReductionPlanner(ReductionPlanner):
         joined = self._joined_rows(facts, width, hardware)
         is_narrow = width * space.element_bytes <= NARROW_VECTOR_BYTES
         if joined is not None and is_narrow and joined.params.vectorize_iter_dom:
-            return joined
+            # Blocks that share one result, and those of many batches, were faster wherever they were timed.
+            shares_one = joined.params.cross_grid_inner_reduction and self._states == 1
+            if shares_one or count >= 2 * hardware.sm_count * joined.params.lparams.bdimx:
+                return joined
         columns = Columns(
             count,
             length,
@@ -225,7 +228,9 @@ class IndependentReductionPlanner(ReductionPlanner):
         wide = 1 if found is None or found.unaligned else found.width
         count = space.iteration_size(facts) // row
         results = self._results
-        batches = Batches(count, length, row, wide, space.element_bytes, len(results), sum(results))
+        batches = Batches(
+            count, length, row, wide, space.element_bytes, self.reductions, len(results), sum(results)
+        )
         params = joined_params(batches, hardware)
         if params is None or params.joined_rows < width or (params.joined_rows == width > 1):
             return None

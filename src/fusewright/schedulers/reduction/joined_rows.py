@@ -74,8 +74,9 @@ MIN_STEPS = 2
 MANY_STEPS = 12
 # Blocks of each column in any case: of these, the last one has next to nothing to add up.
 FEW_BLOCKS = 2
-# Share of the memory's speed that blocks reach at least if each has a column to itself.
-LEAST_BUSY = 0.9
+# Share of the memory's speed that blocks reach at least if each has a column to itself. The estimate decides
+# whether columns across stretches, which read sectors several times, are slower.
+LEAST_BUSY = 0.3
 
 _APART = "where rows of memory do not follow one another"
 
@@ -118,7 +119,8 @@ class Batches:
         row: the columns of a stretch.
         width: the elements of a vector, which divide the length.
         element_bytes: the bytes of all loads of one element.
-        results: the number of results of each column.
+        reductions: the number of reductions.
+        results: the number of results of each column, which are several of one reduction, too.
         result_bytes: the bytes of these.
     """
 
@@ -127,6 +129,7 @@ class Batches:
     row: int
     width: int
     element_bytes: int
+    reductions: int
     results: int
     result_bytes: int
 
@@ -140,10 +143,22 @@ class Batches:
         """The vectors that a thread has in flight."""
         return max(1, BYTES_IN_FLIGHT // (self.width * self.element_bytes))
 
-    def registers(self, vectors: int) -> int:
-        """The registers of a thread that has so many vectors in flight."""
-        bytes_held = self.width * (vectors * self.element_bytes + self.result_bytes)
-        return REGISTERS_TO_WORK + ceil_div(bytes_held, REGISTER_BYTES)
+    @property
+    def may_be_shared(self) -> bool:
+        """Whether several blocks may share a stretch. The last of several reductions would stand in a loop.
+        What blocks exchange of several results is not known to be worth it, unless columns would otherwise be
+        read across stretches.
+        """
+        return self.reductions == 1 and (self.results == 1 or self.count > 1)
+
+    def threads(self, hardware: HardwareInfo) -> int:
+        """Returns the threads of a large block: fewer for several results, if registers do not hold these and
+        what is in flight.
+        """
+        bytes_held = self.width * (self.in_flight * self.element_bytes + self.result_bytes)
+        registers = REGISTERS_TO_WORK + ceil_div(bytes_held, REGISTER_BYTES)
+        fits = self.results == 1 or registers <= hardware.registers_a_thread(SHARING_THREADS)
+        return SHARING_THREADS if fits else MAX_THREADS
 
 
 def joined_params(batches: Batches, hardware: HardwareInfo) -> ReductionParams | None:
@@ -155,7 +170,7 @@ def joined_params(batches: Batches, hardware: HardwareInfo) -> ReductionParams |
     if batches.width == 1:
         return _elements(batches, hardware)
     if batches.count < 2 * hardware.sm_count:
-        shared = _shared_columns(batches, hardware) if batches.results == 1 else None
+        shared = _shared_columns(batches, hardware) if batches.may_be_shared else None
         return shared or _block_a_column(batches, hardware)
     row, groups = batches.row, batches.groups
     # A power of two, as lengths often are multiples of one.
@@ -191,7 +206,7 @@ def _shared_columns(batches: Batches, hardware: HardwareInfo) -> ReductionParams
     """Returns params of several blocks for each stretch of memory; None where these would have little to
     do.
     """
-    down, unroll = SHARING_THREADS // batches.row, batches.in_flight
+    down, unroll = batches.threads(hardware) // batches.row, batches.in_flight
     steps = batches.length // (batches.width * down * unroll)
     blocks = hardware.sm_count // batches.count
     if blocks > FEW_BLOCKS and steps < MANY_STEPS * blocks:
@@ -206,14 +221,12 @@ def _block_a_column(batches: Batches, hardware: HardwareInfo) -> ReductionParams
     """Returns params of a large block for each stretch of memory; None where these would keep too few SMs
     busy, or would have little to do.
 
-    A block that has an SM to itself is as large as those that share columns, if registers allow that.
+    A block that has an SM to itself is as large as those that share columns.
     """
     if busy_share(batches.count, hardware) < LEAST_BUSY:
         return None
     unroll = batches.in_flight
-    fits = batches.registers(unroll) <= hardware.registers_a_thread(SHARING_THREADS)
-    threads = SHARING_THREADS if fits and batches.count <= hardware.sm_count else MAX_THREADS
-    down = threads // batches.row
+    down = (batches.threads(hardware) if batches.count <= hardware.sm_count else MAX_THREADS) // batches.row
     if batches.length < MIN_STEPS * batches.width * down * unroll:
         return None
     return _params(batches, unroll, down)
