@@ -175,6 +175,7 @@ CASES: tuple[Case, ...] = (
     Case("short_rows", (9, 70), ({"lparams": {"bdimx": 1, "bdimy": -1, "bdimz": 4}},)),
     Case("gated_rows", (24, 1000), ({"loads_ahead": False},)),
     Case("short_runs", (45, 130)),
+    Case("short_columns", (4000, 24)),
     Case("backward", (33, 1024)),
     Case("gelu_bwd_bias", (300, 136)),
     Case("layernorm_bwd", (40, 1024)),
@@ -248,8 +249,8 @@ def _gathered(shape: Shape, new: Inputs) -> Tensors:
 #: What no row of the benchmark is: a tile whose vectors are exchanged, reductions of two tensors in different
 #: memory orders, of columns that start at odd elements, and of two tensors that have nothing in common, which
 #: one launch computes, a gather along the memory of its source, two pieces of one tensor, columns in rows of
-#: four, rows that another input is used with, the first two dimensions exchanged of three, and one
-#: that is read backward.
+#: four, rows that another input is used with, the first two dimensions exchanged of three, short
+#: columns of many small matrices, and one that is read backward.
 OWN = {
     "transposed_floats": Operation(
         "transposed_floats",
@@ -312,6 +313,14 @@ OWN = {
         lambda x: -x.transpose(0, 1),
         _of_three,
         (),
+    ),
+    "short_columns": Operation(
+        "short_columns",
+        lambda fd, x: [fd.ops.sum(as_float(fd, x), dims=[1])],
+        lambda x: x.sum(1),
+        _of_three,
+        (),
+        summed=lambda shape: shape[1],
     ),
     "backward": Operation("backward", lambda fd, x: [fd.ops.flip(x, [1])], lambda x: x.flip(1), _rows, ()),
     "unrelated": Operation(
