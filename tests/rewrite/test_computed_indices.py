@@ -109,6 +109,38 @@ def test_a_pad_of_what_follows_from_a_pad_reads_no_indices(mode: str, times: int
     assert_close(made, slopes(x.double()))
 
 
+@pytest.mark.parametrize("mode", ["replicate", "reflect"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda left, x, right: left + right - 2 * x,
+        lambda left, x, right: left - 2 * x,
+        lambda left, x, right: x * right,
+        lambda left, x, right: left * right,
+    ],
+)
+def test_vectors_that_start_where_memory_does_are_whole_only_between_the_ends(
+    second: Callable[..., torch.Tensor], dtype: torch.dtype, mode: str, target: torch.device
+) -> None:
+    """The right neighbour of the left one is the element itself, except for the first."""
+
+    def neighbours(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        around = F.pad(x[:, None], (1, 1), mode=mode)[:, 0]
+        return around[:, :-2], x, around[:, 2:]
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        left, middle, right = neighbours(x)
+        return second(*neighbours(left + right - 2 * middle))
+
+    x = torch.randint(-8, 8, (64, 256), device=target).to(dtype)
+    fd = definition(twice, x)
+    [kernel] = fd.kernels_for([x])
+    assert kernel.params.vectorization_factor > 1
+    (made,) = fd.execute([x])
+    assert_close(made, twice(x.double()))
+
+
 def test_indices_of_inputs_stay() -> None:
     fd = reading(reflected(1), extra=True)
     assert [len(node.index_tensors) for node in reads(fd)] == [1]

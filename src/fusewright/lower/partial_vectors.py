@@ -131,10 +131,10 @@ def edged_load(move: Move, tensor: TensorView) -> list[list[k.Stmt]]:
         ScheduleError: see `Move.lanes`.
     """
     lanes, fill, src, width = move.lanes(tensor), _fill(move), move.src, move.width
-    if lanes.all is k.TRUE:
+    if lanes.all is k.TRUE and move.whole is k.TRUE:
         return [[k.Copy(move.dst, src, width, move.cache)]]
-    there = _loaded(move, lanes)
-    if src.buffer.space is k.Space.GLOBAL:
+    there = land(move.whole, _loaded(move, lanes))
+    if src.buffer.space is k.Space.GLOBAL and lanes.all is not k.TRUE:
         there = land(there, _inside(src, width))
     vector = _vector(move, move.dst, src, there, fill, lanes.each)
     return [[vector], _edges(move, lanes, there, fill)]
