@@ -354,3 +354,19 @@ def test_constants_in_another_memory_order_are_reduced_without_vectors(
     least, some = fd.execute([x])
     assert not least.any() and not some.any() and least.shape == (2, 2, 3, 1)
     assert not caplog.records, caplog.text
+
+
+def test_threads_go_along_what_they_read_and_not_along_what_they_gather(target: torch.device) -> None:
+    """Elements that are gathered may lie anywhere, also if they are of the first input."""
+
+    def lengths(points: torch.Tensor, parent: torch.Tensor) -> torch.Tensor:
+        return (points - points[:, parent]).square().sum(-1).sqrt().mean()
+
+    parent = torch.arange(24, device=target).flip(0)
+    large = [torch.empty(500000, 24, 3, device="meta"), torch.empty_like(parent, device="meta")]
+    [kernel] = p.definition(lengths, *large).kernels_for(large, device="cuda")
+    assert "constant_rest<24" in kernel.cuda_text and "<500000" not in kernel.cuda_text
+
+    inputs = [torch.randn(3000, 24, 3, device=target), parent]
+    (made,) = p.definition(lengths, *inputs).execute(inputs)
+    torch.testing.assert_close(made, lengths(*inputs))

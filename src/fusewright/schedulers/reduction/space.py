@@ -377,20 +377,22 @@ def main_load(
 ) -> Access | None:
     """The load with the most dimensions, if one has any.
 
-    Among several, it is one whose own dimensions are the most: a column that is used next to a matrix has one
+    Among several, it is one whose indices are known, as elements that are gathered may lie anywhere. Among
+    these, it is one whose own dimensions are the most: a column that is used next to a matrix has one
     element along the dimension that both are read along. Among these, it is one of those `preferred`, then
     one that has the last kept dimension, along which results are contiguous; then the first by input and
     memory order, whatever the order of nodes, which caches change.
     """
     rows = [axis for axis in reference.logical if not axis.is_reduction and not axis.is_broadcast]
 
-    def rank(read: Access) -> tuple[int, int, bool, bool, int, list[int]]:
+    def rank(read: Access) -> tuple[int, bool, int, bool, bool, int, list[int]]:
         own = sum(not axis.is_broadcast for axis in read.tensor.allocation)
         order = {ours: i for i, axis in enumerate(reference.logical) if (ours := read.axes.get(axis))}
         memory = [order[axis] for axis in read.tensor.allocation if axis in order]
         lacks_last = bool(rows) and rows[-1] not in read.concrete
         is_other = read not in preferred
-        return -len(read.concrete), -own, is_other, lacks_last, fusion.inputs.index(read.tensor), memory
+        position = fusion.inputs.index(read.tensor)
+        return -len(read.concrete), read.is_gathered, -own, is_other, lacks_last, position, memory
 
     return min((read for read in reads if read.concrete), key=rank, default=None)
 
