@@ -20,6 +20,7 @@ from bench.fusion_signals import SIGNAL_ROWS
 from bench.fusion_tokens import TOKENS
 from bench.fusion_training import TRAINING
 from bench.fusion_vision import VISION
+from bench.fusion_windows import WINDOWS
 from bench.operation import Operation
 
 CATALOGUE: tuple[Operation, ...] = (
@@ -41,4 +42,5 @@ CATALOGUE: tuple[Operation, ...] = (
     *SCIENCES,
     *TOKENS,
     *JOINED,
+    *WINDOWS,
 )

@@ -18,6 +18,7 @@ from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Indexed
+from fusewright.ir.value import Val
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.vector_limits import FRESH_ALIGNMENT, UNALIGNED_COST, Vectors
@@ -179,6 +180,7 @@ class _Lanes:
     Attributes:
         sizes: the numbers that a vector must divide.
         runs: the accesses that can be vectors.
+        spared: how many of these an element does not need, as they are other parts of a join.
         single: the cost per element of accesses that cannot be vectors, except those served by the caches.
         cached: those.
         widest: the most elements of a vector that all loads among them allow.
@@ -188,6 +190,7 @@ class _Lanes:
     dim: int
     sizes: tuple[Expr, ...]
     runs: tuple[_Run, ...]
+    spared: int
     single: float
     cached: tuple[_Cached, ...] = ()
     widest: int = MAX_VECTOR_BYTES
@@ -204,7 +207,8 @@ class _Lanes:
         for run in self.runs:
             width = run.width(facts, width)
         widths = [2**n for n in range(width.bit_length())] if self.cached else [width]
-        found = [Vectors(n, (), len(self.runs) / n + self._by_element(n, facts)) for n in widths]
+        needed = len(self.runs) - self.spared
+        found = [Vectors(n, (), needed / n + self._by_element(n, facts)) for n in widths]
         aligned = min(reversed(found), key=lambda vectors: vectors.cost)
         if self.is_aligned or width >= min(divided, self.widest):
             return MergedVectors(self.dim, aligned)
@@ -214,7 +218,7 @@ class _Lanes:
                 wide = run.width(facts, wide)
         across = [run.position for run in self.runs if run.width(facts, wide) < wide]
         positions = tuple(sorted({position for position in across if position is not None}))
-        cost = (len(self.runs) + (UNALIGNED_COST - 1) * len(across)) / wide + self._by_element(wide, facts)
+        cost = (needed + (UNALIGNED_COST - 1) * len(across)) / wide + self._by_element(wide, facts)
         return MergedVectors(self.dim, Vectors(wide, positions, cost) if cost < aligned.cost else aligned)
 
     def with_unaligned(self, merged: MergedVectors, facts: Facts) -> MergedVectors | None:
@@ -258,7 +262,7 @@ def _lanes(
     """
     lanes = axes[dim:]
     if sizes is None or not runs:
-        return _Lanes(dim, (), (), len(accesses))
+        return _Lanes(dim, (), (), 0, len(accesses))
     single = [access for access in accesses if access not in runs]
     from_memory = [access for access in single if not is_cached(fusion, access, axes)]
     cached = tuple(
@@ -272,7 +276,8 @@ def _lanes(
     most = _most_beside_windows(fusion, from_memory)
     found = tuple([_run(fusion, each, lanes, most, mixed=others > 0) for each in runs])
     widest = min((run.most for run in found if run.position is not None), default=MAX_VECTOR_BYTES)
-    return _Lanes(dim, sizes, found, others, cached, widest, is_aligned)
+    spared = spared_parts(fusion, parts_of_joins(fusion, runs))
+    return _Lanes(dim, sizes, found, spared, others, cached, widest, is_aligned)
 
 
 def parts_of_joins(fusion: Fusion, accesses: Sequence[Access]) -> list[Access]:
@@ -282,6 +287,20 @@ def parts_of_joins(fusion: Fusion, accesses: Sequence[Access]) -> list[Access]:
     if not any(isinstance(node, Choose) for node in fusion.nodes):
         return []
     return [each for each in accesses if isinstance(each.node, Indexed) and each.node.filled]
+
+
+def spared_parts(fusion: Fusion, parts: Sequence[Access]) -> int:
+    """Returns how many of these parts of joins an element does not need: all but one, unless it needs several
+    elements of a join, as a window of it has.
+    """
+    needed: dict[Val, int] = {part.node.output: 1 for part in parts if part.node is not None}
+    for node in fusion.ordered_nodes() if needed else ():
+        if node.outputs[0] not in needed:
+            counts = [needed.get(value, 0) for value in node.inputs]
+            count = max(counts[:2]) if isinstance(node, Choose) else sum(counts)
+            needed.update(dict.fromkeys(node.outputs, min(count, 2)))  # which is as good as any more
+    most = max((needed.get(out, 0) for out in fusion.output_tensors()), default=0)
+    return len(parts) - 1 if most == 1 else 0
 
 
 def is_cached(fusion: Fusion, access: Access, axes: Sequence[IterDomain]) -> bool:

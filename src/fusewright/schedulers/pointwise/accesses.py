@@ -13,10 +13,15 @@ from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Choose
-from fusewright.ir.value import TensorView, Val
+from fusewright.ir.value import TensorView
 from fusewright.schedulers.base import Facts
-from fusewright.schedulers.merged_vectors import CACHED_COST, MANY_IN_A_WINDOW, is_cached, parts_of_joins
+from fusewright.schedulers.merged_vectors import (
+    CACHED_COST,
+    MANY_IN_A_WINDOW,
+    is_cached,
+    parts_of_joins,
+    spared_parts,
+)
 from fusewright.schedulers.pointwise.row_windows import rows_loaded
 from fusewright.schedulers.pointwise.space import PointwiseSpace
 from fusewright.schedulers.reference_map import Access
@@ -169,8 +174,7 @@ class PointwiseAccesses:
         parts of which an element needs one for one.
         """
         cached = sum(self.is_cached(access, facts) for access in self.concrete)
-        spared = len(self._parts) - 1 if self._needs_one_part else 0
-        return len(self.concrete) - (1 - CACHED_COST) * cached - spared
+        return len(self.concrete) - (1 - CACHED_COST) * cached - spared_parts(self.fusion, self._parts)
 
     def is_cached(self, access: Access, facts: Facts) -> bool:
         """Whether an input is read that has few elements, each of them again and again."""
@@ -185,17 +189,6 @@ class PointwiseAccesses:
     @cached_property
     def broadcast_loads(self) -> frozenset[Access]:
         return frozenset(a for a in self.all if is_cached(self.fusion, a, self.space.axes))
-
-    @cached_property
-    def _needs_one_part(self) -> bool:
-        """Whether joins have parts, and an element needs but one of these: no window of a join."""
-        needed: dict[Val, int] = {part.node.output: 1 for part in self._parts if part.node is not None}
-        for node in self.fusion.ordered_nodes() if needed else ():
-            if node.outputs[0] not in needed:
-                counts = [needed.get(value, 0) for value in node.inputs]
-                count = max(counts[:2]) if isinstance(node, Choose) else sum(counts)
-                needed.update(dict.fromkeys(node.outputs, min(count, 2)))  # which is as good as any more
-        return max((needed.get(out, 0) for out in self.fusion.output_tensors()), default=0) == 1
 
     @cached_property
     def _parts(self) -> list[Access]:
