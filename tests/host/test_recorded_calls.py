@@ -157,6 +157,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sampled(0.5)
 def test_recorded_decisions_are_those_of_planners(case, recalled):
     define, inputs_of = CASES[case]
     with FusionDefinition() as fd:

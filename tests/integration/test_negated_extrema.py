@@ -54,6 +54,7 @@ def defined(x: Tensor, negation: str) -> FusionDefinition:
 @pytest.mark.parametrize("length", [5, 64])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8], ids=str)
 @pytest.mark.parametrize("negation", NEGATIONS)
+@pytest.mark.sampled(0.4)
 def test_extrema_of_negated_integers(
     negation: str, dtype: torch.dtype, length: int, target: torch.device
 ) -> None:

@@ -126,6 +126,7 @@ def _defined(define: Callable[..., None], dtype: DataType = DataType.Float) -> F
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("define", ALL, ids=lambda define: define.__name__[1:])
+@pytest.mark.sampled(0.4)
 def test_one_kernel_by_given_params(define, way: str, target: torch.device) -> None:
     fd = _defined(define)
     for shape in ((5, 1000), (7, 320)):

@@ -45,6 +45,7 @@ def planned(
 @pytest.mark.parametrize("function", [gated, shares_beside], ids=lambda function: function.__name__)
 @pytest.mark.parametrize("length", [256, 1024, 4096, 8192])
 @pytest.mark.parametrize("rows", [1024, 16384])
+@pytest.mark.sampled(0.5)
 def test_both_are_in_flight_before_the_reduction(
     function: Callable[..., Tensor], rows: int, length: int
 ) -> None:

@@ -43,6 +43,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("function", [shares, normed], ids=lambda function: function.__name__)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.sampled(0.5)
 def test_one_kernel_reads_each_element_once(
     function: Callable[[Tensor], Tensor], shape: Sequence[int]
 ) -> None:

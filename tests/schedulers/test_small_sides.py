@@ -139,6 +139,7 @@ def test_heads_of_few_elements_fill_a_tile_together() -> None:
 @pytest.mark.parametrize("channels", [3, 5, 6, 12])
 @pytest.mark.parametrize("to_last", [False, True])
 @pytest.mark.parametrize("dtype", [BF16, F32, torch.float64], ids=str)
+@pytest.mark.sampled(0.5)
 def test_few_channels(channels: int, to_last: bool, dtype: torch.dtype, target: torch.device) -> None:
     x = random(2, channels, 35, 16, dtype=dtype).to(target)
     dims = (0, 2, 3, 1) if to_last else (0, 3, 1, 2)

@@ -139,6 +139,7 @@ OTHERS: list[tuple[Callable[..., Tensor], list[tuple[int, ...]], torch.dtype]] =
 
 
 @pytest.mark.parametrize(("function", "shapes", "dtype"), CASES + OTHERS)
+@pytest.mark.sampled(0.5)
 def test_what_pieces_hold(
     function: Callable[..., Tensor],
     shapes: Sequence[tuple[int, ...]],

@@ -51,12 +51,14 @@ OF_INPUTS = ("inserted first", "inserted between", "batches", "flipped", "flippe
 
 @pytest.mark.parametrize("rows", ROWS, ids=lambda rows: rows.__name__)
 @pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.sampled(0.5)
 def test_a_view_of_the_result(rows: Function, view: str) -> None:
     assert_one_kernel(lambda x: VIEWS[view](rows(x)) * 2)
 
 
 @pytest.mark.parametrize("rows", ROWS, ids=lambda rows: rows.__name__)
 @pytest.mark.parametrize("view", OF_INPUTS)
+@pytest.mark.sampled(0.5)
 def test_rows_of_a_view(rows: Function, view: str) -> None:
     assert_one_kernel(lambda x: rows(VIEWS[view](x)))
 
@@ -69,6 +71,7 @@ def assert_one_kernel(function: Function) -> None:
 
 @pytest.mark.parametrize("rows", ROWS, ids=lambda rows: rows.__name__)
 @pytest.mark.parametrize("shape", [(16, 64), (8, 128), (24, 192)])
+@pytest.mark.sampled(0.5)
 def test_values(rows: Function, shape: tuple[int, int], target: torch.device) -> None:
     x = torch.randn(shape, device=target)
     of_results = [_in_turn(rows, view) for view in VIEWS.values()]

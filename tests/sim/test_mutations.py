@@ -327,6 +327,7 @@ EXPLANATIONS: dict[str, Sequence[Explanation]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(0.5)
 def test_mistakes_are_noticed(name: str, thorough: bool) -> None:
     each_of = 1 if thorough else EACH
     case = CASES[name]

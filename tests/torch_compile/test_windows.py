@@ -133,6 +133,7 @@ def draws(kind: str, count: int) -> Iterator[Drawn]:
 
 @pytest.mark.usefixtures("evaluated")
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(0.4)
 def test_drawn_sizes(kind: str) -> None:
     for function, x in draws(kind, DRAWN):
         check(function, x)

@@ -75,6 +75,7 @@ def _schedule(params: Any) -> str:
 
 
 @pytest.mark.parametrize("computation", COMPUTATIONS, ids=lambda computation: computation.name)
+@pytest.mark.sampled(0.5)
 def test_all_ways_are_right(computation: Computation, target: torch.device):
     """As written and as simplified; and the last way's kernels are."""
     inputs = computation.example()
