@@ -104,6 +104,13 @@ def test_what_takes_long_at_many_places_is_stored(
     assert kernels(function, shape) == ["pointwise"] * count
 
 
+def other_colours(x: Tensor) -> Tensor:
+    """Powers of three planes, and of their sums."""
+    red, green, blue = (x.clamp(min=0) ** 2.4).unbind(1)
+    first, second, third = ((red + weight * green + blue) ** (1 / 3) for weight in (1.5, 2, 3))
+    return torch.stack([first, first - second, second - third], 1)
+
+
 @pytest.mark.parametrize(
     ("function", "shape"),
     [
@@ -115,6 +122,7 @@ def test_what_takes_long_at_many_places_is_stored(
         (lambda x: torch.sigmoid(largest(x, 3)), IMAGES),  # computed once for each element
         (lambda x: sum(F.pad(x, (3, 3))[..., i : i + 1024] * (i + 1) for i in range(7)), IMAGES),
         (lambda x: torch.stack([x.sigmoid(), x.tanh()], 1), IMAGES),  # read at one place each
+        (other_colours, (32, 3, 512, 512)),  # a thread has all planes, which share what they are computed of
     ],
 )
 def test_what_is_cheap_is_computed_again(function: Callable[..., Tensor], shape: tuple[int, ...]) -> None:
