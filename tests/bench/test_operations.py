@@ -30,6 +30,7 @@ ON_CPU = [operation for operation in OPERATIONS if operation.name != "layernorm_
 
 
 @pytest.mark.parametrize("operation", ON_CPU, ids=name)
+@pytest.mark.sampled(0.5)
 def test_outputs_have_the_type_of_torchs(operation: Operation) -> None:
     """So that both are timed on the same bytes."""
     shape = operation.small[0]

@@ -11,6 +11,7 @@ from tests.integration.tolerance import assert_close
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.sampled(0.6)
 def test_agrees_with_torch(case: Case, target: torch.device) -> None:
     fd = case.definition()
     inputs = case.inputs(target)

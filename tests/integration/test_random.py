@@ -32,6 +32,7 @@ def _definition(name: str, dtype: DataType, stateless: bool) -> FusionDefinition
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.sampled(0.5)
 def test_numbers_of_a_seed_are_those_of_the_reference(
     name: str, dtype: DataType, target: torch.device
 ) -> None:

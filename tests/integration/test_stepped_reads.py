@@ -55,6 +55,7 @@ def check(x: Tensor, views: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.sampled(0.5)
 def test_random_reads(seed: int, target: torch.device) -> None:
     for number in range(5):
         draw = random.Random(f"{seed} {number}")

@@ -94,6 +94,7 @@ def some(rows: int, columns: int, dtype: torch.dtype, beyond: int) -> torch.Tens
     [(BF16, 32, 1), (BF16, 8, 2), (BF16, 520, 5), (F32, 16, 1), (F32, 512, 2), (BF16, 33, 1)],
     ids=str,
 )
+@pytest.mark.sampled(0.5)
 def test_ends_of_rows(index: Index, dtype: torch.dtype, columns: int, reach: int, beyond: int) -> None:
     """The first vector of all has nothing before it in memory, the last one nothing behind it."""
     given = some(5, columns, dtype, beyond)

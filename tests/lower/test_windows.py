@@ -72,6 +72,7 @@ def texts(fd: FusionDefinition, given: torch.Tensor, params: PointwiseParams) ->
     [(BF16, 8, (0, 1, 2)), (BF16, 4, (1, 0, 4)), (F32, 4, (0, 3)), (I8, 16, (2, 1)), (BF16, 8, (0, 8, 1))],
     ids=str,
 )
+@pytest.mark.sampled(0.5)
 def test_neighbours(dtype: torch.dtype, width: int, steps: Sequence[int], unroll: int, beyond: int) -> None:
     """The first and the last vectors have no aligned ones around them in the tensor's memory."""
     given = some(5, 4 * width + max(steps), dtype, beyond)

@@ -62,6 +62,7 @@ def proposed(fusion: Fusion, rows: int, columns: int) -> ReductionParams:
 )
 @pytest.mark.parametrize("sizes", [(40, 24), (8, 100), (4, 4)], ids=str)
 @pytest.mark.parametrize("lanes_down", [False, True])
+@pytest.mark.sampled(0.5)
 def test_kernels(dims: Sequence[int], launch: LaunchParams, sizes: tuple[int, int], lanes_down: bool) -> None:
     rows, columns = sizes
     generator = torch.Generator().manual_seed(1)

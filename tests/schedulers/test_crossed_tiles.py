@@ -70,6 +70,7 @@ def proposed(fusion: Fusion, rows: int, columns: int) -> ReductionParams:
     ids=["blocks", "grid", "one_row", "cluster", "prefetch"],
 )
 @pytest.mark.parametrize("sizes", [(19, 37), (1, 33), (33, 1), (8, 16)], ids=str)
+@pytest.mark.sampled(0.5)
 def test_by_element(dims: Sequence[int], given: dict[str, Any], sizes: tuple[int, int]) -> None:
     fusion, (x, y) = crossed(dims), inputs(*sizes)
     schedule = scheduled(fusion, replace(BY_ELEMENT, **given))

@@ -137,6 +137,7 @@ def test_one_kernel_by_given_params(define, way: str, target: torch.device) -> N
 @pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Float])
 @pytest.mark.parametrize("shape", [(33, 257), (9, 1001), (3, 4099), (1, 64), (40, 1), (2, 0), (0, 8)])
 @pytest.mark.parametrize("define", ALL, ids=lambda define: define.__name__[1:])
+@pytest.mark.sampled(0.5)
 def test_proposals_of_all_lengths(define, shape: tuple[int, int], dtype: DataType, target) -> None:
     """Odd rows among them, whose vectors begin at aligned addresses."""
     if not shape[1]:

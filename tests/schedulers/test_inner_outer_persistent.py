@@ -127,6 +127,7 @@ def _reads_weights_once(body: tuple[k.Stmt, ...]) -> bool:
         "clusters, shifted",
     ],
 )
+@pytest.mark.sampled(0.6)
 def test_gradients(shape: tuple[int, ...], params: InnerOuterPersistentParams) -> None:
     """One kernel, in which blocks wait for each other once."""
     fusion, inputs = backward(len(shape)), inputs_of(*shape)
@@ -540,6 +541,7 @@ def test_half_a_warp_has_a_row_that_leaves_much_of_a_warp_idle(columns: int, lan
         (4390, 10360, 18, 288),  # by clusters
     ],
 )
+@pytest.mark.sampled(0.5)
 def test_rows_of_few_turns_and_by_element_have_more_threads(
     rows: int, columns: int, elements: int, threads: int
 ) -> None:

@@ -177,6 +177,7 @@ def with_width(params: ReductionParams, width: int) -> ReductionParams:
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8], ids=str)
 @pytest.mark.parametrize("function", ["sum", "amax", "mean", "var", "two"])
+@pytest.mark.sampled(0.2)
 def test_kernels(
     shape: tuple[int, ...], params: ReductionParams, dtype: torch.dtype, function: str, target: torch.device
 ) -> None:

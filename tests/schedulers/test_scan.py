@@ -66,6 +66,7 @@ def test_steps_that_are_loaded_ahead(
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16])
 @pytest.mark.parametrize("shape", [(5, 201), (3, 2), (9, 333), (4, 64), (1, 75)])
 @pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.sampled(0.5)
 def test_rows_whose_vectors_begin_at_aligned_addresses(
     blocks: int, shape: tuple[int, int], dtype: DataType, target: torch.device
 ) -> None:

@@ -91,6 +91,7 @@ def test_vectors_divide_the_product_of_sizes(
 @pytest.mark.parametrize("static", [True, False], ids=["static", "open"])
 @pytest.mark.parametrize("build", [summed, normalized])
 @pytest.mark.parametrize("shape, dims, width, multiples", CASES, ids=[str(case[0]) for case in CASES])
+@pytest.mark.sampled(0.5)
 def test_dimensions_that_nothing_tells_apart_are_one(
     build: Build,
     shape: tuple[int, ...],

@@ -59,6 +59,7 @@ def test_one_kernel_reads_each_element_once(
 
 @pytest.mark.parametrize("length", [3, 8, 16, 24])
 @pytest.mark.parametrize("columns", [2, 4, 8])
+@pytest.mark.sampled(0.5)
 def test_columns_of_few_rows(length: int, columns: int) -> None:
     """Threads hold whole ones as long as these are in a few lines, else go through stretches of memory."""
     x = torch.empty((1 << 26) // (length * columns), length, columns, dtype=torch.bfloat16, device="meta")
@@ -73,6 +74,7 @@ def test_columns_of_few_rows(length: int, columns: int) -> None:
 @pytest.mark.parametrize(
     "shape", [(37, 64, 2), (5, 50, 4), (3, 1000, 4), (7, 200, 6), (3, 99, 5), (40, 21, 4)], ids=str
 )
+@pytest.mark.sampled(0.5)
 def test_values(function: Callable[[Tensor], Tensor], shape: Sequence[int], target: torch.device) -> None:
     x = torch.randn(shape, device=target)
     made = definition(function, x)
@@ -114,6 +116,7 @@ def test_tiles_are_of_blocks_that_hold_columns() -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 2, 4, 8])
+@pytest.mark.sampled(0.5)
 def test_threads_down_a_column_reduce_by_lanes(columns: int) -> None:
     for length in (65, 129, 257, 600):
         x = torch.empty(4096, length, columns, device="meta")

@@ -184,6 +184,7 @@ def test_a_thread_has_rows_of_a_few_elements(rows: int, length: int, width: int)
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("rows, length", [(4 * 66_560, 3), (4 * 66_560 + 5, 3), (14_001, 15)])
+@pytest.mark.sampled(0.5)
 def test_rows_of_a_few_elements_are_not_reduced_across_threads(
     rows: int, length: int, weighted: bool
 ) -> None:

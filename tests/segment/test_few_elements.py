@@ -88,6 +88,7 @@ def normals(depth: Tensor) -> Tensor:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
+@pytest.mark.sampled(0.6)
 def test_one_kernel(function: Callable[..., object], shapes: list[tuple[int, ...]]) -> None:
     assert len(planned(function, *shapes)) == 1
 
@@ -117,6 +118,7 @@ def test_results(
 
 @pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.int64], ids=str)
+@pytest.mark.sampled(0.5)
 def test_each_operation(reduce: str, dtype: torch.dtype, target: torch.device) -> None:
     """What a few elements come to, read by a kernel that reduces something else."""
 

@@ -212,6 +212,7 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[State]]:
         (lambda x: mean(x.tanh(), 3), (2, 5, 7), torch.bfloat16),
     ],
 )
+@pytest.mark.sampled(0.5)
 def test_stored_results_are_those_that_are_computed_again(
     function: Callable[..., object],
     shape: tuple[int, ...],
