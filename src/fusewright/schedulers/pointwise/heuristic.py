@@ -308,8 +308,8 @@ class PointwisePlanner:
     ) -> Cost:
         """Returns the cost of blocks of `block` threads with `rows` accesses of `width` elements each.
 
-        A thread that has all `planes` of a join computes what each of them is once, and what they share. (H200,
-        colours of 32x3x512x512 in another space: 86 us; 405 if each plane computed all.)
+        A thread that has all `planes` of a join computes what each of them is once, and what they share.
+        (H200, colours of 32x3x512x512 in another space: 86 us; 405 if each plane computed all.)
 
         The bytes `loaded` and stored by each thread go through the L1 cache. Those `held` of them are in
         registers at once. So those of many tensors leave room for few blocks on an SM, which wait for each
