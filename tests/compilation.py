@@ -1,4 +1,4 @@
-"""Every kernel that a test generates is compiled by NVRTC, for an architecture that Fusewright serves.
+"""Kernels that tests generate are compiled by NVRTC, for an architecture that Fusewright serves.
 
 Its digest says for which one: each architecture gets its share of any kind of kernel, the same in every run.
 A kernel with text of its own for some architectures is compiled for all of them, and so is the first one that
@@ -74,13 +74,14 @@ class CompileCheck:
         misread: of the first kernel of this test whose text is not the kernel: what is wrong.
     """
 
-    def __init__(self, claim: Callable[[str], bool] = lambda name: True) -> None:
+    def __init__(self, claim: Callable[[str], bool] = lambda name: True, each: int = 1) -> None:
         """`claim(name)`: whether a text, or a snippet for all architectures, is this check's to compile, and
-        no other worker's.
+        no other worker's. Of `each` so many kernels that need no machine code one is compiled.
         """
         self.test = ""
         self.misread: AssertionError | None = None
         self._claim = claim
+        self._each = each
         # By options and index type, which the kernels of a program have in common.
         self._waiting: dict[tuple[NvrtcOptions, str], list[Printed]] = defaultdict(list)
         self._seen: set[str] = set()
@@ -109,8 +110,9 @@ class CompileCheck:
         if claimed or _OF_AN_ARCHITECTURE.search(source.kernel):
             return [Unoptimized(arch) for arch in known]
         share, arch = divmod(digest, len(known))
-        kind = SyntaxOnly if share % ASSEMBLED_EACH else Unoptimized
-        return [kind(known[arch])]
+        if share % ASSEMBLED_EACH == 0:
+            return [Unoptimized(known[arch])]
+        return [SyntaxOnly(known[arch])] if share % self._each == 0 else []
 
     def raise_misread(self) -> None:
         """AssertionError if the text of a kernel was not the kernel."""

@@ -58,7 +58,7 @@ def test_every_operation_is_drawn() -> None:
     assert not missing
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("first", range(0, PROGRAMS, PROGRAMS_A_TEST))
 def test_programs_in_the_simulator(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)

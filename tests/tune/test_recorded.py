@@ -42,7 +42,7 @@ LISTED, DRAWN = (Path(__file__).parent / name for name in ("recorded_h200.json",
 NEWER = sorted(Path(__file__).parent.glob("drawn_*_h200.json"))
 FIXED = {type_name(each.type): getattr(each, "fixed_params", {}) for each in default_registry()}
 # Searches are made of one in so many of the problems that were held out: all of them take some seconds.
-EACH = 4
+EACH = 6
 # Kernels that are made while others are measured.
 AHEAD = 4
 
