@@ -13,6 +13,7 @@ from fusewright import DataType, FusionDefinition
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Indexed
 from fusewright.rewrite import canonicalize
+from fusewright.rewrite.candidate import computed_indices
 from tests.integration.tolerance import assert_close
 from tests.schedulers.proposals import definition
 
@@ -139,6 +140,41 @@ def test_vectors_that_start_where_memory_does_are_whole_only_between_the_ends(
     assert kernel.params.vectorization_factor > 1
     (made,) = fd.execute([x])
     assert_close(made, twice(x.double()))
+
+
+def test_indices_of_indices_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each follows from two that are the same: pointers to pointers."""
+    looked: list[Indexed] = []
+    read = computed_indices._read
+
+    def noted(node: Indexed, *rest: Any) -> Any:
+        looked.append(node)
+        return read(node, *rest)
+
+    def followed(v: torch.Tensor) -> torch.Tensor:
+        for _ in range(8):
+            v = torch.gather(v, 0, v)
+        return v
+
+    v = torch.randperm(64)
+    fd = definition(followed, v)
+    monkeypatch.setattr(computed_indices, "_read", noted)
+    (made,) = fd.execute([v])
+    assert torch.equal(made, followed(v)) and len(looked) < 600
+
+
+@pytest.mark.parametrize("fill", [0, 5])
+def test_an_index_that_a_pad_fills_stays_an_index(fill: int) -> None:
+    """Its fill is no position, whether or not it lies inside."""
+    with FusionDefinition() as fd:
+        x = fd.from_pytorch(torch.empty(ROWS, COLUMNS), static_sizes=True)
+        places = fd.ops.iota(COLUMNS - 2, 1, 1, DataType.Int)
+        index = fd.ops.pad(places, [1, 1], fill)
+        fd.add_output(fd.ops.index_select(x, index, 1) * 2.0)
+    data = torch.randn(ROWS, COLUMNS)
+    wanted = F.pad(torch.arange(1, COLUMNS - 1), (1, 1), value=fill)
+    (made,) = fd.execute([data])
+    assert_close(made, data.double()[:, wanted] * 2)
 
 
 def test_indices_of_inputs_stay() -> None:

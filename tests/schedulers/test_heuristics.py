@@ -258,7 +258,13 @@ def _params_of(function, *inputs):
 def test_vectors_of_a_joins_parts_are_narrower_rather_than_loaded_by_element():
     """An element needs one part: vectors of two take fewer accesses than elements for vectors of four."""
     x = torch.empty(16, 64, 112, 112, dtype=torch.bfloat16, device="meta")
-    assert _params_of(lambda x: F.pad(x, (2, 2, 2, 2), mode="circular"), x) == (2, -1, 4)
+
+    def padded(x):
+        return F.pad(x, (2, 2, 2, 2), mode="circular")
+
+    assert _params_of(padded, x) == (2, -1, 4)
+    assert _params_of(lambda x: padded(x) * padded(x).sigmoid(), x) == (2, -1, 4)  # of the same part
+    assert _params_of(lambda x: padded(x)[:, :, 1:] + padded(x)[:, :, :-1], x)[0] == 4  # of two parts
 
 
 def test_a_short_input_is_no_limit_for_vectors():

@@ -129,6 +129,18 @@ def test_what_is_cheap_is_computed_again(function: Callable[..., Tensor], shape:
     assert kernels(function, shape) == ["pointwise"]
 
 
+def test_what_is_stored_follows_from_the_sizes_of_each_kernel() -> None:
+    """Equal kernels of a large and of a small image."""
+    large, small = torch.empty(16, 1024, 1024, device="meta"), torch.empty(2, 32, 32, device="meta")
+
+    def both(x: Tensor, y: Tensor) -> list[Tensor]:
+        return [likely(x), likely(y)]
+
+    fd = definition(both, large, small)
+    made = fd.kernels_for([large, small], device="cuda")
+    assert sorted(kernel.bytes_written > 1e7 for kernel in made)[-2:] == [True, True]
+
+
 @pytest.mark.parametrize("function", [opened(5), pyramid, relaxed(6)])
 def test_no_kernel_repeats_hundreds_of_operations(function: Callable[[Tensor], Tensor]) -> None:
     """Whatever the sizes: such a kernel takes a minute to compile."""

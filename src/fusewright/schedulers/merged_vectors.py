@@ -17,7 +17,7 @@ from fusewright.core.hardware import MAX_VECTOR_BYTES, WARP_SIZE
 from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Choose, Indexed
+from fusewright.ir.node import Choose, Indexed, Node
 from fusewright.ir.value import Val
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.reference_map import Access
@@ -291,16 +291,23 @@ def parts_of_joins(fusion: Fusion, accesses: Sequence[Access]) -> list[Access]:
 
 def spared_parts(fusion: Fusion, parts: Sequence[Access]) -> int:
     """Returns how many of these parts of joins an element does not need: all but one, unless it needs several
-    elements of a join, as a window of it has.
+    elements of a join, as a window of it has, or elements of several joins.
     """
-    needed: dict[Val, int] = {part.node.output: 1 for part in parts if part.node is not None}
+    # The parts, or choices between parts, of which a value needs one each.
+    needed: dict[Val, frozenset[Node]] = {
+        part.node.output: frozenset([part.node]) for part in parts if part.node is not None
+    }
+    nothing: frozenset[Node] = frozenset()
     for node in fusion.ordered_nodes() if needed else ():
-        if node.outputs[0] not in needed:
-            counts = [needed.get(value, 0) for value in node.inputs]
-            count = max(counts[:2]) if isinstance(node, Choose) else sum(counts)
-            needed.update(dict.fromkeys(node.outputs, min(count, 2)))  # which is as good as any more
-    most = max((needed.get(out, 0) for out in fusion.output_tensors()), default=0)
-    return len(parts) - 1 if most == 1 else 0
+        if node.outputs[0] in needed:
+            continue
+        found = [needed.get(value, nothing) for value in node.inputs]
+        if isinstance(node, Choose):
+            either = max(found[:2], key=len)
+            found[:2] = [frozenset([node]) if len(either) == 1 else either]
+        needed.update(dict.fromkeys(node.outputs, nothing.union(*found)))
+    ends = nothing.union(*[needed.get(out, nothing) for out in fusion.output_tensors()])
+    return len(parts) - 1 if len(ends) == 1 else 0
 
 
 def is_cached(fusion: Fusion, access: Access, axes: Sequence[IterDomain]) -> bool:

@@ -207,7 +207,7 @@ class Decision:
                 if moved is None:
                     break
                 state = moved
-            elif idea.together or idea.stored is not None:
+            elif idea.together or idea.stored:
                 state = self._with_best((idea, *idea.others), state)
             elif idea.rewrites:
                 state = self._redefined_or_split(idea, state)
@@ -485,10 +485,8 @@ class Decision:
             excluded = self._reductions_apart(idea.segments, idea.across, ordered, excluded)
         elif idea.once is not None:
             excluded = self._computed_once(idea.segments, idea.once, excluded)
-        elif idea.stored is not None:
-            for segment in idea.segments:
-                found = self._ideas.window_results(segment, self._costs[segment])[idea.stored]
-                excluded = excluded_windows(draft, [found], excluded)
+        elif idea.stored:
+            excluded = excluded_windows(draft, idea.stored, excluded)
         elif not changes:
             for segment in idea.segments:
                 excluded = excluded.without_nodes(type_name(segment.scheduler.type), segment.nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusewright.ir import Copy, Node, TensorView
@@ -64,7 +64,6 @@ class Ideas:
         self._draft = draft
         self._call = call
         self._tried: set[tuple[str, tuple[Node, ...]]] = set()
-        self._window_results: dict[Segment, list[WindowResults]] = {}
 
     def of(self, state: State) -> Iterator[Idea]:
         """The changes that have not been tried, those of the slowest kernels first: they can save most."""
@@ -86,12 +85,10 @@ class Ideas:
                 segments = self.untried(f"once {i}", [segment for segment, _ in known])
                 if segments:
                     yield Idea(segments, f" reading its repeated part {i}", once=i)
-            count = len(self.window_results(*known[0]))
-            segments = self.untried("windows", [segment for segment, _ in known] if count else [])
-            if segments:
-                text = " reading its results {} through windows"
-                first, *others = [Idea(segments, text.format(i), stored=i) for i in range(count)]
-                yield replace(first, others=tuple(others))
+            segments = self.untried("windows", [segment for segment, _ in known])
+            stores = self._stores({segment: cost for segment, cost in known if segment in segments})
+            if stores:
+                yield replace(stores[0], others=tuple(stores[1:]))
             segments = self.untried("pieces", [segment for segment, _ in known if may_rewrite])
             rewrites = [r for each in segments if (r := self._in_pieces(each)) is not None]
             if len(rewrites) == len(segments) > 0:
@@ -162,7 +159,19 @@ class Ideas:
         """The parts of a segment that its kernel computes several times, at the sizes of the call."""
         return repeated_work(segment.nodes, self._sizes(segment))
 
-    def window_results(self, segment: Segment, cost: Cost) -> list[WindowResults]:
+    def _stores(self, costs: Mapping[Segment, Cost]) -> list[Idea]:
+        """The ways to store results that the segments' kernels compute at several places: of each segment, at
+        its own sizes, that which saves most first.
+        """
+        found = {segment: self._window_results(segment, cost) for segment, cost in costs.items()}
+        ideas = []
+        for i in range(max(map(len, found.values()), default=0)):
+            segments = tuple([segment for segment, results in found.items() if i < len(results)])
+            stored = tuple([found[segment][i] for segment in segments])
+            ideas.append(Idea(segments, f" reading its results {i} through windows", stored=stored))
+        return ideas
+
+    def _window_results(self, segment: Segment, cost: Cost) -> list[WindowResults]:
         """The results that a segment's kernel computes at several places, so that another might store them.
 
         Nothing where the kernel takes about as long as its traffic.
@@ -170,11 +179,8 @@ class Ideas:
         hardware, least = self._call.hardware, LEAST_GAIN_OF_MORE_KERNELS * cost.seconds
         if cost.seconds - KERNEL_SECONDS - copy_seconds(cost.bytes, hardware) <= least:
             return []
-        if segment not in self._window_results:
-            outputs, sizes = self._draft.graph.output_tensors(), self._sizes(segment)
-            found = window_results(segment.nodes, outputs, sizes, hardware, least)
-            self._window_results[segment] = found
-        return self._window_results[segment]
+        outputs, sizes = self._draft.graph.output_tensors(), self._sizes(segment)
+        return window_results(segment.nodes, outputs, sizes, hardware, least)
 
     def _sizes(self, segment: Segment) -> dict[Symbol, int]:
         """The sizes of the graph that a segment uses, at the call."""

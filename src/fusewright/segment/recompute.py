@@ -22,7 +22,7 @@ Group = list[Node]
 # traffic.
 MAX_CHAIN = 16
 # What a chain reads beyond the bytes of the tensor, as a share of these, and still saves memory traffic:
-# vectors beside what it starts from. All readers together read less of them than the store takes.
+# vectors beside what it starts from. What a few readers read of them is less than the store takes.
 MAX_BESIDE = 1 / 16
 # The most parts into which a group is split so that each recomputes a tensor.
 MAX_PARTS = 3

@@ -13,6 +13,7 @@ from fusewright.schedulers.cost import KERNEL_SECONDS, CostModel
 from fusewright.segment.exclusions import Exclusions
 from fusewright.segment.recompute import border_inputs
 from fusewright.segment.segmented import Segment, Trial
+from fusewright.segment.window_results import WindowResults
 
 # A segment may be split if it is estimated to take this many times as long as a copy of its bytes.
 SLOW = 1.15
@@ -98,7 +99,7 @@ class Idea:
         across: the index of the part (`across_memory`) of each segment that gets a separate kernel without
             reductions, or None.
         once: the index of the repeated work (`repeated_work`) that gets a separate kernel, or None.
-        stored: the index of the results (`window_results`) that another kernel stores, or None.
+        stored: of each segment the results that another kernel stores (`window_results`), if any.
         alone: whether the kernels around the segments stay unchanged.
         together: whether one rewrite replaces what all segments compute.
         others: changes that may be made instead: of all, the best one is kept.
@@ -109,7 +110,7 @@ class Idea:
     rewrites: tuple[Rewrite, ...] = ()
     across: int | None = None
     once: int | None = None
-    stored: int | None = None
+    stored: tuple[WindowResults, ...] = ()
     alone: bool = False
     together: bool = False
     others: tuple[Idea, ...] = ()
@@ -121,19 +122,20 @@ class Idea:
     @property
     def is_split(self) -> bool:
         """Whether it only excludes the schedulers that have the segments."""
-        return not self.rewrites and self.across is None and self.once is None and self.stored is None
+        return not self.rewrites and self.across is None and self.once is None and not self.stored
 
     @property
     def least_gain(self) -> float:
         """The share of the replaced kernels' seconds that the change has to save."""
-        adds_kernels = self.alone or self.together or self.once is not None or self.stored is not None
+        adds_kernels = self.alone or self.together or self.once is not None or bool(self.stored)
         return LEAST_GAIN_OF_MORE_KERNELS if adds_kernels else LEAST_GAIN
 
     def of(self, indices: Sequence[int]) -> Idea:
         """The same change for the segments at these indices only."""
         rewrites = tuple([self.rewrites[i] for i in indices]) if self.rewrites else ()
+        stored = tuple([self.stored[i] for i in indices]) if self.stored else ()
         segments = tuple([self.segments[i] for i in indices])
-        return replace(self, segments=segments, rewrites=rewrites)
+        return replace(self, segments=segments, rewrites=rewrites, stored=stored)
 
 
 def may_be_split(cost: Cost) -> bool:

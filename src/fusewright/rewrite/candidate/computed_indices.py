@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fusewright.core.dtype import DataType
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import IndexMap, index_value, position, value_extent, value_of
-from fusewright.ir.node import Choose, Indexed, Iota, Pointwise
+from fusewright.ir.node import Choose, Indexed, Iota, Node, Pointwise
 from fusewright.ir.value import Scalar, Val
 from fusewright.rewrite.replacement import replace_node
 from fusewright.sym import (
@@ -48,19 +48,34 @@ class _Number:
     hi: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was found, so that what many indices follow from is looked at once.
+
+    Attributes:
+        numbers: by values and the sizes of what they are read for.
+        tables: of nodes, the index expressions of their tensors (`_table`).
+    """
+
+    numbers: dict[tuple[Val, tuple[Expr, ...]], _Number | None]
+    tables: dict[Node, dict[int, Expr]]
+
+
 def compute_indices(fusion: Fusion) -> Fusion:
     """Replaces index tensors that are computed only from positions; returns `fusion`."""
-    outputs = set(fusion.output_tensors())
+    outputs, known = set(fusion.output_tensors()), _Known({}, {})
     for node in fusion.ordered_nodes():
         if isinstance(node, (Indexed, Choose)) and node.index_tensors and node in fusion.nodes:
-            table = _known(node)
+            table = _table(node, known)
             if table:
                 replace_node(fusion, node, _without(node, table), outputs)
     return fusion
 
 
-def _known(node: Indexed | Choose) -> dict[int, Expr]:
+def _table(node: Indexed | Choose, known: _Known) -> dict[int, Expr]:
     """Maps the numbers of index tensors that are computed only from positions to index expressions."""
+    if node in known.tables:
+        return known.tables[node]
     expressions = node.map.expressions if isinstance(node, Indexed) else (node.pred,)
     extents = {
         value_of(s): as_int(value_extent(s))
@@ -71,9 +86,10 @@ def _known(node: Indexed | Choose) -> dict[int, Expr]:
     found: dict[int, Expr] = {}
     for number, tensor in enumerate(node.index_tensors):
         extent = extents.get(number)
-        value = _number(tensor, node.output.extents, {})
+        value = _number(tensor, node.output.extents, known)
         if extent is not None and value is not None and value.lo >= 0 and value.hi < extent:
             found[number] = value.expr
+    known.tables[node] = found
     return found
 
 
@@ -113,20 +129,17 @@ def _map_without(node: Indexed | Choose, table: Mapping[int, Expr]) -> IndexMap:
     return IndexMap(indices, inside(pred)).rewritten(replace)
 
 
-def _number(value: Val, extents: Sequence[Expr], known: dict[Val, _Number | None]) -> _Number | None:
-    """The value of an integer as an expression of positions in a result of these sizes, or None.
-
-    Args:
-        known: results for values, to which new ones are added.
-    """
-    if value not in known:
+def _number(value: Val, extents: tuple[Expr, ...], known: _Known) -> _Number | None:
+    """The value of an integer as an expression of positions in a result of these sizes, or None."""
+    key = value, extents
+    if key not in known.numbers:
         found = _found(value, extents, known)
         fits = found is not None and found.lo >= -_LARGEST and found.hi <= _LARGEST
-        known[value] = found if fits else None
-    return known[value]
+        known.numbers[key] = found if fits else None
+    return known.numbers[key]
 
 
-def _found(value: Val, extents: Sequence[Expr], known: dict[Val, _Number | None]) -> _Number | None:
+def _found(value: Val, extents: tuple[Expr, ...], known: _Known) -> _Number | None:
     if isinstance(value, Scalar):
         number = value.value
         return _constant(number) if isinstance(number, int) and not isinstance(number, bool) else None
@@ -134,9 +147,9 @@ def _found(value: Val, extents: Sequence[Expr], known: dict[Val, _Number | None]
     if isinstance(node, Iota):
         return _position(node, extents)
     if isinstance(node, Indexed):
-        return _read(node, extents)
+        return _read(node, extents, known)
     if isinstance(node, Choose):
-        return _number(node.inputs[0], extents, known) if _takes_first(node) else None
+        return _number(node.inputs[0], extents, known) if _takes_first(node, known) else None
     if not isinstance(node, Pointwise):
         return None
     args = [_number(each, extents, known) for each in node.inputs]
@@ -161,21 +174,24 @@ def _position(node: Iota, extents: Sequence[Expr]) -> _Number | None:
     return _Number(place * step + start, min(start, last), max(start, last))
 
 
-def _read(node: Indexed, extents: Sequence[Expr]) -> _Number | None:
+def _read(node: Indexed, extents: tuple[Expr, ...], known: _Known) -> _Number | None:
     """The number at the place of its source that a read takes, if it has one at all positions."""
     if any(not a.is_broadcast and a.extent is not e for a, e in zip(node.output.shape, extents)):
         return None
-    extents, table = node.source.extents, _known(node)
-    value, places = _number(node.source, extents, {}), _map_without(node, table)
-    if value is None or len(table) < len(node.index_tensors) or places.pred is not TRUE:
+    table, source = _table(node, known), node.source.extents
+    if len(table) < len(node.index_tensors):
         return None
-    at = {position(i, extent): index for i, (extent, index) in enumerate(zip(extents, places.indices))}
+    places = _map_without(node, table)
+    value = _number(node.source, source, known) if places.pred is TRUE else None
+    if value is None:
+        return None
+    at = {position(i, extent): index for i, (extent, index) in enumerate(zip(source, places.indices))}
     return _Number(substitute(value.expr, at), value.lo, value.hi)
 
 
-def _takes_first(node: Choose) -> bool:
+def _takes_first(node: Choose, known: _Known) -> bool:
     """Whether a choice takes its first operand at all positions."""
-    return _map_without(node, _known(node)).pred is TRUE
+    return _map_without(node, _table(node, known)).pred is TRUE
 
 
 def _constant(number: int) -> _Number:
@@ -245,11 +261,11 @@ _RULES: dict[str, Callable[..., _Number | None]] = {
 
 
 def _chosen(
-    node: Pointwise, args: Sequence[_Number | None], extents: Sequence[Expr], known: dict[Val, _Number | None]
+    node: Pointwise, args: Sequence[_Number | None], extents: tuple[Expr, ...], known: _Known
 ) -> _Number | None:
     """The operand that a selection takes, if its condition has one value at all positions; else None."""
     test = node.inputs[0].definition
-    while isinstance(test, Choose) and _takes_first(test):
+    while isinstance(test, Choose) and _takes_first(test, known):
         test = test.inputs[0].definition
     if not isinstance(test, Pointwise) or test.op.name not in _ALWAYS:
         return None

@@ -174,7 +174,7 @@ class PointwiseAccesses:
         parts of which an element needs one for one.
         """
         cached = sum(self.is_cached(access, facts) for access in self.concrete)
-        return len(self.concrete) - (1 - CACHED_COST) * cached - spared_parts(self.fusion, self._parts)
+        return len(self.concrete) - (1 - CACHED_COST) * cached - self._spared_parts
 
     def is_cached(self, access: Access, facts: Facts) -> bool:
         """Whether an input is read that has few elements, each of them again and again."""
@@ -189,6 +189,10 @@ class PointwiseAccesses:
     @cached_property
     def broadcast_loads(self) -> frozenset[Access]:
         return frozenset(a for a in self.all if is_cached(self.fusion, a, self.space.axes))
+
+    @cached_property
+    def _spared_parts(self) -> int:
+        return spared_parts(self.fusion, self._parts)
 
     @cached_property
     def _parts(self) -> list[Access]:

@@ -278,7 +278,9 @@ class CutChoice:
         # H200, a convolution of four places of 8x2048x1536 bf16, whose weights lie four by four: 65 us with a
         # load for each weight, 31 with half as many.
         cached = self._picked(accesses.cached_by_element(facts), facts)
-        picked |= {tensor: widest for tensor, widest in cached.items() if widest >= width}
+        for tensor, widest in cached.items():
+            if widest >= width:
+                picked[tensor] = min(widest, picked.get(tensor, widest))
         unaligned = best.unaligned if width > 1 else ()
         positions = tuple(sorted(map(self.fusion.inputs.index, picked))) if width > 1 else ()
         keeps_aligned = best.keeps_aligned and width == best.width
