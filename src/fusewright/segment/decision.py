@@ -29,7 +29,7 @@ from fusewright.segment.order import (
     reductions_apart,
     surroundings,
 )
-from fusewright.segment.partition import excluded_windows, merged_groups, within_bounds
+from fusewright.segment.partition import excluded_windows, made_within_bounds, merged_groups
 from fusewright.segment.rejection import without_rejected
 from fusewright.segment.segmented import Segment, SegmentedFusion, Trial
 from fusewright.segment.state import (
@@ -120,16 +120,10 @@ class Decision:
         """The partition by structure that planners accept at these sizes, if possible without kernels that
         compute results far too often.
         """
-        bounded = within_bounds(self.draft, self.required)
-        if bounded is not self.required:
-            try:
-                state = self._accepted_with(bounded)
-            except (NoSchedulerError, RejectedError):
-                pass
-            else:
-                self.required = bounded
-                return state
-        return self._accepted_with(self.required)
+        self.required, state = made_within_bounds(
+            self.draft, self.required, lambda excluded: (excluded, self._accepted_with(excluded))
+        )
+        return state
 
     def _accepted_with(self, excluded: Exclusions) -> State:
         """The partition by structure, repeated until planners accept all its segments at these sizes."""

@@ -90,7 +90,7 @@ class Draft:
         if key in self._asked:
             return self._asked[key]
         schedulers = self._schedulers(names)
-        if not schedulers:  # a group that is too large for a kernel is not even extracted
+        if not schedulers:  # extracting what no scheduler may take would be work for nothing
             self._asked[key] = None, []
             return self._asked[key]
         extraction = self.extractor.extract(nodes)

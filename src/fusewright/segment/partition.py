@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
 
-from fusewright.core.errors import NoSchedulerError
+from fusewright.core.errors import NoSchedulerError, RejectedError
 from fusewright.core.tracing import SILENT, Tracer
 from fusewright.ir import Fusion, Node
 from fusewright.schedulers.base import Scheduler, merges_last, type_name
@@ -14,6 +15,9 @@ from fusewright.segment.groups import GroupGraph
 from fusewright.segment.row_results import with_row_results
 from fusewright.segment.segmented import SegmentedFusion
 from fusewright.segment.window_results import WindowResults, far_too_often_repeated
+
+#: The segments of a graph, or a decision's state.
+Partitioned = TypeVar("Partitioned")
 
 # After this many rejections in a row, a round goes on to the next group. Otherwise schedulers would be asked
 # about a full group with each of its neighbours, which may be hundreds.
@@ -47,19 +51,22 @@ def by_structure(draft: Draft, exclusions: Exclusions) -> SegmentedFusion:
     def made(excluded: Exclusions) -> SegmentedFusion:
         return draft.result(draft.segments(merged_groups(draft, draft.nodes, excluded), excluded))
 
-    bounded = within_bounds(draft, exclusions)
-    if bounded is not exclusions:
+    return made_within_bounds(draft, exclusions, made)
+
+
+def made_within_bounds(
+    draft: Draft, exclusions: Exclusions, made: Callable[[Exclusions], Partitioned]
+) -> Partitioned:
+    """What `made` makes with the exclusions, extended so that no kernel computes results far too often
+    (`window_results`) if there is such a partition.
+    """
+    found = far_too_often_repeated(draft.nodes, draft.graph.output_tensors())
+    if found:
         try:
-            return made(bounded)
-        except NoSchedulerError:
+            return made(excluded_windows(draft, found, exclusions))
+        except (NoSchedulerError, RejectedError):
             pass
     return made(exclusions)
-
-
-def within_bounds(draft: Draft, exclusions: Exclusions) -> Exclusions:
-    """Extends the exclusions so that no kernel computes results far too often (`window_results`)."""
-    found = far_too_often_repeated(draft.nodes, draft.graph.output_tensors())
-    return excluded_windows(draft, found, exclusions)
 
 
 def excluded_windows(draft: Draft, results: Sequence[WindowResults], exclusions: Exclusions) -> Exclusions:

@@ -306,7 +306,7 @@ def described_kernels(
     done = [plan for plan in plans if isinstance(plan, LaunchPlan) or not plan.op.is_join]
     found = SegmentKernels([_described(plan, memory, costs, wording) for plan in done], parallel, tracer)
     for kernel in found:
-        kernel.code_traced(tracer)
+        kernel.code_traced(tracer)  # prints it, so that faults of printing belong to this call
     if tracer.dumps_compilation:
         found.compile()
     return found

@@ -243,7 +243,9 @@ class ReductionParams(HeuristicParams):
 
     @property
     def joins_rows(self) -> bool:
-        """Whether threads go on from a row of memory to the next (`reduction.joined_rows`)."""
+        """Whether threads go along memory through several rows: those that are read as one, or those of a
+        block's batches (`reduction.joined_rows`).
+        """
         several = not (self.fastest_dim or self.persistent_kernel) and self.lparams.bdimz > 1
         return self.joined_rows > 1 or (several and not self.lanes_down_columns)
 

@@ -117,7 +117,7 @@ class PointwiseAccesses:
 
     @cached_property
     def stores_narrower(self) -> bool:
-        """Whether the elements that it stores are narrower than those that it loads."""
+        """Whether every result is narrower than everything that is loaded for each point."""
         loaded = [access.tensor.dtype.size for access in self.full_loads]
         return max((out.dtype.size for out in self.fusion.output_tensors()), default=0) < min(
             loaded, default=0
@@ -221,7 +221,7 @@ class PointwiseAccesses:
         return [a for a, unit in units if unit is None or inner is None or a.axes.get(inner) is not unit]
 
     @property
-    def single(self) -> int:
+    def count_by_element(self) -> int:
         """The number of loads by element, whether from memory or from the caches."""
         return len(self._single_loads)
 

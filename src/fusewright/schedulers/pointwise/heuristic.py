@@ -209,17 +209,17 @@ class PointwisePlanner:
             + ("; some from any element on" if vectors.unaligned else "")
             + ("; for these sizes only" if assumed else ""),
         )
-        loaded = held = width * unroll * self._accesses.bytes_of_point
-        if cut.rows > 1:
-            loaded = held = loaded - self._cuts.windows_at(break_point).spared_bytes(unroll, width)
-        else:
-            held = width * unroll * self._accesses.bytes_in_registers
+        loaded = width * unroll * self._accesses.bytes_of_point
+        held = width * unroll * self._accesses.bytes_in_registers
+        if cut.rows > 1:  # which share all that they hold
+            loaded -= self._cuts.windows_at(break_point).spared_bytes(unroll, width)
+            held = loaded
         cost = self._tile_cost if is_tiled else self._cost
         # What a row has one of is computed once for all accesses along it, as for one wide vector.
         accesses = (unroll // along, width * along)
-        shape_of_block = (prod(threads), break_point, *accesses, max(1, cut.planes))
-        estimate = partial(self._estimate, cost, facts, hardware, *shape_of_block, loaded, held)
-        return Proposal(params, estimate)
+        block, planes = prod(threads), max(1, cut.planes)
+        estimate = partial(self._estimate, cost, facts, hardware, block, break_point, *accesses)
+        return Proposal(params, partial(estimate, planes=planes, loaded=loaded, held=held))
 
     def _registers(self, shape: _Shape, unroll: int, facts: Facts, hardware: HardwareInfo) -> int:
         """Returns the limit on a thread's registers."""
@@ -385,7 +385,11 @@ class PointwisePlanner:
         blocks = total / width / prod(threads)
         wave = hardware.sm_count * hardware.max_threads_per_sm / prod(threads)
         unroll = with_fewer_blocks(unroll, blocks, wave, memory)
-        while unroll > 1 and not break_point and unroll * width * accesses.single > MAX_SINGLE_ELEMENTS:
+        while (
+            unroll > 1
+            and not break_point
+            and unroll * width * accesses.count_by_element > MAX_SINGLE_ELEMENTS
+        ):
             unroll //= 2
         return unroll
 

@@ -229,7 +229,14 @@ class IndependentReductionPlanner(ReductionPlanner):
         count = space.iteration_size(facts) // row
         results = self._results
         batches = Batches(
-            count, length, row, wide, space.element_bytes, self.reductions, len(results), sum(results)
+            count=count,
+            length=length,
+            row=row,
+            width=wide,
+            element_bytes=space.element_bytes,
+            reductions=self.reductions,
+            results=len(results),
+            result_bytes=sum(results),
         )
         params = joined_params(batches, hardware)
         if params is None or params.joined_rows < width or (params.joined_rows == width > 1):
