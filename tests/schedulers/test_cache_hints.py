@@ -146,6 +146,33 @@ def test_rows_that_are_held_and_of_which_little_is_stored_leave_the_cache_first(
     assert (kernel.params.streams_inputs, kernel.params.keeps_inputs) == (streams, not streams)
 
 
+def _moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    mean = x.mean((0, 2), keepdim=True)
+    return mean, ((x - mean) ** 3).mean((0, 2))
+
+
+def _skew(x: torch.Tensor) -> torch.Tensor:
+    return ((x - x.mean(0)) ** 3).mean(0)
+
+
+@pytest.mark.parametrize(
+    "function, shape, hints",
+    [
+        (_moments, (4096, 64, 127), [(False, False), (True, False)]),
+        (lambda x: (x.sum((0, 2)), x.amax((0, 2))), (4096, 64, 127), [(True, False)]),  # one kernel for both
+        # Loads that are to be issued first, of which the next kernel finds some in the cache.
+        (_skew, (16384, 1025), [(False, True), (True, False)]),
+    ],
+)
+def test_inputs_that_the_next_kernel_reads_do_not_leave_the_cache_first(
+    function: Callable[[torch.Tensor], Any], shape: tuple[int, ...], hints: list[tuple[bool, bool]]
+) -> None:
+    x = torch.empty(shape, dtype=torch.bfloat16, device="meta")
+    kernels = p.definition(function, x).kernels_for([x], device="cuda")
+    found = [(each.params.streams_inputs, each.params.keeps_inputs) for each in kernels]
+    assert found[: len(hints)] == hints, [each.scheduler for each in kernels]
+
+
 @pytest.mark.parametrize("share, streams", [(0.25, True), (0.15, False)])
 def test_inputs_of_a_part_of_the_cache_that_are_summed_leave_it_first(share: float, streams: bool) -> None:
     fusion = p.reduced([1])

@@ -75,6 +75,23 @@ def edges(x: Tensor) -> Tensor:
     return torch.where((size >= before) & (size >= after), size, 0.0)
 
 
+def corners(x: Tensor) -> Tensor:
+    """Cheap products of slopes, read through windows: the 32 loads of an element hold many registers."""
+    p = F.pad(x, (1, 1, 1, 1))
+    across, down = p[:, 1:-1, 2:] - p[:, 1:-1, :-2], p[:, 2:, 1:-1] - p[:, :-2, 1:-1]
+    first, second, both = (mean(each, 3) for each in (across * across, down * down, across * down))
+    return first * second - both * both
+
+
+def slopes_of_slopes(x: Tensor) -> Tensor:
+    def slopes(t: Tensor) -> Tensor:
+        p = F.pad(t, (2, 2), mode="replicate")
+        return p[..., 3:-1] - p[..., 1:-3] + 2 * (p[..., 4:] - p[..., :-4])
+
+    first = slopes(x)
+    return torch.cat([x, first, slopes(first)], 1)
+
+
 def dilated(x: Tensor) -> Tensor:
     for step in (1, 2, 4):
         past = F.pad(x, (step, 0))[..., :-step]
@@ -95,7 +112,9 @@ def kernels(function: Callable[..., Tensor], shape: tuple[int, ...]) -> list[str
         (smoothed_twice, IMAGES, 2),
         (contrast, IMAGES, 2),
         (edges, IMAGES, 2),
-        (dilated, (32, 8, 16384), 2),
+        (corners, IMAGES, 2),
+        (slopes_of_slopes, (256, 80, 1500), 2),
+        (dilated, (32, 8, 16384), 3),
     ],
 )
 def test_what_takes_long_at_many_places_is_stored(
@@ -218,6 +237,8 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[State]]:
         (contrast, (2, 8, 8), torch.float32),
         (edges, (2, 9, 12), torch.float32),
         (dilated, (2, 3, 40), torch.float32),
+        (corners, (2, 9, 12), torch.float32),
+        (slopes_of_slopes, (2, 3, 40), torch.float32),
         (relaxed(2), (2, 7, 9), torch.float32),
         (lambda x: contrast(x) / contrast(x).mean((1, 2), keepdim=True), (2, 8, 8), torch.float32),
         (lambda x: (mean(x.exp(), 3), mean(x.exp().square(), 3), x.exp()), (2, 8, 8), torch.float32),

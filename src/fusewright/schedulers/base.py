@@ -72,6 +72,7 @@ class Facts:
         index_dtype: Int32 if every offset fits in 32 bits, else Int.
         stable: size symbols that had one value in all calls so far, including this one. Params may treat them
             as constants, since a call with another value then needs at most one more kernel.
+        read_later: the positions of the inputs that later kernels of the program may read, too.
     """
 
     sizes: Mapping[Symbol, int]
@@ -79,6 +80,7 @@ class Facts:
     alignment: tuple[int, ...] = ()
     index_dtype: DataType = DataType.Int
     stable: frozenset[Symbol] = frozenset()
+    read_later: frozenset[int] = frozenset()
 
     def value(self, extent: Expr) -> int:
         if isinstance(extent, Symbol):

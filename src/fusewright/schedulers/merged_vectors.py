@@ -293,6 +293,11 @@ def spared_parts(fusion: Fusion, parts: Sequence[Access]) -> int:
     """Returns how many of these parts of joins an element does not need: all but one, unless it needs several
     elements of a join, as a window of it has, or elements of several joins.
     """
+    return len(parts) - 1 if count_needed(fusion, parts) == 1 else 0
+
+
+def count_needed(fusion: Fusion, parts: Sequence[Access]) -> int:
+    """Returns how many of these parts of joins an element needs at most: of each choice between them one."""
     # The parts, or choices between parts, of which a value needs one each.
     needed: dict[Val, frozenset[Node]] = {
         part.node.output: frozenset([part.node]) for part in parts if part.node is not None
@@ -306,8 +311,7 @@ def spared_parts(fusion: Fusion, parts: Sequence[Access]) -> int:
             either = max(found[:2], key=len)
             found[:2] = [frozenset([node]) if len(either) == 1 else either]
         needed.update(dict.fromkeys(node.outputs, nothing.union(*found)))
-    ends = nothing.union(*[needed.get(out, nothing) for out in fusion.output_tensors()])
-    return len(parts) - 1 if len(ends) == 1 else 0
+    return len(nothing.union(*[needed.get(out, nothing) for out in fusion.output_tensors()]))
 
 
 def is_cached(fusion: Fusion, access: Access, axes: Sequence[IterDomain]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -219,11 +219,13 @@ class Draft:
         self, nodes: Group, extraction: Extraction, scheduler: Scheduler, planner: Planner
     ) -> Segment:
         values, outputs = self.named(extraction.values), self.named(extraction.outputs)
+        inputs = self.extractor.inputs_of(nodes)
         return Segment(
             index=0,
             scheduler=scheduler,
             planner=planner,
-            inputs=self.named(self.extractor.inputs_of(nodes)),
+            inputs=self.named(inputs),
+            read_later=self._read_later(nodes, inputs, extraction.outputs),
             nodes=tuple(nodes),
             operands=self.named(nodes[0].inputs),
             results=self.named(nodes[0].outputs),
@@ -231,6 +233,38 @@ class Draft:
             graph=self.graph,
             extraction=replace(extraction, values=values, outputs=outputs),
         )
+
+    def _read_later(
+        self, nodes: Group, inputs: Sequence[Val], outputs: Collection[TensorView]
+    ) -> frozenset[int]:
+        """The positions of the inputs that are read by nodes outside of the group on which it does not
+        depend. What the group computes and does not store, these compute from the inputs.
+        """
+        inside = set(nodes)
+        outside: dict[int, set[Node]] = {}
+        for position, value in enumerate(inputs):
+            found: set[Node] = set()
+            stack = [value] if isinstance(value, TensorView) else []
+            while stack:
+                for use in stack.pop().uses:
+                    if use in found or use not in self.position:
+                        continue
+                    found.add(use)
+                    if use in inside:
+                        stack += [out for out in use.tensor_outputs if out not in outputs]
+            outside[position] = found - inside
+        first = min([self.position[use] for users in outside.values() for use in users], default=None)
+        if first is None:
+            return frozenset()
+        before: set[Node] = set()
+        above: list[Node] = [*nodes]
+        while above:
+            for value in above.pop().inputs:
+                maker = value.definition
+                if maker is not None and maker not in before and self.position[maker] >= first:
+                    before.add(maker)
+                    above.append(maker)
+        return frozenset([i for i, users in outside.items() if not before.issuperset(users)])
 
     def joined(
         self, segments: Sequence[Segment], others: Sequence[Segment]

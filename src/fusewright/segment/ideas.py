@@ -180,7 +180,7 @@ class Ideas:
         if cost.seconds - KERNEL_SECONDS - copy_seconds(cost.bytes, hardware) <= least:
             return []
         outputs, sizes = self._draft.graph.output_tensors(), self._sizes(segment)
-        return window_results(segment.nodes, outputs, sizes, hardware, least)
+        return window_results(segment.nodes, outputs, sizes, hardware, cost.seconds, least)
 
     def _sizes(self, segment: Segment) -> dict[Symbol, int]:
         """The sizes of the graph that a segment uses, at the call."""

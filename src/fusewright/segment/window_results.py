@@ -55,6 +55,7 @@ def window_results(
     outputs: Collection[TensorView],
     sizes: Mapping[Symbol, int],
     hardware: HardwareInfo,
+    seconds: float,
     least: float,
 ) -> list[WindowResults]:
     """The results that a kernel of these nodes could read instead, those that save most first.
@@ -65,6 +66,7 @@ def window_results(
         nodes: the kernel's nodes, producers first.
         outputs: the tensors that the graph returns.
         sizes: the sizes of the graph. If one that the kernel uses is missing, nothing is returned.
+        seconds: how long the kernel takes, for its arithmetic and what goes with that.
         least: the seconds of arithmetic that an alternative saves at least, besides the time of its traffic.
     """
     if not any(node.traits.indexed for node in nodes):
@@ -76,10 +78,16 @@ def window_results(
     points = {tensor: _points(tensor, sizes) for tensor in tensors}
     computed, reads = region.evaluations(points.__getitem__), region.reads()
 
+    total = sum(slots_of(node) * count for node, count in computed.items())
+    # Many registers, or loads, make a kernel take longer than its arithmetic at the GPU's nominal speed.
+    seconds_a_slot = max(slot_seconds(1, hardware), seconds / max(1, total))
+
     def gain(slots: int, stored: Sequence[TensorView]) -> float:
-        """The seconds of so much arithmetic, less those of a store and a read."""
-        moved = 2 * sum(points[tensor] * tensor.dtype.size for tensor in stored)
-        return slot_seconds(slots, hardware) - copy_seconds(moved, hardware)
+        """The seconds of so much arithmetic, less half of those of a store and a read: kernels that load less
+        also have registers for more threads.
+        """
+        moved = sum(points[tensor] * tensor.dtype.size for tensor in stored)
+        return slots * seconds_a_slot - copy_seconds(moved, hardware)
 
     def gain_alone(node: Node) -> float:
         """What is saved if nothing else needs what the node is computed from."""

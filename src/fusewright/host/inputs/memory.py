@@ -66,6 +66,7 @@ class Memory:
             tuple([alignment for _, _, alignment in known]),
             index_dtype,
             segment.own_stable(stable) if stable else stable,
+            segment.read_later,
         )
 
     def place(self, homes: Mapping[TensorView, TensorView]) -> None:

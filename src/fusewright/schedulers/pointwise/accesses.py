@@ -13,11 +13,14 @@ from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.core.once import cached_property
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.value import TensorView
+from fusewright.ir.node import Pointwise
+from fusewright.ir.value import TensorView, Val
+from fusewright.ops.elementwise import CAST
 from fusewright.schedulers.base import Facts
 from fusewright.schedulers.merged_vectors import (
     CACHED_COST,
     MANY_IN_A_WINDOW,
+    count_needed,
     is_cached,
     parts_of_joins,
     spared_parts,
@@ -88,18 +91,28 @@ class PointwiseAccesses:
 
     @cached_property
     def bytes_of_point(self) -> int:
-        """The bytes of an element of all loads and stores of every point. Of a join's parts it has one.
+        """The bytes of an element of all loads and stores of every point. Of a join's parts it has
+        those that it needs, most often one.
 
         H200, 16 parts of 16384x4096 floats: 130 us in 32 registers, with four vectors of 4 in flight.
         """
-        return sum(a.tensor.dtype.size for a in self._apart) + self._bytes_of_a_part
+        return sum(a.tensor.dtype.size for a in self._apart) + self._bytes_of_parts
 
     @cached_property
     def bytes_in_registers(self) -> int:
-        """Those of `bytes_of_point` that are in registers at once."""
+        """Those of `bytes_of_point` that are in registers at once: also all of a window if several values are
+        computed of each of its elements, or if these are parts of joins.
+
+        NVRTC, vectors of 4 floats: 16 elements of steps towards the mean take 80 registers, 32 parts 145; two
+        vectors of 21 parts 240.
+        """
         times = Counter(a.tensor for a in self._apart)
-        held = {tensor: n if n < LOADS_OF_A_WINDOW else n // 2 + 1 for tensor, n in times.items()}
-        return sum(n * tensor.dtype.size for tensor, n in held.items()) + self._bytes_of_a_part
+        again = {a.tensor for a in self._apart if a.by_index and a.node and _is_needed_again(a.node.output)}
+        held = {
+            tensor: n if n < LOADS_OF_A_WINDOW or tensor in again else n // 2 + 1
+            for tensor, n in times.items()
+        }
+        return sum(n * tensor.dtype.size for tensor, n in held.items()) + self._bytes_of_parts
 
     @cached_property
     def _apart(self) -> list[Access]:
@@ -112,8 +125,10 @@ class PointwiseAccesses:
         return parts_of_joins(self.fusion, [a for a in self.all if a.concrete.issuperset(self.points)])
 
     @cached_property
-    def _bytes_of_a_part(self) -> int:
-        return max((a.tensor.dtype.size for a in self._parts_of_points), default=0)
+    def _bytes_of_parts(self) -> int:
+        """Those of the parts that an element needs."""
+        parts = self._parts_of_points
+        return count_needed(self.fusion, parts) * max((a.tensor.dtype.size for a in parts), default=0)
 
     @cached_property
     def stores_narrower(self) -> bool:
@@ -293,6 +308,13 @@ class PointwiseAccesses:
     def _loads(self) -> list[Access]:
         """The loads that are not the same at all points."""
         return [access for access in self.concrete if self.fusion.is_input(access.tensor)]
+
+
+def _is_needed_again(value: Val) -> bool:
+    """Whether more than one node computes with a value, itself or in another type."""
+    while len(value.uses) == 1 and isinstance(value.uses[0], Pointwise) and value.uses[0].op is CAST:
+        value = value.uses[0].output
+    return len(value.uses) > 1
 
 
 def _elements(axes: Sequence[IterDomain], facts: Facts) -> int:

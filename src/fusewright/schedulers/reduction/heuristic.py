@@ -323,7 +323,9 @@ class IndependentReductionPlanner(ReductionPlanner):
             kept *= speed_of_steps(self.space, params, facts)
         if not self.space.stores_all and self._is_narrow(params):
             held = self.step_loads.held(params)
-            params = with_words_in_flight(replace(params, streams_inputs=True), held, blocks, hardware)
+            again = cost.is_read_later(facts)
+            hinted = replace(params, streams_inputs=not again, keeps_inputs=again)
+            params = with_words_in_flight(hinted, held, blocks, hardware)
         elif self._may_stream(params) and cost.streams(facts, hardware):
             params = replace(params, streams_inputs=True)
         elif cost.keeps(facts, hardware):
