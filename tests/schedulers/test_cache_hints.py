@@ -151,6 +151,10 @@ def _moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return mean, ((x - mean) ** 3).mean((0, 2))
 
 
+def _third_moment(x: torch.Tensor) -> torch.Tensor:
+    return ((x.float() - x.float().mean(1, keepdim=True)) ** 3).mean(1)
+
+
 def _skew(x: torch.Tensor) -> torch.Tensor:
     return ((x - x.mean(0)) ** 3).mean(0)
 
@@ -171,6 +175,24 @@ def test_inputs_that_the_next_kernel_reads_do_not_leave_the_cache_first(
     kernels = p.definition(function, x).kernels_for([x], device="cuda")
     found = [(each.params.streams_inputs, each.params.keeps_inputs) for each in kernels]
     assert found[: len(hints)] == hints, [each.scheduler for each in kernels]
+
+
+@pytest.mark.parametrize(
+    "function, shape, hints",
+    [
+        (lambda x: x - x.mean(1, keepdim=True), (16384, 1024, 8), (False, True)),
+        (lambda x: x - x.mean(1, keepdim=True), (65539, 179, 7), (False, False)),  # one by one
+        (_third_moment, (100, 333, 512), (True, False)),
+        (_third_moment, (4, 333, 512), (False, False)),  # a small part of the cache
+    ],
+)
+def test_columns_that_are_held_have_hints_as_rows_have(
+    function: Callable[[torch.Tensor], Any], shape: tuple[int, ...], hints: tuple[bool, bool]
+) -> None:
+    x = torch.empty(shape, dtype=torch.bfloat16, device="meta")
+    [kernel] = p.definition(function, x).kernels_for([x], device="cuda")
+    assert kernel.scheduler == "outer_persistent"
+    assert (kernel.params.streams_inputs, kernel.params.keeps_inputs) == hints
 
 
 @pytest.mark.parametrize("share, streams", [(0.25, True), (0.15, False)])

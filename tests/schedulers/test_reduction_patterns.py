@@ -70,6 +70,17 @@ def test_a_narrow_tile_is_as_wide_as_a_row_of_memory() -> None:
     assert params.unroll_factor_iter_dom == 8
 
 
+def test_elements_of_short_rows_that_are_stored_leave_room_for_more_threads() -> None:
+    x = torch.empty(128, 2048, 64, dtype=torch.bfloat16, device="meta")
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        positive = x.float().relu()
+        return positive.sum(1), positive.to(x.dtype)
+
+    [kernel] = p.definition(function, x).kernels_for([x], device="cuda")
+    assert (kernel.params.unroll_factor_inner_reduction, kernel.params.lparams.gdimy) == (8, 4)
+
+
 def test_columns_without_vectors_have_more_rows_in_flight() -> None:
     params = proposed((1024, 1023, 33), (1,))
     launch = params.lparams
@@ -339,6 +350,11 @@ def test_larger_blocks_share_columns_of_several_sums() -> None:
 def test_columns_of_bytes_are_summed_by_whole_blocks() -> None:
     params = _column_params(1027, 6065, torch.int8)
     assert params.lparams.gdimy == 1 and (params.lparams.bdimx, params.lparams.bdimy) == (32, 16)
+
+
+def test_narrow_vectors_of_bytes_have_as_many_rows_in_flight_as_elements() -> None:
+    params = _column_params(4097, 16382, torch.int8)
+    assert (params.unroll_factor_iter_dom, params.unroll_factor_inner_reduction) == (2, 16)
 
 
 def test_constants_in_another_memory_order_are_reduced_without_vectors(

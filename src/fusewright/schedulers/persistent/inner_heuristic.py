@@ -16,6 +16,7 @@ from fusewright.schedulers.base import Facts, Proposal
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.persistent import clustered_rows, staged_rows
 from fusewright.schedulers.persistent.block_rows import REGISTERS_TO_HOLD, block_params
+from fusewright.schedulers.persistent.cache_hints import with_cache_hint
 from fusewright.schedulers.persistent.constant_length import ConstantLength
 from fusewright.schedulers.persistent.held_length import (
     are_stable,
@@ -144,11 +145,7 @@ class InnerPersistentPlanner(ReductionPlanner):
             proposal = replace(proposal, params=params)
         if self._holds_floats(params):
             params = with_room_for_floats(params, self._buffers.of(params), hardware)
-        if _takes_hint(params):
-            streams = self._cost.stores_little(facts) and self._cost.streams(facts, hardware)
-            keeps = self._cost.keeps(facts, hardware)
-            params = replace(params, streams_inputs=streams, keeps_inputs=keeps)
-        return replace(proposal, params=params)
+        return replace(proposal, params=with_cache_hint(params, self._cost, facts, hardware))
 
     def _holds_floats(self, params: ReductionParams) -> bool:
         """Whether registers hold rows of floats that are stored, too, and have no limit yet."""
@@ -477,13 +474,3 @@ class InnerPersistentPlanner(ReductionPlanner):
         shared = (access for access in self.space.loads if not self.space.is_full(access))
         along = (load for load in shared if any(axis in load.concrete for axis in self.space.reduction))
         return sum(load.tensor.dtype.size for load in along)
-
-
-def _takes_hint(params: ReductionParams) -> bool:
-    """Whether loads may have a hint for the L2 cache that makes rows faster.
-
-    Rows that are staged do not gain by it (H200: softmax of 131072x513 bf16 takes the same time). Copies to
-    shared memory have no hint, except those of a ring.
-    """
-    is_copied = params.persistent_in_shared_memory and not params.circular_stages
-    return params.holds_batches and not (is_copied or params.staged_vector)

@@ -19,6 +19,7 @@ from fusewright.schedulers.base import (
 from fusewright.schedulers.cost import busy_share
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.params.launch import UNSET
+from fusewright.schedulers.persistent.cache_hints import with_cache_hint
 from fusewright.schedulers.persistent.column_tiles import (
     FEWER_BATCHES,
     MAX_ROWS_OF_A_THREAD,
@@ -147,6 +148,7 @@ class OuterPersistentPlanner(ReductionPlanner):
             params = for_this_length(params, space, facts, "columns")
         else:
             params = for_any_length(params, space, threads="bdimy")
+        params = with_cache_hint(params, self._cost, facts, hardware)
         speed, steps = self._speed(tile, blocks, facts, hardware), HELD_SECONDS
         if self._has_welford:
             speed, steps = with_welford(speed, steps)
