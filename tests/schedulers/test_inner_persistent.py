@@ -13,6 +13,7 @@ import torch
 from fusewright import DataType, FusionDefinition, schedulers
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import DESCRIBED, described
+from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
 from fusewright.ir import Fusion
@@ -520,6 +521,20 @@ def test_short_rows_take_parts_of_warps() -> None:
     ]
     assert [part_of_a_warp(vectors, 4) for vectors in (3, 33, 64)] == [(1, 3), (8, 5), (16, 4)]
     assert threads_and_batches(1 << 17, 64, 16, described("h200")) == (16, 4)
+
+
+@pytest.mark.parametrize("is_constant, block", [(True, (2, 64, 1)), (False, (32, 4, 1))])
+def test_short_rows_of_several_dimensions_are_held_by_blocks_of_legal_size(
+    is_constant: bool, block: tuple[int, ...]
+) -> None:
+    """Parts of warps hold rows of a constant length, whole warps those of which nothing can be assumed."""
+    shape = (100_000, 2, 3, 5)
+    with FusionDefinition(options=Options(disable=(("constant_sizes", ()),))) as fd:
+        x = fd.define_tensor(shape if is_constant else [-1] * 4, True)
+        fd.add_output(x / fd.ops.sum(x, [1, 3], keepdim=True))
+    [kernel] = fd.kernels_for([torch.empty(shape, device="meta")], device="cuda")
+    assert kernel.scheduler == "inner_persistent"
+    assert kernel.launch.block == block
 
 
 def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) -> None:

@@ -135,13 +135,18 @@ def for_this_length(params: P, space: ReductionSpace, facts: Facts, what: str) -
 
 def for_any_length(params: P, space: ReductionSpace, threads: str) -> P:
     """Returns the params for a kernel that takes any length. The threads follow from the length where nothing
-    can be assumed of it.
+    can be assumed of it. They are whole warps then, so a block has fewer rows than with parts of warps.
 
     threads: their field of lparams.
     """
-    if is_one_size(space):
+    if is_one_size(space) or space.is_constant:
         return params
-    return replace(params, lparams=replace(params.lparams, **{threads: UNSET}))
+    any_length = replace(params, lparams=replace(params.lparams, **{threads: UNSET}))
+    if not isinstance(any_length, ReductionParams) or not any_length.fastest_dim:
+        return any_length
+    lanes, rows = params.lparams.bdimx, params.lparams.bdimy
+    rows = max(1, rows * lanes // max(lanes, any_length.threads_step))
+    return replace(any_length, lparams=replace(any_length.lparams, bdimy=rows))
 
 
 def is_one_size(space: ReductionSpace) -> bool:
