@@ -96,6 +96,11 @@ def find_loads(fusion: Fusion) -> tuple[TensorView, ...]:
     return tuple(t for t in fusion.tensors() if _is_load(fusion, t) and t not in outputs)
 
 
+def is_read_by_index(load: TensorView) -> bool:
+    """Whether other loads say which elements a load reads. It cannot be issued before these have arrived."""
+    return load.definition is not None and len(load.definition.tensor_inputs) > 1
+
+
 def _is_load(fusion: Fusion, tensor: TensorView) -> bool:
     node = tensor.definition
     return (

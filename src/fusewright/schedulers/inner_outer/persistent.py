@@ -45,6 +45,7 @@ from fusewright.schedulers.io import (
     check_inputs,
     find_loads,
     input_hint,
+    is_read_by_index,
     vectorize_ports,
 )
 from fusewright.schedulers.params import InnerOuterPersistentParams
@@ -122,8 +123,9 @@ class InnerOuterPersistentScheduler(BuiltInScheduler):
         last = {*space.of_columns, *(read for each in sums for read in each.reads)}
         others = [tensor for tensor in schedule.fusion.tensors() if tensor not in last]
         loads = _loads_of_rows(schedule.fusion, space)
-        streamed = [t for t in loads if rows.has_every_element(t)] if params.circular_stages else []
-        ahead = [load for load in loads if params.prefetch_rows and load not in streamed]
+        may_be_ahead = [load for load in loads if not is_read_by_index(load)]
+        streamed = [t for t in may_be_ahead if rows.has_every_element(t)] if params.circular_stages else []
+        ahead = [load for load in may_be_ahead if params.prefetch_rows and load not in streamed]
         _cut_columns(schedule, reference, params, aligned_rows(rows) if params.shift_rows else None)
         # What is loaded once a row stays one element of it.
         whole = {reference, *(load for load in ahead if not _varies(rows, load, rows.reduction))}

@@ -29,7 +29,14 @@ from fusewright.schedulers.base import (
 )
 from fusewright.schedulers.inner_outer.heuristic import InnerOuterPlanner
 from fusewright.schedulers.inner_outer.space import InnerOuterSpace, Side, inner_outer_space
-from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, inline_rest, input_hint, vectorize_ports
+from fusewright.schedulers.io import (
+    Ports,
+    cache_inputs_and_outputs,
+    inline_rest,
+    input_hint,
+    is_read_by_index,
+    vectorize_ports,
+)
 from fusewright.schedulers.params import InnerOuterParams
 from fusewright.schedulers.reduction.space import all_outputs
 
@@ -94,7 +101,8 @@ class InnerOuterScheduler(BuiltInScheduler):
         if loads:
             schedule.inline_at(lead, _STEPS + 1, best_effort=True, selected=loads)
             for load in loads if params.prefetch_rows else ():
-                schedule.prefetch(load)
+                if not is_read_by_index(load):
+                    schedule.prefetch(load)
         if early:
             schedule.inline_at(lead, _UNROLL, best_effort=True, selected=all_outputs(early))
         inline_rest(schedule, {*loads, *all_outputs(early)})

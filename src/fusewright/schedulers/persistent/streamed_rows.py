@@ -17,7 +17,13 @@ from fusewright.core.hardware import BULK_BYTES, BULK_COPIES_SINCE, KIB, Hardwar
 from fusewright.ir.node import Copy
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest, input_hint
+from fusewright.schedulers.io import (
+    cache_inputs_and_outputs,
+    find_loads,
+    inline_rest,
+    input_hint,
+    is_read_by_index,
+)
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.held_length import assume_sizes, is_one_size
 from fusewright.schedulers.persistent.held_rows import Held, held_tensors, hold_in_shared, recompute
@@ -87,8 +93,7 @@ def stream_rows(schedule: Schedule, params: ReductionParams, read_once: Collecti
     early = [*reads, *loads]
     schedule.inline_at(partials[0], row + 1, best_effort=True, selected=early)
     for load in loads:  # these come from L2, where what all rows have in common stays
-        is_placed_by_index = load.definition is not None and len(load.definition.tensor_inputs) > 1
-        if load.inline_at > row and not is_placed_by_index and not load.unaligned:
+        if load.inline_at > row and not is_read_by_index(load) and not load.unaligned:
             schedule.prefetch(load)
     runs = combined_runs(partials, early)
     if runs:

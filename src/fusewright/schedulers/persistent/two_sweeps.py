@@ -16,7 +16,7 @@ from fusewright.core.enums import CacheOp, ParallelType
 from fusewright.ir.node import Copy
 from fusewright.ir.value import TensorView, Val
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest
+from fusewright.schedulers.io import cache_inputs_and_outputs, find_loads, inline_rest, is_read_by_index
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.persistent.held_length import assume_sizes
 from fusewright.schedulers.persistent.held_rows import recompute
@@ -71,7 +71,8 @@ def sweep(schedule: Schedule, params: ReductionParams) -> None:
     early = [load for load in early if load not in same]
     schedule.inline_at(partials[0], step + 1, best_effort=True, selected=early)
     for load in loads if params.prefetches_steps else ():
-        if load in early and not sweeps[load] and not load.unaligned:
+        is_in_turn = load.unaligned or is_read_by_index(load)
+        if load in early and not sweeps[load] and not is_in_turn:
             schedule.prefetch(load)
     runs = inline_runs(schedule, partials, early, moved, width)
     inline_rest(schedule, {*same, *early, *runs})

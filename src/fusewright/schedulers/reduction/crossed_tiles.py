@@ -21,7 +21,13 @@ from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.io import Ports, cache_inputs_and_outputs, input_hint, vectorize_ports
+from fusewright.schedulers.io import (
+    Ports,
+    cache_inputs_and_outputs,
+    input_hint,
+    is_read_by_index,
+    vectorize_ports,
+)
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.reduction.crossed_loads import tiled_accesses
 from fusewright.schedulers.reduction.loops import distribute, inline, merge_to_rows_and_reduction
@@ -183,7 +189,6 @@ def _vectorize(schedule: Schedule, staged: _Staged, params: ReductionParams) -> 
 def _prefetch(schedule: Schedule, loads: Sequence[TensorView], first: int) -> None:
     """Loads the elements of the next step, where no other load says which they are."""
     for load in loads:
-        assert load.definition is not None
         is_in_steps = load.inline_at >= first and not load.loop[first - 1].is_broadcast
-        if is_in_steps and len(load.definition.tensor_inputs) == 1:
+        if is_in_steps and not is_read_by_index(load):
             schedule.prefetch(load)
