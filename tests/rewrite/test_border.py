@@ -215,3 +215,44 @@ def test_sizes_that_an_index_is_computed_by_stay_those_of_dimensions():
     canonicalize(d.fusion)
     extents = x.extents
     assert reshape_border(d.fusion) == () and x.extents == extents
+
+
+def both_sums(d: Definition, x: Any) -> Any:
+    return d.sum(x, [1]), d.sum(x, [2], keepdim=True)
+
+
+@pytest.mark.parametrize(
+    "build, shape, seen",
+    [
+        (both_sums, (1, 4, 5), [4, 5]),
+        (lambda d, x: (d.sum(x, [0, 1]), d.sum(x, [2])), (1, 4, 5), [4, 5]),
+        (lambda d, x: (d.sum(x, [0]), d.sum(x, [2]), d.sum(x, [0, 1, 2])), (4, 1, 5), [4, 5]),
+        (lambda d, x: (d.sum(x, [0]), d.squeeze(d.sum(x, [1]), [1])), (4, 5, 1), [4, 5]),
+        (lambda d, x: (d.sum(x, [1]), d.sum(d.permute(x, [1, 2, 0]), [1])), (1, 4, 5), [4, 5]),
+        (lambda d, x: (d.broadcast(d.sum(x, [1]), [False, True, False]), d.sum(x, [2])), (1, 4, 5), [4, 5]),
+        (lambda d, x: both_sums(d, d.select(x, 1, 1)), (1, 3, 4, 5), [1, 3, 4, 5]),
+    ],
+    ids=["batch", "reduced", "between", "last", "permuted", "broadcast", "picked"],
+)
+def test_dimensions_of_one_element_go_where_reductions_differ(
+    build: Build, shape: tuple[int, ...], seen: list[int]
+):
+    fusion, _ = rewritten(build, [shape])
+    assert sizes(fusion.inputs[0]) == seen
+    for tensor in (t for node in fusion.nodes for t in node.outputs if t.ndim):
+        assert len(getattr(tensor, "logical", ())) < 3
+
+
+@pytest.mark.parametrize(
+    "build, shapes",
+    [
+        (lambda d, x: centered(d, x, [2]), [(1, 4, 5)]),
+        (lambda d, x, y: both_sums(d, d.add(x, y)), [(1, 4, 5), (3, 4, 5)]),
+        (lambda d, x: (d.sum(x, [0]), d.sum(x, [2])), [(1, 4, 5)]),
+        (lambda d, x: both_sums(d, d.mul(x, d.iota(5))), [(1, 4, 5)]),
+    ],
+    ids=["one kind of reduction", "more elsewhere", "reduced alone", "positions"],
+)
+def test_other_dimensions_of_one_element_stay(build: Build, shapes: Sequence[tuple[int, ...]]):
+    fusion, reshaped = rewritten(build, shapes)
+    assert not reshaped and sizes(fusion.inputs[0]) == list(shapes[0])

@@ -204,6 +204,26 @@ def test_rows_and_columns_of_separate_work_are_one_kernel(target: torch.device) 
     assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_outer"]
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_dimension_of_one_element_is_neither_row_nor_column(place: int, target: torch.device) -> None:
+    """Such as a batch of one: with it, too, rows and columns of one tensor are read once."""
+    shape = [40, 300]
+    shape.insert(place, 1)
+    rows, columns = [dim for dim in range(3) if dim != place]
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape, contiguity=True)
+        fd.add_output(fd.ops.relu(x))
+        fd.add_output(fd.ops.sum(x, [columns], keepdim=True))
+        fd.add_output(fd.ops.sum(x, sorted([rows, place])))
+        fd.add_output(fd.ops.max(x))
+    value = torch.randn(shape, device=target)
+    above, of_rows, of_columns, largest = fd.execute([value])
+    assert torch.equal(above, value.relu()) and largest == value.max()
+    assert_close(of_rows, value.double().sum(columns, keepdim=True), 300)
+    assert_close(of_columns, value.double().sum(sorted([rows, place])), 300)
+    assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_outer"]
+
+
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_sizes_as_constants(prefetch: bool) -> None:
     """A kernel for sizes that have not changed has no guard along rows and columns that fill its blocks."""

@@ -11,10 +11,12 @@ from fusewright.ir.fusion import Fusion
 from fusewright.rewrite.border.dense_views import view_dense_memory
 from fusewright.rewrite.border.divided_dimensions import split_divided_dimensions
 from fusewright.rewrite.border.merged_dimensions import merge_reduced_dimensions
+from fusewright.rewrite.border.single_dimensions import drop_single_dimensions
 
 BORDER_REWRITES: tuple[Pass[Fusion], ...] = (
     ("view dense memory", view_dense_memory),
     ("split divided dimensions", split_divided_dimensions),
+    ("drop single dimensions", drop_single_dimensions),
     ("merge reduced dimensions", merge_reduced_dimensions),
 )
 

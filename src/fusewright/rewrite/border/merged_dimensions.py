@@ -9,19 +9,17 @@ vectors run along it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Copy, Full, Node, Pointwise, Random, Reduction
+from fusewright.ir.node import Node, Reduction
 from fusewright.ir.value import TensorView
-from fusewright.ir.view import Broadcast, Expand, Permute, Relabel, Squeeze
+from fusewright.ir.view import Broadcast, Permute, Relabel, Squeeze
+from fusewright.rewrite.border.corresponding_axes import SAME_WORK_EVERYWHERE, AxisClasses, axis_classes
 from fusewright.rewrite.border.product_sizes import name_products
 from fusewright.sym import ONE, product
-
-#: Nodes whose dimensions may be merged. The results of other nodes depend on the position along a dimension.
-_KINDS = (Pointwise, Reduction, Copy, Full, Random, Broadcast, Squeeze, Permute, Relabel, Expand)
 
 #: The runs of a tensor's dimensions that become one dimension each, in order. Most runs are single
 #: dimensions.
@@ -35,10 +33,10 @@ def merge_reduced_dimensions(fusion: Fusion) -> Fusion:
         return fusion
     if len(nodes) < sum(not node.is_scalar for node in fusion.nodes):
         return fusion
-    if not all(type(node) in _KINDS for node in nodes):
+    if not all(type(node) in SAME_WORK_EVERYWHERE for node in nodes):
         return fusion
     tensors = fusion.tensors()
-    links = _links(fusion, tensors, _classes(fusion, nodes))
+    links = _links(fusion, tensors, axis_classes(fusion, nodes))
     if not links:
         return fusion
     runs = {tensor: _runs(tensor.logical, links) for tensor in tensors}
@@ -58,41 +56,9 @@ def _reduces_neighbours(node: Node) -> bool:
     return any(b - a == 1 for a, b in pairwise(dims))
 
 
-class _Classes:
-    """Classes of axes that correspond, over all tensors (a union-find structure)."""
-
-    def __init__(self) -> None:
-        self._above: dict[IterDomain, IterDomain] = {}
-
-    def of(self, axis: IterDomain) -> IterDomain:
-        while (above := self._above.get(axis, axis)) is not axis:
-            axis = above
-        return axis
-
-    def join(self, a: IterDomain, b: IterDomain) -> None:
-        self._above[self.of(a)] = self.of(b)
-
-
-def _classes(fusion: Fusion, nodes: Iterable[Node]) -> _Classes:
-    found = _Classes()
-    for output in fusion.outputs:  # an output may be written into the memory of its alias
-        for a, b in zip(output.tensor.shape, output.alias.shape if output.alias is not None else ()):
-            found.join(a, b)
-    for node in nodes:
-        lead = node.output.maybe_root
-        for other in node.tensor_outputs[1:]:
-            for a, b in zip(lead, other.maybe_root):
-                found.join(a, b)
-        for operand, value in enumerate(node.inputs):
-            if not isinstance(value, TensorView):
-                continue
-            for axis, dim in zip(lead, node.axis_map(operand)):
-                if dim is not None:
-                    found.join(axis, value.shape[dim])
-    return found
-
-
-def _links(fusion: Fusion, tensors: Sequence[TensorView], classes: _Classes) -> dict[IterDomain, IterDomain]:
+def _links(
+    fusion: Fusion, tensors: Sequence[TensorView], classes: AxisClasses
+) -> dict[IterDomain, IterDomain]:
     """Maps each axis that is merged with the next axis of its tensor to that axis."""
     beside: dict[IterDomain, set[IterDomain | None]] = {}
     before: dict[IterDomain, set[IterDomain | None]] = {}
