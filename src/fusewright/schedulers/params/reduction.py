@@ -166,7 +166,8 @@ class ReductionParams(HeuristicParams):
         lanes_down_columns: outer: bdimx threads go down the columns, whose elements are neighbours in memory,
             and bdimy along the rows.
         joined_rows: outer: this many rows of memory, each of bdimx elements, are read as one by vectors that
-            do not divide them.
+            do not divide them (`reduction.joined_rows`). With lanes_down_columns a thread has as many rows,
+            each of unroll_factor_iter_dom elements (`reduction.whole_rows`).
         vector_down_columns: outer: inputs whose columns are contiguous are read in vectors of this many
             elements down these. Each thread has as many neighbouring rows (`reduction.crossed_loads`), unless
             there are tiles.
@@ -190,7 +191,10 @@ class ReductionParams(HeuristicParams):
             tried=(UNSET, *TRIED_EXTENTS),
         ),
         bdimz=Extent(
-            read=lambda params: not params.fastest_dim and (params.holds_batches or params.joins_rows)
+            read=lambda params: (
+                not params.fastest_dim
+                and (params.holds_batches or (params.joins_rows and not params.has_whole_rows))
+            )
         ),
         gdimy=Extent(
             read=lambda params: (
@@ -250,6 +254,11 @@ class ReductionParams(HeuristicParams):
         return self.joined_rows > 1 or (several and not self.lanes_down_columns)
 
     @property
+    def has_whole_rows(self) -> bool:
+        """Whether a thread has several whole rows of memory, side by side."""
+        return self.joined_rows > 1 and self.lanes_down_columns
+
+    @property
     def _reduces_x(self) -> bool:
         return self.fastest_dim or self.lanes_down_columns
 
@@ -279,7 +288,7 @@ class ReductionParams(HeuristicParams):
     def elements_held(self) -> int:
         """The elements of one input that a thread has in registers at once."""
         held = self.unroll_factor_inner_reduction * self.unroll_factor_top_of_vectorization
-        held *= self.rows_side_by_side
+        held *= self.rows_side_by_side * (self.joined_rows if self.has_whole_rows else 1)
         if self.holds_batches and not self.persistent_in_shared_memory:
             held *= self.batches_per_block_inner_reduction
         return held * self.unroll_factor_iter_dom

@@ -37,7 +37,13 @@ from fusewright.schedulers.reduction.crossed_loads import (
     is_short,
     loads_down_columns,
 )
-from fusewright.schedulers.reduction.joined_rows import Batches, joined_params, joins_rows
+from fusewright.schedulers.reduction.joined_rows import (
+    Batches,
+    accessing_seconds,
+    joined_params,
+    joins_rows,
+    loads_of_rows,
+)
 from fusewright.schedulers.reduction.planner import ReductionPlanner
 from fusewright.schedulers.reduction.row_heuristic import RowAccesses, inner_params
 from fusewright.schedulers.reduction.shared_elements import rows_share_elements, sharing_rows
@@ -50,6 +56,7 @@ from fusewright.schedulers.reduction.split_rows import (
 )
 from fusewright.schedulers.reduction.tile_heuristic import TileChoice
 from fusewright.schedulers.reduction.variances import has_welford, speed_of_steps
+from fusewright.schedulers.reduction.whole_rows import ShortRows, whole_row_params
 from fusewright.schedulers.reduction.wider_vectors import (
     wider_vectors,
     with_wider_vectors,
@@ -57,6 +64,7 @@ from fusewright.schedulers.reduction.wider_vectors import (
 from fusewright.schedulers.shifted_rows import enough_bytes, is_narrow
 from fusewright.schedulers.sizes import ceil_div
 from fusewright.schedulers.vector_limits import VectorLimits
+from fusewright.sym import as_int
 
 # Bytes of vectors up to which they read memory slower than wider ones.
 NARROW_VECTOR_BYTES = 4
@@ -111,8 +119,11 @@ class IndependentReductionPlanner(ReductionPlanner):
     def _columns(self, count: int, length: int, facts: Facts, hardware: HardwareInfo) -> Proposal:
         """Returns a proposal for `count` columns, of which neighbours are contiguous."""
         space, width = self.space, self._width(facts)
-        joined = self._joined_rows(facts, width, hardware)
         is_narrow = width * space.element_bytes <= NARROW_VECTOR_BYTES
+        whole = self._whole_rows(facts, hardware) if is_narrow else None
+        if whole is not None:
+            return whole
+        joined = self._joined_rows(facts, width, hardware)
         if joined is not None and is_narrow and joined.params.vectorize_iter_dom:
             # Blocks that share one result, and those of many batches, were faster wherever they were timed.
             shares_one = joined.params.cross_grid_inner_reduction and self._states == 1
@@ -223,9 +234,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         length, row = space.reduction_size(facts), space.side_by_side(facts)
         if not row or (row == width > 1):  # neighbouring threads go down the columns
             return None
-        outer = max(0, len(space.iteration) - 1)
-        found = next((each.vectors for each in self._runs.vectors(outer, facts) if each.dim == outer), None)
-        wide = 1 if found is None or found.unaligned else found.width
+        wide = self._width_across_rows(facts)
         count = space.iteration_size(facts) // row
         results = self._results
         batches = Batches(
@@ -243,7 +252,48 @@ class IndependentReductionPlanner(ReductionPlanner):
             return None
         launch = params.lparams
         blocks = ceil_div(count, max(1, launch.bdimz)) * launch.gdimy
+        points = space.iteration_size(facts) * length
+        accessing = accessing_seconds(space, points, hardware) if params.joined_rows > 1 else 0.0
+        return self._proposal(params, blocks, facts, hardware, self._cost_along_memory, accessing)
+
+    def _width_across_rows(self, facts: Facts) -> int:
+        """Returns the elements of the widest aligned vector through several rows of memory."""
+        outer = max(0, len(self.space.iteration) - 1)
+        runs = self._runs.vectors(outer, facts) if self._runs is not None else []
+        found = next((each.vectors for each in runs if each.dim == outer), None)
+        return 1 if found is None or found.unaligned else found.width
+
+    def _whole_rows(self, facts: Facts, hardware: HardwareInfo) -> Proposal | None:
+        """Returns a proposal of threads with whole rows of memory, if something is loaded in vectors that
+        rows have one element of each; else None.
+        """
+        space, of_rows = self.space, self._row_vectors
+        row = space.side_by_side(facts) if of_rows is not None else 0
+        if of_rows is None or not row:
+            return None
+        rows = ShortRows(
+            count=space.iteration_size(facts) // row,
+            length=space.reduction_size(facts),
+            row=row,
+            width=min(self._width_across_rows(facts), of_rows.width(facts)),
+            row_bytes=row * space.element_bytes + sum(a.tensor.dtype.size for a in loads_of_rows(space)),
+            result_bytes=sum(self._results),
+        )
+        params = whole_row_params(rows, hardware)
+        if params is None:
+            return None
+        blocks = ceil_div(rows.count, params.lparams.bdimy) * params.lparams.gdimy
         return self._proposal(params, blocks, facts, hardware, self._cost_along_memory)
+
+    @cached_property
+    def _row_vectors(self) -> VectorLimits | None:
+        """The limits on vectors of what short rows have one element of each; None if nothing is, or if only a
+        call determines how long they are.
+        """
+        loads = loads_of_rows(self.space) if self._runs is not None else []
+        if not loads or as_int(self.space.iteration[-1].extent) is None:
+            return None
+        return VectorLimits(self.fusion, self.space.reduction[0], loads, split=loads)
 
     @cached_property
     def _results(self) -> tuple[int, ...]:
@@ -375,7 +425,7 @@ class IndependentReductionPlanner(ReductionPlanner):
         width = params.unroll_factor_iter_dom
         is_outer = not (params.fastest_dim or params.tiles_in_shared_memory)
         widest = max((access.tensor.dtype.size for access in self.space.full_loads), default=0)
-        return is_outer and width * widest <= NARROW_VECTOR_BYTES
+        return is_outer and not params.has_whole_rows and width * widest <= NARROW_VECTOR_BYTES
 
     def _has_steps_of_floats(self, params: ReductionParams) -> bool:
         """Whether blocks share rows that are loaded in vectors of floats, for one state.

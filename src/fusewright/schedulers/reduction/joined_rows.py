@@ -7,7 +7,8 @@ has the same columns in its vector again:
 
 Then the threads' partial results are in shared memory, where each column is the sum of a few positions. A
 block has several batches (TIDz) where one would leave it a few threads. Its threads go along memory, so short
-rows are read this way even if no vector divides a batch.
+rows are read this way even if no vector divides a batch. What rows have one element of each is read by
+element, unless rows are so short that threads have whole ones (`whole_rows`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from fusewright.analyze.inputs import nodes_before
 from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.hardware import MAX_VECTOR_BYTES, REGISTER_BYTES, HardwareInfo
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Reduction
 from fusewright.ir.value import TensorView
 from fusewright.schedule.schedule import Schedule
-from fusewright.schedulers.cost import busy_share
+from fusewright.schedulers.cost import busy_share, slot_seconds
 from fusewright.schedulers.io import (
     cache_inputs_and_outputs,
     find_loads,
@@ -34,8 +36,10 @@ from fusewright.schedulers.params.launch import UNSET
 from fusewright.schedulers.reduction.grid_reduction import WAITS_A_STEP, WORDS_READ_AT_ONCE
 from fusewright.schedulers.reduction.space import ReductionSpace, all_outputs, reduction_space
 from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
+from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import LINE_BYTES
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.schedulers.transpose.single_tiles import ACCESSES, ELEMENT
 
 # Threads of a block, at least where a row has fewer elements, and at most.
 THREADS = 256  # at least
@@ -78,30 +82,43 @@ FEW_BLOCKS = 2
 # whether columns across stretches, which read sectors several times, are slower.
 LEAST_BUSY = 0.3
 
-_APART = "where rows of memory do not follow one another"
+# Why rows that are not neighbours in memory are not read as one.
+APART = "where rows of memory do not follow one another"
 
 
 def joins_rows(fusion: Fusion, space: ReductionSpace) -> bool:
-    """Whether one reduced dimension has one other inside of it in memory, and all that is computed has an
-    element for each point or follows from the reductions alone.
+    """Whether one reduced dimension has one other inside of it in memory, and each tensor is computed for the
+    reductions or for what follows from them, not for both.
     """
     order = space.order
     if len(order) < 2 or len(space.reduction) > 1 or order[-2] is not space.reduction[0]:
         return False
-    if not all(map(space.is_full, space.loads)) or any(map(space.is_full, space.stores)):
+    if not space.full_loads or any(map(space.is_full, space.stores)):
         return False
-    results = {*space.after, *(out for node in _nodes(space) for out in node.outputs)}
-    for node in fusion.nodes:
-        if node.is_scalar or node.output not in space.after:
-            continue
-        if not results.issuperset(node.tensor_inputs):
-            return False
-    return all(
-        out in results or (isinstance(out, TensorView) and space.has_every_element(out))
-        for node in fusion.nodes
-        if not node.is_scalar
-        for out in node.outputs
-    )
+    results = {*space.after, *all_outputs(space.reductions)}
+    if not results.issuperset(fusion.output_tensors()):
+        return False
+    reduced = {value for node in nodes_before(space.reductions) for value in node.tensor_inputs}
+    return reduced.isdisjoint(_beside_results(fusion, space))
+
+
+def _beside_results(fusion: Fusion, space: ReductionSpace) -> set[TensorView]:
+    """Returns what is used with results of the reductions, and all that this follows from."""
+    results = {*space.after, *all_outputs(space.reductions)}
+    after = [node for node in fusion.tensor_nodes() if node.output in space.after]
+    used = {value for node in after for value in node.tensor_inputs if value not in results}
+    return used.union(value for node in nodes_before(used) for value in node.tensor_inputs)
+
+
+def loads_of_rows(space: ReductionSpace) -> list[Access]:
+    """Returns the loads of what rows have one element of each, such as a mask of pixels."""
+    last = space.iteration[-1]
+    return [a for a in space.loads if last not in a.concrete and not a.concrete.isdisjoint(space.reduction)]
+
+
+def accessing_seconds(space: ReductionSpace, points: int, hardware: HardwareInfo) -> float:
+    """Returns the seconds of loads by element beside vectors through several rows."""
+    return slot_seconds(points * len(loads_of_rows(space)) * ELEMENT / ACCESSES, hardware)
 
 
 def _nodes(space: ReductionSpace) -> list[Reduction]:
@@ -257,8 +274,8 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     space = reduction_space(schedule.fusion)
     assert isinstance(space, ReductionSpace), space
     if not joins_rows(schedule.fusion, space):
-        params.expect("joined_rows", 1, _APART)
-        params.require(False, "lparams.bdimz", f"1 {_APART}")
+        params.expect("joined_rows", 1, APART)
+        params.require(False, "lparams.bdimz", f"1 {APART}")
     reference, launch, width = space.reference, params.lparams, params.unroll_factor_iter_dom
     [reduced] = space.reduction
     schedule.assume_multiple(reference, reference.logical.index(reduced), params.joined_rows)
@@ -283,11 +300,13 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
         schedule.reorder(reference, {first + 1: first})
         first += 1  # [(I,) blocks, serial, ..]
     schedule.transform_like(reference)
+    others = _beside_results(schedule.fusion, space)
+    beside = [tensor for tensor in schedule.tensors() if tensor in others and tensor.definition is not None]
     reductions = [node.output for node in _nodes(space)]
     partials = [schedule.rfactor(tensor, [first, first + 1]) for tensor in reductions]
     lead = partials[0]
     results = all_outputs(reductions)
-    final = {*_after(results), *results}
+    final = {*_after(results), *results, *beside}
     before = [t for t in schedule.tensors() if t.definition is not None and t not in final]
     held = [schedule.cache_after(partial) for partial in all_outputs(partials)]
     schedule.merge(lead, first + 3)
@@ -314,7 +333,7 @@ def join_rows(schedule: Schedule, params: ReductionParams, read_once: Collection
     vectorize_ports(schedule, ports, width, merged=2)
     # Where blocks share a column, or one has many positions of it, threads y add them up together.
     down = among is not None or launch.bdimy * params.joined_rows > MANY_POSITIONS
-    _finish(schedule, reductions, batches, among, down)
+    _finish(schedule, reductions, batches, among, down, beside)
     loads = find_loads(schedule.fusion)
     schedule.inline_at(lead, first + 3, best_effort=True, selected=loads)
     inline_rest(schedule, {*loads, *held})
@@ -340,6 +359,7 @@ def _finish(
     batches: Mapping[int, ParallelType],
     among: ParallelType | None,
     down: bool,
+    beside: Collection[TensorView],
 ) -> None:
     """[.. (blocks,) y, joined, S] -> [.. S TIDx | (blocks,) y TIDy, joined], where `..` are the batches, as
     they are bound; without `down`, y is a loop.
@@ -360,6 +380,7 @@ def _finish(
     for tensor in _after(all_outputs(reductions)):
         columns = max(i for i, axis in enumerate(tensor.loop) if not axis.is_broadcast)
         _bind(schedule, tensor, {**batches, columns: ParallelType.block_x})
+        schedule.parallelize_like(tensor, selected=beside)
 
 
 def _bind(schedule: Schedule, tensor: TensorView, bound: Mapping[int, ParallelType]) -> None:

@@ -8,7 +8,8 @@ Outer: threads x lie along the contiguous dimension, threads y down the columns,
 
     [I, R] -> [I blocks, I threads x, (R blocks y,) R threads y | serial, unroll, I vector]
 
-Tiles of columns are cut by `crossed_tiles`, rows of memory that are read as one by `joined_rows`.
+Tiles of columns are cut by `crossed_tiles`, rows of memory that are read as one by `joined_rows`,
+or by `whole_rows` if each thread has whole ones.
 
 The serial part is factored into partial results of each thread, which one collective then combines. Blocks
 that share a reduction take turns along it, so that all of them read one stretch of memory at a time.
@@ -62,6 +63,7 @@ from fusewright.schedulers.reduction.split_rows import (
     is_split,
 )
 from fusewright.schedulers.reduction.variances import variance_of_short_rows
+from fusewright.schedulers.reduction.whole_rows import reduce_whole_rows
 
 # A kernel whose estimate is so many times the time of its bytes accesses what lies in other orders.
 #   H200, sums of pairs along rows of a bf16 tensor whose memory has columns: 488 us where its bytes take 52.
@@ -94,7 +96,8 @@ class ReductionScheduler(BuiltInScheduler):
             params.expect("vector_down_columns", 1, _NOTHING_CROSSED)
         check_inputs(schedule.fusion, params.unaligned_inputs, "unaligned_inputs")
         if params.joins_rows:
-            join_rows(schedule, params, original.read_once)
+            cut_rows = reduce_whole_rows if params.has_whole_rows else join_rows
+            cut_rows(schedule, params, original.read_once)
             return
         ports = cache_inputs_and_outputs(schedule, original.read_once, input_hint(params))
         space = accepted(self, reduction_space(schedule.fusion))

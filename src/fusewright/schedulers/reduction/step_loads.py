@@ -46,6 +46,8 @@ class StepLoads:
     def held(self, params: ReductionParams) -> int:
         """Returns the registers that hold what a thread has in flight."""
         unaligned = params.unaligned_inputs
+        if params.joined_rows > 1:
+            return params.unroll_factor_inner_reduction * self._registers_of_rows(params)
         if params.fastest_dim:
             vectors = params.unroll_factor_top_of_vectorization * params.unroll_factor_iter_dom
             return vectors * self.registers(params.unroll_factor_inner_reduction, unaligned)
@@ -69,6 +71,23 @@ class StepLoads:
         if load.axes.get(inner) is not unit_stride_axis(load.tensor):
             return width * ceil_div(size, REGISTER_BYTES)
         return ceil_div(width * size, REGISTER_BYTES)
+
+    def _registers_of_rows(self, params: ReductionParams) -> int:
+        """Returns the registers of several rows that are read as one: of their columns, and of what rows have
+        one element of each, which is loaded for every column unless a thread has whole rows.
+        """
+        rows, inner = params.joined_rows, self.space.iteration[-1]
+        columns = params.unroll_factor_iter_dom if params.has_whole_rows else 1
+        held = 0
+        for load in self._loads:
+            size = load.tensor.dtype.size
+            if inner in load.concrete:
+                held += ceil_div(rows * columns * size, REGISTER_BYTES)
+            elif params.has_whole_rows:
+                held += ceil_div(rows * size, REGISTER_BYTES)
+            else:
+                held += rows * ceil_div(size, REGISTER_BYTES)
+        return held
 
     @cached_property
     def _loads(self) -> list[Access]:
