@@ -51,7 +51,7 @@ MAX_ROWS_IN_FLIGHT = 32  # where bytes would allow more
 ROWS_OF_BROADCASTS = 8
 # Bytes that a thread has in flight where memory has a short row of a few columns, in vectors of any width,
 # unless each element is stored as well.
-#   H200, features of 4x32x2048x64 bf16 that are stored, too, and their sums: 44 us with so many, 30 with half.
+#   H200, features of 4x32x2048x64 bf16 that are stored, too, and their sums: 44 us so, 30 with half of them.
 BYTES_IN_FLIGHT_OF_FEW_COLUMNS = 128
 
 # ---- threads that sum whole columns ----
