@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -274,6 +275,23 @@ def test_one_kernel_reads_and_writes_everything(dims: list[int], dtype: torch.dt
     *_, result = fd.execute([x, y])
     assert len(fd.kernels_for([x, y])) == 1
     torch.testing.assert_close(result.float(), (x.t().float() + y.float()).sum(dims), rtol=1e-2, atol=2e-1)
+
+
+@pytest.mark.parametrize("beside", ["transposed", "of_one_input"])
+def test_what_only_inputs_connect_with_the_sum_has_its_threads(target: torch.device, beside: str) -> None:
+    """A result that is stored along the columns is computed apart from what is summed."""
+    x, y = (torch.randn(*shape, device=target).bfloat16() for shape in ((130, 65), (65, 130)))
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total = x.float() + y.float().t()
+        other = total.t().contiguous() if beside == "transposed" else (y.float() * 2).t().relu()
+        return total.bfloat16(), other.bfloat16(), total.amax(0)
+
+    large = [torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((8192, 4096), (4096, 8192))]
+    for kernel in p.definition(function, *large).kernels_for(large, device="cuda"):
+        assert not re.search(r"if \(threadIdx_x == 0 && threadIdx_y == 0\) \{\s+for", kernel.cuda_text)
+    for result, expected in zip(p.definition(function, x, y).execute([x, y]), function(x, y)):
+        torch.testing.assert_close(result, expected)
 
 
 def test_a_sum_of_all_elements_keeps_a_dimension_at_first(target: torch.device) -> None:

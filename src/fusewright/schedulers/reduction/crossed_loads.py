@@ -71,13 +71,14 @@ def tiled_accesses(space: ReductionSpace) -> tuple[Access, ...]:
     """Returns the crossed accesses, if all of them may pass through tiles; else none.
 
     Threads that load into a tile go through it in another order than those that compute what a load by index
-    tensors would read there. And all reductions have the loops of one of them, which go from tensor to
-    tensor, but not through tiles.
+    tensors would read there. And all reductions and results have the loops of one reduction, which go from
+    tensor to tensor, but not through tiles.
     """
     found = crossed_accesses(space)
     if any(access.is_gathered for access in found):
         return ()
-    return found if _are_connected(space.reductions, {access.tensor for access in found}) else ()
+    tensors = [*space.reductions, *(access.tensor for access in space.stores)]
+    return found if _are_connected(tensors, {access.tensor for access in found}) else ()
 
 
 def _are_connected(tensors: Sequence[TensorView], apart: Collection[TensorView]) -> bool:

@@ -192,8 +192,8 @@ def distribute(
 
     Returns the partial results, one a reduction.
     """
-    computed = [tensor for tensor in schedule.fusion.tensors() if tensor.definition is not None]
-    selected = [tensor for tensor in computed if tensor not in apart] if apart else []
+    # The way to what has inputs in common with the reductions, and nothing else, leads over these.
+    selected = [tensor for tensor in schedule.fusion.tensors() if tensor not in apart] if apart else []
     schedule.transform_like(reference, selected)
     partials = [schedule.rfactor(tensor, moved) for tensor in _one_a_node(space.reductions)]
     selected += all_outputs(partials) if apart else []
