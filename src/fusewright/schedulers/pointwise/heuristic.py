@@ -320,7 +320,8 @@ class PointwisePlanner:
         slots = self._arithmetic.slots(facts, break_point, rows, width) / planes
         blocks = threads / block
         registers = REGISTERS_TO_ADDRESS + held // REGISTER_BYTES
-        resident = hardware.registers_per_sm // (block * min(registers, MAX_REGISTERS_PER_THREAD))
+        # The compiler makes room for one block, whatever its threads need.
+        resident = max(1, hardware.registers_per_sm // (block * min(registers, MAX_REGISTERS_PER_THREAD)))
         computing = thread_seconds(slots / threads, hardware)
         moving = cost.seconds_an_sm(facts, hardware) / max(1.0, blocks)
         kept = overlap(resident, moving, LATENCY_SECONDS + BESIDE_OTHERS * computing)
