@@ -101,6 +101,7 @@ def _case(draw: random.Random, number: int, most: int) -> Case:
     steps = [_step(draw, len(shape)) for _ in range(draw.choice((1, 1, 2, 2, 3)))]
     factor = tuple(size if draw.random() < 0.6 else 1 for size in shape) if draw.random() < 0.4 else None
     is_kinked, is_mixed, layout = draw.random() < 0.3, draw.random() < 0.5, draw.randrange(1000)
+    is_turned = draw.random() < 0.2
 
     def function(x: Tensor, *others: Tensor) -> Tensors:
         value = x.float() if x.dtype is not torch.float64 else x
@@ -108,7 +109,8 @@ def _case(draw: random.Random, number: int, most: int) -> Case:
             value = value * other
         if is_kinked:
             value = torch.where(value > 0.1, value, value * 0.01)
-        outputs = []
+        # What is stored in another order than it is reduced in.
+        outputs = [value.transpose(0, -1).contiguous().to(x.dtype)] if is_turned else []
         for step in steps:
             value, output = step.apply(value, x.dtype)
             outputs.append(output)

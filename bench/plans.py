@@ -1,7 +1,8 @@
 """Kernels of the catalogue's and of drawn cases, made for the simulated H200 without a GPU: faults, and what
 a change does to kernels.
 
-A fault is an internal error, whether it is raised or logged (then other kernels serve the call). `--against`
+A fault is an internal error, whether it is raised or logged (then other kernels serve the call), or a loop
+that one thread of a block goes through while the others wait: loops that a schedule has left out. `--against`
 takes the JSON file of an earlier run and lists the cases whose kernels differ: a change of structure leaves
 all of them as they are.
 """
@@ -33,6 +34,12 @@ from fusewright import FusionCache
 from fusewright.cli.arguments import positive_seconds
 
 HEADER = ("case", "shape", "kernels", "registers", "spilled bytes")
+# A loop of many iterations, the first thing in what a condition on threads guards.
+_GUARDED_LOOP = re.compile(
+    r"if \((threadIdx_[xyz] == 0(?: && threadIdx_[xyz] == 0)*)\) \{\s+(?:#pragma unroll\s+)?"
+    r"for \(int \w+ = 0; \w+ < (\w+);"
+)
+MANY_ITERATIONS = 32
 # A kernel's name has a digest of Fusewright's own sources.
 _NAMES = re.compile(r"(fusewright_\w+?)_[0-9a-f]{8}\b")
 
@@ -66,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
             except Exception as error:
                 messages.append(f"{type(error).__name__}: {error}")
                 made = []
+            messages += filter(None, map(loop_of_one_thread, made))
         kernels[name] = [_digest(kernel) for kernel in made]
         rows.append(_cells(operation, shape, made))
         if messages:
@@ -121,6 +129,16 @@ def _logged() -> Iterator[list[str]]:
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagated
+
+
+def loop_of_one_thread(kernel: Any) -> str | None:
+    """Says that one thread of each block alone goes through many iterations; None if none does."""
+    for guard, end in _GUARDED_LOOP.findall(kernel.cuda_text):
+        alone = set(re.findall("threadIdx_([xyz])", guard))
+        others = (size for dim, size in zip("xyz", kernel.launch.block) if dim not in alone)
+        if all(size == 1 for size in others) and not (end.isdecimal() and int(end) < MANY_ITERATIONS):
+            return f"{kernel.name}: one thread of a block goes through {end} iterations"
+    return None
 
 
 def _digest(kernel: Any) -> str:

@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -51,6 +52,22 @@ def test_faults_are_reported_whether_they_are_logged_or_raised(tmp_path, capsys,
     faults = json.loads((tmp_path / "a.json").read_text())["faults"]
     assert sorted(text.partition(":")[0] for text in faults.values()) == ["InternalError", "internal error"]
     assert "2 faults" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("guard", "iterations", "block", "is_fault"),
+    [
+        ("threadIdx_x == 0 && threadIdx_y == 0", 64, (16, 16, 1), True),
+        ("threadIdx_x == 0", 64, (128, 1, 1), True),
+        ("threadIdx_x == 0", 64, (16, 16, 1), False),  # by the threads along y
+        ("threadIdx_x == 0", 4, (128, 1, 1), False),
+    ],
+)
+def test_loops_of_one_thread_are_faults(guard, iterations, block, is_fault):
+    text = f"if ({guard}) {{\n  for (int j = 0; j < {iterations}; ++j) {{\n"
+    kernel = SimpleNamespace(name="sum", cuda_text=text, launch=SimpleNamespace(block=block))
+    found = plans.loop_of_one_thread(kernel)
+    assert found == (f"sum: one thread of a block goes through {iterations} iterations" if is_fault else None)
 
 
 def test_mixed_layouts_keep_sizes_and_are_the_same_for_a_seed():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from bench.plans import loop_of_one_thread
 from fusewright import DataType, FusionDefinition, ParamsError
 from fusewright.core.enums import MemoryType
 from fusewright.ir.fusion import Fusion
@@ -289,7 +289,7 @@ def test_what_only_inputs_connect_with_the_sum_has_its_threads(target: torch.dev
 
     large = [torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((8192, 4096), (4096, 8192))]
     for kernel in p.definition(function, *large).kernels_for(large, device="cuda"):
-        assert not re.search(r"if \(threadIdx_x == 0 && threadIdx_y == 0\) \{\s+for", kernel.cuda_text)
+        assert loop_of_one_thread(kernel) is None
     for result, expected in zip(p.definition(function, x, y).execute([x, y]), function(x, y)):
         torch.testing.assert_close(result, expected)
 

@@ -54,6 +54,30 @@ def test_rows_are_normed_in_a_kernel_that_reads_their_positions() -> None:
     assert (first.scheduler, second.scheduler) == ("pointwise", "inner_persistent")
 
 
+def rotated_by_sections(x: Tensor, positions: Tensor, table: Tensor) -> Tensor:
+    """Of each section of a head another row of positions says which row of the table it takes."""
+    half = table.shape[1]
+    section = torch.arange(half) // (half // 2)
+    cosine = table[positions[section].t(), torch.arange(half)]
+    first, second = x.chunk(2, -1)
+    return torch.cat([first * cosine, second * cosine], -1)
+
+
+def test_gathers_whose_places_are_gathered_are_made_once_for_all_heads() -> None:
+    """H200, estimated: 658 us for 33554432 elements of half, 46 in two kernels."""
+    x, table = torch.empty(32, 1024, 128), torch.empty(1024, 64)
+    positions = torch.randint(1024, (2, 1024))
+    first, second = definition(rotated_by_sections, x, positions, table).kernels_for([x, positions, table])
+    assert first.bytes_written == 1024 * 64 * 4
+    assert second.bytes_read == x.numel() * 4 + first.bytes_written
+
+
+def test_rows_of_a_table_are_gathered_where_they_are_read() -> None:
+    x, table, positions = torch.empty(32, 4096, 128), torch.empty(4096, 128), torch.randint(4096, (4096,))
+    fd = definition(lambda x, table, positions: x * table[positions], x, table, positions)
+    assert len(fd.kernels_for([x, table, positions])) == 1
+
+
 def test_where_little_is_computed_there_is_one_kernel() -> None:
     for function, *shapes in (
         (timestep_added, (8, 64, 64), (8,)),  # few elements

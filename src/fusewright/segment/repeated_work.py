@@ -12,13 +12,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from fusewright.ir import Copy, Node, Random, Reduction, Scan, TensorView, Val
+from fusewright.ir import Copy, Indexed, Node, Random, Reduction, Scan, TensorView, Val
 from fusewright.schedulers.slots import LONG_SLOTS, slots_of
 from fusewright.segment.order import connected_parts
 from fusewright.sym import Symbol, evaluate
 
 # The least ratio of a kernel's points to those of the work that it repeats.
 LEAST_REPEATS = 4
+# Slots that a load counts as whose place other loads say: it waits for these, and loads elements one by one.
+GATHER_SLOTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def _saved(part: Sequence[Node], most: int, points: Mapping[TensorView, int]) ->
     Nodes of a single point do not count: a thread computes them only once anyway.
     """
     repeated = [node for node in part if _takes_long(node) and points[node.output] > 1]
-    return sum(slots_of(node) * (most - points[node.output]) for node in repeated)
+    return sum(_slots(node) * (most - points[node.output]) for node in repeated)
 
 
 def _points(tensor: TensorView, sizes: Mapping[Symbol, int]) -> int:
@@ -82,7 +84,11 @@ def _points(tensor: TensorView, sizes: Mapping[Symbol, int]) -> int:
 
 
 def _takes_long(node: Node) -> bool:
-    return not isinstance(node, (Reduction, Scan)) and slots_of(node) >= LONG_SLOTS
+    return not isinstance(node, (Reduction, Scan)) and _slots(node) >= LONG_SLOTS
+
+
+def _slots(node: Node) -> int:
+    return GATHER_SLOTS if isinstance(node, Indexed) and node.indices else slots_of(node)
 
 
 def _may_be_apart(node: Node) -> bool:
