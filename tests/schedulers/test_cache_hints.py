@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fusewright import DataType, FusionDefinition
 from fusewright.core.errors import ParamsError
@@ -164,6 +165,12 @@ def _skew(x: torch.Tensor) -> torch.Tensor:
     [
         (_moments, (4096, 64, 127), [(False, False), (True, False)]),
         (lambda x: (x.sum((0, 2)), x.amax((0, 2))), (4096, 64, 127), [(True, False)]),  # one kernel for both
+        # The next kernel reads one element of each row.
+        (
+            lambda x: F.cross_entropy(x.float(), torch.arange(8192, device=x.device)),
+            (8192, 8192),
+            [(True, False)],
+        ),
         # Loads that are to be issued first, of which the next kernel finds some in the cache.
         (_skew, (16384, 1025), [(False, True), (True, False)]),
     ],

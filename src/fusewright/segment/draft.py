@@ -10,7 +10,7 @@ from fusewright.analyze.inputs import nodes_before
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import NoSchedulerError, SchedulerError
 from fusewright.core.tracing import SILENT, Tracer
-from fusewright.ir import Fusion, Node, Piece, TensorView, Update, Val
+from fusewright.ir import Fusion, Indexed, Node, Piece, TensorView, Update, Val
 from fusewright.schedulers.base import Planner, Reject, Rewrite, Scheduler, type_name
 from fusewright.segment.canonical import Extraction
 from fusewright.segment.exclusions import ExclusionIndex, Exclusions
@@ -80,6 +80,7 @@ class Draft:
         self.nodes = [node for node in ordered if not node.is_scalar]
         #: the position of each node in topological order
         self.position = {node: i for i, node in enumerate(ordered)}
+        self._outputs = frozenset(self.graph.output_tensors())
 
     # ---- asking the schedulers
 
@@ -238,7 +239,8 @@ class Draft:
         self, nodes: Group, inputs: Sequence[Val], outputs: Collection[TensorView]
     ) -> frozenset[int]:
         """The positions of the inputs that are read by nodes outside of the group on which it does not
-        depend. What the group computes and does not store, these compute from the inputs.
+        depend. What the group computes and does not store, these compute from the inputs. Those that only
+        need what index tensors select read little.
         """
         inside = set(nodes)
         outside: dict[int, set[Node]] = {}
@@ -252,7 +254,7 @@ class Draft:
                     found.add(use)
                     if use in inside:
                         stack += [out for out in use.tensor_outputs if out not in outputs]
-            outside[position] = found - inside
+            outside[position] = {node for node in found - inside if self._reads_much(node)}
         first = min([self.position[use] for users in outside.values() for use in users], default=None)
         if first is None:
             return frozenset()
@@ -265,6 +267,20 @@ class Draft:
                     before.add(maker)
                     above.append(maker)
         return frozenset([i for i, users in outside.items() if not before.issuperset(users)])
+
+    def _reads_much(self, node: Node) -> bool:
+        """Whether more is needed of a node, and of what is computed with it, than index tensors select."""
+        stack, known = [node], {node}
+        while stack:
+            each = stack.pop()
+            if isinstance(each, Indexed) and each.indices:
+                continue
+            users = {use for out in each.tensor_outputs for use in out.uses if use in self.position}
+            if not (each.traits.pointwise and users) or self._outputs.intersection(each.outputs):
+                return True
+            stack += users - known
+            known |= users
+        return False
 
     def joined(
         self, segments: Sequence[Segment], others: Sequence[Segment]
