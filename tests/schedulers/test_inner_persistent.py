@@ -234,6 +234,25 @@ def test_results_of_rows_that_follow_from_each_other_are_computed_once(target: t
     assert [kernel.scheduler for kernel in fd.kernels_for(inputs)] == ["inner_persistent"]
 
 
+def test_rows_of_many_reductions_that_hold_one_value_at_a_time_are_one_kernel(target: torch.device) -> None:
+    """Nothing is computed anew, however many reductions read what is held."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        shares = fd.ops.softmax(x / 1.7, 1)
+        kept = fd.ops.where(shares >= 0.05 * fd.ops.max(shares, [1], keepdim=True), shares, 0.0)
+        fd.add_output(kept / fd.ops.sum(kept, [1], keepdim=True))
+        fd.add_output(fd.ops.sum(shares * fd.ops.log(shares + 1e-20), [1]))
+        fd.add_output(fd.ops.sum(fd.ops.cast(kept > 0, DataType.Int), [1]))
+    given = torch.randn(40, 300, device=target)
+    found, entropies, counts = fd.execute([given])
+    expected = (given / 1.7).softmax(1)
+    torch.testing.assert_close(entropies, (expected * expected.log()).sum(1))
+    expected = torch.where(expected >= 0.05 * expected.amax(1, keepdim=True), expected, 0.0)
+    torch.testing.assert_close(found, expected / expected.sum(1, keepdim=True))
+    assert torch.equal(counts, (expected > 0).sum(1))
+    assert [kernel.scheduler for kernel in fd._last_kernels()] == ["inner_persistent"]
+
+
 def test_a_softmax_whose_largest_two_are_found_is_one_kernel(target: torch.device) -> None:
     """Its exponentials are needed before and after each of three reductions."""
     with FusionDefinition() as fd:

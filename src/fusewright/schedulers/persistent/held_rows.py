@@ -27,6 +27,8 @@ MAX_GROWTH = 4
 #   16384x1024 421 and 127.
 CHEAP_SLOTS = 4  # of a node
 MAX_TIMES = 5  # for nodes of more slots
+# Times these limits for rows of which nothing is computed anew.
+HELD_TIMES = 2
 
 
 @dataclass(frozen=True)
@@ -160,13 +162,28 @@ def _computed_with(tensor: TensorView, held: Collection[TensorView]) -> set[Tens
 
 def grows_too_much(fusion: Fusion) -> bool:
     """Whether several kernels are cheaper than recomputing the values between reductions for each of them."""
+    return _grows(fusion, 1)
+
+
+def row_grows_too_much(fusion: Fusion) -> bool:
+    """The same of rows, which registers hold as they hold inputs if no more is held at once: then nothing is
+    computed anew, and only the size of a kernel is limited.
+    """
+    if not _grows(fusion, 1):
+        return False
+    everything, inputs = (held_bytes(fusion, project=project).at_once for project in (False, True))
+    return everything > inputs or _grows(fusion, HELD_TIMES)
+
+
+def _grows(fusion: Fusion, times: int) -> bool:
+    """Whether a fusion exceeds so many times what it may grow by."""
     ends: dict[Node, set[Node]] = {}
     for node in reversed(fusion.ordered_nodes()):
         users = [ends[user] for out in node.outputs for user in out.uses if user in ends]
         ends[node] = {node} if node.reduced or not users else set().union(*users)
-        if slots_of(node) > CHEAP_SLOTS and len(ends[node]) > MAX_TIMES:
+        if slots_of(node) > CHEAP_SLOTS and len(ends[node]) > times * MAX_TIMES:
             return True
-    return sum(map(len, ends.values())) > MAX_GROWTH * len(fusion.nodes)
+    return sum(map(len, ends.values())) > times * MAX_GROWTH * len(fusion.nodes)
 
 
 def recompute(schedule: Schedule, space: ReductionSpace, *, everything: bool, loads: bool = False) -> None:

@@ -35,10 +35,10 @@ from fusewright.schedulers.io import cache_inputs_and_outputs, check_inputs, inp
 from fusewright.schedulers.params import ReductionParams
 from fusewright.schedulers.persistent.held_length import HeldLength
 from fusewright.schedulers.persistent.held_rows import (
-    grows_too_much,
     held_tensors,
     hold_in_shared,
     recompute,
+    row_grows_too_much,
     softmax_in_one_pass,
 )
 from fusewright.schedulers.persistent.held_scans import check_scanned, cut_in_order
@@ -175,7 +175,7 @@ def _space(fusion: Fusion) -> ReductionSpace | str:
         return f"the contiguous dimension of {main.name} is not reduced"
     if not (space.after or space.scans):
         return "nothing uses the result of the reduction"
-    if grows_too_much(fusion):
+    if row_grows_too_much(fusion):
         return "a row that is not held would be computed anew for each of too many reductions"
     return space
 
