@@ -50,6 +50,45 @@ def test_planes_that_are_outermost(target: torch.device) -> None:
     assert (kernel.params.break_point, kernel.params.unroll_factor_outer) == (1, 2)
 
 
+def premultiplied(x: Tensor) -> Tensor:
+    alpha = x[..., 3:].float()
+    return torch.cat([x[..., :3].float() * alpha, alpha], -1).to(x.dtype).movedim(-1, -3).contiguous()
+
+
+def mirrored(x: Tensor) -> Tensor:
+    """The last channel first, and the first one again."""
+    return torch.cat([x.flip(-1) * 0.5, x[..., :1] + 1], -1).to(x.dtype).movedim(-1, -3).contiguous()
+
+
+@pytest.mark.parametrize(
+    "function, shape, dtype, vectors",
+    [
+        (premultiplied, (16, 64, 4), torch.float16, 2),
+        (premultiplied, (2, 16, 64, 4), torch.float32, 4),
+        (premultiplied, (2, 16, 64, 4), torch.uint8, 1),
+        (mirrored, (16, 64, 3), torch.bfloat16, 3),
+        (mirrored, (2, 16, 64, 2), torch.float32, 4),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_channels_become_planes(
+    function: Callable[[Tensor], Tensor],
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    vectors: int,
+    target: torch.device,
+) -> None:
+    """A thread reads whole pixels in vectors, and writes vectors of each plane."""
+    x = torch.randint(0, 15, shape, device=target).to(dtype)
+    [kernel] = checked(function, x).kernels_for([x])
+    params = kernel.params
+    assert params.unroll_factor_outer == function(x).shape[-3] and params.picked_inputs == (0,)
+    assert params.vectorization_factor >= 4
+    assert "T0[" not in kernel.cuda_text.replace("&T0[", "")
+    proposal = kernel.proposal
+    assert proposal is not None and proposal.bytes == x.nbytes + function(x).nbytes
+
+
 @pytest.mark.parametrize("sizes", [(2, 3, 5, 7), (2, 3, 8, 8)])
 def test_planes_of_few_elements_are_no_rows(sizes: tuple[int, ...], target: torch.device) -> None:
     x = torch.randn(*sizes, device=target)

@@ -4,12 +4,13 @@ vectors of the source, from which registers take them.
     x[n - 1 - i], i = 4 q ..        of  x[n - 4 q - 4:+4], from the last to the first
     x[2 i + 1], i = 4 q ..          of  x[8 q:+8], elements 1, 3, 5, 7
     x[i, 2], i = 4 q .., of three   of  x[4 q:+4, 0:3], elements 2, 5, 8, 11
+    x[i, j], i = 4 q .., of three   of  x[4 q:+4, 0:3], elements j, j + 3, j + 6, j + 9, for all j of a thread
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.analyze.runs import (
     constant_elsewhere,
@@ -21,14 +22,21 @@ from fusewright.analyze.runs import (
     parts_along,
     place_along,
 )
-from fusewright.analyze.vectorize import divides_numbers, is_shifted, lane_axis, unit_stride_axis
+from fusewright.analyze.vectorize import (
+    divides_numbers,
+    is_shifted,
+    lane_axis,
+    unit_stride_axis,
+    unrolled_axes,
+)
 from fusewright.core.enums import MemoryType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain
+from fusewright.ir.index_map import position_of
 from fusewright.ir.node import Indexed, Node
 from fusewright.ir.value import TensorView
-from fusewright.sym import Expr, product
+from fusewright.sym import ZERO, Expr, as_int, const, product
 
 #: Steps from each element to the next that vectors are read for: backward, or every n-th element.
 STEPS = (-1, 2, 3, 4)
@@ -44,21 +52,24 @@ class SteppedRun:
     Attributes:
         joined: the source's dimensions along which they are read as along one.
         offset: the element of a block that its first position reads, if `step` is positive.
+        varying: the other dimensions of the result along which the offset differs. Registers are taken by
+            number, so a thread has all places along these.
     """
 
     step: int
     sizes: tuple[Expr, ...]
     joined: tuple[IterDomain, ...]
-    offset: int
+    offset: Expr
+    varying: frozenset[int] = frozenset()
 
     @property
     def block(self) -> int:
         """The elements of memory for each position."""
         return abs(self.step)
 
-    def first(self, width: int) -> int:
+    def first(self, width: int) -> Expr:
         """The element of a block that the first of `width` positions reads."""
-        return width - 1 if self.step < 0 else self.offset
+        return const(width - 1) if self.step < 0 else self.offset
 
     def source_width(self, element_bytes: int, width: int) -> int:
         """The elements of each vector of a block of `width` positions, a power of two."""
@@ -78,7 +89,7 @@ def stepped_run(node: Indexed, dim: int) -> SteppedRun | None:
     for joined in dense_groups(source, unit_stride_axis(source)):
         run = _run_through(source, indices, dim, joined)
         if run is not None:
-            return SteppedRun(run.step, tuple(dict.fromkeys((*there.sizes, *run.sizes))), joined, run.offset)
+            return replace(run, sizes=tuple(dict.fromkeys((*there.sizes, *run.sizes))))
     return None
 
 
@@ -86,10 +97,13 @@ def _run_through(
     source: TensorView, indices: Mapping[IterDomain, Expr], dim: int, joined: tuple[IterDomain, ...]
 ) -> SteppedRun | None:
     """The run if nothing but the place along the dimensions `joined`, which are contiguous, varies."""
-    place = place_along(indices, joined)
+    within = _place_in_block(indices[joined[-1]], dim) if joined else ZERO
+    place = place_along(indices, joined) - within
     step, own, rest = parts_along(place, dim) or (None, (), [])
     others = constant_elsewhere(indices, joined, dim)
     if step is None or step not in STEPS or others is None:
+        return None
+    if within is not ZERO and as_int(joined[-1].extent) != step:
         return None
     block = abs(step)
     offset = place.constant % block
@@ -101,7 +115,15 @@ def _run_through(
         row = divisors(size) if is_stride(source, joined) else ()
     if starts is None or row is None:
         return None
-    return SteppedRun(step, (*own, *others, *starts, *row), joined, offset)
+    dims = map(position_of, within.free_symbols)
+    varying = frozenset(dim for dim in dims if dim is not None)
+    return SteppedRun(step, (*own, *others, *starts, *row), joined, within + offset, varying)
+
+
+def _place_in_block(index: Expr, dim: int) -> Expr:
+    """The index along a block of places if other positions than along `dim` determine it, else 0."""
+    positions = {position_of(symbol) for symbol in index.free_symbols}
+    return index if positions and positions.isdisjoint((dim, None)) else ZERO
 
 
 def _blocks(terms: Iterable[tuple[Expr, int]], constant: int, block: int) -> tuple[Expr, ...] | None:
@@ -125,4 +147,6 @@ def picked_run(node: Node, width: int) -> SteppedRun | None:
     if lane is None or width * out.dtype.size > MAX_VECTOR_BYTES:
         return None
     run = stepped_run(node, out.maybe_root.index(lane))
-    return run if run is not None and divides_numbers(width, run.sizes) else None
+    if run is None or not divides_numbers(width, run.sizes):
+        return None
+    return run if unrolled_axes(out).issuperset(out.maybe_root[dim] for dim in run.varying) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fusewright.analyze.axis_map import operand_map, producer_map
 from fusewright.analyze.runs import Run, indexed_run, merged_indexed_run, stored_run, straight_pieces
-from fusewright.core.enums import MemoryType
+from fusewright.core.enums import MemoryType, ParallelType
 from fusewright.core.hardware import MAX_VECTOR_BYTES
 from fusewright.core.recorded import gcd
 from fusewright.ir.axis import IterDomain, Merge, ShiftedSplit, Split, ancestors
@@ -66,6 +66,23 @@ def _innermost_root(
         else:
             return None, outer
     return axis, outer
+
+
+def unrolled_axes(tensor: TensorView) -> frozenset[IterDomain]:
+    """The root axes along which each thread has all places, in an unrolled loop."""
+    found = set()
+    for axis in tensor.loop:
+        split, places = axis.definition, as_int(axis.extent)
+        if (
+            axis.parallel is ParallelType.unroll
+            and isinstance(split, Split)
+            and split.inner is axis
+            and places
+        ):
+            root, _ = _innermost_root(tensor, split.inputs[0], places)
+            if root is not None and root.extent is axis.extent:
+                found.add(root)
+    return frozenset(found)
 
 
 def is_shifted(tensor: TensorView) -> bool:

@@ -41,7 +41,7 @@ def picked_items(
     first, begin = first_lane(dst, lane), substitute(src.index, {lane: 0})
     size, count = run.block * width, as_int(dst.buffer.size)
     chunk = run.source_width(dst.buffer.dtype.size, width)
-    at = run.first(width)
+    at = indices.expression(run.first(width))
     # All strides are multiples of a vector, though not of a block.
     is_run = begin + run.step * lane is src.index and mod(begin - at, const(chunk)) is ZERO
     if not is_run or first is None or count is None:

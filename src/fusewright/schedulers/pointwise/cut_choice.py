@@ -13,6 +13,7 @@ from math import prod
 
 from fusewright.core.hardware import HardwareInfo
 from fusewright.core.once import cached_property
+from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.node import Choose, Iota, Random
 from fusewright.ir.value import TensorView
@@ -184,7 +185,7 @@ class CutChoice:
         planes = self._planes
         if planes is None:
             return None
-        vectors, dim = self._vectors_at(planes.at, facts)
+        vectors, dim = self._vectors_at(planes.at, facts, self.space.axes[planes.at - 1])
         width = min(vectors.width, MAX_ELEMENTS_OF_PLANES // planes.count)
         vectors = replace(vectors, width=power_of_two_at_most(max(1, width)))
         if prod(sizes[planes.at :]) < THREADS * vectors.width:
@@ -257,11 +258,15 @@ class CutChoice:
         rows = ShiftedRows(self.fusion, reference.shape, inner, along, aligned, as_one=as_one)
         return rows if rows.are_all else None
 
-    def _vectors_at(self, break_point: int, facts: Facts) -> tuple[Vectors, int]:
+    def _vectors_at(
+        self, break_point: int, facts: Facts, planes: IterDomain | None = None
+    ) -> tuple[Vectors, int]:
         """Returns the vectors of the fewest accesses, and the dimension whose size they divide; -1: the
         innermost.
 
         Vectors along the innermost dimension serve what does not go through several as one, too.
+
+        planes: the dimension along which each thread has all places.
         """
         accesses = self.accesses
         best = self._vectors.vectors(facts) if self._vectors is not None else Vectors(1, (), 0)
@@ -269,15 +274,14 @@ class CutChoice:
         best_dim, best_cost = -1, (accesses.count_from_memory(facts) + extra) / best.width
         width, picked = best.width, dict[TensorView, int]()
         if by_element := accesses.by_element(facts):
-            picked = self._picked(by_element, facts)
-            inner = accesses.innermost
-            others = [a for a in by_element if not (a.tensor in picked and inner in a.stepped)]
+            picked = self._picked(by_element, facts, planes)
+            others = [a for a in by_element if not (a.tensor in picked and self._is_stepped(a, planes))]
             single = accesses.are_apart(facts, others) or accesses.have_a_sector_each(facts)
             beside = [self._width_beside(access, facts) for access in others]
             width = 1 if single else min(width, *beside, *picked.values())
         # H200, a convolution of four places of 8x2048x1536 bf16, whose weights lie four by four: 65 us with a
         # load for each weight, 31 with half as many.
-        cached = self._picked(accesses.cached_by_element(facts), facts)
+        cached = self._picked(accesses.cached_by_element(facts), facts, planes)
         for tensor, widest in cached.items():
             if widest >= width:
                 picked[tensor] = min(widest, picked.get(tensor, widest))
@@ -297,17 +301,27 @@ class CutChoice:
             return Vectors(1, (), accesses.count_from_memory(facts)), -1
         return best, best_dim
 
-    def _picked(self, loads: Sequence[Access], facts: Facts) -> dict[TensorView, int]:
+    def _picked(
+        self, loads: Sequence[Access], facts: Facts, planes: IterDomain | None
+    ) -> dict[TensorView, int]:
         """Returns the inputs that `loads` read backward or every n-th element of, and the widest vectors with
         which all of these loads may take their elements from aligned ones: as wide as beside loads by
         element, or wider.
         """
         widths: dict[TensorView, int] = {}
         for access in loads:
-            if self.accesses.innermost in access.stepped:
+            if self._is_stepped(access, planes):
                 width = picked_width(self.fusion, access, self.accesses.innermost, facts)
                 widths[access.tensor] = min(width, widths.get(access.tensor, width))
         return {tensor: width for tensor, width in widths.items() if width >= mixed_width(tensor.dtype.size)}
+
+    def _is_stepped(self, access: Access, planes: IterDomain | None) -> bool:
+        """Whether a load goes backward or takes every n-th element, the same ones in all threads."""
+        inner = self.accesses.innermost
+        run = None if inner is None else access.stepped.get(inner)
+        if run is None:
+            return False
+        return all(axis is planes for axis, dim in access.dims.items() if dim in run.varying)
 
     def _width_beside(self, access: Access, facts: Facts) -> int:
         """Returns the elements of vectors beside a load by element, of which a vector may need but one.

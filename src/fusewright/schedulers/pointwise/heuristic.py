@@ -39,6 +39,7 @@ from fusewright.schedulers.pointwise.blocks import (
 from fusewright.schedulers.pointwise.cut import Cut
 from fusewright.schedulers.pointwise.cut_choice import CutChoice
 from fusewright.schedulers.pointwise.divided_sizes import divided_sizes
+from fusewright.schedulers.pointwise.planes import goes_along
 from fusewright.schedulers.pointwise.space import PointwiseSpace
 from fusewright.schedulers.pointwise.tiles import Tile, along_memory
 from fusewright.schedulers.sectors import LINE_SLOTS, Sectors
@@ -214,7 +215,7 @@ class PointwisePlanner:
         if cut.rows > 1:  # which share all that they hold
             loaded -= self._cuts.windows_at(break_point).spared_bytes(unroll, width)
             held = loaded
-        cost = self._tile_cost if is_tiled else self._cost
+        cost = self._tile_cost if is_tiled else self._plane_cost(break_point) if cut.planes else self._cost
         # What a row has one of is computed once for all accesses along it, as for one wide vector.
         accesses = (unroll // along, width * along)
         block, planes = prod(threads), max(1, cut.planes)
@@ -290,6 +291,21 @@ class PointwisePlanner:
         walks = [
             (access, tuple(along_memory(access, axes) if access in loads else axes))
             for access in self._accesses.all
+        ]
+        return CostModel(self.fusion, Sectors(self.fusion, tuple(walks)))
+
+    def _plane_cost(self, at: int) -> CostModel:
+        """The cost of threads that have all places along the last dimension of `at` of rows, and so all of a
+        block of memory that goes along it.
+        """
+        axes = self.space.axes
+        planes = axes[at - 1]
+        blocks = [access for access in self._accesses.full_loads if goes_along(access, planes)]
+        in_blocks = {access.tensor for access in blocks}
+        walks = [
+            (access, (*axes[: at - 1], *axes[at:], planes) if access in blocks else axes)
+            for access in self._accesses.all
+            if access in blocks or access.tensor not in in_blocks
         ]
         return CostModel(self.fusion, Sectors(self.fusion, tuple(walks)))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from fusewright.analyze.vectorize import unit_stride_axis
 from fusewright.ir.axis import IterDomain
 from fusewright.ir.fusion import Fusion
 from fusewright.ir.index_map import position_of
@@ -52,6 +53,12 @@ def find_planes(fusion: Fusion, space: PointwiseSpace, accesses: Collection[Acce
         if any(axis not in access.concrete for access in whole):
             return Planes(at, count)
     return None
+
+
+def goes_along(access: Access, planes: IterDomain) -> bool:
+    """Whether planes are neighbours in an input's memory, such as the channels of pixels."""
+    along = access.axes.get(planes)
+    return planes in access.stepped or (along is not None and along is unit_stride_axis(access.tensor))
 
 
 def _chosen(fusion: Fusion, space: PointwiseSpace) -> set[IterDomain]:

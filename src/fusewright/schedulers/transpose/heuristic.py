@@ -16,12 +16,15 @@ from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Cost, Facts, Proposal, Reject
 from fusewright.schedulers.cost import CostModel, busy_share, slot_seconds
 from fusewright.schedulers.params import LaunchParams, TransposeParams
+from fusewright.schedulers.pointwise.blocks import THREADS
+from fusewright.schedulers.pointwise.planes import Planes, find_planes
 from fusewright.schedulers.reference_map import Access
 from fusewright.schedulers.sectors import LINE_SLOTS, Sectors
 from fusewright.schedulers.transpose.access_groups import AccessGroups
 from fusewright.schedulers.transpose.merged_dimensions import assumable
 from fusewright.schedulers.transpose.single_tiles import ACCESSES, ELEMENT
 from fusewright.schedulers.transpose.tile_choice import Merged, TileChoice
+from fusewright.schedulers.vector_limits import picked_width
 
 # Bytes of an input's run of memory up to which tiles do not pay: what a warp reads by element is in few lines
 # then.
@@ -66,6 +69,8 @@ class TransposePlanner:
         sizes = [facts.value(axis.extent) for axis in self.groups.space.axes]
         if run := self._short_run(sizes):
             return Reject(f"runs of {run} bytes are read as fast by element")
+        if self._threads_have_planes(sizes, facts):
+            return Reject("threads of the pointwise scheduler read all planes of a join in vectors")
         tiling = self._tiles.best(sizes, facts, hardware)
         tile, merged, widths = tiling.tile, tiling.merged, tiling.widths
         params = TransposeParams(
@@ -89,6 +94,18 @@ class TransposePlanner:
             return 0
         run = side.element_bytes * sizes[side.inner] * prod(sizes[p] for p in side.outer)
         return run if run <= SHORTEST_RUN else 0
+
+    def _threads_have_planes(self, sizes: Sequence[int], facts: Facts) -> bool:
+        """Whether group 2 reads blocks of memory that have all planes of a join, and columns fill threads."""
+        planes, inner1 = self._planes, self.groups.inner1
+        if planes is None or self.groups.space.axes[planes.at - 1] is not self.groups.inner2:
+            return False
+        widths = [picked_width(self.fusion, access, inner1, facts) for access in self._staged]
+        return min(widths) > 1 and prod(sizes[planes.at :]) >= THREADS * max(widths)
+
+    @cached_property
+    def _planes(self) -> Planes | None:
+        return find_planes(self.fusion, self.groups.space, [a for a in self._accesses if a.concrete])
 
     def _with_constants(self, params: TransposeParams, facts: Facts) -> TransposeParams:
         """Returns the params with sizes as constants, if these have not changed so far, and elements are
