@@ -532,7 +532,7 @@ def test_short_rows_take_parts_of_warps() -> None:
     assert [part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
         (1, 1),
         (1, 2),
-        (1, 3),
+        (2, 2),
         (4, 3),
         (8, 2),
         (16, 3),

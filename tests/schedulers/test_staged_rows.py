@@ -153,6 +153,25 @@ def test_short_rows_that_are_many_are_staged(length: int, width: int, shares: bo
     assert staged(1000, 1000, length, width, 32 // width, shares, described("h200")) is None
 
 
+@pytest.mark.parametrize(
+    "rows, length, shares, lanes, block",
+    [
+        (1_000_000, 35, False, 8, 16),
+        (1_000_000, 91, False, 8, 16),
+        (1_000_000, 49, True, 16, 8),
+        (1_000_000, 91, True, 8, 16),
+        (1_000_000, 129, False, 16, 8),
+        (4_000, 35, False, 16, 8),  # blocks of more rows would be too few
+    ],
+)
+def test_blocks_have_twice_as_many_rows_of_a_few_elements(
+    rows: int, length: int, shares: bool, lanes: int, block: int
+) -> None:
+    params = staged(rows, rows, length, 8, 4, shares, described("h200"))
+    assert params is not None and params.lparams.bdimx == lanes
+    assert params.lparams.bdimy * params.rows_in_flight == block
+
+
 @pytest.mark.parametrize("length, is_staged", [(2, False), (3, True), (4, False), (6, True)])
 def test_rows_of_which_a_vector_has_whole_ones_are_not_staged(length: int, is_staged: bool) -> None:
     found = staged(80_000, 8, length, 8, 4, False, described("h200"))

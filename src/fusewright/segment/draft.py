@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -10,12 +10,13 @@ from fusewright.analyze.inputs import nodes_before
 from fusewright.core.enums import MemoryType
 from fusewright.core.errors import NoSchedulerError, SchedulerError
 from fusewright.core.tracing import SILENT, Tracer
-from fusewright.ir import Fusion, Indexed, Node, Piece, TensorView, Update, Val
+from fusewright.ir import Fusion, Node, Piece, TensorView, Update, Val
 from fusewright.schedulers.base import Planner, Reject, Rewrite, Scheduler, type_name
 from fusewright.segment.canonical import Extraction
 from fusewright.segment.exclusions import ExclusionIndex, Exclusions
 from fusewright.segment.extract import Extractor
 from fusewright.segment.layouts import InputLayout, lay_out_inputs
+from fusewright.segment.read_later import read_later
 from fusewright.segment.recompute import owned_borders, recompute_borders
 from fusewright.segment.regroup import merged_again
 from fusewright.segment.segmented import Attempt, Segment, SegmentedFusion, Trial
@@ -80,7 +81,6 @@ class Draft:
         self.nodes = [node for node in ordered if not node.is_scalar]
         #: the position of each node in topological order
         self.position = {node: i for i, node in enumerate(ordered)}
-        self._outputs = frozenset(self.graph.output_tensors())
 
     # ---- asking the schedulers
 
@@ -226,7 +226,7 @@ class Draft:
             scheduler=scheduler,
             planner=planner,
             inputs=self.named(inputs),
-            read_later=self._read_later(nodes, inputs, extraction.outputs),
+            read_later=read_later(nodes, inputs, extraction.outputs, self.position),
             nodes=tuple(nodes),
             operands=self.named(nodes[0].inputs),
             results=self.named(nodes[0].outputs),
@@ -234,53 +234,6 @@ class Draft:
             graph=self.graph,
             extraction=replace(extraction, values=values, outputs=outputs),
         )
-
-    def _read_later(
-        self, nodes: Group, inputs: Sequence[Val], outputs: Collection[TensorView]
-    ) -> frozenset[int]:
-        """The positions of the inputs that are read by nodes outside of the group on which it does not
-        depend. What the group computes and does not store, these compute from the inputs. Those that only
-        need what index tensors select read little.
-        """
-        inside = set(nodes)
-        outside: dict[int, set[Node]] = {}
-        for position, value in enumerate(inputs):
-            found: set[Node] = set()
-            stack = [value] if isinstance(value, TensorView) else []
-            while stack:
-                for use in stack.pop().uses:
-                    if use in found or use not in self.position:
-                        continue
-                    found.add(use)
-                    if use in inside:
-                        stack += [out for out in use.tensor_outputs if out not in outputs]
-            outside[position] = {node for node in found - inside if self._reads_much(node)}
-        first = min([self.position[use] for users in outside.values() for use in users], default=None)
-        if first is None:
-            return frozenset()
-        before: set[Node] = set()
-        above: list[Node] = [*nodes]
-        while above:
-            for value in above.pop().inputs:
-                maker = value.definition
-                if maker is not None and maker not in before and self.position[maker] >= first:
-                    before.add(maker)
-                    above.append(maker)
-        return frozenset([i for i, users in outside.items() if not before.issuperset(users)])
-
-    def _reads_much(self, node: Node) -> bool:
-        """Whether more is needed of a node, and of what is computed with it, than index tensors select."""
-        stack, known = [node], {node}
-        while stack:
-            each = stack.pop()
-            if isinstance(each, Indexed) and each.indices:
-                continue
-            users = {use for out in each.tensor_outputs for use in out.uses if use in self.position}
-            if not (each.traits.pointwise and users) or self._outputs.intersection(each.outputs):
-                return True
-            stack += users - known
-            known |= users
-        return False
 
     def joined(
         self, segments: Sequence[Segment], others: Sequence[Segment]

@@ -59,16 +59,18 @@ TWO_IN_FLIGHT = 160
 # Blocks for each SM that make up for the phases in which a block loads or stores nothing, as many resident.
 BLOCKS_AN_SM = 3
 
-# ---- rows of a few elements beside weights ----
+# ---- rows of a few elements ----
 
-# Rows between these lengths have fewer lanes, each with several neighbouring elements, and blocks twice the
-# rows, so that what is read of weights serves more rows.
+# Rows between these lengths have fewer lanes, and blocks twice the rows, so that these have more to load at a
+# time, and what is read of weights serves more rows. Beside weights each lane has neighbouring elements.
 #   H200, us, so and as other rows: layer norm of 65 19.8 and 22.3, of 97 23.2 and 26.4, of 129 36.2 and 32.6;
-#   RMS norm of 65 18.5 and 21.7; softmax, which has no weights, 18.0 and 17.2.
-MIN_SHORT = 64  # elements, exclusive
+#   RMS norm of 65 18.5 and 21.7. Softmax of 1000003 rows of 35 56.6 and 80.6, of 49 62.8 and 82.5, of 61 67.8
+#   and 85.0, of 91 108 and 120; of fewer rows of 65 with neighbouring elements 18.0 and 17.2.
+MIN_SHORT = 32  # elements, exclusive
+MIN_SHORT_BESIDE_WEIGHTS = 64  # elements, exclusive
 MAX_SHORT = 128  # elements, exclusive
 SHORT_LANES = 8  # of a row
-SHORT_TOGETHER = 3  # neighbouring elements of a lane
+SHORT_TOGETHER = 3  # neighbouring elements of a lane beside weights
 
 # ---- rows of fewer elements than lanes ----
 
@@ -105,7 +107,10 @@ def staged(
     lanes = MIN_LANES if counted <= MIN_LANES * ELEMENTS_A_LANE else WARP_SIZE
     if shares_loads and counted > lanes * ELEMENTS_A_LANE:
         lanes = 2 * WARP_SIZE
-    is_short = shares_loads and MIN_SHORT < counted < MAX_SHORT and width == COUNTED_WIDTH
+    shortest = MIN_SHORT_BESIDE_WEIGHTS if shares_loads else MIN_SHORT
+    is_short = shortest < counted < MAX_SHORT and width == COUNTED_WIDTH
+    if not shares_loads and rows < BLOCKS_AN_SM * 2 * width * hardware.sm_count:
+        is_short = False
     rows_a_block = 2 * width if is_short else width
     block_bytes = rows_a_block * length * element_bytes
     most = MAX_ELEMENTS_BESIDE_WEIGHTS if shares_loads else WARP_SIZE * MAX_ELEMENTS_A_LANE
@@ -116,12 +121,12 @@ def staged(
     if rows_a_block < MIN_ROWS_A_BLOCK and lanes < WARP_SIZE:  # too few threads
         return None
     in_flight = 2 if counted <= TWO_IN_FLIGHT or (shares_loads and lanes < WARP_SIZE) else 1
-    if is_short:
+    together = max(1, BANKS_BYTES * width // (MAX_VECTOR_BYTES * min(lanes, WARP_SIZE)))
+    if is_short and shares_loads:
         lanes, together = SHORT_LANES, SHORT_TOGETHER
-    else:
-        together = max(1, BANKS_BYTES * width // (MAX_VECTOR_BYTES * min(lanes, WARP_SIZE)))
     if _places(length, lanes, together) > MAX_GROWTH_OF_PLACES * _places(length, lanes, 1):
         together = 1
+    lanes = SHORT_LANES if is_short else lanes
     return ReductionParams(
         fastest_dim=True,
         persistent_kernel=True,
