@@ -532,12 +532,14 @@ def test_short_rows_take_parts_of_warps() -> None:
     assert [part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
         (1, 1),
         (1, 2),
-        (2, 2),
+        (1, 3),
         (4, 3),
         (8, 2),
         (16, 3),
         (32, 2),
     ]
+    # A lane alone has a sector of wide vectors at most.
+    assert [part_of_a_warp(vectors, 2, 2) for vectors in (1, 2, 3, 4)] == [(1, 1), (1, 2), (2, 2), (2, 2)]
     assert [part_of_a_warp(vectors, 4) for vectors in (3, 33, 64)] == [(1, 3), (8, 5), (16, 4)]
     assert threads_and_batches(1 << 17, 64, 16, described("h200")) == (16, 4)
 

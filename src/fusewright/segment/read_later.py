@@ -90,7 +90,7 @@ def _before(nodes: Iterable[Node], first: int, position: Mapping[Node, int]) -> 
 
 
 def _following(nodes: Iterable[Node], position: Mapping[Node, int], elementwise: bool = False) -> set[Node]:
-    """These nodes and the first ones that follow from them; with `elementwise` not those behind reductions."""
+    """These nodes and the first that follow from them; with `elementwise` not those behind reductions."""
     found = {node for node in nodes if node in position}
     queue = sorted(found, key=position.__getitem__)
     for node in queue:

@@ -30,6 +30,10 @@ MAX_REPEATED_SHARE = 3
 # The fewest places at which a result is read that is worth a store, and the least ratio of the elements of it
 # that a kernel computes to those that it has.
 LEAST_REPEATS = 2
+# Places at which a result is read from which on the loads of all of them take registers that count.
+#   H200, us, with results stored that are read so, and without: products of slopes at nine places 164 and
+#   256; an image and its mirror image, two places, 86 and 76.
+MANY_PLACES = 4
 # The most steps from a result that is read through windows up to the operands that are stored in its place.
 MAX_STEPS = 4
 # The most alternatives for one kernel, those that save most.
@@ -83,11 +87,12 @@ def window_results(
     seconds_a_slot = max(slot_seconds(1, hardware), seconds / max(1, total))
 
     def gain(slots: int, stored: Sequence[TensorView]) -> float:
-        """The seconds of so much arithmetic, less half of those of a store and a read: kernels that load less
-        also have registers for more threads.
+        """The seconds of so much arithmetic, less those of a store and a read. These count half where results
+        are read at many places: a kernel that loads less for these also has registers for more threads.
         """
-        moved = sum(points[tensor] * tensor.dtype.size for tensor in stored)
-        return slots * seconds_a_slot - copy_seconds(moved, hardware)
+        moved = 2 * sum(points[tensor] * tensor.dtype.size for tensor in stored)
+        counts = 0.5 if min([reads[tensor] for tensor in stored], default=0) >= MANY_PLACES else 1.0
+        return slots * seconds_a_slot - counts * copy_seconds(moved, hardware)
 
     def gain_alone(node: Node) -> float:
         """What is saved if nothing else needs what the node is computed from."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewright.core.hardware import REGISTER_BYTES, HardwareInfo
+from fusewright.core.hardware import MAX_VECTOR_BYTES, REGISTER_BYTES, HardwareInfo
 from fusewright.schedulers.params import LaunchParams, ReductionParams
 from fusewright.schedulers.params.heuristic import MAX_UNROLL
 from fusewright.schedulers.persistent.row_buffers import RowBuffers
@@ -20,6 +20,7 @@ from fusewright.schedulers.persistent.row_threads import (
     threads_and_batches,
 )
 from fusewright.schedulers.reduction.step_loads import REGISTERS_TO_WORK
+from fusewright.schedulers.sectors import SECTOR_BYTES
 from fusewright.schedulers.sizes import ceil_div
 
 # Registers of a thread that hold a row at most: more leave room for too few blocks on an SM.
@@ -85,7 +86,11 @@ def block_params(
     bytes_a_vector = max(1, width * buffers.inputs.at_once)
     most = min(MAX_BATCHES_A_WARP, max(BATCHES, BYTES_IN_FLIGHT // bytes_a_vector))
     of_warps = BATCHES if cached else min(most, max(BATCHES, BYTES_OF_SEVERAL_WARPS // bytes_a_vector))
-    threads, batches = threads_and_batches(rows, vectors, most, hardware, cached, loads_late, of_warps)
+    is_wide = width * buffers.inputs.at_once >= MAX_VECTOR_BYTES * buffers.inputs.tensors
+    alone = SECTOR_BYTES // MAX_VECTOR_BYTES if is_wide else None
+    threads, batches = threads_and_batches(
+        rows, vectors, most, hardware, cached, loads_late, of_warps, most_alone=alone
+    )
     if fits:
         threads, batches = least_idle(vectors, threads, batches)
     per_thread = hardware.registers_per_block // threads - REGISTERS_TO_WORK

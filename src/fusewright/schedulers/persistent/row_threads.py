@@ -29,7 +29,7 @@ BYTES_OF_SEVERAL_WARPS = 32  # of a thread
 # Rows for each SM that make up for a warp's having few threads.
 ROWS_AN_SM = 64
 # Vectors of a lane at least, where a part of a warp has a row. Of narrow vectors it has a quarter of those
-# that may be in flight, four floats, say. A lane that has a row alone has no more than two wide ones, which
+# that may be in flight, four floats, say. A lane that has a row alone has no more than two of 16 bytes, which
 # are a sector.
 #   H200, softmax of three vectors by one lane, by two and by four, us: 4000003x12 float 128, 93.7 and 101,
 #   4000003x24 bf16 114, 97.5 and 102.
@@ -87,6 +87,7 @@ def threads_and_batches(
     cached: bool = False,
     loads_late: bool = False,
     most_of_warps: int = BATCHES,
+    most_alone: int | None = None,
 ) -> tuple[int, int]:
     """Returns the number of threads for each of `rows` of `vectors`, and the number of vectors that each
     thread holds.
@@ -102,12 +103,13 @@ def threads_and_batches(
         loads_late: whether results are used with inputs that no reduction follows from.
         most_of_warps: vectors that a thread holds where several warps have a row, unless these would be too
             many threads: BATCHES, or more if vectors are narrow.
+        most_alone: vectors of a thread that has a row alone; None: any that it holds.
     """
     are_many = rows >= hardware.sm_count * ROWS_AN_SM
     holds_fewer = loads_late and vectors <= (VECTORS_BESIDE_OTHERS if are_many else VECTORS_OF_FEWER_ROWS)
     if are_many:
         if vectors <= WARP_SIZE * BATCHES // 2:
-            return part_of_a_warp(vectors, max(MIN_BATCHES_OF_A_LANE, most // BATCHES))
+            return part_of_a_warp(vectors, max(MIN_BATCHES_OF_A_LANE, most // BATCHES), most_alone)
         if vectors <= WARP_SIZE * (BATCHES if holds_fewer else most):
             return WARP_SIZE, ceil_div(vectors, WARP_SIZE)
     batches = min(
@@ -160,14 +162,16 @@ def least_idle(vectors: int, threads: int, batches: int) -> tuple[int, int]:
     return best
 
 
-def part_of_a_warp(vectors: int, least: int = MIN_BATCHES_OF_A_LANE) -> tuple[int, int]:
+def part_of_a_warp(
+    vectors: int, least: int = MIN_BATCHES_OF_A_LANE, most_alone: int | None = None
+) -> tuple[int, int]:
     """Returns the lanes that have a row, a power of two, and the vectors of each: at least `least`, so that
     loads are in flight together, and otherwise with the fewest loads in vain.
     """
     lanes = [1 << i for i in range(6)]
     found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
     most = max(BATCHES, 2 * least)
-    alone = least if least == MIN_BATCHES_OF_A_LANE else most  # of a lane that has a row alone
+    alone = most if most_alone is None else max(least, most_alone)
     fit = [(n, each) for n, each in found if min(vectors, least) <= each <= (most if n > 1 else alone)]
     return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]))
 
