@@ -373,6 +373,7 @@ class IndependentReductionPlanner(ReductionPlanner):
             kept *= speed_of_steps(self.space, params, facts)
         if not self.space.stores_all and self._is_narrow(params):
             held = self.step_loads.held(params)
+            # With either hint, all loads are issued before the first is used.
             again = cost.is_read_later(facts)
             hinted = replace(params, streams_inputs=not again, keeps_inputs=again)
             params = with_words_in_flight(hinted, held, blocks, hardware)
