@@ -81,6 +81,7 @@ class Draft:
         self.nodes = [node for node in ordered if not node.is_scalar]
         #: the position of each node in topological order
         self.position = {node: i for i, node in enumerate(ordered)}
+        self._returned = frozenset(self.graph.output_tensors())
 
     # ---- asking the schedulers
 
@@ -226,7 +227,7 @@ class Draft:
             scheduler=scheduler,
             planner=planner,
             inputs=self.named(inputs),
-            read_later=read_later(nodes, inputs, extraction.outputs, self.position),
+            read_later=read_later(nodes, inputs, extraction.outputs, self._returned, self.position),
             nodes=tuple(nodes),
             operands=self.named(nodes[0].inputs),
             results=self.named(nodes[0].outputs),

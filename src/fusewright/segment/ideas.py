@@ -177,10 +177,11 @@ class Ideas:
         Nothing where the kernel takes about as long as its traffic.
         """
         hardware, least = self._call.hardware, LEAST_GAIN_OF_MORE_KERNELS * cost.seconds
-        if cost.seconds - KERNEL_SECONDS - copy_seconds(cost.bytes, hardware) <= least:
+        seconds = cost.seconds - KERNEL_SECONDS
+        if seconds - copy_seconds(cost.bytes, hardware) <= least:
             return []
         outputs, sizes = self._draft.graph.output_tensors(), self._sizes(segment)
-        return window_results(segment.nodes, outputs, sizes, hardware, cost.seconds, least)
+        return window_results(segment.nodes, outputs, sizes, hardware, seconds, least)
 
     def _sizes(self, segment: Segment) -> dict[Symbol, int]:
         """The sizes of the graph that a segment uses, at the call."""

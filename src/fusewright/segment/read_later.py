@@ -6,18 +6,21 @@ first {mean of x}, second {x - mean}        the first's x
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import nsmallest
 
 from fusewright.ir import Indexed, Node, Reduction, Scan, TensorView, Val
 
-# Nodes at most that are looked at of those that follow from the results: a kernel that comes much later finds
-# nothing in the caches.
-MAX_AHEAD = 64
+# Nodes at most that are looked at of those that follow from a kernel's results, or from another reader of its
+# input, and readers at most of each input: a kernel that comes much later finds nothing in the caches.
+MAX_AHEAD = 8
+MAX_READERS = 4
 
 
 def read_later(
     nodes: Sequence[Node],
     inputs: Sequence[Val],
     outputs: Collection[TensorView],
+    returned: Collection[TensorView],
     position: Mapping[Node, int],
 ) -> frozenset[int]:
     """The positions of the inputs that kernels read, too, with what follows from this one's results.
@@ -28,28 +31,34 @@ def read_later(
     Args:
         nodes: the kernel's.
         outputs: what it stores.
+        returned: what the graph returns.
         position: the position of each node in topological order.
     """
     inside = set(nodes)
-    readers = {
-        i: {node for node in _readers(value, inside, outputs, position) if _reads_much(node, position)}
-        for i, value in enumerate(inputs)
-        if isinstance(value, TensorView)
-    }
-    first = min([position[reader] for those in readers.values() for reader in those], default=None)
-    if first is None:
+    last = max(map(position.__getitem__, nodes))
+    readers = {i: _readers(v, inside, outputs, position, last) for i, v in enumerate(inputs) if v.uses}
+    if not any(readers.values()):
         return frozenset()
-    before = _before(nodes, first, position)
     after = _following([use for out in outputs for use in out.uses], position)
-    met = {reader for those in readers.values() for reader in those - before}
-    later = {reader for reader in met if after.intersection(_following([reader], position, elementwise=True))}
-    return frozenset(i for i, those in readers.items() if those & later)
+    found = set()
+    for i, those in readers.items():
+        for loop in (_following([reader], position, in_one_loop=True) for reader in those):
+            meets = not after.isdisjoint(loop) and inside.isdisjoint(loop)
+            if meets and any(_needs_all(node, returned) for node in loop):
+                found.add(i)
+    return frozenset(found)
 
 
 def _readers(
-    value: TensorView, inside: Collection[Node], outputs: Collection[TensorView], position: Mapping[Node, int]
-) -> set[Node]:
-    """The nodes outside of a kernel that read an input of it, or what it computes and does not store."""
+    value: Val,
+    inside: Collection[Node],
+    outputs: Collection[TensorView],
+    position: Mapping[Node, int],
+    last: int,
+) -> list[Node]:
+    """The nodes outside of a kernel that read an input of it, or what it computes and does not store: those
+    nearest to the kernel's last node.
+    """
     found: set[Node] = set()
     stack = [value]
     while stack:
@@ -58,46 +67,30 @@ def _readers(
                 found.add(use)
                 if use in inside:
                     stack += [out for out in use.tensor_outputs if out not in outputs]
-    return found.difference(inside)
+    others = [(abs(position[node] - last), position[node], node) for node in found.difference(inside)]
+    return [node for *_, node in nsmallest(MAX_READERS, others)]
 
 
-def _reads_much(node: Node, position: Mapping[Node, int]) -> bool:
-    """Whether more is needed of a node, and of what is computed with it, than index tensors select."""
-    stack, known = [node], {node}
-    while stack:
-        each = stack.pop()
-        if isinstance(each, Indexed) and each.indices:
-            continue
-        users = {use for out in each.tensor_outputs for use in out.uses if use in position}
-        if not (each.traits.pointwise and users):
-            return True
-        stack += users - known
-        known |= users
-    return False
+def _needs_all(node: Node, returned: Collection[TensorView]) -> bool:
+    """Whether a node needs all that it reads, not only for those that select elements of its result."""
+    is_result = any(not out.uses or out in returned for out in node.tensor_outputs)
+    return is_result or not node.traits.pointwise
 
 
-def _before(nodes: Iterable[Node], first: int, position: Mapping[Node, int]) -> set[Node]:
-    """The nodes on which these depend, from the position `first` on."""
-    found: set[Node] = set()
-    stack = [*nodes]
-    while stack:
-        for value in stack.pop().inputs:
-            maker = value.definition
-            if maker is not None and maker not in found and position[maker] >= first:
-                found.add(maker)
-                stack.append(maker)
-    return found
+def _following(nodes: Iterable[Node], position: Mapping[Node, int], in_one_loop: bool = False) -> set[Node]:
+    """These nodes and the first that follow from them; with `in_one_loop` neither those behind reductions nor
+    loads by index tensors.
+    """
+    found = dict.fromkeys(node for node in nodes if node in position)
+    for node in (queue := list(found)):
+        if len(queue) < MAX_AHEAD and not (in_one_loop and isinstance(node, (Reduction, Scan))):
+            users = dict.fromkeys(use for out in node.outputs for use in out.uses if use in position)
+            new = [use for use in users if use not in found and not (in_one_loop and _selects(use))]
+            found.update(dict.fromkeys(new))
+            queue += new
+    return set(found)
 
 
-def _following(nodes: Iterable[Node], position: Mapping[Node, int], elementwise: bool = False) -> set[Node]:
-    """These nodes and the first that follow from them; with `elementwise` not those behind reductions."""
-    found = {node for node in nodes if node in position}
-    queue = sorted(found, key=position.__getitem__)
-    for node in queue:
-        if elementwise and isinstance(node, (Reduction, Scan)):
-            continue
-        for use in (use for out in node.outputs for use in out.uses):
-            if use in position and use not in found and len(queue) < MAX_AHEAD:
-                found.add(use)
-                queue.append(use)
-    return found
+def _selects(node: Node) -> bool:
+    """Whether a node reads what index tensors select."""
+    return isinstance(node, Indexed) and bool(node.indices)

@@ -70,7 +70,7 @@ def window_results(
         nodes: the kernel's nodes, producers first.
         outputs: the tensors that the graph returns.
         sizes: the sizes of the graph. If one that the kernel uses is missing, nothing is returned.
-        seconds: how long the kernel takes, for its arithmetic and what goes with that.
+        seconds: how long the kernel takes besides its start, for its arithmetic and what goes with that.
         least: the seconds of arithmetic that an alternative saves at least, besides the time of its traffic.
     """
     if not any(node.traits.indexed for node in nodes):

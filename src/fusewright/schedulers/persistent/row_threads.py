@@ -171,7 +171,7 @@ def part_of_a_warp(
     lanes = [1 << i for i in range(6)]
     found = [(n, max(1, ceil_div(vectors, n))) for n in lanes]
     most = max(BATCHES, 2 * least)
-    alone = most if most_alone is None else max(least, most_alone)
+    alone = most if most_alone is None or least > most_alone else most_alone
     fit = [(n, each) for n, each in found if min(vectors, least) <= each <= (most if n > 1 else alone)]
     return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]))
 
