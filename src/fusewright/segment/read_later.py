@@ -1,6 +1,8 @@
-"""Finds the inputs of a kernel that a later one reads, too, so that they are not to leave the caches first.
+"""Finds the inputs of a kernel that a later one reads, too, so that they do not leave the caches first.
 
-first {mean of x}, second {x - mean}        the first's x
+    first {mean of x}, second {x - mean}
+
+The second kernel finds a part of x in the caches, if the first has not marked x as read once.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def read_later(
     returned: Collection[TensorView],
     position: Mapping[Node, int],
 ) -> frozenset[int]:
-    """The positions of the inputs that kernels read, too, with what follows from this one's results.
+    """The positions of the inputs that kernels which follow from this one's results read, too.
 
     What this kernel computes and does not store, others compute from its inputs. Those that only need what
     index tensors select read little.

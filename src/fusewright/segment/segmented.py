@@ -66,7 +66,7 @@ class Segment:
         index: its position in launch order.
         scheduler, planner: the scheduler that makes its kernel, and its planner for given sizes.
         inputs: the whole fusion's values that correspond to the inputs of `fusion`, in the same order.
-        read_later: the positions of the inputs that nodes after its own read, too.
+        read_later: the positions of the inputs that kernels which follow from its results read, too.
         nodes: its nodes in `graph`, the partitioned copy of the whole fusion.
         operands, results: the operands and results of the first node, as values of the whole fusion.
         bases: maps each output that is an update of a tensor in memory, or a piece of one, to that tensor.

@@ -81,7 +81,6 @@ def window_results(
         return []
     points = {tensor: _points(tensor, sizes) for tensor in tensors}
     computed, reads = region.evaluations(points.__getitem__), region.reads()
-
     total = sum(slots_of(node) * count for node, count in computed.items())
     # Many registers, or loads, make a kernel take longer than its arithmetic at the GPU's nominal speed.
     seconds_a_slot = max(slot_seconds(1, hardware), seconds / max(1, total))
