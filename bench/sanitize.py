@@ -176,6 +176,7 @@ CASES: tuple[Case, ...] = (
     Case("gated_rows", (24, 1000), ({"loads_ahead": False},)),
     Case("short_runs", (45, 130)),
     Case("short_columns", (4000, 24)),
+    Case("weighted_points", (300, 64)),
     Case("backward", (33, 1024)),
     Case("gelu_bwd_bias", (300, 136)),
     Case("layernorm_bwd", (40, 1024)),
@@ -321,6 +322,17 @@ OWN = {
         _of_three,
         (),
         summed=lambda shape: shape[1],
+    ),
+    "weighted_points": Operation(
+        "weighted_points",
+        lambda fd, x, w: [
+            fd.ops.sum(fd.ops.mul(as_float(fd, x), fd.ops.broadcast(w, [False, False, True])), [1])
+        ],
+        lambda x, w: (x.float() * w[..., None].float()).sum(1),
+        lambda shape, new: (new(*shape, 3), new(*shape)),
+        (),
+        summed=lambda shape: shape[1],
+        static_sizes=True,
     ),
     "backward": Operation("backward", lambda fd, x: [fd.ops.flip(x, [1])], lambda x: x.flip(1), _rows, ()),
     "unrelated": Operation(

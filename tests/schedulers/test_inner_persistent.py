@@ -13,7 +13,6 @@ import torch
 from fusewright import DataType, FusionDefinition, schedulers
 from fusewright.core.errors import ParamsError
 from fusewright.core.hardware import DESCRIBED, described
-from fusewright.core.options import Options
 from fusewright.core.tracing import Tracer
 from fusewright.cuda.nvrtc import NvrtcOptions, compile_cubin
 from fusewright.ir import Fusion
@@ -24,7 +23,6 @@ from fusewright.rewrite import canonicalize
 from fusewright.schedule import Schedule
 from fusewright.schedulers import InnerPersistentScheduler, LaunchParams, ReductionParams
 from fusewright.schedulers.persistent.held_rows import Held, held_bytes
-from fusewright.schedulers.persistent.row_threads import part_of_a_warp, threads_and_batches
 from fusewright.schedulers.persistent.shared_rows import MAX_THREADS
 from fusewright.schedulers.persistent.streamed_rows import chunk_elements, streamed
 from fusewright.sym import evaluate
@@ -525,37 +523,6 @@ def test_a_dimension_of_one_element_behind_the_result_of_a_row_leaves_its_vector
         fd.add_output(fd.ops.broadcast(fd.ops.softmax(x, 1), [False, False, True]))
     [kernel] = fd.kernels_for([torch.empty(64, 1024)])
     assert "store<4>(" in kernel.cuda_text
-
-
-def test_short_rows_take_parts_of_warps() -> None:
-    """Lanes and their vectors: none in vain where that can be, two loads in flight at least."""
-    assert [part_of_a_warp(vectors) for vectors in (1, 2, 3, 12, 16, 40, 64)] == [
-        (1, 1),
-        (1, 2),
-        (1, 3),
-        (4, 3),
-        (8, 2),
-        (16, 3),
-        (32, 2),
-    ]
-    # A lane alone has a sector of wide vectors at most.
-    assert [part_of_a_warp(vectors, 2, 2) for vectors in (1, 2, 3, 4)] == [(1, 1), (1, 2), (2, 2), (2, 2)]
-    assert [part_of_a_warp(vectors, 4) for vectors in (3, 33, 64)] == [(1, 3), (8, 5), (16, 4)]
-    assert threads_and_batches(1 << 17, 64, 16, described("h200")) == (16, 4)
-
-
-@pytest.mark.parametrize("is_constant, block", [(True, (2, 64, 1)), (False, (32, 4, 1))])
-def test_short_rows_of_several_dimensions_are_held_by_blocks_of_legal_size(
-    is_constant: bool, block: tuple[int, ...]
-) -> None:
-    """Parts of warps hold rows of a constant length, whole warps those of which nothing can be assumed."""
-    shape = (100_000, 2, 3, 5)
-    with FusionDefinition(options=Options(disable=(("constant_sizes", ()),))) as fd:
-        x = fd.define_tensor(shape if is_constant else [-1] * 4, True)
-        fd.add_output(x / fd.ops.sum(x, [1, 3], keepdim=True))
-    [kernel] = fd.kernels_for([torch.empty(shape, device="meta")], device="cuda")
-    assert kernel.scheduler == "inner_persistent"
-    assert kernel.launch.block == block
 
 
 def test_sizes_that_a_reshape_has_merged_may_be_constants(target: torch.device) -> None:
