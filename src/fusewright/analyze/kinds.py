@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from fusewright.analyze.kept import kept
 from fusewright.ir.fusion import Fusion
-from fusewright.ir.node import Node, Update
+from fusewright.ir.node import Indexed, Node, Update
 from fusewright.ir.text import value_name
 from fusewright.ir.value import TensorView
+
+
+def is_gather(node: Node | None) -> bool:
+    """Whether the values of index tensors say where a node reads."""
+    return isinstance(node, Indexed) and bool(node.indices)
 
 
 @kept

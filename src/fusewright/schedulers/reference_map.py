@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewright.analyze.axis_map import is_own_load, operand_map
+from fusewright.analyze.kinds import is_gather
 from fusewright.analyze.runs import expression_run, indexed_run, stored_run, straight_pieces
 from fusewright.analyze.stepped_runs import SteppedRun, stepped_run
 from fusewright.analyze.vectorize import unit_stride_axis
@@ -85,7 +86,7 @@ class Access:
     @property
     def is_gathered(self) -> bool:
         """Whether the values of index tensors say where elements lie."""
-        return isinstance(self.node, Indexed) and bool(self.node.indices)
+        return is_gather(self.node)
 
     @property
     def concrete(self) -> frozenset[IterDomain]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
-from fusewright.ir import Indexed, Node, Reduction, Scan, TensorView, Val
+from fusewright.analyze.kinds import is_gather
+from fusewright.ir import Node, Reduction, Scan, TensorView, Val
 
 # Nodes at most that are looked at of those that follow from a kernel's results, or from another reader of its
 # input, and readers at most of each input: a kernel that comes much later finds nothing in the caches.
@@ -87,12 +88,7 @@ def _following(nodes: Iterable[Node], position: Mapping[Node, int], in_one_loop:
     for node in (queue := list(found)):
         if len(queue) < MAX_AHEAD and not (in_one_loop and isinstance(node, (Reduction, Scan))):
             users = dict.fromkeys(use for out in node.outputs for use in out.uses if use in position)
-            new = [use for use in users if use not in found and not (in_one_loop and _selects(use))]
+            new = [use for use in users if use not in found and not (in_one_loop and is_gather(use))]
             found.update(dict.fromkeys(new))
             queue += new
     return set(found)
-
-
-def _selects(node: Node) -> bool:
-    """Whether a node reads what index tensors select."""
-    return isinstance(node, Indexed) and bool(node.indices)

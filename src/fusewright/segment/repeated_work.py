@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from fusewright.ir import Copy, Indexed, Node, Random, Reduction, Scan, TensorView, Val
+from fusewright.analyze.kinds import is_gather
+from fusewright.ir import Copy, Node, Random, Reduction, Scan, TensorView, Val
 from fusewright.schedulers.slots import LONG_SLOTS, slots_of
 from fusewright.segment.order import connected_parts
 from fusewright.sym import Symbol, evaluate
@@ -88,7 +89,7 @@ def _takes_long(node: Node) -> bool:
 
 
 def _slots(node: Node) -> int:
-    return GATHER_SLOTS if isinstance(node, Indexed) and node.indices else slots_of(node)
+    return GATHER_SLOTS if is_gather(node) else slots_of(node)
 
 
 def _may_be_apart(node: Node) -> bool:
