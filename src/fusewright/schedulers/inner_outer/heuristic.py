@@ -1,4 +1,7 @@
-"""Chooses params of the inner-outer scheduler: the threads and rows of a block, and the number of blocks."""
+"""Chooses params of the inner-outer scheduler: the threads and rows of a block, and the number of blocks.
+
+For a batch of matrices, `batches` chooses them.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,21 @@ from fusewright.core.hardware import WARP_SIZE, HardwareInfo
 from fusewright.core.once import cached_property
 from fusewright.ir.fusion import Fusion
 from fusewright.schedulers.base import Facts, Proposal, Reject
-from fusewright.schedulers.cost import CostModel, busy_share
+from fusewright.schedulers.cost import CostModel, busy_share, copy_seconds
+from fusewright.schedulers.inner_outer.batches import (
+    BYTES_IN_FLIGHT,
+    MAX_PARTIALS,
+    MAX_ROWS_IN_FLIGHT,
+    Matrices,
+    best_tile,
+)
 from fusewright.schedulers.inner_outer.space import InnerOuterSpace, Side
 from fusewright.schedulers.params import InnerOuterParams, LaunchParams
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
+from fusewright.schedulers.slots import slots_of
 from fusewright.schedulers.vector_limits import VectorLimits
-from fusewright.sym import as_int
+from fusewright.sym import Expr, as_int
 
 # ---- blocks ----
 
@@ -45,15 +56,10 @@ HALF_SM_VECTORS = 16  # of an SM's thread
 
 # ---- threads ----
 
-# Bytes that a thread has in flight, and rows of them at most.
-BYTES_IN_FLIGHT = 64  # of a thread
-MAX_ROWS_IN_FLIGHT = 8  # of a thread
 # Bytes of a thread's registers that hold what its columns have come to, at most.
 COLUMN_BYTES = 256
 # Bytes of shared memory that may hold results of rows: few of an SM's for each of its blocks.
 HELD_BYTES = 16 * 1024
-# Partial results of a row that one thread combines at most, while all others wait.
-MAX_PARTIALS = 32
 # Share of a copy's speed that reading alone reaches.
 SPEED = 0.9
 
@@ -68,8 +74,7 @@ class InnerOuterPlanner:
     @cached_property
     def _cost(self) -> CostModel:
         space = self.space
-        axes = (*space.rows, *space.columns)
-        return CostModel(self.fusion, Sectors.along(self.fusion, (*space.loads, *space.stores), axes))
+        return CostModel(self.fusion, Sectors.along(self.fusion, (*space.loads, *space.stores), space.axes))
 
     @cached_property
     def _vectors(self) -> VectorLimits | None:
@@ -89,31 +94,87 @@ class InnerOuterPlanner:
         rows, columns = self.space.row_count(facts), self.space.column_count(facts)
         width = self._vectors.width(facts) if self._vectors is not None else 1
         width = min(width, power_of_two_at_most(COLUMN_BYTES // max(1, self._state_bytes(Side.columns))))
+        if self.space.batch:
+            return self._of_batch(rows, columns, width, facts, hardware)
         params = self._params(rows, columns, width, hardware)
         along = ceil_div(columns, params.columns_per_block)
         if along > MAX_PARTIALS * params.lparams.bdimz:
             return Reject(
                 f"rows of {columns} are spread over {along} blocks, whose results one has to combine"
             )
-        stores = any(self.space.is_full(access) for access in self.space.stores)
-        if not stores and self._cost.streams(facts, hardware):
-            params = replace(params, streams_inputs=True)
-        if self._are_stable(facts):
-            axes = (*self.space.rows, *self.space.columns)
-            sizes = tuple(facts.value(axis.extent) for axis in axes)
-            reason = f"{params.reason}; for these sizes only"
-            # Registers that guards and addresses leave.
-            ahead = params.rows_per_block > params.rows_in_flight
-            params = replace(params, assumed_sizes=sizes, prefetch_rows=ahead, reason=reason)
+        params = self._for_call(params, facts, hardware)
         blocks = along * ceil_div(rows, params.rows_per_block)
         speed = SPEED * busy_share(blocks, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
 
+    def _for_call(self, params: InnerOuterParams, facts: Facts, hardware: HardwareInfo) -> InnerOuterParams:
+        """Returns the params with hints for the caches, and with sizes as constants if they are stable."""
+        stores = any(self.space.is_full(access) for access in self.space.stores)
+        if not stores and self._cost.streams(facts, hardware):
+            params = replace(params, streams_inputs=True)
+        if self._are_stable(facts):
+            sizes = tuple(facts.value(axis.extent) for axis in self.space.sized_axes)
+            reason = f"{params.reason}; for these sizes only"
+            # Registers that guards and addresses leave.
+            ahead = params.rows_per_block > params.rows_in_flight
+            params = replace(params, assumed_sizes=sizes, prefetch_rows=ahead, reason=reason)
+        return params
+
+    @cached_property
+    def _unknown(self) -> frozenset[Expr]:
+        """The sizes of rows and columns that only a call determines."""
+        extents = [axis.extent for axis in self.space.sized_axes]
+        return frozenset(size for size in extents if as_int(size) is None)
+
     def _are_stable(self, facts: Facts) -> bool:
         """Whether to take the sizes as constants: else half of the instructions are guards and addresses."""
-        extents = [axis.extent for axis in (*self.space.rows, *self.space.columns)]
-        unknown = {size for size in extents if as_int(size) is None}
-        return bool(unknown) and facts.stable.issuperset(unknown) and all(map(facts.value, extents))
+        extents = [axis.extent for axis in self.space.sized_axes]
+        return (
+            bool(self._unknown) and facts.stable.issuperset(self._unknown) and all(map(facts.value, extents))
+        )
+
+    def _of_batch(
+        self, rows: int, columns: int, width: int, facts: Facts, hardware: HardwareInfo
+    ) -> Proposal | Reject:
+        """Returns the proposal for matrices each of which is reduced by itself.
+
+        Their sizes are constants: with others, blocks would not know that they share nothing, and write what
+        each has to memory, which for small matrices is more than they read.
+        """
+        if self._unknown and not self._are_stable(facts):
+            return Reject("its matrices, of which there is a batch, are of other sizes in other calls")
+        reductions = {tensor.definition for tensor in self.space.reductions[Side.rows]}
+        matrices = Matrices(
+            self.space.batch_count(facts),
+            rows,
+            columns,
+            width,
+            max(1, self._element_bytes),
+            self._state_bytes(Side.rows),
+            self._state_bytes(Side.columns),
+            sum(slots_of(node) for node in reductions if node is not None),
+            self._cost.computing_seconds(facts, hardware),
+        )
+        tile = best_tile(matrices, hardware)
+        if tile is None or not matrices.points:
+            return Reject(f"no block has rows of {matrices.count} matrices of {rows} x {columns}")
+        params = InnerOuterParams(
+            vectorization_factor=width,
+            unroll_factor=tile.unroll,
+            rows_per_block=tile.rows,
+            lparams=LaunchParams(bdimx=tile.x, bdimy=tile.y, bdimz=tile.z),
+            reason=f"matrices of {rows} rows of {columns}: {tile.x} x {tile.z} threads of {width} columns, "
+            f"{tile.y} down the columns with {tile.unroll} rows in flight, {tile.rows} rows a block",
+        )
+        moving = copy_seconds(matrices.points * matrices.element_bytes, hardware)
+        estimate = self._cost.estimate(
+            facts,
+            hardware,
+            speed=SPEED * moving / tile.reading_seconds(hardware),
+            steps=tile.exchanging_seconds(hardware),
+            accessing=tile.shuffling_seconds(hardware),
+        )
+        return Proposal(self._for_call(params, facts, hardware), estimate)
 
     def _block(
         self, rows: int, vectors: int, threads_x: int, width: int, hardware: HardwareInfo

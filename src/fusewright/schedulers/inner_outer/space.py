@@ -1,5 +1,5 @@
-"""The iteration space of a fusion that reduces one domain along rows and along columns, and the side of each
-tensor.
+"""The iteration space of a fusion that reduces one domain along rows and along columns, or each matrix of a
+batch by itself, and the side of each tensor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class InnerOuterSpace:
 
     Attributes:
         reference: the reduction whose axes represent those of all others.
-        rows, columns: its axes in the memory order of the main load; the columns are contiguous in memory.
+        batch: its axes that all reductions keep, in the memory order of the main load.
+        rows, columns: its other axes, in that order; the columns are contiguous in memory.
         reductions: the first output of every reduction, by the side of its result, producers first.
         maps: for every computed tensor, its axis for each axis of the reference.
         sides: the side of every computed tensor.
@@ -54,6 +55,7 @@ class InnerOuterSpace:
     """
 
     reference: TensorView
+    batch: tuple[IterDomain, ...]
     rows: tuple[IterDomain, ...]
     columns: tuple[IterDomain, ...]
     reductions: dict[Side, tuple[TensorView, ...]]
@@ -62,6 +64,16 @@ class InnerOuterSpace:
     loads: tuple[Access, ...]
     stores: tuple[Access, ...]
     inner: IterDomain | None
+
+    @property
+    def axes(self) -> tuple[IterDomain, ...]:
+        """All axes of the space, the columns innermost."""
+        return (*self.batch, *self.rows, *self.columns)
+
+    @property
+    def sized_axes(self) -> tuple[IterDomain, ...]:
+        """The axes whose sizes a kernel may have as constants: those of one matrix."""
+        return (*self.rows, *self.columns)
 
     def vector_limits(self, fusion: Fusion) -> VectorLimits | None:
         """Returns the limits on the vectors of points; None if the columns are not contiguous."""
@@ -77,12 +89,15 @@ class InnerOuterSpace:
 
     def is_full(self, access: Access) -> bool:
         """Whether an access touches an element for each point of the space."""
-        return access.concrete.issuperset((*self.rows, *self.columns))
+        return access.concrete.issuperset(self.axes)
 
     @property
     def read_once(self) -> frozenset[TensorView]:
         """The inputs of which one load reads an element for each point of the space."""
-        return read_once(self.loads, (*self.rows, *self.columns))
+        return read_once(self.loads, self.axes)
+
+    def batch_count(self, facts: Facts) -> int:
+        return prod(facts.value(a.extent) for a in self.batch)
 
     def row_count(self, facts: Facts) -> int:
         return prod(facts.value(a.extent) for a in self.rows)
@@ -120,22 +135,23 @@ def inner_outer_space(fusion: Fusion) -> InnerOuterSpace | str:
     inner = next(
         (a for a in order if unit is not None and main is not None and main.axes.get(a) is unit), None
     )
-    groups = _rows_and_columns(order, inner or order[-1], list(kept.values()))
+    groups = _batch_rows_and_columns(order, inner or order[-1], list(kept.values()))
     if isinstance(groups, str):
         return groups
-    rows, columns = groups
-    side_of = {rows: Side.rows, columns: Side.columns, frozenset(): Side.one}
+    batch, rows, columns = groups
+    side_of = {batch | rows: Side.rows, batch | columns: Side.columns, batch: Side.one}
     result_sides = {tensor: side_of[axes] for tensor, axes in kept.items()}
     sides = _sides(fusion, reductions, result_sides)
     if isinstance(sides, str):
         return sides
-    extents = {Side.points: rows | columns, **{side: axes for axes, side in side_of.items()}}
+    extents = {Side.points: batch | rows | columns, **{side: axes for axes, side in side_of.items()}}
     problem = _misfit(fusion, reference, maps, sides, extents) or contradiction(fusion, maps)
     problem = problem or _read_on_two_sides(fusion, sides)
     if problem is not None:
         return problem
     return InnerOuterSpace(
         reference,
+        tuple(a for a in order if a in batch),
         tuple(a for a in order if a in rows),
         tuple(a for a in order if a in columns),
         {side: tuple(t for t in reductions if result_sides[t] is side) for side in Side},
@@ -152,18 +168,23 @@ def _fewest_broadcasts_first(tensor: TensorView) -> tuple[int, list[int]]:
     return -concrete, [i for i, axis in enumerate(tensor.logical) if axis.is_reduction]
 
 
-def _rows_and_columns(
+def _batch_rows_and_columns(
     order: list[IterDomain], inner: IterDomain, kept: list[frozenset[IterDomain]]
-) -> tuple[frozenset[IterDomain], frozenset[IterDomain]] | str:
-    """The two groups of axes of which each reduction keeps one or none; `inner` is in the second."""
-    every = frozenset(order)
-    groups = [axes for axes in dict.fromkeys(kept) if axes]
+) -> tuple[frozenset[IterDomain], frozenset[IterDomain], frozenset[IterDomain]] | str:
+    """The axes that each reduction keeps, and the two groups of the others of which it keeps one or none;
+    `inner` is in the last.
+    """
     if len(set(kept)) == 1:
         return "all reductions reduce the same dimensions"
-    if len(groups) > 2 or (len(groups) == 2 and (groups[0] & groups[1] or groups[0] | groups[1] != every)):
+    batch = frozenset.intersection(*kept)
+    matrix = frozenset(order) - batch
+    groups = [axes - batch for axes in dict.fromkeys(kept) if axes != batch]
+    if len(groups) > 2 or (len(groups) == 2 and (groups[0] & groups[1] or groups[0] | groups[1] != matrix)):
         return "the dimensions that its reductions reduce are not two groups that have none in common"
+    if inner in batch:
+        return "all reductions keep the dimension that is contiguous in memory"
     first = groups[0]
-    return (every - first, first) if inner in first else (first, every - first)
+    return (batch, matrix - first, first) if inner in first else (batch, first, matrix - first)
 
 
 def _sides(

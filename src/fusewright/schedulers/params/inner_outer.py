@@ -31,7 +31,7 @@ class InnerOuterParams(HeuristicParams):
     """
 
     lparams: LaunchParams = launch(
-        from_sizes=("gdimx", "gdimy"), bdimx=REQUIRED, bdimy=REQUIRED, bdimz=REQUIRED
+        from_sizes=("gdimx", "gdimy", "gdimz"), bdimx=REQUIRED, bdimy=REQUIRED, bdimz=REQUIRED
     )
     vectorization_factor: int = choice(1, WIDTHS)
     unroll_factor: int = choice(1, UNROLLING)
