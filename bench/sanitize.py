@@ -167,6 +167,7 @@ CASES: tuple[Case, ...] = (
     Case("sum_outer", (500, 136)),
     Case("sum_middle", (2, 700, 40)),
     Case("row_col_sums", (150, 264)),
+    Case("sums_of_matrices", (150, 264), ({"rows_per_block": 32}, {"prefetch_rows": True})),
     Case("crossed_sum", (1027, 1025), ({"prefetches_steps": True},)),
     Case("batched_dots", (40, 128)),
     Case("misaligned_sum", (300, 264)),
@@ -225,6 +226,10 @@ def _of_four(shape: Shape, new: Inputs) -> Tensors:
     return (new(*shape, 4),)
 
 
+def _matrices(shape: Shape, new: Inputs) -> Tensors:
+    return (new(5, *shape),)
+
+
 def _pairs(shape: Shape, new: Inputs) -> Tensors:
     return (new(*shape), new(*shape))
 
@@ -251,7 +256,7 @@ def _gathered(shape: Shape, new: Inputs) -> Tensors:
 #: memory orders, of columns that start at odd elements, and of two tensors that have nothing in common, which
 #: one launch computes, a gather along the memory of its source, two pieces of one tensor, columns in rows of
 #: four, rows that another input is used with, the first two dimensions exchanged of three, short
-#: columns of many small matrices, and one that is read backward.
+#: columns of many small matrices, one that is read backward, and rows and columns of each of a few matrices.
 OWN = {
     "transposed_floats": Operation(
         "transposed_floats",
@@ -335,6 +340,15 @@ OWN = {
         static_sizes=True,
     ),
     "backward": Operation("backward", lambda fd, x: [fd.ops.flip(x, [1])], lambda x: x.flip(1), _rows, ()),
+    "sums_of_matrices": Operation(
+        "sums_of_matrices",
+        lambda fd, x: [fd.ops.sum(as_float(fd, x), [2]), fd.ops.sum(as_float(fd, x), [1])],
+        lambda x: (x.sum(2), x.sum(1)),
+        _matrices,
+        (),
+        summed=max,
+        static_sizes=True,
+    ),
     "unrelated": Operation(
         "unrelated",
         lambda fd, x, y: [fd.ops.sum(x, dims=[1]), fd.ops.sum(y, dims=[1])],
