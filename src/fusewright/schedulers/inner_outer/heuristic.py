@@ -21,6 +21,7 @@ from fusewright.schedulers.inner_outer.batches import (
 )
 from fusewright.schedulers.inner_outer.space import InnerOuterSpace, Side
 from fusewright.schedulers.params import InnerOuterParams, LaunchParams
+from fusewright.schedulers.params.inner_outer import MAX_ROWS_PER_BLOCK
 from fusewright.schedulers.sectors import Sectors
 from fusewright.schedulers.sizes import ceil_div, power_of_two_at_least, power_of_two_at_most
 from fusewright.schedulers.slots import slots_of
@@ -103,6 +104,9 @@ class InnerOuterPlanner:
                 f"rows of {columns} are spread over {along} blocks, whose results one has to combine"
             )
         params = self._for_call(params, facts, hardware)
+        if params.assumed_sizes:
+            # In registers that guards and addresses leave.
+            params = replace(params, prefetch_rows=params.rows_per_block > params.rows_in_flight)
         blocks = along * ceil_div(rows, params.rows_per_block)
         speed = SPEED * busy_share(blocks, hardware)
         return Proposal(params, self._cost.estimate(facts, hardware, speed=speed))
@@ -115,9 +119,7 @@ class InnerOuterPlanner:
         if self._are_stable(facts):
             sizes = tuple(facts.value(axis.extent) for axis in self.space.sized_axes)
             reason = f"{params.reason}; for these sizes only"
-            # Registers that guards and addresses leave.
-            ahead = params.rows_per_block > params.rows_in_flight
-            params = replace(params, assumed_sizes=sizes, prefetch_rows=ahead, reason=reason)
+            params = replace(params, assumed_sizes=sizes, reason=reason)
         return params
 
     @cached_property
@@ -163,6 +165,7 @@ class InnerOuterPlanner:
             unroll_factor=tile.unroll,
             rows_per_block=tile.rows,
             lparams=LaunchParams(bdimx=tile.x, bdimy=tile.y, bdimz=tile.z),
+            prefetch_rows=tile.loads_ahead(hardware),
             reason=f"matrices of {rows} rows of {columns}: {tile.x} x {tile.z} threads of {width} columns, "
             f"{tile.y} down the columns with {tile.unroll} rows in flight, {tile.rows} rows a block",
         )
@@ -172,7 +175,7 @@ class InnerOuterPlanner:
             hardware,
             speed=SPEED * moving / tile.reading_seconds(hardware),
             steps=tile.exchanging_seconds(hardware),
-            accessing=tile.shuffling_seconds(hardware),
+            accessing=tile.shuffling_seconds(hardware) + tile.waiting_seconds(hardware),
         )
         return Proposal(self._for_call(params, facts, hardware), estimate)
 
@@ -223,7 +226,7 @@ class InnerOuterPlanner:
         places = threads_z if block == WHOLE_SM_BLOCK else 1
         room = HELD_BYTES * block // (BLOCK * places)
         held = power_of_two_at_most(room // max(1, self._state_bytes(Side.rows)))
-        per_block = max(step, min(per_block, held))
+        per_block = max(step, min(per_block, held, MAX_ROWS_PER_BLOCK // step * step))
         in_all = ceil_div(vectors, threads_x * threads_z) * ceil_div(rows, per_block)
         if width > 1 and 2 * in_all <= hardware.sm_count:
             width //= 2  # twice the blocks. H200: 512x768 bf16 takes 0.90 of the time.

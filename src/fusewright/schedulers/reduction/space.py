@@ -68,9 +68,20 @@ class ReductionSpace:
 
     @cached_property
     def is_inner(self) -> bool:
-        """Whether the dimension that is contiguous in the main load is reduced."""
-        inner = self.inner_axis
+        """Whether the innermost dimension of the main load's memory is reduced, contiguous or not: every second
+        element of it takes as many sectors as all, while elements of other dimensions take one each.
+        """
+        inner = self.inner_axis or self._strided_axis
         return inner.is_reduction if inner is not None else True
+
+    @cached_property
+    def _strided_axis(self) -> IterDomain | None:
+        """The reference's axis that is innermost in the main load's memory, whatever its stride."""
+        if self.main is None:
+            return None
+        axes = self.main.axes
+        own = next((axis for axis in reversed(self.main.tensor.memory_axes) if not axis.is_broadcast), None)
+        return next((a for a in (*self.iteration, *self.reduction) if axes.get(a) is own), None)
 
     @cached_property
     def inner_axis(self) -> IterDomain | None:
