@@ -266,7 +266,7 @@ def _reason(tile: ColumnTile, columns: int, length: int) -> str:
     several = f"{tile.tiles} tiles a block, each of " if tile.tiles > 1 else ""
     where = f"{' in shared memory' if tile.shared else ''}{', inputs only' if tile.project else ''}"
     return (
-        f"{columns} contiguous columns of {length}: {several}{tile.threads_x} threads of {tile.width} "
+        f"{columns} columns of {length}: {several}{tile.threads_x} threads of {tile.width} "
         f"columns, {tile.threads_y} down the columns of {tile.blocks} blocks hold {tile.batches} rows each"
         f"{where}"
     )

@@ -250,7 +250,7 @@ def _tile(what: Swept, row_bytes: int, hardware: HardwareInfo) -> tuple[Reductio
         vectorize_iter_dom=what.width > 1,
         unroll_factor_inner_reduction=unroll,
         lparams=LaunchParams(gdimy=share, bdimx=along, bdimy=down),
-        reason=f"{what.rows} contiguous columns of {what.length}: {share} blocks of {along} x {down} threads "
+        reason=f"{what.rows} columns of {what.length}: {share} blocks of {along} x {down} threads "
         f"a tile of {along * what.width} columns",
     )
     # Threads of a warp that have the same columns combine by shuffles.

@@ -475,7 +475,7 @@ def _params(
         vectorize_iter_dom=width > 1,
         unroll_factor_iter_dom=width,
         lparams=launch,
-        reason=f"{columns.count} contiguous columns of {columns.length}: {along} threads of {width} columns, "
+        reason=f"{columns.count} columns of {columns.length}: {along} threads of {width} columns, "
         f"{down} {'neighbours ' if lanes_down else ''}down the columns with {unroll} rows in flight, "
         f"{launch.gdimy} blocks a column",
     )

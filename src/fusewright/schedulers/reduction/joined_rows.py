@@ -259,7 +259,7 @@ def _params(batches: Batches, unroll: int, down: int, together: int = 1, blocks:
         unroll_factor_iter_dom=width,
         vectorize_iter_dom=width > 1,
         lparams=LaunchParams(bdimx=row, bdimy=down, bdimz=bdimz, gdimy=blocks),
-        reason=f"{batches.count} times {row} contiguous columns of {batches.length}, {width} rows as one: "
+        reason=f"{batches.count} times {row} columns of {batches.length}, {width} rows as one: "
         f"{row} threads of {width} elements, {down} down the columns with {unroll} vectors in flight, {each}",
     )
 

@@ -91,7 +91,7 @@ def whole_row_params(rows: ShortRows, hardware: HardwareInfo) -> ReductionParams
         unroll_factor_iter_dom=rows.row,
         cparams=CompileParams(maxrregcount=hardware.registers_a_thread(THREADS_AN_SM)),
         lparams=LaunchParams(bdimx=down, bdimy=along, gdimy=blocks),
-        reason=f"{rows.count} times {rows.row} contiguous columns of {rows.length}: {down} threads down the "
+        reason=f"{rows.count} times {rows.row} columns of {rows.length}: {down} threads down the "
         f"columns, each with {unroll} times {rows.width} whole rows in flight, {along} times a block, "
         f"{blocks} blocks a column",
     )

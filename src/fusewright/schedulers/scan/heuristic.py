@@ -405,7 +405,7 @@ def _outer_params(
         unroll_factor=unroll,
         prefetches_steps=length > threads_y * unroll,
         lparams=LaunchParams(bdimx=threads_x, bdimy=threads_y),
-        reason=f"{rows} contiguous columns of {length}: {threads_x} threads of {width} columns, "
+        reason=f"{rows} columns of {length}: {threads_x} threads of {width} columns, "
         f"{threads_y} down the columns with {unroll} rows in flight",
     )
 
