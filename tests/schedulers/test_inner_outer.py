@@ -290,3 +290,17 @@ def test_rows_stay_rows_where_caches_change_who_computes_a_result() -> None:
         y = torch.randn(columns).bfloat16().expand(7, columns)
         x = torch.randn(7).half()[:, None].expand(7, columns)
         fd.validate([y, x])
+
+
+@pytest.mark.parametrize("shape", [(5, 1000003, 7), (2, 3000001, 2), (3, 100, 5000)])
+def test_blocks_have_no_more_rows_than_they_may(shape: tuple[int, int, int]) -> None:
+    """Few columns of many rows."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=list(shape), contiguity=True)
+        fd.add_output(fd.ops.mean(x, [1]))
+        fd.add_output(fd.ops.sum(x, [0, 2]))
+    leaf = fd._leaf
+    assert leaf is not None
+    params, launch = p.propose(InnerOuterScheduler(), leaf.fusion, p.facts_of(leaf.fusion, [shape]))
+    params.validate(p.H200)
+    assert launch.threads <= 1024

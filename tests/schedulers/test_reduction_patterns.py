@@ -386,3 +386,18 @@ def test_threads_go_along_what_they_read_and_not_along_what_they_gather(target: 
     inputs = [torch.randn(3000, 24, 3, device=target), parent]
     (made,) = p.definition(lengths, *inputs).execute(inputs)
     torch.testing.assert_close(made, lengths(*inputs))
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_threads_go_along_every_second_element_of_rows(step: int, target: torch.device) -> None:
+    """A sector has several of a row's elements, and one of a column's."""
+    wide = torch.empty(8192, 4096 * step, device="meta")[:, ::step]
+    fd = p.definition(lambda x: x.sum(0), wide)
+    [kernel] = fd.kernels_for([wide], device="cuda")
+    assert not kernel.params.fastest_dim and kernel.params.lparams.bdimx >= 32
+    [kernel] = p.definition(lambda x: x.sum(1), wide).kernels_for([wide], device="cuda")
+    assert kernel.params.fastest_dim
+
+    x = torch.randn(300, 70 * step, device=target)[:, ::step]
+    (made,) = p.definition(lambda x: x.sum(0), x).execute([x])
+    torch.testing.assert_close(made, x.sum(0))

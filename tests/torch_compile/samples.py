@@ -23,6 +23,7 @@ COMPLEX = torch.complex(X, X.flip(1))
 INTS = torch.arange(12).reshape(3, 4) - 5
 BOOLS = X > 0
 SOME_NAN = torch.where(BOOLS, torch.nan, X)
+SIGNED = torch.tensor([[0.0], [-0.0], [torch.inf]])
 PLACES = torch.tensor([2, 0, -1])
 IMAGES = _floats(2, 3, 6, 8)
 GRAD = IMAGES[:, :, ::2, ::2].contiguous()
@@ -38,6 +39,24 @@ SAMPLES: Mapping[str, list[tuple[Any, ...]]] = {
     "aten.rsub.Scalar": [(X, 2.0), (INTS, 2, 3)],
     "aten.div.Tensor_mode": [(INTS, INTS.abs() + 1), (X, X + 5)],
     "aten.div.Scalar_mode": [(X, 0.5)],
+    "aten.fmax.default": [
+        (SOME_NAN, X.flip(1)),
+        (X, SOME_NAN),
+        (SOME_NAN, SOME_NAN),
+        (INTS, -INTS),
+        (HALF, X),
+    ],
+    "aten.fmin.default": [(SOME_NAN, X.flip(1)), (X, SOME_NAN), (INTS, -INTS)],
+    "aten.copysign.Tensor": [
+        (X, -X),
+        (X, SIGNED),
+        (SIGNED, X),
+        (SIGNED, SIGNED.flip(0)),
+        (INTS, X),
+        (HALF, X),
+    ],
+    "aten.copysign.Scalar": [(X, -2.0), (X, -0.0), (INTS, -1)],
+    "aten.ldexp.Tensor": [(X, INTS), (X, X.round()), (INTS, INTS), (HALF, INTS), (SIGNED, INTS[0, :1])],
     "aten.cummax.default": [(X, 1), (torch.tensor([1.0, 3.0, 3.0, 2.0, torch.nan, 4.0]), 0), (INTS, 0)],
     "aten.cummin.default": [(X, -1), (HALF, 0)],
     "aten.max_pool2d_with_indices.default": [

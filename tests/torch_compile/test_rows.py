@@ -141,3 +141,25 @@ def test_types_are_promoted_as_torch_does(name: str, args: tuple[Any, ...]) -> N
     graph, tensors = graph_of([(_overload(name), args, {})])
     (made,) = from_fx(graph)(*tensors)
     assert_same(made, _overload(name)(*args))
+
+
+#: Values whose quotients are whole, inexact, of either sign, infinite or no number.
+SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.3, -0.1, 7.0, -7.5, 1e30, torch.inf, -torch.inf, torch.nan])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "name, keywords",
+    [("div.Tensor_mode", {"rounding_mode": "floor"}), ("copysign.Tensor", {}), ("fmax.default", {})],
+)
+def test_special_values(name: str, keywords: dict[str, Any], dtype: torch.dtype) -> None:
+    a, b = (each.to(dtype).contiguous() for each in torch.meshgrid(SPECIAL, SPECIAL, indexing="ij"))
+    overload = _overload(f"aten.{name}")
+    graph, tensors = graph_of([(overload, (a, b), keywords)])
+    converted = from_fx(graph)
+    assert not converted.report().evaluated
+    (made,) = converted(*tensors)
+    expected = overload(a, b, **keywords)
+    torch.testing.assert_close(made, expected, rtol=0, atol=0, equal_nan=True)
+    if name != "fmax.default":  # of two zeros it may be either
+        assert torch.equal(made.signbit() & ~made.isnan(), expected.signbit() & ~expected.isnan())

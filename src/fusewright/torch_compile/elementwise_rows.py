@@ -154,8 +154,56 @@ def div_rounded(r: Recording, x: Any, other: Any, rounding_mode: str | None) -> 
         is_below = r.ops.logical_and(r.ops.ne(rest, 0), r.ops.ne(r.ops.lt(rest, 0), r.ops.lt(b, 0)))
         return r.ops.sub(r.ops.div(a, b), r.ops.cast(is_below, a.dtype))
     if rounding_mode == "floor":
-        raise NotRecordable("torch corrects the quotient where it is inexact")
+        return _rounded_down(r, a, b)
     return r.ops.trunc(r.ops.truediv(a, b))
+
+
+def _rounded_down(r: Recording, a: Any, b: Any) -> Any:
+    """The quotient of floats rounded down, by the steps of torch: the division of what is left after the
+    remainder is exact, but for what its own rounding adds.
+    """
+    if a.dtype not in (DataType.Float, DataType.Double):
+        raise NotRecordable("torch rounds each step to the narrow type")
+    quotient = r.ops.truediv(a, b)
+    rest = r.ops.fmod(a, b)
+    is_below = r.ops.logical_and(r.ops.ne(rest, 0.0), r.ops.ne(r.ops.lt(rest, 0.0), r.ops.lt(b, 0.0)))
+    whole = r.ops.sub(r.ops.truediv(r.ops.sub(a, rest), b), r.ops.cast(is_below, a.dtype))
+    floor = r.ops.floor(whole)
+    floor = r.ops.add(floor, r.ops.cast(r.ops.gt(r.ops.sub(whole, floor), 0.5), a.dtype))
+    positive, negative = (r.fd.define_scalar(zero, a.dtype) for zero in (0.0, -0.0))
+    zero = r.ops.where(r.ops.signbit(quotient), negative, positive)
+    return r.ops.where(r.ops.eq(b, 0.0), quotient, r.ops.where(r.ops.ne(whole, 0.0), floor, zero))
+
+
+@row("fmax.default")
+def fmax(r: Recording, x: Any, other: Any) -> Any:
+    a, b = promoted(r, (x, other))
+    return _of_numbers(r, a, b, r.ops.maximum(a, b))
+
+
+@row("fmin.default")
+def fmin(r: Recording, x: Any, other: Any) -> Any:
+    a, b = promoted(r, (x, other))
+    return _of_numbers(r, a, b, r.ops.minimum(a, b))
+
+
+def _of_numbers(r: Recording, a: Any, b: Any, found: Any) -> Any:
+    """What was found of two values; the other where one is not a number."""
+    if not r.dtype().is_floating:
+        return found
+    return r.ops.where(r.ops.isnan(a), b, r.ops.where(r.ops.isnan(b), a, found))
+
+
+@row("copysign.Tensor", "copysign.Scalar")
+def copysign(r: Recording, x: Any, other: Any) -> Any:
+    a, b = (r.ops.cast(operand, r.dtype()) for operand in promoted(r, (x, other)))
+    return r.ops.where(r.ops.eq(r.ops.signbit(a), r.ops.signbit(b)), a, r.ops.neg(a))
+
+
+@row("ldexp.Tensor")
+def ldexp(r: Recording, x: Any, other: Any) -> Any:
+    a, exponent = (r.ops.cast(operand, r.dtype()) for operand in (x, other))
+    return r.ops.mul(a, r.ops.pow(2.0, exponent))
 
 
 @row("clamp.default")

@@ -32,8 +32,8 @@ MAX_ROWS_IN_FLIGHT = 8  # of a thread
 MAX_PARTIALS = 32
 # Registers of a thread for addresses, guards and work in flight.
 REGISTERS_TO_WORK = 32
-# Warps of an SM that would double the time of its arithmetic if there were no more of them. H200: variances of
-# 128 matrices of 512 x 512 of half take 1.9 of the nominal time with 16 warps an SM, 1.46 with 32.
+# Warps of an SM that would double the time of its arithmetic if there were no more of them. H200: variances
+# of 128 matrices of 512 x 512 of half take 1.9 of the nominal time with 16 warps an SM, 1.46 with 32.
 LATENCY_WARPS = 15
 # Seconds of a step of a block, from its loads until warps have combined what they have of its rows; and those
 # in which it combines, after the last step, what its threads have: assumptions with which sums of 11 shapes

@@ -68,8 +68,8 @@ class ReductionSpace:
 
     @cached_property
     def is_inner(self) -> bool:
-        """Whether the innermost dimension of the main load's memory is reduced, contiguous or not: every second
-        element of it takes as many sectors as all, while elements of other dimensions take one each.
+        """Whether the innermost dimension of the main load's memory is reduced, contiguous or not: a sector
+        has several elements of it, if every second one is read, and one alone of another dimension.
         """
         inner = self.inner_axis or self._strided_axis
         return inner.is_reduction if inner is not None else True
