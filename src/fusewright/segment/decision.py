@@ -476,7 +476,7 @@ class Decision:
         if idea.together:  # what was excluded of these nodes was so because of their inputs
             excluded = excluded.forgetting(ordered, self.required)
         elif idea.across is not None:
-            excluded = self._reductions_apart(idea.segments, idea.across, ordered, excluded)
+            excluded = self._across_apart(idea.segments, idea.across, ordered, excluded)
         elif idea.once is not None:
             excluded = self._computed_once(idea.segments, idea.once, excluded)
         elif idea.stored:
@@ -500,15 +500,19 @@ class Decision:
             return None
         return after if isinstance(after, State) else None
 
-    def _reductions_apart(
+    def _across_apart(
         self, segments: Sequence[Segment], across: int, region: Sequence[Node], excluded: Exclusions
     ) -> Exclusions:
-        """Excludes kernels that compute reductions of the region and part `across` of a segment."""
+        """Excludes kernels that compute part `across` of a segment and reductions of the region; of a segment
+        without a reduction, those that compute another of its parts.
+        """
         reductions = [node for node in region if isinstance(node, (Reduction, Scan))]
         for segment in segments:
-            part = across_memory(segment.nodes)[across]
+            parts = across_memory(segment.nodes)
+            others = [node for i, part in enumerate(parts) if i != across for node in part]
+            apart = reductions if not set(reductions).isdisjoint(segment.nodes) else [*reductions, *others]
             for scheduler in self.draft.registry:
-                excluded = excluded.without_merges(type_name(scheduler.type), part, reductions)
+                excluded = excluded.without_merges(type_name(scheduler.type), parts[across], apart)
         return excluded
 
     def _computed_once(self, segments: Sequence[Segment], once: int, excluded: Exclusions) -> Exclusions:

@@ -94,7 +94,7 @@ class Ideas:
             if len(rewrites) == len(segments) > 0:
                 yield _rewritten(segments, rewrites)
             slow = [segment for segment in slow if len(segment.nodes) > 1]
-            # In the memory order of a reduction such a part stores one element per sector.
+            # In the memory order of a reduction, or of another, such a part stores one element per sector.
             for i in range(len(across_memory(slow[0].nodes)) if slow else 0):
                 segments = self.untried(f"across {i}", slow)
                 if segments:

@@ -90,30 +90,24 @@ def reductions_apart(group: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
     for start in group:
         if not isinstance(start, Reduction):
             continue
-        made: set[Val] = set(start.outputs)
-        part: list[Node] = [start]
-        for node in group[group.index(start) + 1 :]:
-            if not made.isdisjoint(node.inputs):
-                part.append(node)
-                made.update(node.outputs)
+        part = _dependents(start, group)
         inside = set(part)
         for node in reversed(group):
             if node not in inside and all(inside.issuperset(out.uses) and out.uses for out in node.outputs):
                 inside.add(node)
         if len(part) < len(group):
-            yield tuple(part)
+            yield part
         if len(part) < len(inside) < len(group):
             yield tuple([node for node in group if node in inside])
 
 
 def across_memory(group: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """The parts that are independent of the group's reductions and reorder dimensions.
-
-    The result is empty if the group has no reduction.
+    """The parts that are independent of the group's reductions and reorder dimensions; of a group without a
+    reduction, those that each reorder them in another way.
     """
     reducing = [node for node in group if isinstance(node, (Reduction, Scan))]
     if not reducing:
-        return []
+        return _orders(group)
     after: set[Val] = {out for node in reducing for out in node.outputs}
     before: set[Val] = {value for node in reducing for value in node.inputs}
     for node in group:
@@ -125,6 +119,26 @@ def across_memory(group: Sequence[Node]) -> list[tuple[Node, ...]]:
     concerned = after | before
     parts = connected_parts([node for node in group if concerned.isdisjoint(node.outputs)])
     return [part for part in parts if any(map(_reorders, part))]
+
+
+def _orders(group: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """Nodes that reorder dimensions, each with all that follows from it. The result is empty if these parts
+    have a node in common, or reorder dimensions alike.
+    """
+    parts = [_dependents(node, group) for node in group if _reorders(node)]
+    nodes = [node for part in parts for node in part]
+    apart = len(nodes) == len(set(nodes)) and len({part[0].dims for part in parts}) > 1
+    return parts if apart else []
+
+
+def _dependents(start: Node, group: Sequence[Node]) -> tuple[Node, ...]:
+    """The node and those of the group that follow from it."""
+    part, made = [start], set(start.outputs)
+    for node in group[group.index(start) + 1 :]:
+        if not made.isdisjoint(node.inputs):
+            part.append(node)
+            made.update(node.outputs)
+    return tuple(part)
 
 
 def _reorders(node: Node) -> bool:
