@@ -333,7 +333,7 @@ OWN = {
         lambda fd, x, w: [
             fd.ops.sum(fd.ops.mul(as_float(fd, x), fd.ops.broadcast(w, [False, False, True])), [1])
         ],
-        lambda x, w: (x.float() * w[..., None].float()).sum(1),
+        lambda x, w: (x * w[..., None]).sum(1),
         lambda shape, new: (new(*shape, 3), new(*shape)),
         (),
         summed=lambda shape: shape[1],

@@ -125,10 +125,10 @@ def _orders(group: Sequence[Node]) -> list[tuple[Node, ...]]:
     """Nodes that reorder dimensions, each with all that follows from it. The result is empty if these parts
     have a node in common, or reorder dimensions alike.
     """
-    parts = [_dependents(node, group) for node in group if _reorders(node)]
-    nodes = [node for part in parts for node in part]
-    apart = len(nodes) == len(set(nodes)) and len({part[0].dims for part in parts}) > 1
-    return parts if apart else []
+    parts = {node: _dependents(node, group) for node in group if _reorders(node)}
+    nodes = [node for part in parts.values() for node in part]
+    apart = len(nodes) == len(set(nodes)) and len(set(map(_order, parts))) > 1
+    return list(parts.values()) if apart else []
 
 
 def _dependents(start: Node, group: Sequence[Node]) -> tuple[Node, ...]:
@@ -141,10 +141,17 @@ def _dependents(start: Node, group: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(part)
 
 
+def _order(node: Node) -> tuple[int, ...]:
+    """The input's dimension of each dimension of the output that has one, if the node may reorder them."""
+    if not isinstance(node, (Permute, Relabel)):
+        return ()
+    return tuple(dim for dim in node.dims if dim is not None)
+
+
 def _reorders(node: Node) -> bool:
     """Whether dimensions of the output are in another order than those of the input."""
-    dims = [dim for dim in node.dims if dim is not None] if isinstance(node, (Permute, Relabel)) else []
-    return dims != sorted(dims)
+    order = _order(node)
+    return list(order) != sorted(order)
 
 
 def surroundings(groups: Sequence[Sequence[Node]], index: int, owners: Mapping[Node, int]) -> list[int]:
